@@ -1,1 +1,18 @@
-//! To come.
+//! The words and the decisions of Heeler: ids, records, checked config.
+//!
+//! This crate does no IO, reads no clock and no environment, and is not async: everything it needs
+//! is handed in. Start at [`Job`] for records.
+
+mod agent;
+mod ids;
+mod job;
+mod session;
+mod time;
+mod words;
+
+pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
+pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId};
+pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
+pub use session::{Approvals, Session, SessionMode, SessionStatus};
+pub use time::{from_iso, iso_millis};
+pub use words::UnknownWord;

@@ -1,0 +1,269 @@
+//! Identifiers. Each is parsed or minted, never assembled elsewhere; each is safe as a file name.
+//!
+//! Minting takes its randomness as an argument: this crate draws none.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+use uuid::Uuid;
+
+/// The longest id or name we accept; file names end at 255 bytes and ours carry suffixes.
+const ID_LEN_MAX: usize = 128;
+
+/// An id or name that cannot be one.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` is not a {what}: {reason}")]
+pub struct IdError {
+    /// The text as given.
+    pub text: String,
+    /// What it should have been.
+    pub what: &'static str,
+    /// Why it is not.
+    pub reason: &'static str,
+}
+
+macro_rules! text_id {
+    ($(#[$meta:meta])* $name:ident, $what:literal, $check:path) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Returns the id as written.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<$name, IdError> {
+                match $check(text) {
+                    Ok(()) => Ok($name(text.to_owned())),
+                    Err(reason) => Err(IdError { text: text.to_owned(), what: $what, reason }),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($name), self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// One segment of a name: an agent within its fleet, a fleet, a schedule.
+    Name, "name", check_name
+}
+
+text_id! {
+    /// An agent, qualified by the fleets it lives in: `coder`, `website.coder`.
+    AgentName, "agent name", check_agent_name
+}
+
+text_id! {
+    /// A job: `job-2026-11-15-a1b2c3`, or the id another system gave it.
+    JobId, "job id", check_plain
+}
+
+text_id! {
+    /// A session of ours: `sess-a1b2c3d4`.
+    SessionId, "session id", check_session
+}
+
+text_id! {
+    /// The agent's own name of a session; for claude a UUID. It names the session's event log.
+    AgentSessionId, "agent session id", check_plain
+}
+
+fn check_plain(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    if text.len() > ID_LEN_MAX {
+        return Err("it is longer than 128 characters");
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err("it must start with a letter or digit");
+    }
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+        return Err("only letters, digits, `-` and `_` are allowed");
+    }
+    Ok(())
+}
+
+fn check_name(text: &str) -> Result<(), &'static str> {
+    check_plain(text)?;
+    if check_session(text).is_ok() {
+        return Err("it looks like a session id");
+    }
+    if is_own_job_id(text) {
+        return Err("it looks like a job id");
+    }
+    Ok(())
+}
+
+fn check_agent_name(text: &str) -> Result<(), &'static str> {
+    if text.len() > ID_LEN_MAX {
+        return Err("it is longer than 128 characters");
+    }
+    text.split('.').try_for_each(check_name)
+}
+
+fn check_session(text: &str) -> Result<(), &'static str> {
+    // The documents we follow show `sess-e5f6g7h8`, which is not hexadecimal: read it all the same.
+    match text.strip_prefix("sess-") {
+        Some(rest) if rest.len() == 8 && rest.bytes().all(is_base36) => Ok(()),
+        _ => Err("it must look like sess-a1b2c3d4"),
+    }
+}
+
+fn is_base36(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte.is_ascii_lowercase()
+}
+
+fn is_own_job_id(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("job-") else { return false };
+    let bytes = rest.as_bytes();
+    bytes.len() == 17
+        && bytes.iter().enumerate().all(|(at, &byte)| match at {
+            4 | 7 | 10 => byte == b'-',
+            0..10 => byte.is_ascii_digit(),
+            _ => is_base36(byte),
+        })
+}
+
+impl AgentName {
+    /// Returns the name within its fleet: `coder` of `website.coder`.
+    pub fn local(&self) -> &str {
+        self.0.rsplit('.').next().unwrap_or(&self.0)
+    }
+}
+
+impl JobId {
+    /// Mints an id from the UTC date and a random number. The caller checks that it is new.
+    pub fn mint(now: Timestamp, random: u64) -> JobId {
+        let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string();
+        let mut suffix = [b'0'; 6];
+        let mut rest = random;
+        for byte in suffix.iter_mut().rev() {
+            *byte = b"0123456789abcdefghijklmnopqrstuvwxyz"[(rest % 36) as usize];
+            rest /= 36;
+        }
+        let suffix = suffix.map(char::from).iter().collect::<String>();
+        JobId(format!("job-{date}-{suffix}"))
+    }
+
+    /// Says whether this is an id of the form `job-YYYY-MM-DD-xxxxxx`.
+    pub fn is_own(&self) -> bool {
+        is_own_job_id(&self.0)
+    }
+}
+
+impl SessionId {
+    /// Mints an id from a random number. The caller checks that it is new.
+    pub fn mint(random: u32) -> SessionId {
+        SessionId(format!("sess-{random:08x}"))
+    }
+}
+
+/// One run (attempt) of a job. UUIDv7, so ids sort by creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(Uuid);
+
+impl RunId {
+    /// Mints an id from the time and ten random bytes.
+    pub fn mint(now: Timestamp, random: [u8; 10]) -> RunId {
+        let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        RunId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+    }
+}
+
+impl FromStr for RunId {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<RunId, IdError> {
+        let reason = "it is not a UUID";
+        Uuid::try_parse(text).map(RunId).map_err(|_| IdError {
+            text: text.to_owned(),
+            what: "run id",
+            reason,
+        })
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused<T: FromStr<Err = IdError> + fmt::Debug>(text: &str) -> &'static str {
+        text.parse::<T>().unwrap_err().reason
+    }
+
+    #[test]
+    fn ids_from_outside_cannot_leave_their_folder() {
+        for text in ["", "..", "a/b", "a\\b", "/etc/passwd", ".hidden", "-rf", "a b", "a\0b", "é"]
+        {
+            assert!(text.parse::<JobId>().is_err(), "{text:?}");
+            assert!(text.parse::<AgentSessionId>().is_err(), "{text:?}");
+            assert!(text.parse::<AgentName>().is_err(), "{text:?}");
+        }
+        assert_eq!(refused::<JobId>(&"x".repeat(129)), "it is longer than 128 characters");
+    }
+
+    #[test]
+    fn agents_may_not_look_like_sessions_or_jobs() {
+        assert_eq!(refused::<AgentName>("sess-a1b2c3d4"), "it looks like a session id");
+        assert_eq!(refused::<AgentName>("job-2024-01-19-abc123"), "it looks like a job id");
+        assert_eq!(refused::<AgentName>("a..b"), "it is empty");
+        assert_eq!("web.site.coder".parse::<AgentName>().unwrap().local(), "coder");
+    }
+
+    #[test]
+    fn a_minted_job_id_carries_the_utc_date_and_parses() {
+        let now: Timestamp = "2024-01-19T23:30:00-05:00".parse().unwrap();
+        assert_eq!(JobId::mint(now, 0).as_str(), "job-2024-01-20-000000");
+        let id = JobId::mint(now, u64::MAX);
+        assert!(id.is_own(), "{id}");
+        assert!(!"8f14e45f-ceea-467f-9575-1f0b2c3d4e5f".parse::<JobId>().unwrap().is_own());
+    }
+
+    #[test]
+    fn session_ids_of_the_documentation_are_read() {
+        assert!("sess-e5f6g7h8".parse::<SessionId>().is_ok());
+        assert!("sess-E5F6".parse::<SessionId>().is_err());
+        assert_eq!(SessionId::mint(0xa1b2).as_str(), "sess-0000a1b2");
+    }
+
+    #[test]
+    fn run_ids_sort_by_creation() {
+        let earlier = RunId::mint("2024-01-19T09:00:00Z".parse().unwrap(), [9; 10]);
+        let later = RunId::mint("2024-01-19T09:00:01Z".parse().unwrap(), [0; 10]);
+        assert!(earlier < later);
+        assert_eq!(later.to_string().parse::<RunId>().unwrap(), later);
+    }
+}

@@ -1,0 +1,63 @@
+//! Closed sets of words that appear in files, in the database and on the command line.
+//!
+//! [`words!`] declares an enum and its one spelling; nothing else in the program spells them.
+
+use thiserror::Error;
+
+/// A word that is not one of a closed set.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown {what} `{word}`, expected one of: {expected}")]
+pub struct UnknownWord {
+    /// What the word should have named, such as `job status`.
+    pub what: &'static str,
+    /// The word as given.
+    pub word: String,
+    /// The legal words, comma-separated.
+    pub expected: String,
+}
+
+/// Declares an enum whose variants are words: `as_str`, `ALL`, `FromStr`, `Display`, serde.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident ($what:literal) { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            /// Every value, in declaration order.
+            pub const ALL: &[$name] = &[$($name::$variant,)+];
+
+            /// Returns the word as files, the database and the command line spell it.
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text,)+ }
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::UnknownWord;
+            fn from_str(word: &str) -> Result<$name, $crate::UnknownWord> {
+                match word {
+                    $($text => Ok($name::$variant),)+
+                    _ => Err($crate::UnknownWord {
+                        what: $what,
+                        word: word.to_owned(),
+                        expected: [$($text,)+].join(", "),
+                    }),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+    };
+}
+pub(crate) use words;
