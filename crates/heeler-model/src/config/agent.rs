@@ -19,7 +19,7 @@ use super::reader::Reader;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{Section, Shape, section};
-use super::value::{At, SecretText, Value, VarName, expected, word_value};
+use super::value::{At, EnvVars, Filled, Value, VarName, expected, word_value};
 use super::when::Zone;
 use super::work::WorkSource;
 use super::yaml::{Kind, Node};
@@ -85,7 +85,7 @@ section! {
         /// What a scripted agent does: a list of steps, or the path of a file with such a list.
         script: Option<At<Script>>,
         /// The shell command of an agent with `runtime: command`.
-        command: Option<At<String>>,
+        command: Option<At<Filled>>,
         /// Where the agent works; the folder of its file if left out. Relative to this file.
         working_directory alias "workspace": Option<WorkingDirectory>,
         /// The repository the agent works on.
@@ -141,7 +141,7 @@ section! {
         overlap: Option<Overlap>,
         /// Environment variables for the agent. It gets these, the named `secrets` and a few
         /// that every program needs, nothing else.
-        env: IndexMap<String, SecretText>,
+        env: EnvVars,
         /// Names of environment variables that the agent gets and that are kept out of everything
         /// Heeler writes.
         secrets: Vec<VarName>,
@@ -383,7 +383,7 @@ pub struct Agent {
     /// The most jobs at once.
     pub max_concurrent: NonZeroU32,
     /// Environment variables.
-    pub env: IndexMap<String, SecretText>,
+    pub env: EnvVars,
     /// Names of the secrets it gets.
     pub secrets: Vec<VarName>,
     /// What happens after a job.
@@ -540,7 +540,7 @@ fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> 
             None => missing("script"),
         },
         RuntimeType::Command => match &keys.command {
-            Some(command) => Some(Runtime::Command(command.value.clone())),
+            Some(command) => Some(Runtime::Command(command.value.0.clone())),
             None => missing("command"),
         },
     }

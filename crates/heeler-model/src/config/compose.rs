@@ -4,7 +4,7 @@
 //! changes only what it names. Every node keeps the place it came from, so a fault in a default or
 //! an override is shown there. Start at [`load`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use super::inert;
 use super::interpolate::interpolate;
 use super::reader::{Dialect, Pos, Reader};
 use super::shape::{Shape, canonical};
-use super::value::{At, Value};
+use super::value::{At, Value as _};
 use super::yaml::{self, Key, Kind, Node};
 use super::{Loaded, schedule, session, show};
 use crate::Name;
@@ -55,6 +55,7 @@ pub fn load(
         trees: HashMap::new(),
         fleets: Vec::new(),
         agents: Vec::new(),
+        names: HashSet::new(),
         members_left: MEMBERS_MAX,
     };
     loader.root(root);
@@ -76,6 +77,8 @@ struct Loader<'a> {
     trees: HashMap<Utf8PathBuf, Option<Node>>,
     fleets: Vec<Fleet>,
     agents: Vec<Agent>,
+    /// Names in use: of agents as they are, of fleets with a dot behind.
+    names: HashSet<String>,
     members_left: usize,
 }
 
@@ -196,7 +199,7 @@ impl Loader<'_> {
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
         let agent = Agent::check(keys, &origin, &mut self.reader)?;
-        if self.agents.iter().any(|known| known.name == agent.name) {
+        if !self.names.insert(agent.name.to_string()) {
             let message = format!("there are two agents `{}`", agent.name);
             self.reader.error(named_at, message).expected("expected another name");
         }
@@ -250,7 +253,7 @@ impl Loader<'_> {
             "" => name,
             parent => format!("{parent}.{name}"),
         };
-        if self.fleets.iter().any(|known| known.path == path) {
+        if !self.names.insert(format!("{path}.")) {
             let message = format!("there are two fleets `{path}`");
             let help = "give one of them another `name` here";
             self.reader.error(*at, message).expected("expected another name").help(help);
@@ -300,7 +303,7 @@ fn fleet_wide(tree: &Node) -> Option<Node> {
     let wide = |key: &Key| matches!(key.text.as_str(), "docker" | "timezone");
     let entries: Vec<(Key, Node)> =
         tree.entries().iter().filter(|(key, _)| wide(key)).cloned().collect();
-    (!entries.is_empty()).then(|| Node { at: tree.at, kind: Kind::Map(entries) })
+    (!entries.is_empty()).then_some(Node { at: tree.at, kind: Kind::Map(entries) })
 }
 
 /// Gives each schedule that has a session of its own the rest of the agent's.

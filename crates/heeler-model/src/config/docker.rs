@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::amount::Size;
 use super::shape::section;
-use super::value::{SecretText, text_value, word_value};
+use super::value::{EnvVars, text_value, word_value};
 use crate::words::words;
 
 /// Keys that only the fleet file may set: with them an agent could leave its container.
@@ -74,7 +74,7 @@ section! {
         /// Mounts: `host:container`, `host:container:ro`. Only the fleet file may set them.
         volumes: Vec<Volume>,
         /// Environment variables of the container. Only the fleet file may set them.
-        env: IndexMap<String, SecretText>,
+        env: EnvVars,
         /// Ports: `host:container` or `container`. Only the fleet file may set them.
         ports: Vec<PortBinding>,
         /// Settings handed to Docker as they are. Only the fleet file may set them.

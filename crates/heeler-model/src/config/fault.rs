@@ -67,6 +67,17 @@ impl Fault {
         &self.source.text[..self.range.start]
     }
 
+    /// Returns the line the fault is on and the faulty range within it.
+    fn marked_line(&self) -> (&str, Range<usize>) {
+        let text = &self.source.text;
+        let start = self.before().rfind('\n').map_or(0, |at| at + 1);
+        let end =
+            text[self.range.start..].find('\n').map_or(text.len(), |at| self.range.start + at);
+        let line = text[start..end].trim_end_matches('\r');
+        let within = |at: usize| (at - start).min(line.len());
+        (line, within(self.range.start)..within(self.range.end))
+    }
+
     /// Renders the fault with its source line and a marker. Files below `base` are named relative
     /// to it.
     pub fn render(&self, style: Style, base: &Utf8Path) -> String {
@@ -74,13 +85,14 @@ impl Fault {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let mut marker = AnnotationKind::Primary.span(self.range.clone());
+        let (line, range) = self.marked_line();
+        let mut marker = AnnotationKind::Primary.span(range);
         if let Some(expected) = &self.expected {
             marker = marker.label(expected.as_str());
         }
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
         let snippet =
-            Snippet::source(self.source.text.as_str()).path(path.as_str()).annotation(marker);
+            Snippet::source(line).line_start(self.line()).path(path.as_str()).annotation(marker);
         let mut group: Group<'_> = level.primary_title(self.message.as_str()).element(snippet);
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help.as_str()));
@@ -115,6 +127,8 @@ pub enum Style {
 pub struct Faults {
     /// The faults, errors first, each kind in the order of file and line.
     pub list: Vec<Fault>,
+    /// How many more there were than could be kept.
+    pub dropped: usize,
 }
 
 impl Faults {
@@ -146,8 +160,9 @@ impl Faults {
     pub fn render(&self, style: Style, base: &Utf8Path) -> String {
         let shown = self.list.iter().take(FAULTS_SHOWN_MAX);
         let mut parts: Vec<String> = shown.map(|fault| fault.render(style, base)).collect();
-        if let Some(more) = self.list.len().checked_sub(FAULTS_SHOWN_MAX + 1) {
-            parts.push(format!("… and {} more", more + 1));
+        let more = self.list.len().saturating_sub(FAULTS_SHOWN_MAX) + self.dropped;
+        if more > 0 {
+            parts.push(format!("… and {more} more"));
         }
         parts.join("\n\n")
     }

@@ -76,9 +76,9 @@ section! {
 section! {
     /// Name and description of the fleet.
     pub struct FleetInfo ("fleet") {
-        /// The fleet's name; it comes before the names of its agents when the fleet is part of
-        /// another.
-        name: Option<Name>,
+        /// The fleet's name. When the fleet is part of another, it comes before the names of its
+        /// agents, and then follows the same rules.
+        name: Option<String>,
         /// What the fleet is for.
         description: Option<String>,
     }
@@ -238,7 +238,7 @@ pub struct Fleet {
     /// Its file.
     pub file: Utf8PathBuf,
     /// Its name.
-    pub name: Option<Name>,
+    pub name: Option<String>,
     /// What it is for.
     pub description: Option<String>,
     /// The most jobs at once.

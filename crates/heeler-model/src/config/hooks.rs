@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::period::Period;
 use super::reader::{Dialect, Pos, Reader};
 use super::shape::{Shape, section};
-use super::value::{At, SecretText, Value, VarName, WebUrl, word_value};
+use super::value::{At, Filled, SecretText, Value, VarName, WebUrl, word_value};
 use super::yaml::{Kind, Node};
 use crate::words::words;
 
@@ -100,7 +100,7 @@ section! {
         /// Run only if this path into the hook's context is true, such as `metadata.notify`.
         when: Option<String>,
         /// The command (shell). It gets the context as JSON on its standard input.
-        command: Option<At<String>>,
+        command: Option<At<Filled>>,
         /// The address to call with the context as JSON (webhook).
         url: Option<At<WebUrl>>,
         /// `POST` or `PUT` (webhook); `POST` if left out.
@@ -110,7 +110,7 @@ section! {
         /// The time limit, as a duration or in milliseconds; 30s (shell), 10s (webhook).
         timeout: Option<At<Timeout>>,
         /// The channel to write to (discord, slack).
-        channel_id: Option<At<String>>,
+        channel_id: Option<At<Filled>>,
         /// The environment variable that holds the bot's token (discord, slack);
         /// `DISCORD_BOT_TOKEN` or `SLACK_BOT_TOKEN` if left out.
         bot_token_env: Option<At<VarName>>,
@@ -199,7 +199,7 @@ impl Hook {
         needs.only_for("bot_token_env", &keys.bot_token_env, &[HookType::Discord, HookType::Slack]);
         let action = match keys.kind {
             HookType::Shell => HookAction::Shell {
-                command: needs.value("command", &keys.command)?,
+                command: needs.value("command", &keys.command)?.0,
                 timeout: limit(keys, "30s"),
             },
             HookType::Webhook => HookAction::Webhook {
@@ -209,11 +209,11 @@ impl Hook {
                 timeout: limit(keys, "10s"),
             },
             HookType::Discord => HookAction::Discord {
-                channel_id: needs.value("channel_id", &keys.channel_id)?,
+                channel_id: needs.value("channel_id", &keys.channel_id)?.0,
                 bot_token_env: token(keys, "DISCORD_BOT_TOKEN"),
             },
             HookType::Slack => HookAction::Slack {
-                channel_id: needs.value("channel_id", &keys.channel_id)?,
+                channel_id: needs.value("channel_id", &keys.channel_id)?.0,
                 bot_token_env: token(keys, "SLACK_BOT_TOKEN"),
             },
         };

@@ -9,7 +9,7 @@ use super::agent::AgentKeys;
 use super::fleet::FleetKeys;
 use super::reader::{Pos, Reader};
 use super::shape::Shape;
-use super::value::Value;
+use super::value::Value as _;
 use super::yaml::{Kind, Node};
 
 /// Keys of a fleet file without effect, as paths.

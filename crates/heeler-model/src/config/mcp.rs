@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::hooks::Timeout;
 use super::reader::Reader;
 use super::shape::{Shape, section};
-use super::value::{At, SecretText, Value, WebUrl, word_value};
+use super::value::{At, EnvVars, Filled, SecretText, Value, WebUrl, word_value};
 use super::yaml::{Kind, Node};
 use crate::words::words;
 
@@ -39,11 +39,11 @@ section! {
         /// How it is reached; `http` if there is a `url`, else `stdio`.
         kind as "type": Option<At<McpType>>,
         /// The program (stdio).
-        command: Option<At<String>>,
+        command: Option<At<Filled>>,
         /// Its arguments (stdio).
         args: Vec<String>,
         /// Its environment variables (stdio).
-        env: IndexMap<String, SecretText>,
+        env: EnvVars,
         /// Its address (http, sse).
         url: Option<At<WebUrl>>,
         /// Headers of each call (http, sse).
@@ -76,7 +76,7 @@ pub enum McpTransport {
         /// Its arguments.
         args: Vec<String>,
         /// Its environment.
-        env: IndexMap<String, SecretText>,
+        env: EnvVars,
     },
     /// By HTTP.
     Http {
@@ -111,7 +111,7 @@ impl McpServer {
         let headers = keys.headers.clone();
         let transport = match (kind, &keys.command, &keys.url) {
             (McpType::Stdio, Some(command), _) => McpTransport::Stdio {
-                command: command.value.clone(),
+                command: command.value.0.clone(),
                 args: keys.args.clone(),
                 env: keys.env.clone(),
             },

@@ -61,7 +61,7 @@ pub use schedule::{
 };
 pub use schema::{agent_schema, fleet_schema};
 pub use session::SessionRules;
-pub use value::{SecretText, VarName, WebUrl};
+pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use when::{CronExpr, Zone};
 pub use work::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};

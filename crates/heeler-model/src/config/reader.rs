@@ -44,8 +44,13 @@ pub(crate) struct Reader {
     home: Option<Utf8PathBuf>,
     sources: Vec<Arc<Source>>,
     faults: Vec<Fault>,
+    /// The last fault beyond [`FAULTS_KEPT_MAX`], and how many there were.
+    spilled: (Option<Fault>, usize),
     errors_seen: usize,
 }
+
+/// The most faults that are kept; further ones are only counted.
+const FAULTS_KEPT_MAX: usize = 1000;
 
 impl Reader {
     pub(crate) fn new(dialect: Dialect, home: Option<&str>) -> Reader {
@@ -56,6 +61,7 @@ impl Reader {
             home,
             sources: vec![Arc::new(built_in)],
             faults: Vec::new(),
+            spilled: (None, 0),
             errors_seen: 0,
         }
     }
@@ -101,12 +107,17 @@ impl Reader {
         let known = self.faults.iter().position(|fault| {
             fault.message == message && fault.range == range && Arc::ptr_eq(&fault.source, &source)
         });
-        let index = known.unwrap_or_else(|| {
-            let (expected, help) = (None, None);
-            self.faults.push(Fault { severity, message, expected, help, source, range });
-            self.faults.len() - 1
-        });
-        &mut self.faults[index]
+        if let Some(index) = known {
+            return &mut self.faults[index];
+        }
+        let fault = Fault { severity, message, expected: None, help: None, source, range };
+        if self.faults.len() == FAULTS_KEPT_MAX {
+            self.spilled.1 += 1;
+            return self.spilled.0.insert(fault);
+        }
+        self.faults.push(fault);
+        let last = self.faults.len() - 1;
+        &mut self.faults[last]
     }
 
     /// Ends the reading: every fault, errors first, each kind by file and place.
@@ -118,7 +129,7 @@ impl Reader {
         let mut list = self.faults.clone();
         list.sort_by_key(order);
         let files = self.sources[1..].iter().map(|source| source.path.clone()).collect();
-        (Faults { list }, files)
+        (Faults { list, dropped: self.spilled.1 }, files)
     }
 }
 

@@ -33,12 +33,10 @@ pub fn reference_markdown() -> String {
 
 fn collect(shape: &Shape, sections: &mut Vec<Section>) {
     match shape {
-        Shape::Section(section) if !sections.iter().any(|known| known.name == section.name) => {
-            // Defaults, overrides and list items repeat the keys of what they stand for.
-            if stands_for(section.name).is_none() {
-                sections.push(section.clone());
-            }
-        }
+        // Defaults, overrides and list items repeat the keys of what they stand for.
+        Shape::Section(section) if stands_for(section.name).is_some() => {}
+        Shape::Section(section) if sections.iter().any(|known| known.name == section.name) => {}
+        Shape::Section(section) => sections.push(section.clone()),
         Shape::List(shape) | Shape::Map(shape) => collect(shape, sections),
         Shape::OneOf(shapes) => shapes.iter().for_each(|shape| collect(shape, sections)),
         _ => {}

@@ -305,7 +305,7 @@ impl Schedule {
     ) -> Option<Schedule> {
         let trigger = check_trigger(name, keys, agent, reader);
         let keys = &keys.value;
-        check_jitter(keys, reader);
+        check_jitter(keys, agent, reader);
         let session = keys.session.as_ref().unwrap_or(&agent.session);
         let mode = match keys.resume_session && keys.session.is_none() {
             true => SessionMode::Persistent,
@@ -351,8 +351,14 @@ fn check_trigger(
             let zone = keys.value.timezone.clone().or_else(|| agent.timezone.clone());
             Some(Trigger::Cron { expr: cron.value.clone(), zone })
         }
-        (ScheduleType::Webhook, ..) => Some(Trigger::Webhook),
-        (ScheduleType::Chat, ..) => Some(Trigger::Chat),
+        (ScheduleType::Webhook | ScheduleType::Chat, ..) => {
+            let message = format!("a schedule of type `{kind}` starts nothing yet");
+            reader.warn(at, message).expected("accepted, not used");
+            match kind {
+                ScheduleType::Chat => Some(Trigger::Chat),
+                _ => Some(Trigger::Webhook),
+            }
+        }
         (ScheduleType::Interval | ScheduleType::Cron, ..) => {
             let message = format!("a schedule of type `{kind}` needs the key `{kind}`");
             reader.error(at, message).expected(format!("`{kind}` is missing"));
@@ -390,11 +396,15 @@ fn check_interval(interval: &At<Period>, reader: &mut Reader) -> Option<Trigger>
     Some(Trigger::Every(interval.value))
 }
 
-fn check_jitter(keys: &ScheduleKeys, reader: &mut Reader) {
-    if let (Some(jitter), Some(interval)) = (&keys.jitter, &keys.interval)
-        && jitter.value >= interval.value
-    {
-        let message = format!("the jitter {} is as long as the interval", jitter.value);
-        reader.error(jitter.at, message).expected(format!("less than {}", interval.value));
+fn check_jitter(keys: &ScheduleKeys, agent: &AgentKeys, reader: &mut Reader) {
+    let Some(interval) = &keys.interval else { return };
+    let own = keys.jitter.as_ref().map(|jitter| (jitter.value, jitter.at));
+    let Some((jitter, at)) = own.or(agent.jitter.map(|jitter| (jitter, interval.at))) else {
+        return;
+    };
+    if jitter >= interval.value {
+        let message =
+            format!("the jitter {jitter} is not shorter than the interval {}", interval.value);
+        reader.error(at, message).expected("the jitter must be shorter");
     }
 }

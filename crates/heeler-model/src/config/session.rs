@@ -90,10 +90,11 @@ pub(crate) fn inherit(agent: Option<&Node>, schedule: Node) -> Node {
         !matches!(mode, Some(Kind::Scalar(word)) if word.text != SessionMode::FreshPerJob.as_str())
     };
     let mut base = agent.clone();
-    if schedule.get("mode").is_some() && fresh(agent) != fresh(&schedule) {
-        if let Kind::Map(entries) = &mut base.kind {
-            entries.retain(|(key, _)| key.text != "timeout");
-        }
+    if schedule.get("mode").is_some()
+        && fresh(agent) != fresh(&schedule)
+        && let Kind::Map(entries) = &mut base.kind
+    {
+        entries.retain(|(key, _)| key.text != "timeout");
     }
     super::compose::merge(base, schedule)
 }

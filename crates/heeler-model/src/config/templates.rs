@@ -134,11 +134,16 @@ fn insert(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String>
             None => {
                 let open = agents.at.start;
                 let close = open + text.get(open..)?.find(']')?;
-                let key_end = key.at.end + text.get(key.at.end..open)?.find(':')? + 1;
-                let item = format!("{line_end}  - {item}");
-                Some(splice(text, key_end, close + 1, &item))
+                let colon = key.at.end + text.get(key.at.end..open)?.find(':')?;
+                let text = splice(text, colon + 1, close + 1, "");
+                let end = end_of_line(&text, colon);
+                Some(splice(&text, end, end, &format!("{line_end}  - {item}")))
             }
-            Some(last) => insert_after(text, agents.at.start, last_byte(last), item, line_end),
+            Some(last) => {
+                // The span of block text takes in the line ends after it.
+                let end = text.get(..last_byte(last))?.trim_end().len();
+                insert_after(text, agents.at.start, end, item, line_end)
+            }
         },
         _ => None,
     }
@@ -185,7 +190,7 @@ fn end_of_line(text: &str, at: usize) -> usize {
     if text[..end].ends_with('\r') { end - 1 } else { end }
 }
 
-/// Returns where the text of a node ends, without trailing line ends of block text.
+/// Returns where the text of a node ends.
 fn last_byte(node: &Node) -> usize {
     match &node.kind {
         Kind::Null | Kind::Scalar(_) => node.at.end,

@@ -163,6 +163,26 @@ impl Value for String {
     }
 }
 
+/// Text that says something: not empty, not blank.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Filled(pub(crate) String);
+
+impl Value for Filled {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Filled> {
+        let text = String::read(node, reader)?;
+        match text.trim().is_empty() {
+            true => expected(reader, node, "some text"),
+            false => Some(Filled(text)),
+        }
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
+}
+
 /// Escapes what would be a variable when it is read again.
 pub(crate) fn literal(text: &str) -> String {
     text.replace("${", "$${")
@@ -376,6 +396,42 @@ impl Value for SecretText {
     }
     fn show(&self) -> Json {
         Json::String(self.written.clone())
+    }
+}
+
+/// Environment variables by name, in a form that a process can be given.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EnvVars(IndexMap<String, SecretText>);
+
+impl EnvVars {
+    /// Returns the variables in the order they are written.
+    pub fn get(&self) -> &IndexMap<String, SecretText> {
+        &self.0
+    }
+}
+
+impl Value for EnvVars {
+    fn shape() -> Shape {
+        IndexMap::<String, SecretText>::shape()
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<EnvVars> {
+        for (key, value) in node.entries() {
+            if key.text.is_empty() || key.text.contains(['=', '\0']) {
+                let message = format!("`{}` cannot name an environment variable", key.text);
+                reader.error(key.at, message).expected("expected a name such as `PATH`");
+            }
+            if matches!(&value.kind, Kind::Scalar(scalar) if scalar.text.contains('\0')) {
+                let message = format!("the value of `{}` has a NUL in it", key.text);
+                reader.error(value.at, message).expected("no process can be given this");
+            }
+        }
+        IndexMap::read(node, reader).map(EnvVars)
+    }
+    fn absent() -> Option<EnvVars> {
+        Some(EnvVars::default())
+    }
+    fn show(&self) -> Json {
+        self.0.show()
     }
 }
 

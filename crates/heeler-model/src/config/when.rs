@@ -30,7 +30,7 @@ const FIELDS: [(&str, &str); 5] = [
 #[derive(Clone)]
 pub struct CronExpr {
     text: String,
-    cron: Cron,
+    cron: Box<Cron>,
 }
 
 impl CronExpr {
@@ -70,7 +70,7 @@ impl FromStr for CronExpr {
         let never = "it never comes due: no date fits it".to_owned();
         let start = start.map_err(|_| never.clone())?;
         cron.find_next_occurrence(&start, true).map_err(|_| never)?;
-        Ok(CronExpr { text: text.to_owned(), cron })
+        Ok(CronExpr { text: text.to_owned(), cron: Box::new(cron) })
     }
 }
 

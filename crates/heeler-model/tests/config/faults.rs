@@ -44,12 +44,12 @@ fn a_byte_order_mark_and_windows_line_ends_are_read() {
     check(
         "\u{feff}version: 1\r\nagent: []\r\n",
         expect![[r#"
-        error: unknown key `agent` in fleet file
-         --> heeler.yaml:2:1
-          |
-        2 | agent: []
-          | ^^^^^ did you mean `agents`?
-    "#]],
+            error: unknown key `agent` in fleet file
+             --> heeler.yaml:2:1
+              |
+            2 | agent: []
+              | ^^^^^ did you mean `agents`?
+        "#]],
     );
 }
 
@@ -82,24 +82,24 @@ fn broken_yaml_is_shown_where_it_breaks() {
     check(
         "agents: [a.yaml\nversion: 1\n",
         expect![[r#"
-        error: not valid YAML: illegal placement of ':' indicator
-         --> heeler.yaml:2:8
-          |
-        2 | version: 1
-          |        ^
-    "#]],
+            error: not valid YAML: illegal placement of ':' indicator
+             --> heeler.yaml:2:8
+              |
+            2 | version: 1
+              |        ^
+        "#]],
     );
     check(
         "fleet:\n\tname: x\n",
         expect![[r#"
-        error: not valid YAML: tabs disallowed within this context (block indentation)
-         --> heeler.yaml:2:2
-          |
-        2 |     name: x
-          |     ^
-          |
-          = help: indent with spaces: YAML allows no tabs there
-    "#]],
+            error: not valid YAML: tabs disallowed within this context (block indentation)
+             --> heeler.yaml:2:2
+              |
+            2 |     name: x
+              |     ^
+              |
+              = help: indent with spaces: YAML allows no tabs there
+        "#]],
     );
     check(
         "fleet: {name: \"x}\n",
@@ -114,12 +114,12 @@ fn broken_yaml_is_shown_where_it_breaks() {
     check(
         "version: 1\n  fleet: x\n",
         expect![[r#"
-        error: not valid YAML: mapping values are not allowed in this context
-         --> heeler.yaml:2:8
-          |
-        2 |   fleet: x
-          |        ^
-    "#]],
+            error: not valid YAML: mapping values are not allowed in this context
+             --> heeler.yaml:2:8
+              |
+            2 |   fleet: x
+              |        ^
+        "#]],
     );
 }
 
@@ -128,14 +128,14 @@ fn a_second_document_is_refused() {
     check(
         "version: 1\n---\nversion: 1\n",
         expect![[r#"
-        error: a second document starts here
-         --> heeler.yaml:2:1
-          |
-        2 | ---
-          | ^^^
-          |
-          = help: a config file holds one document: remove the `---`
-    "#]],
+            error: a second document starts here
+             --> heeler.yaml:2:1
+              |
+            2 | ---
+              | ^^^
+              |
+              = help: a config file holds one document: remove the `---`
+        "#]],
     );
 }
 
@@ -144,12 +144,12 @@ fn duplicate_keys_are_refused_with_the_first_line() {
     check(
         "version: 1\nfleet: {name: a}\nversion: 1\n",
         expect![[r#"
-        error: the key `version` is here twice
-         --> heeler.yaml:3:1
-          |
-        3 | version: 1
-          | ^^^^^^^ it is already on line 1
-    "#]],
+            error: the key `version` is here twice
+             --> heeler.yaml:3:1
+              |
+            3 | version: 1
+              | ^^^^^^^ it is already on line 1
+        "#]],
     );
 }
 
@@ -267,6 +267,9 @@ fn very_many_faults_are_counted_not_shown() {
     let keys: String = (0..FAULTS_SHOWN_MAX + 7).map(|at| format!("zz{at}: 1\n")).collect();
     let said = render(&[("heeler.yaml", &keys)], &[]);
     assert!(said.ends_with("… and 7 more\n"), "{said}");
+    let keys: String = (0..3_000).map(|at| format!("zz{at}: 1\n")).collect();
+    let said = render(&[("heeler.yaml", &keys)], &[]);
+    assert!(said.ends_with(&format!("… and {} more\n", 3_000 - FAULTS_SHOWN_MAX)), "{said}");
 }
 
 #[test]
@@ -275,20 +278,20 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
     check(
         yaml,
         expect![[r#"
-        error: unknown key `fleeet` in fleet file
-         --> heeler.yaml:1:1
-          |
-        1 | fleeet: {name: a}
-          | ^^^^^^ did you mean `fleet`?
+            error: unknown key `fleeet` in fleet file
+             --> heeler.yaml:1:1
+              |
+            1 | fleeet: {name: a}
+              | ^^^^^^ did you mean `fleet`?
 
-        error: unknown key `quite_unlike_anything` in fleet file
-         --> heeler.yaml:2:1
-          |
-        2 | quite_unlike_anything: 1
-          | ^^^^^^^^^^^^^^^^^^^^^
-          |
-          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, timezone, durability, web, webhooks, docker, working_directory, chat
-    "#]],
+            error: unknown key `quite_unlike_anything` in fleet file
+             --> heeler.yaml:2:1
+              |
+            2 | quite_unlike_anything: 1
+              | ^^^^^^^^^^^^^^^^^^^^^
+              |
+              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, timezone, durability, web, webhooks, docker, working_directory, chat
+        "#]],
     );
     let said = render(&[("herdctl.yaml", yaml)], &[]);
     expect![[r#"

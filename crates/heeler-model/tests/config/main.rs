@@ -1,9 +1,15 @@
 //! Config from text to checked types, as the binary sees it.
+//!
+//! Expected renderings are updated by `UPDATE_EXPECT=1 cargo test -p heeler-model --test config`
+//! (in one process: nextest would write a file from several at once).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod compose;
 mod examples;
 mod faults;
 mod goldens;
+mod meaning;
 mod properties;
 mod templates;
 mod values;
@@ -14,7 +20,7 @@ use std::io;
 
 use camino::Utf8Path;
 use expect_test::Expect;
-use heeler_model::config::{Faults, Loaded, Style, load};
+use heeler_model::config::{Agent, Faults, Loaded, Style, load};
 
 /// Files by path; the first is the fleet file.
 pub type Files<'a> = &'a [(&'a str, &'a str)];
@@ -55,4 +61,12 @@ pub fn check(yaml: &str, expect: Expect) {
 pub fn check_agent(keys: &str, expect: Expect) {
     let agent = format!("name: a\n{keys}");
     expect.assert_eq(&render(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], &[]));
+}
+
+/// Loads one agent from its keys.
+#[track_caller]
+pub fn agent(keys: &str) -> Agent {
+    let text = format!("name: a\n{keys}");
+    let loaded = load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &text)], &[]);
+    loaded.unwrap().agents.remove(0)
 }

@@ -134,36 +134,36 @@ fn what_only_looks_like_a_variable_is_refused() {
     check(
         "description: ${1X}\nmodel: '${open'\nrepo: ${a b}\n",
         expect![[r#"
-        error: `${1X}` is not a variable
-         --> a.yaml:2:14
-          |
-        2 | description: ${1X}
-          |              ^^^^^ expected `${NAME}` or `${NAME:-default}`
-          |
-          = help: write `$${` for a literal `${`
+            error: `${1X}` is not a variable
+             --> a.yaml:2:14
+              |
+            2 | description: ${1X}
+              |              ^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
 
-        error: `${open` is not a variable
-         --> a.yaml:3:9
-          |
-        3 | model: '${open'
-          |         ^^^^^^ expected `${NAME}` or `${NAME:-default}`
-          |
-          = help: write `$${` for a literal `${`
+            error: `${open` is not a variable
+             --> a.yaml:3:9
+              |
+            3 | model: '${open'
+              |         ^^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
 
-        error: `${a b}` is not a variable
-         --> a.yaml:4:7
-          |
-        4 | repo: ${a b}
-          |       ^^^^^^ expected `${NAME}` or `${NAME:-default}`
-          |
-          = help: write `$${` for a literal `${`
+            error: `${a b}` is not a variable
+             --> a.yaml:4:7
+              |
+            4 | repo: ${a b}
+              |       ^^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
 
-        warning: `repo` has no effect yet
-         --> a.yaml:4:1
-          |
-        4 | repo: ${a b}
-          | ^^^^ accepted, not used
-    "#]],
+            warning: `repo` has no effect yet
+             --> a.yaml:4:1
+              |
+            4 | repo: ${a b}
+              | ^^^^ accepted, not used
+        "#]],
     );
 }
 
@@ -185,5 +185,5 @@ mcp_servers: {m: {url: 'https://${HOST}/${GITHUB_TOKEN}', headers: {Authorizatio
     assert!(!debug.contains("s3cr3t-value"), "{debug}");
     assert_eq!(loaded.show()["agents"][0]["env"]["TOKEN"], "x ${GITHUB_TOKEN}");
     assert_eq!(loaded.show()["agents"][0]["default_prompt"], "use ${GITHUB_TOKEN} well");
-    assert_eq!(loaded.agents[0].env["TOKEN"].expose(), "x s3cr3t-value");
+    assert_eq!(loaded.agents[0].env.get()["TOKEN"].expose(), "x s3cr3t-value");
 }
