@@ -1,0 +1,156 @@
+//! What people see: aligned tables, relative times, harmless text; and JSON for programs.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, ContentArrangement, Row, Table, presets};
+use heeler_model::JobStatus;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+/// Prints one JSON document, as `--json` promises.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
+/// A table for a terminal or a pipe: no borders, one line a row.
+pub(crate) struct Lines(Table);
+
+impl Lines {
+    /// Starts a table with its headings.
+    pub(crate) fn new(headings: &[&str]) -> Lines {
+        let mut table = Table::new();
+        table
+            .load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(headings.iter().map(|text| Cell::new(text)));
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        Lines(table)
+    }
+
+    /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        let mut row = Row::from(cells);
+        if self.0.is_tty() {
+            row.max_height(1);
+        }
+        self.0.add_row(row);
+    }
+
+    /// Prints the table.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let mut out = anstream::stdout().lock();
+        for line in self.0.lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the style a status is shown in.
+pub(crate) fn status_style(status: JobStatus) -> anstyle::Style {
+    use anstyle::AnsiColor::{Blue, Cyan, Green, Red, Yellow};
+    let color = match status {
+        JobStatus::Pending => Blue,
+        JobStatus::Running => Cyan,
+        JobStatus::Completed => Green,
+        JobStatus::Failed => Red,
+        JobStatus::Cancelled => Yellow,
+    };
+    color.on_default()
+}
+
+/// Returns `3m ago`, `in 2h`, or the date when it is far away.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+    const FAR: SignedDuration = SignedDuration::from_hours(24 * 30);
+    let distance = now.duration_since(at);
+    let span = brief(distance.abs());
+    match () {
+        () if distance.abs() > FAR => at.strftime("%Y-%m-%d").to_string(),
+        () if span == "0s" => "now".to_owned(),
+        () if distance.is_negative() => format!("in {span}"),
+        () => format!("{span} ago"),
+    }
+}
+
+/// Returns the largest fitting unit: `45s`, `12m`, `3h`, `2d`.
+pub(crate) fn brief(length: SignedDuration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Returns a length with two units: `5m 23s`, `1h 02m`; `320ms` below a second.
+pub(crate) fn duration(milliseconds: i64) -> String {
+    let seconds = milliseconds / 1_000;
+    match seconds {
+        i64::MIN..1 => format!("{milliseconds}ms"),
+        1..60 => format!("{}.{}s", seconds, milliseconds % 1_000 / 100),
+        60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// Returns a number with thousands separators.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns the text without anything that could steer a terminal. Agents print untrusted text.
+pub(crate) fn harmless(text: &str) -> String {
+    let stripped = anstream::adapter::strip_str(text).to_string();
+    stripped.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Returns the text on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        let ago = |text: &str| relative(text.parse().unwrap(), now);
+        assert_eq!(ago("2026-11-15T12:00:00Z"), "now");
+        assert_eq!(ago("2026-11-15T11:59:15Z"), "45s ago");
+        assert_eq!(ago("2026-11-15T09:00:00Z"), "3h ago");
+        assert_eq!(ago("2026-11-15T12:05:30Z"), "in 5m");
+        assert_eq!(ago("2026-11-10T12:00:00Z"), "5d ago");
+        assert_eq!(ago("2024-01-19T09:00:00Z"), "2024-01-19");
+    }
+
+    #[test]
+    fn lengths_and_numbers_are_short() {
+        assert_eq!(duration(320), "320ms");
+        assert_eq!(duration(12_340), "12.3s");
+        assert_eq!(duration(323_000), "5m 23s");
+        assert_eq!(duration(3_720_000), "1h 02m");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(999), "999");
+    }
+
+    #[test]
+    fn agent_text_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
+        assert_eq!(one_line("two\n  lines\t here"), "two lines here");
+    }
+}
