@@ -14,6 +14,11 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
+/// Prints one line; colours go to terminals only.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    writeln!(anstream::stdout().lock(), "{text}")
+}
+
 /// A table for a terminal or a pipe: no borders, one line a row.
 pub(crate) struct Lines(Table);
 

@@ -65,7 +65,7 @@ fn test() -> Result<()> {
             // Advisories need a database that only the network has; `cargo deny check` on a
             // connected machine covers them.
             "dependencies",
-            &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"],
+            &["cargo", "deny", "check", "bans", "licenses", "sources"],
             &[],
         ),
     ];

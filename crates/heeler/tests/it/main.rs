@@ -1,4 +1,5 @@
 //! The one integration binary: the real program in real folders.
 #![expect(clippy::disallowed_methods, reason = "tests start the program and read the environment")]
 
+mod golden;
 mod tidy;

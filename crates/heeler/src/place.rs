@@ -1,0 +1,133 @@
+//! Where a command is: the config file, the state directory, the user's heeler folder.
+//!
+//! This is the one reader of the environment and of the clock.
+
+use std::collections::BTreeMap;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+
+use crate::cli::Global;
+use crate::failure::{Code, Failure, Outcome};
+
+/// Config file names, in the order in which they are looked for, with the state directory of each.
+const CONFIG_NAMES: [(&str, &str); 4] = [
+    ("heeler.yaml", ".heeler"),
+    ("heeler.yml", ".heeler"),
+    ("herdctl.yaml", ".herdctl"),
+    ("herdctl.yml", ".herdctl"),
+];
+
+/// Where a command is.
+pub(crate) struct Place {
+    /// The fleet's config file, when there is one.
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The fleet's state directory; it need not exist yet.
+    pub(crate) state_dir: Utf8PathBuf,
+    /// The user's own folder: session locks, interactive sessions.
+    pub(crate) home: Utf8PathBuf,
+    /// The environment, read once.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Whether to keep quiet about what is not a result.
+    pub(crate) quiet: bool,
+}
+
+impl Place {
+    /// Finds the fleet that the options and the working directory speak of.
+    pub(crate) fn find(global: &Global) -> Outcome<Place> {
+        let env = environment();
+        let here = working_directory()?;
+        let config = find_config(global.config.as_deref(), &here)?;
+        let state_dir = match (&global.state_dir, &config) {
+            (Some(given), _) => here.join(given),
+            (None, Some((file, state_name))) => beside(file).join(state_name),
+            (None, None) => find_state_dir(&here).ok_or_else(|| no_fleet(&here))?,
+        };
+        let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
+            (Some(path), _) => here.join(path),
+            (None, Some(home)) => Utf8Path::new(home).join(".heeler"),
+            (None, None) => {
+                return Err(Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set"));
+            }
+        };
+        let config = config.map(|(file, _)| file);
+        Ok(Place { config, state_dir, home, env, quiet: global.quiet })
+    }
+
+    /// Returns the config file, for commands that need one.
+    pub(crate) fn config_file(&self) -> Outcome<&Utf8Path> {
+        self.config.as_deref().ok_or_else(|| {
+            Failure::message(Code::Usage, "no heeler.yaml here or in any folder above")
+                .hint("heeler init")
+        })
+    }
+}
+
+/// Returns the time. Every command takes it once, so that one output has one `now`.
+#[expect(clippy::disallowed_methods, reason = "the program's one look at the clock")]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Returns the working directory.
+pub(crate) fn working_directory() -> Outcome<Utf8PathBuf> {
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::new(Code::Failed, error).hint("change to a folder that exists"))?;
+    Utf8PathBuf::from_path_buf(here).map_err(|path| {
+        Failure::message(
+            Code::Usage,
+            format!("the working directory {} is not valid UTF-8", path.display()),
+        )
+    })
+}
+
+/// Returns the environment; variables that are not UTF-8 cannot be named in a config file.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Returns the folder that a file lies in.
+pub(crate) fn beside(file: &Utf8Path) -> &Utf8Path {
+    file.parent().unwrap_or(Utf8Path::new(""))
+}
+
+fn find_config(
+    given: Option<&Utf8Path>,
+    here: &Utf8Path,
+) -> Outcome<Option<(Utf8PathBuf, &'static str)>> {
+    let Some(given) = given else { return Ok(look_upward(here)) };
+    let given = here.join(given);
+    if given.is_dir() {
+        return Ok(look_upward(&given));
+    }
+    if !given.is_file() {
+        return Err(Failure::message(Code::Usage, format!("there is no config file {given}")));
+    }
+    let name = given.file_name().unwrap_or_default();
+    let state_name = if name.starts_with("herdctl.") { ".herdctl" } else { ".heeler" };
+    Ok(Some((given, state_name)))
+}
+
+fn look_upward(from: &Utf8Path) -> Option<(Utf8PathBuf, &'static str)> {
+    from.ancestors()
+        .flat_map(|folder| CONFIG_NAMES.map(|(name, state)| (folder.join(name), state)))
+        .find(|(file, _)| file.is_file())
+}
+
+/// A state directory without a config file is still worth reading.
+fn find_state_dir(here: &Utf8Path) -> Option<Utf8PathBuf> {
+    [".heeler", ".herdctl"]
+        .map(|name| here.join(name))
+        .into_iter()
+        .find(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+}
+
+fn no_fleet(here: &Utf8Path) -> Failure {
+    Failure::message(
+        Code::Usage,
+        format!("no fleet here: {here} and the folders above it have no heeler.yaml or herdctl.yaml"),
+    )
+    .hint("heeler init, or name one with --config PATH")
+}
