@@ -3,6 +3,7 @@
 //! Everything CI does is here, so that a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
+mod bench;
 mod setup;
 mod shell;
 
@@ -32,6 +33,8 @@ enum Chore {
         /// Only proofs whose name contains this
         filter: Option<String>,
     },
+    /// Measures ours and the alternatives in one run, and prints the ratios
+    Bench,
     /// Writes the generated references under docs/ again
     Docs,
 }
@@ -42,6 +45,7 @@ fn main() -> Result<()> {
         Chore::Setup => setup::all(),
         Chore::Test => test(),
         Chore::Prove { scale, seed, filter } => prove(scale, seed, filter.as_deref()),
+        Chore::Bench => bench::all(),
         Chore::Docs => docs(),
     }
 }
