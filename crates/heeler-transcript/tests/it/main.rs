@@ -1,4 +1,5 @@
 //! Transcripts on real files, real processes and simulated disks.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod log;
 mod page;
