@@ -58,6 +58,16 @@ impl Failure {
         Failure::new(code, anyhow::Error::msg(message.into()))
     }
 
+    /// Makes a failure whose output has been printed already.
+    pub(crate) fn silent(code: Code) -> Failure {
+        Failure::message(code, "")
+    }
+
+    /// Says whether there is nothing left to print.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.hint.is_none() && self.error.to_string().is_empty()
+    }
+
     /// Adds what to do next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());

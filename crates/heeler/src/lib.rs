@@ -7,10 +7,12 @@ mod cli;
 mod commands;
 mod complete;
 mod failure;
+mod fleet;
 mod logging;
 mod output;
 mod place;
 mod rows;
+mod since;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -45,6 +47,9 @@ pub fn command() -> clap::Command {
 fn report(failure: &Failure, json: bool) -> ExitCode {
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
+    }
+    if failure.is_silent() {
+        return ExitCode::from(failure.code as u8);
     }
     if json {
         // When even this cannot be written there is nobody left to tell.

@@ -7,6 +7,8 @@ use heeler_model::JobStatus;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::failure::Outcome;
+
 /// Prints one JSON document, as `--json` promises.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -17,6 +19,41 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
 /// Prints one line; colours go to terminals only.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     writeln!(anstream::stdout().lock(), "{text}")
+}
+
+/// Prints a remark to stderr, dimmed, so that stdout holds results only.
+pub(crate) fn note(text: &str) -> io::Result<()> {
+    let dim = anstyle::Style::new().dimmed();
+    writeln!(anstream::stderr().lock(), "{dim}{text}{dim:#}")
+}
+
+/// Prints what is wrong to stderr.
+pub(crate) fn complain(text: &str) -> io::Result<()> {
+    writeln!(anstream::stderr().lock(), "{text}")
+}
+
+/// Prints `name: value` when there is a value; further lines are indented.
+pub(crate) fn field(name: &str, value: Option<&str>) -> io::Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    let bold = anstyle::Style::new().bold();
+    let value = value.trim_end().replace('\n', &format!("\n{:14}", ""));
+    line(&format!("{bold}{:<13}{bold:#} {value}", format!("{name}:")))
+}
+
+/// Asks a question on the terminal; Enter takes the default.
+pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
+    let choices = if default { "[Y/n]" } else { "[y/N]" };
+    write!(anstream::stderr().lock(), "{question} {choices} ")?;
+    let mut answer = String::new();
+    // The end of input is no answer, and no answer is no.
+    if io::stdin().read_line(&mut answer)? == 0 {
+        return Ok(false);
+    }
+    Ok(match answer.trim().to_lowercase().as_str() {
+        "" => default,
+        "y" | "yes" => true,
+        _ => false,
+    })
 }
 
 /// A table for a terminal or a pipe: no borders, one line a row.
