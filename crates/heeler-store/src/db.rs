@@ -206,11 +206,7 @@ pub struct Db {
 impl Db {
     /// Opens for reading; migrates nothing, changes nothing.
     pub(crate) fn read(path: &Utf8Path) -> Result<Db, OpenError> {
-        if !path.exists() {
-            return Err(OpenError::Missing { path: path.to_owned() });
-        }
-        let conn = read_connection(path)?;
-        let db = Db { conn };
+        let db = Db::read_any(path)?;
         migrate::check_current(&db.conn, path)?;
         Ok(db)
     }
@@ -226,12 +222,25 @@ impl Db {
         Ok(Db { conn })
     }
 
+    /// Opens for reading whatever its schema is: for copies.
+    pub(crate) fn read_any(path: &Utf8Path) -> Result<Db, OpenError> {
+        if !path.exists() {
+            return Err(OpenError::Missing { path: path.to_owned() });
+        }
+        Ok(Db { conn: read_connection(path)? })
+    }
+
     /// Opens a database file of ours that nobody else uses: a snapshot, a copy.
     pub(crate) fn private(path: &Utf8Path) -> Result<Db, OpenError> {
         create_private(path)?;
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         run_pragmas(&conn, "PRAGMA foreign_keys = ON;").map_err(|source| sqlite(path, source))?;
         Ok(Db { conn })
+    }
+
+    /// Makes the file whole without a write-ahead log beside it.
+    pub(crate) fn leave_wal(&self) -> Result<(), DbError> {
+        run_pragmas(&self.conn, "PRAGMA journal_mode = DELETE").attempt("end the write-ahead log")
     }
 
     /// Runs SQLite's own check; an empty answer means that the file is sound.
@@ -277,7 +286,8 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let open = |uri: &str| -> Result<Connection, OpenError> {
         let conn = connect(path, uri, flags)?;
-        let pragmas = "PRAGMA query_only = ON; PRAGMA foreign_keys = ON; SELECT 1 FROM sqlite_schema LIMIT 1";
+        let pragmas =
+            "PRAGMA query_only = ON; PRAGMA foreign_keys = ON; SELECT 1 FROM sqlite_schema LIMIT 1";
         run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
         Ok(conn)
     };
@@ -377,7 +387,9 @@ impl<'r, 'c> Columns<'r, 'c> {
 
     pub(crate) fn maybe_word<T: FromStr<Err: ToString>>(&mut self) -> Result<Option<T>, DbError> {
         let text: Option<String> = self.get()?;
-        text.map(|text| text.parse()).transpose().map_err(|error: T::Err| self.bad(error.to_string()))
+        text.map(|text| text.parse())
+            .transpose()
+            .map_err(|error: T::Err| self.bad(error.to_string()))
     }
 
     pub(crate) fn time(&mut self) -> Result<Timestamp, DbError> {

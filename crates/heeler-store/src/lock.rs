@@ -77,7 +77,11 @@ pub struct LockFile {
 
 impl LockFile {
     /// Takes the lock, trying again until `wait` has passed (a probe may hold it for an instant).
-    pub fn acquire(path: &Utf8Path, holder: &Holder, wait: Duration) -> Result<LockFile, LockError> {
+    pub fn acquire(
+        path: &Utf8Path,
+        holder: &Holder,
+        wait: Duration,
+    ) -> Result<LockFile, LockError> {
         let deadline = Instant::now() + wait;
         loop {
             if let Some(mut lock) = LockFile::try_acquire(path)? {

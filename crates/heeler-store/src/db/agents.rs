@@ -134,7 +134,10 @@ pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Re
     ];
     execute(conn, PUT_AGENT, params, "write an agent")?;
     execute(conn, REMOVE_SCHEDULES, [name], "write schedules")?;
-    agent.schedules.iter().try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
+    agent
+        .schedules
+        .iter()
+        .try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
 }
 
 pub(crate) fn put_schedule(

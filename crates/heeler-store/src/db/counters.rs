@@ -54,7 +54,10 @@ pub(crate) fn total(
     Ok(total.unwrap_or(0))
 }
 
-pub(crate) fn by_kind(conn: &Connection, kind: Kind) -> Result<Vec<(String, String, i64)>, DbError> {
+pub(crate) fn by_kind(
+    conn: &Connection,
+    kind: Kind,
+) -> Result<Vec<(String, String, i64)>, DbError> {
     collect(conn, BY_KIND, [kind.as_str()], "read the totals", |row| {
         let mut columns = Columns::new("counters", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))

@@ -189,9 +189,10 @@ impl Db {
             (Some(_), Some(_)) => COUNT_SINCE_OF_AGENT_STATUS,
         };
         let attempt = "count jobs";
-        let count = first(&self.conn, sql, params![agent, status, iso_millis(since)], attempt, |row| {
-            row.get(0).attempt(attempt)
-        })?;
+        let count =
+            first(&self.conn, sql, params![agent, status, iso_millis(since)], attempt, |row| {
+                row.get(0).attempt(attempt)
+            })?;
         Ok(count.unwrap_or(0))
     }
 
@@ -300,8 +301,8 @@ fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
         output_text: None,
     };
     if let Some(text) = columns.get::<Option<String>>()? {
-        job.usage.per_model =
-            serde_json::from_str(&text).map_err(|error| columns.bad(format!("usage_json: {error}")))?;
+        job.usage.per_model = serde_json::from_str(&text)
+            .map_err(|error| columns.bad(format!("usage_json: {error}")))?;
     }
     job.prompt = columns.get()?;
     job.output_text = columns.get()?;
@@ -347,8 +348,13 @@ pub(crate) fn set_foreign(
     id: &JobId,
     extra: &ForeignExecution,
 ) -> Result<(), DbError> {
-    let ForeignExecution { owner, triggered_by, trigger_actor_type, extension_status, skills_status } =
-        extra;
+    let ForeignExecution {
+        owner,
+        triggered_by,
+        trigger_actor_type,
+        extension_status,
+        skills_status,
+    } = extra;
     let params = params![
         id.as_str(),
         owner,
