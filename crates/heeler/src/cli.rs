@@ -138,3 +138,36 @@ pub(crate) fn agents() -> ArgValueCompleter {
 pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::jobs)
 }
+
+impl Command {
+    /// Says whether stdout is promised to be JSON, so that a failure is told in JSON too.
+    pub(crate) fn wants_json(&self) -> bool {
+        use commands::config::ConfigCommand;
+        use commands::jobs::JobsCommand;
+        use commands::session::SessionCommand;
+        match self {
+            Command::Status(args) => args.json,
+            Command::Jobs(args) => match &args.command {
+                None => args.list.page.json,
+                Some(JobsCommand::Show(args)) => args.json,
+                Some(JobsCommand::Logs(args)) => args.how.json,
+            },
+            Command::Job(args) => args.show.json,
+            Command::Logs(args) => args.how.json,
+            Command::Session { command: SessionCommand::List(args) } | Command::Sessions(args) => {
+                args.page.json
+            }
+            Command::Search(args) => args.json,
+            Command::Config { command } => match command {
+                ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,
+                ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
+            },
+            Command::Import(args) => args.json,
+            Command::Doctor(args) => args.json,
+            Command::Backup(args) => args.json,
+            Command::Restore(args) => args.json,
+            Command::Version(args) => args.json,
+            Command::Init(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => false,
+        }
+    }
+}

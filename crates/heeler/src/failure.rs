@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use heeler_model::IdError;
+use heeler_store::{DbError, LayoutError, LookupError, OpenError, StoreError};
 
 /// What every command returns.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -125,5 +126,48 @@ impl From<io::Error> for Failure {
 impl From<IdError> for Failure {
     fn from(error: IdError) -> Failure {
         Failure::new(Code::Usage, error)
+    }
+}
+
+impl From<DbError> for Failure {
+    fn from(error: DbError) -> Failure {
+        Failure::new(Code::Failed, error)
+    }
+}
+
+impl From<LayoutError> for Failure {
+    fn from(error: LayoutError) -> Failure {
+        Failure::new(Code::Refused, error)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        match error {
+            OpenError::Newer { .. } | OpenError::Older { .. } => Failure::new(Code::Refused, error),
+            other => Failure::new(Code::Failed, other).hint("heeler doctor"),
+        }
+    }
+}
+
+impl From<LookupError> for Failure {
+    fn from(error: LookupError) -> Failure {
+        match error {
+            LookupError::Unknown { what, .. } => Failure::new(Code::NotFound, error)
+                .hint(if what == "job" { "heeler jobs" } else { "heeler session list" }),
+            LookupError::Ambiguous { .. } => Failure::new(Code::Usage, error),
+            LookupError::Db(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        match error {
+            StoreError::Lock { .. } | StoreError::Restoring { .. } => {
+                Failure::new(Code::Refused, error)
+            }
+            other => Failure::new(Code::Failed, other).hint("heeler doctor"),
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn load(place: &Place) -> Outcome<Loaded> {
     match try_load(place, file, &|path| std::fs::read_to_string(path))? {
         Ok(loaded) => Ok(loaded),
         Err(faults) => {
-            print_faults(&faults)?;
+            print_faults(place, &faults)?;
             Err(Failure::message(Code::Usage, faults.summary()))
         }
     }
@@ -33,10 +33,10 @@ pub(crate) fn try_load(
 }
 
 /// Prints faults with their places to stderr.
-pub(crate) fn print_faults(faults: &Faults) -> io::Result<()> {
+pub(crate) fn print_faults(place: &Place, faults: &Faults) -> io::Result<()> {
     match faults.is_empty() {
         true => Ok(()),
-        false => output::complain(&faults.render(Style::Coloured)),
+        false => output::complain(&faults.render(Style::Coloured, &place.here)),
     }
 }
 

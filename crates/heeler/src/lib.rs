@@ -3,6 +3,7 @@
 //! No logic that a library should own lives here. Start at [`cli`] for what can be typed and at
 //! `commands` for what each command does; `place` finds the fleet that a command speaks of.
 
+mod adopt;
 mod cli;
 mod commands;
 mod complete;
@@ -19,8 +20,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::cli::{Cli, Command};
-use crate::failure::{Code, Failure, Outcome};
+use crate::cli::Cli;
+use crate::failure::{Code, Failure};
 
 /// Runs the program.
 pub fn main() -> ExitCode {

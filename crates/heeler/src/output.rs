@@ -64,7 +64,7 @@ impl Lines {
     pub(crate) fn new(headings: &[&str]) -> Lines {
         let mut table = Table::new();
         table
-            .load_preset(presets::NOTHING)
+            .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_header(headings.iter().map(|text| Cell::new(text)));
         for column in table.column_iter_mut() {
@@ -90,6 +90,48 @@ impl Lines {
         }
         Ok(())
     }
+}
+
+/// Progress on long work, on stderr, where a person sees it.
+pub(crate) struct Progress(indicatif::ProgressBar);
+
+impl Progress {
+    /// Starts a bar that counts bytes; hidden where nobody looks.
+    pub(crate) fn bytes(what: &'static str, hidden: bool) -> Progress {
+        let style = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
+        Progress::start(what, style, hidden)
+    }
+
+    /// Starts a spinner for work of unknown length.
+    pub(crate) fn spinner(what: &'static str, hidden: bool) -> Progress {
+        Progress::start(what, "{spinner} {msg} {elapsed}", hidden)
+    }
+
+    fn start(what: &'static str, style: &str, hidden: bool) -> Progress {
+        if hidden {
+            return Progress(indicatif::ProgressBar::hidden());
+        }
+        let style = indicatif::ProgressStyle::with_template(style).expect("templates are tested");
+        let bar = indicatif::ProgressBar::new(0).with_style(style).with_message(what);
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        Progress(bar)
+    }
+
+    /// Moves the bar.
+    pub(crate) fn at(&self, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Returns a size: `12 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    indicatif::DecimalBytes(bytes).to_string()
 }
 
 /// Returns the style a status is shown in.

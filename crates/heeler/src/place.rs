@@ -5,10 +5,16 @@
 use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{JobHead, JobId};
+use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
 use jiff::Timestamp;
 
 use crate::cli::Global;
+use crate::adopt;
 use crate::failure::{Code, Failure, Outcome};
+
+/// How many jobs are asked for at a time when all are needed.
+const JOBS_PER_PAGE: usize = 1_000;
 
 /// Config file names, in the order in which they are looked for, with the state directory of each.
 const CONFIG_NAMES: [(&str, &str); 4] = [
@@ -28,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) home: Utf8PathBuf,
     /// The environment, read once.
     pub(crate) env: BTreeMap<String, String>,
+    /// The working directory.
+    pub(crate) here: Utf8PathBuf,
     /// Whether to keep quiet about what is not a result.
     pub(crate) quiet: bool,
 }
@@ -51,7 +59,7 @@ impl Place {
             }
         };
         let config = config.map(|(file, _)| file);
-        Ok(Place { config, state_dir, home, env, quiet: global.quiet })
+        Ok(Place { config, state_dir, home, env, here, quiet: global.quiet })
     }
 
     /// Returns the config file, for commands that need one.
@@ -60,6 +68,80 @@ impl Place {
             Failure::message(Code::Usage, "no heeler.yaml here or in any folder above")
                 .hint("heeler init")
         })
+    }
+}
+
+/// Reading the state.
+impl Place {
+    /// Opens the state for reading; `None` when there is none yet. A herdctl directory is adopted.
+    pub(crate) fn reader(&self) -> Outcome<Option<Reader>> {
+        if !self.state_dir.is_dir() {
+            return Ok(None);
+        }
+        adopt::if_foreign(self)?;
+        match Reader::open(&self.dir()?) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(OpenError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens the state for reading in search of one thing.
+    pub(crate) fn reader_for(&self, what: &str, id: &str) -> Outcome<Reader> {
+        self.reader()?.ok_or_else(|| {
+            let message = format!("there is no {what} `{id}`: {} is empty", self.state_dir);
+            Failure::message(Code::NotFound, message)
+        })
+    }
+
+    /// Returns the paths of the state directory, which must exist.
+    pub(crate) fn dir(&self) -> Outcome<StateDir> {
+        Ok(StateDir::open(&self.state_dir)?)
+    }
+
+    /// Says whether a process runs the job: only then is one of its run locks held.
+    pub(crate) fn is_alive(&self, reader: &Reader, job: &JobId) -> Outcome<bool> {
+        let dir = self.dir()?;
+        for run in reader.runs_of_job(job)? {
+            let held = LockFile::probe(&dir.run(run.id).join("lock"));
+            if held.map_err(anyhow::Error::from)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns a job's transcript: its own, or its session's for what Last Light ran.
+    pub(crate) fn log_path(&self, reader: &Reader, head: &JobHead) -> Outcome<Option<Utf8PathBuf>> {
+        let own = self.dir()?.log_of(&head.id);
+        if own.is_file() {
+            return Ok(Some(own));
+        }
+        let session = match &head.session_id {
+            Some(id) => reader.session_by_agent_id(id)?,
+            None => None,
+        };
+        let log = session.and_then(|session| session.log_path);
+        let log = log.map(|path| self.state_dir.join(path)).filter(|path| path.is_file());
+        Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
+    }
+
+    /// Lists the transcripts of all of an agent's jobs.
+    pub(crate) fn logs_of_agent(&self, reader: &Reader, agent: &str) -> Outcome<Vec<Utf8PathBuf>> {
+        let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
+        let mut found = Vec::new();
+        let mut before = None;
+        loop {
+            let page = reader.jobs(&filter, before.as_ref(), JOBS_PER_PAGE)?;
+            let Some(last) = page.last() else { break };
+            before = Some(JobCursor::after(last));
+            for head in &page {
+                found.extend(self.log_path(reader, head)?);
+            }
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
     }
 }
 

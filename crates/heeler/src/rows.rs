@@ -103,7 +103,7 @@ fn block(block: &Value) -> String {
 
 fn tool_use(name: &Value, input: &Value) -> String {
     let input = match input {
-        Value::Object(fields) if fields.len() == 1 => plain(&fields[0]),
+        Value::Object(fields) if fields.len() == 1 => fields.values().map(plain).collect(),
         other => plain(other),
     };
     format!("{} {}", plain(name), shortened(&input))

@@ -36,7 +36,8 @@ pub(crate) struct VersionArgs {
 
 /// Prints the registration script; the shell then asks the program itself for completions.
 pub(crate) fn run(args: &CompletionsArgs) -> Outcome {
-    let shell = Shells::builtins()
+    let shells = Shells::builtins();
+    let shell = shells
         .completer(&args.shell)
         .ok_or_else(|| Failure::message(Code::Usage, format!("unknown shell {}", args.shell)))?;
     let mut script = Vec::new();

@@ -72,7 +72,7 @@ fn validate(place: &Place, as_json: bool) -> Outcome {
     }
     match result {
         Ok(loaded) => {
-            fleet::print_faults(&loaded.warnings)?;
+            fleet::print_faults(place, &loaded.warnings)?;
             let agents: Vec<&str> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
             let files = loaded.files.len();
             let found = match agents.len() {
@@ -84,7 +84,7 @@ fn validate(place: &Place, as_json: bool) -> Outcome {
             Ok(output::line(&format!("{file} is valid ({counted}, {found})"))?)
         }
         Err(faults) => {
-            fleet::print_faults(&faults)?;
+            fleet::print_faults(place, &faults)?;
             Err(Failure::message(Code::Usage, faults.summary()))
         }
     }
@@ -148,12 +148,12 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
         }
         match check_edit(place, &file, &text)? {
             Ok(loaded) => {
-                fleet::print_faults(&loaded.warnings)?;
+                fleet::print_faults(place, &loaded.warnings)?;
                 save(&file, &before, &text)?;
                 return Ok(output::line(&format!("saved {file}"))?);
             }
             Err(faults) => {
-                fleet::print_faults(&faults)?;
+                fleet::print_faults(place, &faults)?;
                 if !ask_again()? {
                     let (_, kept) = draft.keep().map_err(|error| error.error)?;
                     let message = format!("{file} was not changed: {}", faults.summary());

@@ -225,8 +225,8 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let reader = place.reader_for("job", &args.id)?;
     let job = reader.find_job(&args.id)?;
     let dead = job.head.status == JobStatus::Running && !place.is_alive(&reader, &job.head.id)?;
+    let log = place.log_path(&reader, &job.head)?;
     drop(reader);
-    let log = place.log_of(&job);
     if args.json {
         return Ok(output::json(&json!({ "job": job_json(&job, dead, log.as_deref()) }))?);
     }
