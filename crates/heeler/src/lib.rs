@@ -13,6 +13,7 @@ mod logging;
 mod output;
 mod place;
 mod rows;
+mod schema;
 mod since;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

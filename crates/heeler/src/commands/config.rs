@@ -13,6 +13,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output;
 use crate::place::{Place, beside};
+use crate::schema;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -73,6 +74,9 @@ fn validate(place: &Place, as_json: bool) -> Outcome {
     match result {
         Ok(loaded) => {
             fleet::print_faults(place, &loaded.warnings)?;
+            if place.state_dir.is_dir() {
+                schema::place(&place.state_dir)?;
+            }
             let agents: Vec<&str> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
             let files = loaded.files.len();
             let found = match agents.len() {

@@ -10,6 +10,7 @@ use heeler_model::config::templates;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output;
 use crate::place::working_directory;
+use crate::schema;
 
 /// Arguments of `init`.
 #[derive(Args)]
@@ -56,10 +57,14 @@ fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
         }
     }
     std::fs::create_dir_all(&folder)?;
-    let fleet_name = folder.file_name().filter(|name| name.parse::<Name>().is_ok());
-    for (name, text) in templates::fleet(fleet_name.unwrap_or("fleet")) {
-        write_new(&folder.join(&name), &text)?;
-    }
+    let own_name = folder.file_name().and_then(|name| name.parse::<Name>().ok());
+    let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
+    schema::place(&folder.join(".heeler"))?;
+    let first_agent = folder.join(templates::FIRST_AGENT_PATH);
+    write_new(&first_agent, &templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT)))?;
+    let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
+    // Last, so that a fleet whose making was cut off can be made again.
+    write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
     let next = match dir {
         Some(dir) => format!("cd {dir} && heeler config validate"),
@@ -78,10 +83,13 @@ fn agent(here: &Utf8Path, name: &str) -> Outcome {
             Failure::message(Code::Usage, format!("there is no heeler.yaml in {here}"))
                 .hint("heeler init")
         })?;
-    let (relative, text) = templates::agent(&name);
+    let state_name = if file.as_str().contains("herdctl.") { ".herdctl" } else { ".heeler" };
+    let relative = format!("agents/{name}.yaml");
     let before = std::fs::read_to_string(&file)?;
     let after = templates::add_agent(&before, &relative)
-        .map_err(|reason| Failure::message(Code::Refused, format!("cannot add to {file}: {reason}")))?;
+        .map_err(|error| Failure::new(Code::Refused, error))?;
+    schema::place(&here.join(state_name))?;
+    let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
     write_new(&here.join(&relative), &text)?;
     let mut temp = tempfile::NamedTempFile::new_in(here)?;
     temp.write_all(after.as_bytes())?;
