@@ -58,13 +58,13 @@ pub fn load(
         members_left: MEMBERS_MAX,
     };
     loader.root(root);
-    let Loader { reader, fleets, mut agents, .. } = loader;
+    let Loader { reader, mut fleets, mut agents, .. } = loader;
     let refused = reader.errors_seen() > 0;
     let (faults, files) = reader.finish();
     if refused {
         return Err(faults);
     }
-    show::hide_secrets(&mut agents, env);
+    show::hide_secrets(&mut fleets, &mut agents, env);
     Ok(Loaded { fleets, agents, files, warnings: faults })
 }
 

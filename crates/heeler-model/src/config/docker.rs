@@ -8,10 +8,8 @@ use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
 use super::amount::Size;
-use super::reader::Reader;
-use super::shape::{Shape, section};
-use super::value::{SecretText, Value, expected, scalar, word_value};
-use super::yaml::Node;
+use super::shape::section;
+use super::value::{SecretText, text_value, word_value};
 use crate::words::words;
 
 /// Keys that only the fleet file may set: with them an agent could leave its container.
@@ -86,7 +84,7 @@ section! {
 
 /// Declares a text with a checked form that is kept as written.
 macro_rules! checked_text {
-    ($(#[$meta:meta])* $name:ident, $what:literal, $example:literal, $check:expr) => {
+    ($(#[$meta:meta])* $name:ident, $what:literal, $example:literal, $reason:literal, $check:expr) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name(String);
@@ -102,39 +100,32 @@ macro_rules! checked_text {
             type Err = &'static str;
             fn from_str(text: &str) -> Result<$name, &'static str> {
                 let check: fn(&str) -> bool = $check;
-                check(text).then(|| $name(text.to_owned())).ok_or(concat!("expected ", $what))
+                check(text).then(|| $name(text.to_owned())).ok_or($reason)
             }
         }
 
-        impl Value for $name {
-            fn shape() -> Shape {
-                Shape::Format { what: $what, example: $example, pattern: None }
-            }
-            fn read(node: &Node, reader: &mut Reader) -> Option<$name> {
-                let text = &scalar(node, reader, $what)?.text;
-                let what = concat!($what, " such as ", $example);
-                text.parse().ok().or_else(|| expected(reader, node, what))
-            }
-            fn show(&self) -> Json {
-                json!(self.0)
-            }
+        text_value! {
+            $name: $what, $example, None, |text| json!(text.as_str());
         }
     };
 }
 
 checked_text! {
     /// A mount in memory.
-    Tmpfs, "a mount in memory", "`/tmp:size=100m`", |text| text.starts_with('/')
+    Tmpfs, "a mount in memory", "`/tmp:size=100m`", "it must start with `/`",
+    |text| text.starts_with('/')
 }
 
 checked_text! {
     /// A user and group by number.
-    ContainerUser, "a user", "`1000:1000`", |text| numbers(text).is_some()
+    ContainerUser, "a user", "`1000:1000`", "write UID or UID:GID",
+    |text| numbers(text).is_some()
 }
 
 checked_text! {
     /// A mount of a host folder.
-    Volume, "a mount", "`/data:/data:ro`", |text| {
+    Volume, "a mount", "`/data:/data:ro`", "write host:container, and :ro or :rw",
+    |text| {
         let parts: Vec<&str> = text.split(':').collect();
         let mode = parts.get(2).is_none_or(|mode| matches!(*mode, "ro" | "rw"));
         (2..=3).contains(&parts.len()) && mode && parts.iter().all(|part| !part.is_empty())
@@ -143,7 +134,8 @@ checked_text! {
 
 checked_text! {
     /// A published port.
-    PortBinding, "a port", "`8080:80`", |text| {
+    PortBinding, "a port", "`8080:80`", "write host:container or container, from 1 to 65535",
+    |text| {
         let is_port = |port: &u32| (1..=u32::from(u16::MAX)).contains(port);
         numbers(text).is_some_and(|ports| ports.iter().all(is_port))
     }

@@ -3,7 +3,13 @@
 //! It shrinks as the parts that read them arrive. Keys that only wait for jobs to run (prompts,
 //! models, schedules, hooks, …) are not on it.
 
+use std::sync::LazyLock;
+
+use super::agent::AgentKeys;
+use super::fleet::FleetKeys;
 use super::reader::{Pos, Reader};
+use super::shape::Shape;
+use super::value::Value;
 use super::yaml::{Kind, Node};
 
 /// Keys of a fleet file without effect, as paths.
@@ -28,6 +34,38 @@ pub(crate) const AGENT: &[&str] = &[
     "schedules.*.session.max_context_tokens",
     "schedules.*.session.context_window",
 ];
+
+/// Says whether a key of a section is on the list, for the schema and the reference page.
+pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
+    static PLACES: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
+        let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
+        let fleet = FLEET.iter().flat_map(|path| places(&fleet, path));
+        fleet.chain(AGENT.iter().flat_map(|path| places(&agent, path))).collect()
+    });
+    // Defaults and overrides repeat the keys of an agent.
+    let section = match section {
+        "defaults" | "agent overrides" => "agent",
+        section => section,
+    };
+    PLACES.contains(&(section, key))
+}
+
+/// Returns the section and key that a path leads to; several where a value may have several forms.
+fn places(shape: &Shape, path: &str) -> Vec<(&'static str, &'static str)> {
+    let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));
+    match shape {
+        Shape::OneOf(shapes) => shapes.iter().flat_map(|shape| places(shape, path)).collect(),
+        Shape::Map(shape) | Shape::List(shape) if head == "*" => {
+            tail.map(|tail| places(shape, tail)).unwrap_or_default()
+        }
+        Shape::Section(section) => match (section.key(head), tail) {
+            (Some(key), None) => vec![(section.name, key.name)],
+            (Some(key), Some(tail)) => places(&key.shape, tail),
+            (None, _) => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
 
 /// Warns once about a fleet file, with its defaults, overrides and inline agents.
 pub(crate) fn warn_fleet(tree: &Node, reader: &mut Reader) {
@@ -86,4 +124,18 @@ fn warn(mut found: Vec<(&str, Pos)>, reader: &mut Reader) {
         _ => format!("these keys have no effect yet: {}", names.join(", ")),
     };
     reader.warn(first, message).expected("accepted, not used");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_of_the_list_leads_to_a_key() {
+        for (shape, paths) in [(FleetKeys::shape(), FLEET), (AgentKeys::shape(), AGENT)] {
+            for path in paths {
+                assert!(!places(&shape, path).is_empty(), "{path} leads nowhere");
+            }
+        }
+    }
 }

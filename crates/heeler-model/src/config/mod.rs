@@ -22,10 +22,13 @@ mod interpolate;
 mod mcp;
 mod period;
 mod reader;
+mod reference;
 mod schedule;
+mod schema;
 mod session;
 mod shape;
 mod show;
+pub mod templates;
 mod value;
 mod when;
 mod work;
@@ -52,9 +55,11 @@ pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeou
 pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
 pub use period::{PERIOD_MAX, Period};
 pub use reader::Dialect;
+pub use reference::reference_markdown;
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };
+pub use schema::{agent_schema, fleet_schema};
 pub use session::SessionRules;
 pub use value::{SecretText, VarName, WebUrl};
 pub use when::{CronExpr, Zone};

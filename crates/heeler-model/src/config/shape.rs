@@ -189,6 +189,11 @@ pub(crate) fn read_key<T: Value>(
     value
 }
 
+/// Returns a default as JSON, for the schema.
+pub(crate) fn default_json(default: &str) -> serde_json::Value {
+    read_default(default).unwrap_or_default()
+}
+
 /// Reads a default. A test reads every one, so none can fail here.
 fn read_default<T: Value>(default: &str) -> Option<T> {
     let mut reader = Reader::new(Dialect::Heeler, None);

@@ -6,6 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::Loaded;
 use super::agent::Agent;
+use super::fleet::Fleet;
+use super::value::literal;
 
 /// A secret shorter than this is not searched for: it would be found in ordinary words.
 const SECRET_LEN_MIN: usize = 4;
@@ -22,22 +24,28 @@ impl Loaded {
 
 /// Replaces values of variables that any agent names as a secret by `${NAME}`, wherever they were
 /// put in.
-pub(crate) fn hide_secrets(agents: &mut [Agent], env: &BTreeMap<String, String>) {
+pub(crate) fn hide_secrets(
+    fleets: &mut [Fleet],
+    agents: &mut [Agent],
+    env: &BTreeMap<String, String>,
+) {
     let names: Vec<String> = agents
         .iter()
         .flat_map(|agent| agent.secrets.iter().map(|name| name.as_str().to_owned()))
         .collect();
-    let secrets: Vec<(&String, &String)> = names
+    // Shown text has `${` escaped, so a secret that holds one is searched for in both forms.
+    let secrets: Vec<(&String, String)> = names
         .iter()
         .filter_map(|name| Some((name, env.get(name)?)))
         .filter(|(_, value)| value.len() >= SECRET_LEN_MIN)
+        .flat_map(|(name, value)| [(name, value.clone()), (name, literal(value))])
         .collect();
-    for agent in agents {
-        hide(&mut agent.shown, &secrets);
-    }
+    let agents = agents.iter_mut().map(|agent| &mut agent.shown);
+    let fleets = fleets.iter_mut().map(|fleet| &mut fleet.shown);
+    agents.chain(fleets).for_each(|shown| hide(shown, &secrets));
 }
 
-fn hide(value: &mut Json, secrets: &[(&String, &String)]) {
+fn hide(value: &mut Json, secrets: &[(&String, String)]) {
     match value {
         Json::String(text) => {
             for (name, secret) in secrets {

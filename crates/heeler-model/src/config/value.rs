@@ -19,7 +19,7 @@ use super::reader::{Pos, Reader, did_you_mean};
 use super::shape::Shape;
 use super::when::{CronExpr, Zone};
 use super::yaml::{Kind, Node, Scalar};
-use crate::{Approvals, Name, SessionMode};
+use crate::{Approvals, IdError, Name, SessionMode};
 
 /// A type that config can hold.
 pub(crate) trait Value: Sized {
@@ -164,7 +164,7 @@ impl Value for String {
 }
 
 /// Escapes what would be a variable when it is read again.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     text.replace("${", "$${")
 }
 
@@ -215,15 +215,15 @@ int_value! {
     NonZeroU32: 1..=u64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
 }
 
-/// Reads text through `FromStr`; the type says why a text is not one of its own.
-fn parse_text<T: FromStr<Err: std::fmt::Display>>(
+/// Reads text of a checked form; `parse` says why a text is not of it.
+pub(crate) fn parse_text<T>(
     node: &Node,
     reader: &mut Reader,
-    what: &str,
-    example: &str,
+    (what, example): (&str, &str),
+    parse: impl Fn(&str) -> Result<T, String>,
 ) -> Option<T> {
     let scalar = scalar(node, reader, what)?;
-    match scalar.text.parse() {
+    match parse(&scalar.text) {
         Ok(value) => Some(value),
         Err(reason) => {
             let message = format!("{} is not {what}: {reason}", node.describe());
@@ -233,22 +233,32 @@ fn parse_text<T: FromStr<Err: std::fmt::Display>>(
     }
 }
 
+/// Makes types that are read by `FromStr` and shown as text readable from config.
 macro_rules! text_value {
     ($($ty:ty: $what:literal, $example:literal, $pattern:expr, $show:expr;)*) => { $(
-        impl Value for $ty {
-            fn shape() -> Shape {
-                Shape::Format { what: $what, example: $example, pattern: $pattern }
+        impl $crate::config::value::Value for $ty {
+            fn shape() -> $crate::config::shape::Shape {
+                $crate::config::shape::Shape::Format {
+                    what: $what,
+                    example: $example,
+                    pattern: $pattern,
+                }
             }
-            fn read(node: &Node, reader: &mut Reader) -> Option<$ty> {
-                parse_text(node, reader, $what, $example)
+            fn read(
+                node: &$crate::config::yaml::Node,
+                reader: &mut $crate::config::reader::Reader,
+            ) -> Option<$ty> {
+                let parse = |text: &str| text.parse::<$ty>().map_err(|reason| reason.to_string());
+                $crate::config::value::parse_text(node, reader, ($what, $example), parse)
             }
-            fn show(&self) -> Json {
-                let show: fn(&$ty) -> Json = $show;
+            fn show(&self) -> serde_json::Value {
+                let show: fn(&$ty) -> serde_json::Value = $show;
                 show(self)
             }
         }
     )* };
 }
+pub(crate) use text_value;
 
 const PERIOD_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*([wWdDhHmMsS]|[mM][sS])\s*)+$";
 
@@ -260,7 +270,20 @@ text_value! {
     };
     CronExpr: "a cron expression", "`0 9 * * mon-fri`", None, |cron| json!(cron.as_str());
     Zone: "a time zone", "`Europe/Vienna`", None, |zone| json!(zone.name());
-    Name: "a name", "`issue-fixer`", Some("^[a-zA-Z0-9][a-zA-Z0-9_-]*$"), |name| json!(name.as_str());
+}
+
+impl Value for Name {
+    fn shape() -> Shape {
+        let pattern = Some("^[a-zA-Z0-9][a-zA-Z0-9_-]*$");
+        Shape::Format { what: "a name", example: "`issue-fixer`", pattern }
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Name> {
+        let parse = |text: &str| text.parse().map_err(|error: IdError| error.reason.to_owned());
+        parse_text(node, reader, ("a name", "`issue-fixer`"), parse)
+    }
+    fn show(&self) -> Json {
+        json!(self.as_str())
+    }
 }
 
 /// Reads one of a closed set of words.
@@ -381,8 +404,9 @@ impl Value for WebUrl {
         Shape::Format { what: "a URL", example: "`https://example.com/hook`", pattern: None }
     }
     fn read(node: &Node, reader: &mut Reader) -> Option<WebUrl> {
-        let example = "`https://example.com/hook`";
-        let url: Url = parse_text(node, reader, "a URL", example)?;
+        let parse = |text: &str| text.parse::<Url>().map_err(|reason| reason.to_string());
+        let form = ("a URL", "`https://example.com/hook`");
+        let url = parse_text(node, reader, form, parse)?;
         if !matches!(url.scheme(), "http" | "https") {
             return expected(reader, node, "a URL that starts with http:// or https://");
         }

@@ -2,12 +2,10 @@
 
 use std::str::FromStr;
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use super::reader::Reader;
-use super::shape::{Shape, section};
-use super::value::{Value, VarName, scalar, word_value};
-use super::yaml::Node;
+use super::shape::section;
+use super::value::{VarName, text_value, word_value};
 use crate::words::words;
 
 words! {
@@ -45,25 +43,9 @@ impl FromStr for RepoName {
     }
 }
 
-impl Value for RepoName {
-    fn shape() -> Shape {
-        let pattern = Some("^[a-zA-Z0-9_.-]+/[a-zA-Z0-9_.-]+$");
-        Shape::Format { what: "a repository", example: "`octocat/hello`", pattern }
-    }
-    fn read(node: &Node, reader: &mut Reader) -> Option<RepoName> {
-        let text = &scalar(node, reader, "a repository")?.text;
-        match text.parse() {
-            Ok(repo) => Some(repo),
-            Err(reason) => {
-                let message = format!("`{text}` is not a repository: {reason}");
-                reader.error(node.at, message).expected("expected `owner/name`");
-                None
-            }
-        }
-    }
-    fn show(&self) -> Json {
-        json!(self.0)
-    }
+text_value! {
+    RepoName: "a repository", "`octocat/hello`", Some("^[a-zA-Z0-9_.-]+/[a-zA-Z0-9_.-]+$"),
+        |repo| json!(repo.as_str());
 }
 
 section! {

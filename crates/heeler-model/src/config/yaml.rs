@@ -65,14 +65,35 @@ impl Node {
         self.kind == Kind::Null
     }
 
-    /// Names what is here, for messages.
+    /// Says whether two nodes hold the same, wherever they stand.
+    pub(crate) fn same_content(&self, other: &Node) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::List(a), Kind::List(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_content(b))
+            }
+            (Kind::Map(a), Kind::Map(b)) => {
+                let same = |((ka, va), (kb, vb)): (&(Key, Node), &(Key, Node))| {
+                    ka.text == kb.text && va.same_content(vb)
+                };
+                a.len() == b.len() && a.iter().zip(b).all(same)
+            }
+            (a, b) => a == b,
+        }
+    }
+
+    /// Names what is here, for messages. A value from the environment may be a secret: it is
+    /// named as written, never shown.
     pub(crate) fn describe(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".to_owned(),
+            Kind::Scalar(Scalar { template: Some(template), .. }) => {
+                format!("the value of `{}`", template.lines().next().unwrap_or_default())
+            }
             Kind::Scalar(Scalar { text, .. }) if text.chars().count() > 40 => {
                 format!("`{}…`", text.chars().take(40).collect::<String>())
             }
             Kind::Scalar(Scalar { text, .. }) => format!("`{text}`"),
+            Kind::List(items) if items.is_empty() => "an empty list".to_owned(),
             Kind::List(_) => "a list".to_owned(),
             Kind::Map(_) => "a map".to_owned(),
         }

@@ -1,8 +1,13 @@
 //! Config from text to checked types, as the binary sees it.
 
 mod compose;
+mod examples;
 mod faults;
+mod goldens;
+mod properties;
+mod templates;
 mod values;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::io;
