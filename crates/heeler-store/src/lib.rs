@@ -10,14 +10,12 @@ mod db;
 mod layout;
 mod lock;
 mod reader;
+mod restore;
 mod store;
 mod tx;
 mod views;
 
-pub use archive::{
-    ArchiveError, ArchiveReport, Manifest, ManifestFile, RestoreError, RestoreReport,
-    backup_to_file, restore_from_file,
-};
+pub use archive::{ArchiveError, ArchiveReport, Manifest, ManifestFile, backup_to_file};
 pub use backup::{BackupError, daily as backup_daily, list as backups};
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
@@ -30,6 +28,7 @@ pub use db::{Db, DbError, LookupError, OpenError};
 pub use layout::{LayoutError, StateDir, slug};
 pub use lock::{Holder, LockError, LockFile, LockState};
 pub use reader::Reader;
+pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use store::{Opened, Store, StoreError, WriteError};
 pub use tx::Tx;
 pub use views::{

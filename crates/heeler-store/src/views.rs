@@ -21,8 +21,8 @@ use jiff::Timestamp;
 
 pub(crate) use absorb::absorb;
 pub use absorb::{HandEdits, StatusEdit};
-pub(crate) use publish::publish;
 pub use publish::{PublishError, PublishReport, ViewFailure};
+pub(crate) use publish::{hex, publish, sha256_hex};
 pub use render::render_view;
 pub(crate) use sweep::sweep;
 
