@@ -43,7 +43,8 @@ fn main() {
     }
     let folder = Utf8PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench");
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
-    let node = Utf8PathBuf::from(std::env::var("HEELER_BENCH_NODE").expect("run `cargo xtask bench`"));
+    let node =
+        Utf8PathBuf::from(std::env::var("HEELER_BENCH_NODE").expect("run `cargo xtask bench`"));
     let bench = Bench { folder, node };
     let mut figures = transcripts::figures(&bench);
     figures.extend(jobs::figures(&bench));
@@ -88,7 +89,8 @@ pub(crate) fn process(rounds: usize, program: &str, args: &[&str], dir: &Utf8Pat
 fn print(figures: &[Figure]) {
     println!("\n{:<46} {:>10}  {:>9}  alternative", "what", "ours", "goal");
     for figure in figures {
-        let ratio = figure.alternative.as_ref().map(|(_, theirs)| theirs.div_duration_f64(figure.ours));
+        let ratio =
+            figure.alternative.as_ref().map(|(_, theirs)| theirs.div_duration_f64(figure.ours));
         let (goal, reached) = match figure.goal {
             Goal::AtMost(limit) => (format!("≤ {}", short(limit)), figure.ours <= limit),
             Goal::TimesFaster(times) => (format!("≥ {times}x"), ratio.is_some_and(|r| r >= times)),

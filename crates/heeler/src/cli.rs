@@ -87,7 +87,9 @@ pub(crate) enum Command {
     /// See Heeler at work in a folder of its own
     Demo(commands::demo::DemoArgs),
     /// Print a shell's completion script
-    #[command(after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too.")]
+    #[command(
+        after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too."
+    )]
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages
     Man(commands::completions::ManArgs),
@@ -167,7 +169,9 @@ impl Command {
             Command::Backup(args) => args.json,
             Command::Restore(args) => args.json,
             Command::Version(args) => args.json,
-            Command::Init(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => false,
+            Command::Init(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => {
+                false
+            }
         }
     }
 }

@@ -38,7 +38,11 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     names.sort();
     names.dedup();
     let typed = typed.to_string_lossy();
-    names.into_iter().filter(|name| name.starts_with(&*typed)).map(CompletionCandidate::new).collect()
+    names
+        .into_iter()
+        .filter(|name| name.starts_with(&*typed))
+        .map(CompletionCandidate::new)
+        .collect()
 }
 
 /// Offers the newest jobs, with their agent and age beside them.
@@ -51,7 +55,12 @@ pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
         .into_iter()
         .filter(|head| head.id.as_str().starts_with(&*typed))
         .map(|head| {
-            let help = format!("{} {}, {}", head.agent, head.status, output::relative(head.started_at, now));
+            let help = format!(
+                "{} {}, {}",
+                head.agent,
+                head.status,
+                output::relative(head.started_at, now)
+            );
             CompletionCandidate::new(head.id.as_str()).help(Some(help.into()))
         })
         .collect()

@@ -55,7 +55,7 @@ fn report(failure: &Failure, json: bool) -> ExitCode {
     }
     if json {
         // When even this cannot be written there is nobody left to tell.
-        let _ = output::json(&failure.json());
+        drop(output::json(&failure.json()));
     } else {
         anstream::eprintln!("{}", failure.text());
     }

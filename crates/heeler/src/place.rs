@@ -9,8 +9,8 @@ use heeler_model::{JobHead, JobId};
 use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
 use jiff::Timestamp;
 
-use crate::cli::Global;
 use crate::adopt;
+use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
 
 /// How many jobs are asked for at a time when all are needed.
@@ -153,8 +153,9 @@ pub(crate) fn now() -> Timestamp {
 
 /// Returns the working directory.
 pub(crate) fn working_directory() -> Outcome<Utf8PathBuf> {
-    let here = std::env::current_dir()
-        .map_err(|error| Failure::new(Code::Failed, error).hint("change to a folder that exists"))?;
+    let here = std::env::current_dir().map_err(|error| {
+        Failure::new(Code::Failed, error).hint("change to a folder that exists")
+    })?;
     Utf8PathBuf::from_path_buf(here).map_err(|path| {
         Failure::message(
             Code::Usage,
@@ -209,7 +210,9 @@ fn find_state_dir(here: &Utf8Path) -> Option<Utf8PathBuf> {
 fn no_fleet(here: &Utf8Path) -> Failure {
     Failure::message(
         Code::Usage,
-        format!("no fleet here: {here} and the folders above it have no heeler.yaml or herdctl.yaml"),
+        format!(
+            "no fleet here: {here} and the folders above it have no heeler.yaml or herdctl.yaml"
+        ),
     )
     .hint("heeler init, or name one with --config PATH")
 }

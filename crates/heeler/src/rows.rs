@@ -64,8 +64,13 @@ impl Row {
         };
         let style = self.style();
         let indent = format!("\n{:21}", "");
-        let text = self.text.trim_end().replace('\n', &indent);
-        format!("{time} {style}{:<11}{style:#} {text}", self.who).trim_end().to_owned()
+        match self.text.trim_end() {
+            "" => format!("{time} {style}{}{style:#}", self.who),
+            text => {
+                let text = text.replace('\n', &indent);
+                format!("{time} {style}{:<11}{style:#} {text}", self.who)
+            }
+        }
     }
 
     fn style(&self) -> Style {
@@ -121,12 +126,7 @@ fn tool_result(value: &Value) -> String {
 fn result(value: &Value) -> String {
     let cost = value["total_cost_usd"].as_f64().map(|cost| format!(", ${cost:.4}"));
     let turns = value["num_turns"].as_i64().map(|turns| format!(", {turns} turns"));
-    format!(
-        "{}{}{}",
-        plain(&value["subtype"]),
-        turns.unwrap_or_default(),
-        cost.unwrap_or_default()
-    )
+    format!("{}{}{}", plain(&value["subtype"]), turns.unwrap_or_default(), cost.unwrap_or_default())
 }
 
 fn plain(value: &Value) -> String {

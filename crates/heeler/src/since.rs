@@ -45,7 +45,9 @@ mod tests {
         assert_eq!(at("2h"), "2026-11-15T10:00:00Z");
         assert_eq!(at("1w"), "2026-11-08T12:00:00Z");
         assert_eq!(at("2026-11-01T09:00:00+01:00"), "2026-11-01T08:00:00Z");
-        for text in ["", "h", "-2h", "2y", "yesterday", "é", "9999999999999999999h", "99999999999999w"] {
+        for text in
+            ["", "h", "-2h", "2y", "yesterday", "é", "9999999999999999999h", "99999999999999w"]
+        {
             assert!(moment(text, now).is_err(), "{text}");
         }
     }

@@ -470,7 +470,8 @@ fn a_herdctl_project_loads_as_it_stands() {
               "file": "/herdctl/website/agents/writer.yaml"
             }
           ]
-        }"##]].assert_eq(&shown(&loaded, &folder));
+        }"##]]
+    .assert_eq(&shown(&loaded, &folder));
 }
 
 #[test]
@@ -488,5 +489,6 @@ fn a_herdctl_project_without_its_variables_says_which() {
     expect![[r#"
         janitor.yaml:23 the variable `HOOK_URL` is not set
         janitor.yaml:25 the variable `HOOK_TOKEN` is not set
-        janitor.yaml:38 the variable `HOOK_TOKEN` is not set"#]].assert_eq(&messages.join("\n"));
+        janitor.yaml:38 the variable `HOOK_TOKEN` is not set"#]]
+    .assert_eq(&messages.join("\n"));
 }

@@ -47,34 +47,52 @@ fn check(text: &str, expect: Expect) {
 
 #[test]
 fn an_agent_is_added_and_everything_else_stays() {
-    check("", expect![[r#"
+    check(
+        "",
+        expect![[r#"
         agents:
           - path: agents/new.yaml
-    "#]]);
-    check("# only a comment", expect![[r#"
+    "#]],
+    );
+    check(
+        "# only a comment",
+        expect![[r#"
         # only a comment
         agents:
           - path: agents/new.yaml
-    "#]]);
-    check("fleet: {name: a} # note\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "fleet: {name: a} # note\n",
+        expect![[r#"
         fleet: {name: a} # note
         agents:
           - path: agents/new.yaml
-    "#]]);
-    check("agents: # none yet\n# end\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "agents: # none yet\n# end\n",
+        expect![[r#"
         agents: # none yet
           - path: agents/new.yaml
         # end
-    "#]]);
-    check("agents: [] # none yet\nfleet:\n  name: a\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "agents: [] # none yet\nfleet:\n  name: a\n",
+        expect![[r#"
         agents:
           - path: agents/new.yaml # none yet
         fleet:
           name: a
-    "#]]);
-    check("agents: [a.yaml, {path: b.yaml}] # two\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "agents: [a.yaml, {path: b.yaml}] # two\n",
+        expect![[r#"
         agents: [a.yaml, {path: b.yaml}, {path: agents/new.yaml}] # two
-    "#]]);
+    "#]],
+    );
     check(
         "agents:\n    - path: a.yaml # first\n      overrides:\n        model: x # deep\n    # after\nfleet:\n  name: a\n",
         expect![[r#"
@@ -94,10 +112,13 @@ fn an_agent_is_added_and_everything_else_stays() {
             cannot add the agent by itself: its form is unusual; add `- path: agents/new.yaml` to `agents` by hand
         "#]],
     );
-    check("agents:\n- a.yaml", expect![[r#"
+    check(
+        "agents:\n- a.yaml",
+        expect![[r#"
         agents:
         - a.yaml
-        - path: agents/new.yaml"#]]);
+        - path: agents/new.yaml"#]],
+    );
 }
 
 #[test]
@@ -114,16 +135,28 @@ fn odd_paths_are_quoted() {
 
 #[test]
 fn a_file_that_cannot_be_changed_safely_is_left_to_its_owner() {
-    check("{version: 1}\n", expect![[r#"
+    check(
+        "{version: 1}\n",
+        expect![[r#"
         cannot add the agent by itself: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
-    "#]]);
-    check("agents: all\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "agents: all\n",
+        expect![[r#"
         cannot add the agent by itself: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
-    "#]]);
-    check("agents: [\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "agents: [\n",
+        expect![[r#"
         cannot add the agent by itself: the file has faults; add `- path: agents/new.yaml` to `agents` by hand
-    "#]]);
-    check("x: &x [a.yaml]\nagents: *x\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "x: &x [a.yaml]\nagents: *x\n",
+        expect![[r#"
         cannot add the agent by itself: its form is unusual; add `- path: agents/new.yaml` to `agents` by hand
-    "#]]);
+    "#]],
+    );
 }

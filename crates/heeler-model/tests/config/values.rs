@@ -164,21 +164,24 @@ fn names_follow_the_pattern_and_are_no_ids() {
           |
         1 | agents: [{name: 'a b'}]
           |                 ^^^^^ expected a name such as `issue-fixer`
-    "#]].assert_eq(&said("'a b'"));
+    "#]]
+    .assert_eq(&said("'a b'"));
     expect![[r#"
         error: `sess-a1b2c3d4` is not a name: it looks like a session id
          --> heeler.yaml:1:17
           |
         1 | agents: [{name: sess-a1b2c3d4}]
           |                 ^^^^^^^^^^^^^ expected a name such as `issue-fixer`
-    "#]].assert_eq(&said("sess-a1b2c3d4"));
+    "#]]
+    .assert_eq(&said("sess-a1b2c3d4"));
     expect![[r#"
         error: `job-2024-01-19-abc123` is not a name: it looks like a job id
          --> heeler.yaml:1:17
           |
         1 | agents: [{name: job-2024-01-19-abc123}]
           |                 ^^^^^^^^^^^^^^^^^^^^^ expected a name such as `issue-fixer`
-    "#]].assert_eq(&said("job-2024-01-19-abc123"));
+    "#]]
+    .assert_eq(&said("job-2024-01-19-abc123"));
     check(
         "agents: [{description: x}]\n",
         expect![[r#"

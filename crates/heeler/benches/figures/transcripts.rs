@@ -20,7 +20,12 @@ const BIG_LINE_BYTES: usize = 214;
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let small = lines(bench, "24mb.jsonl", 100_000, 251);
     let big = lines(bench, "2gb.jsonl", BIG_LINES, BIG_LINE_BYTES);
-    vec![append(bench), tail_of(bench, &small, "24 MB", 5), tail_of(bench, &big, "2 GB", 1), ranges(bench, &big)]
+    vec![
+        append(bench),
+        tail_of(bench, &small, "24 MB", 5),
+        tail_of(bench, &big, "2 GB", 1),
+        ranges(bench, &big),
+    ]
 }
 
 /// A file of assistant rows of a given length.
@@ -39,7 +44,9 @@ fn lines(bench: &Bench, name: &str, count: u64, bytes: usize) -> Utf8PathBuf {
 }
 
 fn event(number: u64, bytes: usize) -> String {
-    let head = format!(r#"{{"type":"assistant","timestamp":"2026-11-15T00:00:00.000Z","n":{number},"content":""#);
+    let head = format!(
+        r#"{{"type":"assistant","timestamp":"2026-11-15T00:00:00.000Z","n":{number},"content":""#
+    );
     format!(r#"{head}{:x<width$}"}}"#, "", width = bytes - head.len() - 2)
 }
 

@@ -25,7 +25,9 @@ pub(crate) struct BackupArgs {
 
 /// Arguments of `restore`.
 #[derive(Args)]
-#[command(after_help = "The present database is backed up first; transcripts are put back where they are missing, never shortened.")]
+#[command(
+    after_help = "The present database is backed up first; transcripts are put back where they are missing, never shortened."
+)]
 pub(crate) struct RestoreArgs {
     /// A file that `heeler backup` wrote
     #[arg(value_hint = ValueHint::FilePath)]

@@ -142,7 +142,8 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
     let file = file.canonicalize_utf8()?;
     let before = std::fs::read_to_string(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
-    let draft = tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
+    let draft =
+        tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
     std::fs::write(draft.path(), &before)?;
     loop {
         open_editor(place, draft.path())?;

@@ -168,8 +168,9 @@ fn program() -> Outcome<Utf8PathBuf> {
 fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {
     let Some(dir) = given else {
         let made = tempfile::Builder::new().prefix("heeler-demo-").tempdir()?.keep();
-        return Utf8PathBuf::from_path_buf(made)
-            .map_err(|path| Failure::message(Code::Failed, format!("odd path {}", path.display())));
+        return Utf8PathBuf::from_path_buf(made).map_err(|path| {
+            Failure::message(Code::Failed, format!("odd path {}", path.display()))
+        });
     };
     if dir.exists() {
         let message = format!("{dir} exists; the demo only writes to a new folder");

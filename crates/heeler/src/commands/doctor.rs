@@ -6,4 +6,6 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
-pub(crate) fn run(_: &Global, _: &DoctorArgs) -> Outcome { Ok(()) }
+pub(crate) fn run(_: &Global, _: &DoctorArgs) -> Outcome {
+    Ok(())
+}

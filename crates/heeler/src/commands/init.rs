@@ -61,7 +61,10 @@ fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     schema::place(&folder.join(".heeler"))?;
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
-    write_new(&first_agent, &templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT)))?;
+    if !first_agent.exists() {
+        let schema = format!("../.heeler/{}", schema::AGENT);
+        write_new(&first_agent, &templates::first_agent_file(&schema))?;
+    }
     let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
     // Last, so that a fleet whose making was cut off can be made again.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;

@@ -134,9 +134,16 @@ impl Shown {
     }
 }
 
-fn print_list(place: &Place, jobs: &[Shown], total: i64, args: &ListArgs, now: Timestamp) -> Outcome {
+fn print_list(
+    place: &Place,
+    jobs: &[Shown],
+    total: i64,
+    args: &ListArgs,
+    now: Timestamp,
+) -> Outcome {
     if args.page.json {
-        let jobs: Vec<Value> = jobs.iter().map(|shown| head_json(&shown.head, shown.dead)).collect();
+        let jobs: Vec<Value> =
+            jobs.iter().map(|shown| head_json(&shown.head, shown.dead)).collect();
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
@@ -155,11 +162,14 @@ fn print_list(place: &Place, jobs: &[Shown], total: i64, args: &ListArgs, now: T
     }
     lines.print()?;
     if jobs.iter().any(|shown| shown.dead) {
-        output::note("dead: the record says running, but no process runs it; `heeler doctor --fix` settles it")?;
+        output::note(
+            "dead: the record says running, but no process runs it; `heeler doctor --fix` settles it",
+        )?;
     }
     if total > jobs.len() as i64 {
         let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
-        let older = format!("showing {shown} of {total}; older: heeler jobs --before {}", last.head.id);
+        let older =
+            format!("showing {shown} of {total}; older: heeler jobs --before {}", last.head.id);
         output::note(&older)?;
     }
     Ok(())
@@ -268,7 +278,8 @@ fn job_json(job: &Job, dead: bool, log: Option<&camino::Utf8Path>) -> Value {
 
 fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timestamp) -> Outcome {
     let head = &job.head;
-    let when = |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+    let when =
+        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
     let tokens = match (job.usage.input_tokens, job.usage.output_tokens) {
         (None, None) => None,
         (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),

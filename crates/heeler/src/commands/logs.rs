@@ -223,9 +223,11 @@ impl View {
             let page = tail(&path, wanted).map_err(anyhow::Error::from)?;
             ends.insert(head.id.clone(), page.end);
             self.tell_faults(&page.faults, &path)?;
-            rows.extend(page.records.into_iter().map(|record| {
-                (head.agent.clone(), Row::read(record.text.as_bytes()), record)
-            }));
+            rows.extend(
+                page.records
+                    .into_iter()
+                    .map(|record| (head.agent.clone(), Row::read(record.text.as_bytes()), record)),
+            );
         }
         // Stable: rows of one job stay in the order in which they were written.
         rows.sort_by_key(|(_, row, _)| row.at);

@@ -71,7 +71,11 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
     match found.hits {
         0 => Err(Failure::message(
             Code::Failed,
-            format!("`{}` is in none of {} transcripts", args.text, output::grouped(paths.len() as u64)),
+            format!(
+                "`{}` is in none of {} transcripts",
+                args.text,
+                output::grouped(paths.len() as u64)
+            ),
         )),
         _ => Ok(()),
     }
@@ -91,7 +95,9 @@ fn print(place: &Place, args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> st
     let name = hit.path.file_stem().unwrap_or_default();
     if args.json {
         let row = serde_json::from_str::<Value>(&hit.record.text)?;
-        return output::line(&json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row }).to_string());
+        return output::line(
+            &json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row }).to_string(),
+        );
     }
     let row = Row::read(hit.record.text.as_bytes());
     let shown = Row { text: around(&row.text, &args.text), ..row }.show(zone);

@@ -76,8 +76,16 @@ fn print(
         return Ok(output::line(&text)?);
     };
     let now = place::now();
-    let mut lines =
-        Lines::new(&["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "AGENT'S OWN ID"]);
+    let mut lines = Lines::new(&[
+        "ID",
+        "AGENT",
+        "STATUS",
+        "MODE",
+        "LAST USED",
+        "MESSAGES",
+        "JOBS",
+        "AGENT'S OWN ID",
+    ]);
     for session in sessions {
         lines.push(vec![
             session.id.to_string(),
@@ -93,7 +101,8 @@ fn print(
     lines.print()?;
     if total > sessions.len() as i64 {
         let (shown, total) = (sessions.len(), output::grouped(total.unsigned_abs()));
-        let older = format!("showing {shown} of {total}; older: heeler session list --before {}", last.id);
+        let older =
+            format!("showing {shown} of {total}; older: heeler session list --before {}", last.id);
         output::note(&older)?;
     }
     Ok(())

@@ -103,7 +103,11 @@ fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
     let Some(file) = &place.config else { return Ok(()) };
     match fleet::try_load(place, file, &|path| std::fs::read_to_string(path))? {
         Ok(loaded) => {
-            snapshot.name = loaded.fleets.first().and_then(|fleet| fleet.name.as_ref()).map(ToString::to_string);
+            snapshot.name = loaded
+                .fleets
+                .first()
+                .and_then(|fleet| fleet.name.as_ref())
+                .map(ToString::to_string);
             for agent in &loaded.agents {
                 let state = configured_state(agent);
                 snapshot.agents.insert(agent.name.to_string(), state);
@@ -119,7 +123,8 @@ fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
 /// What an agent is before anything ran: idle, with the schedules that its config names.
 fn configured_state(agent: &heeler_model::config::Agent) -> AgentState {
     let schedules = agent.schedules.iter();
-    let named = schedules.map(|schedule| (schedule.name.to_string(), heeler_model::ScheduleState::default()));
+    let named = schedules
+        .map(|schedule| (schedule.name.to_string(), heeler_model::ScheduleState::default()));
     AgentState { schedules: named.collect(), ..AgentState::default() }
 }
 
@@ -182,7 +187,10 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
 fn print_job(head: &JobHead, dead: bool, now: Timestamp) -> Outcome {
     let why = output::one_line(head.summary.as_deref().unwrap_or_default());
     let (id, agent, since) = (&head.id, &head.agent, output::relative(head.started_at, now));
-    Ok(output::line(&format!("  {id}  {agent}  {}  {since}  {why}", status_text(head.status, dead)))?)
+    Ok(output::line(&format!(
+        "  {id}  {agent}  {}  {since}  {why}",
+        status_text(head.status, dead)
+    ))?)
 }
 
 fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
@@ -208,7 +216,8 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
             })
         })
         .collect();
-    let running: Vec<Value> = snapshot.running.iter().map(|(head, dead)| head_json(head, *dead)).collect();
+    let running: Vec<Value> =
+        snapshot.running.iter().map(|(head, dead)| head_json(head, *dead)).collect();
     let failed: Vec<Value> = snapshot.failed.iter().map(|head| head_json(head, false)).collect();
     json!({
         "fleet": {

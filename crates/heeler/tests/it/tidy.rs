@@ -42,7 +42,8 @@ fn crate_edges_are_those_that_the_architecture_draws() {
     let mut real = BTreeSet::new();
     for package in metadata["packages"].as_array().unwrap() {
         for dependency in package["dependencies"].as_array().unwrap() {
-            let (from, to) = (package["name"].as_str().unwrap(), dependency["name"].as_str().unwrap());
+            let (from, to) =
+                (package["name"].as_str().unwrap(), dependency["name"].as_str().unwrap());
             if dependency["kind"].is_null() && to.starts_with("heeler") {
                 real.insert(format!("{from} -> {to}"));
             }
