@@ -37,7 +37,7 @@ pub(crate) struct Global {
     /// State directory [default: .heeler or .herdctl beside the config file]
     #[arg(
         short = 's', long = "state-dir", alias = "state", global = true, value_name = "DIR",
-        env = "HEELER_STATE_DIR", value_hint = ValueHint::DirPath
+        env = "HEELER_STATE_DIR", hide_env_values = true, value_hint = ValueHint::DirPath
     )]
     pub(crate) state_dir: Option<Utf8PathBuf>,
     /// Say more on stderr; repeat for more still (or set HEELER_LOG)

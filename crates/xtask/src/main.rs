@@ -98,7 +98,7 @@ fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
 /// The generated documents are golden files of tests; this lets the tests write them.
 fn docs() -> Result<()> {
     run(
-        &["cargo", "nextest", "run", "--workspace", "-E", "test(golden_)"],
-        &[("HEELER_UPDATE_GOLDEN", "1")],
+        &["cargo", "nextest", "run", "--workspace", "-E", "test(golden)"],
+        &[("UPDATE_EXPECT", "1")],
     )
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 /// The longest source file, tests aside; past it a module has grown a second idea.
 const FILE_LINES_MAX: usize = 700;
 
-pub(crate) fn root() -> PathBuf {
+fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
