@@ -1,6 +1,6 @@
 //! Schema and reference page: files in git, made from the code that reads config.
 //!
-//! After a change of the keys: `UPDATE_EXPECT=1 cargo test -p heeler-model --test config goldens`.
+//! After a change of the keys: `cargo xtask docs`.
 
 use expect_test::expect_file;
 use heeler_model::config::{agent_schema, fleet_schema, reference_markdown};
