@@ -34,3 +34,6 @@ pub use tx::Tx;
 pub use views::{
     HandEdits, PublishError, PublishReport, Publisher, StatusEdit, View, ViewFailure, render_view,
 };
+
+#[cfg(test)]
+mod tests;
