@@ -12,6 +12,8 @@ use heeler_testkit::Proof;
 use super::*;
 use crate::{JobFilter, LockFile, Publisher, View, render_view};
 
+const WRITER: &str = "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change";
+const RESTORER: &str = "tests::crash::proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new";
 const CHILD_DIR: &str = "HEELER_TEST_STORE_DIR";
 const CHILD_SEED: &str = "HEELER_TEST_STORE_SEED";
 
@@ -36,7 +38,7 @@ fn proof_kill_9_of_the_writer_loses_no_acknowledged_change() {
 
 /// Kills the child after a random number of acknowledgments, and returns them.
 fn run_and_kill(place: &Place, random: &mut fastrand::Rng) -> Vec<String> {
-    let mut child = start_child(place, random.u64(..));
+    let mut child = start_child(place, WRITER, random.u64(..));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let wanted = random.usize(0..25);
     let mut acknowledged: Vec<String> = Vec::new();
@@ -94,9 +96,9 @@ fn check(place: &Place, known: &[String], context: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test runs itself as the process to be killed")]
-fn start_child(place: &Place, seed: u64) -> Child {
+fn start_child(place: &Place, test: &str, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change"])
+        .args(["--exact", test])
         .args(["--nocapture", "--test-threads=1"])
         .env(CHILD_DIR, &place.root)
         .env(CHILD_SEED, seed.to_string())
@@ -141,6 +143,65 @@ fn be_the_child() -> ControlFlow<()> {
             return ControlFlow::Break(());
         }
     }
+}
+
+#[test]
+fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
+    if let ControlFlow::Break(()) = be_the_restorer() {
+        return;
+    }
+    let proof = Proof::new(20);
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, (0..400).map(|number| job(number, "old", JobStatus::Completed)).collect());
+    std::fs::write(place.dir.log_of(&job_id(1)), "{\"archived\":1}\n").unwrap();
+    crate::backup_to_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
+    drop(store);
+    let grown = "{\"archived\":1}\n{\"later\":2}\n";
+    for round in 0..proof.rounds {
+        let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
+        let mut random = proof.random(round);
+        std::fs::write(place.dir.log_of(&job_id(1)), grown).unwrap();
+        let number = 1000 + round;
+        insert_jobs(&place.store(), vec![job(number, "new", JobStatus::Running)]);
+        let mut child = start_child(&place, RESTORER, 0);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        lines.find(|line| line == "restoring").expect("the child tells when it begins");
+        let (moment, waited) = (Duration::from_micros(random.u64(0..60_000)), Instant::now());
+        while waited.elapsed() < moment {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        let is_done = lines.any(|line| line == "restored");
+        child.wait().unwrap();
+        let opened = Store::open(&place.dir, "check", now()).unwrap();
+        assert_eq!(opened.hand_edits, crate::HandEdits::default(), "{context}");
+        let reader = place.reader();
+        assert!(reader.integrity_faults().unwrap().is_empty(), "{context}");
+        assert!(!commit(&opened.store, |tx| tx.recount()), "{context}: a counter is wrong");
+        let old = JobFilter { agent: Some("old".to_owned()), ..JobFilter::default() };
+        assert_eq!(reader.count_jobs(&old).unwrap(), 400, "{context}");
+        let is_new = reader.job(&job_id(number)).unwrap().is_none();
+        assert!(is_new || !is_done, "{context}: a finished restore is undone");
+        assert_eq!(place.read(&format!("jobs/{}.jsonl", job_id(1))), grown, "{context}");
+    }
+}
+
+fn archive(place: &Place) -> Utf8PathBuf {
+    place.root.parent().unwrap().join("fleet.tar")
+}
+
+/// In the child: restores once, and says when.
+#[expect(clippy::disallowed_methods, reason = "the test runs itself as the process to be killed")]
+fn be_the_restorer() -> ControlFlow<()> {
+    let Ok(root) = std::env::var(CHILD_DIR) else { return ControlFlow::Continue(()) };
+    let root = Utf8PathBuf::from(root);
+    let dir = StateDir::open(&root).unwrap();
+    let file = root.parent().unwrap().join("fleet.tar");
+    println!("\nrestoring");
+    crate::restore_from_file(&dir, &file, now(), &mut |_, _| {}).unwrap();
+    println!("restored");
+    ControlFlow::Break(())
 }
 
 fn state(status: AgentStatus, job: &JobId) -> heeler_model::AgentState {

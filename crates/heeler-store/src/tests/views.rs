@@ -32,6 +32,18 @@ fn a_fresh_directory_gets_no_view_before_its_first_change() {
     assert!(!place.has("state.yaml"));
 }
 
+fn finish(job: &mut Job) {
+    job.head.status = JobStatus::Completed;
+    job.head.exit_reason = Some(ExitReason::Success);
+    job.head.finished_at = Some(later(324));
+    job.head.duration_ms = Some(322_500);
+    job.head.cost_usd = Some(0.25);
+    job.head.session_id = Some("claude-session-xyz789".parse().unwrap());
+    job.head.summary = Some("Traffic up 12% from yesterday.".to_owned());
+    job.usage.num_turns = Some(7);
+    job.usage.per_model.insert("m-1".to_owned(), serde_json::json!({"input_tokens": 5}));
+}
+
 #[test]
 fn a_job_looks_as_the_documents_show_it() {
     let place = place();
@@ -66,15 +78,7 @@ fn a_job_looks_as_the_documents_show_it() {
             output_file: job-2026-11-15-000001.jsonl
         "#]],
     );
-    job.head.status = JobStatus::Completed;
-    job.head.exit_reason = Some(ExitReason::Success);
-    job.head.finished_at = Some(later(324));
-    job.head.duration_ms = Some(322_500);
-    job.head.cost_usd = Some(0.25);
-    job.head.session_id = Some("claude-session-xyz789".parse().unwrap());
-    job.head.summary = Some("Traffic up 12% from yesterday.".to_owned());
-    job.usage.num_turns = Some(7);
-    job.usage.per_model.insert("m-1".to_owned(), serde_json::json!({"input_tokens": 5}));
+    finish(&mut job);
     commit(&store, move |tx| tx.update_job(&job));
     publish(&store);
     check(
@@ -178,6 +182,7 @@ fn schedule(status: ScheduleStatus, last: Option<i64>, next: Option<i64>) -> Sch
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one life, told in order, the file shown at each step")]
 fn every_field_of_state_yaml_goes_through_one_life() {
     let place = place();
     let store = place.store();
@@ -312,20 +317,17 @@ fn every_field_of_state_yaml_goes_through_one_life() {
     );
 }
 
-#[test]
-fn keys_of_others_survive_in_every_view() {
-    let place = place();
-    let store = place.store();
+fn publish_all_and_add_foreign_keys(place: &Place, store: &Store, job_path: &str) {
     let own = session(1, "coder");
     let mut agent = AgentState::default();
     agent.schedules.insert("check".to_owned(), ScheduleState::default());
-    commit(&store, move |tx| {
+    commit(store, move |tx| {
         tx.put_agent("coder", &agent)?;
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
         tx.put_session(&own)?;
         tx.set_agent_session("coder", Some(&own.id))
     });
-    publish(&store);
+    publish(store);
     let state = place
         .read("state.yaml")
         .replace(
@@ -337,11 +339,18 @@ fn keys_of_others_survive_in_every_view() {
     let state =
         format!("{state}session_wakes:\n  w1:\n    id: w1\n    recurring: true\nzz: last\n");
     place.write("state.yaml", &state);
-    let job_path = format!("jobs/{}.yaml", job_id(1));
-    place.write(&job_path, &format!("x_job: true\n{}", place.read(&job_path)));
+    place.write(job_path, &format!("x_job: true\n{}", place.read(job_path)));
     for path in ["sessions/coder.json", "sessions/sess-00000001.json"] {
         place.write(path, &place.read(path).replacen('{', "{\n  \"x_session\": 5,", 1));
     }
+}
+
+#[test]
+fn keys_of_others_survive_in_every_view() {
+    let place = place();
+    let store = place.store();
+    let job_path = format!("jobs/{}.yaml", job_id(1));
+    publish_all_and_add_foreign_keys(&place, &store, &job_path);
     commit(&store, |tx| {
         tx.put_schedule("coder", "check", &schedule(ScheduleStatus::Running, None, None))?;
         let mut running = job(1, "coder", JobStatus::Running);
@@ -580,13 +589,23 @@ fn a_view_that_cannot_be_written_stays_due_and_stops_no_other() {
 fn leftover_temp_files_are_swept_and_others_are_not() {
     let place = place();
     drop(place.store());
-    let mut ours = vec![".state.yaml.tmp.0123456789abcdef".to_owned()];
-    ours.push("jobs/.job-1.yaml.tmp.0123456789abcdef".to_owned());
-    ours.push("sessions/.coder.json.tmp.0123456789abcdef".to_owned());
-    ours.iter().for_each(|path| place.write(path, "half"));
-    place.write("jobs/.editor.swp", "theirs");
-    assert_eq!(reopen(&place).swept, 3);
+    let ours = [
+        ".state.yaml.tmp.0123456789abcdef",
+        "jobs/.job-1.yaml.tmp.0123456789abcdef",
+        "sessions/.coder.json.tmp.0123456789abcdef",
+    ];
+    // A runner's or a reader's, perhaps alive.
+    let foreign = ["jobs/..job-1.jsonl.idx.tmp.0123456789abcdef", "jobs/.editor.swp"];
+    ours.iter().chain(&foreign).for_each(|path| place.write(path, "half"));
+    let made = std::fs::metadata(place.root.join(foreign[0])).unwrap().modified().unwrap();
+    let made = Timestamp::try_from(made).unwrap();
+    let opened = Store::open(&place.dir, "test", made).unwrap();
+    assert_eq!(opened.swept, 3);
     assert!(ours.iter().all(|path| !place.has(path)));
+    assert!(foreign.iter().all(|path| place.has(path)));
+    drop(opened);
+    let two_hours = SignedDuration::from_hours(2);
+    assert_eq!(Store::open(&place.dir, "test", made + two_hours).unwrap().swept, 1);
     assert!(place.has("jobs/.editor.swp"));
 }
 

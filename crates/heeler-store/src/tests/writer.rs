@@ -73,7 +73,7 @@ fn commands_that_wait_share_a_transaction_and_each_is_answered() {
         .map(|number| {
             let store = Arc::clone(&store);
             std::thread::spawn(move || {
-                insert_jobs(&store, vec![job(number, "a", JobStatus::Pending)])
+                insert_jobs(&store, vec![job(number, "a", JobStatus::Pending)]);
             })
         })
         .collect();
