@@ -42,3 +42,6 @@ pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;
 pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
+
+#[cfg(test)]
+mod tests;
