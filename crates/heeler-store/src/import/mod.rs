@@ -2,7 +2,11 @@
 use camino::Utf8PathBuf;
 use std::io;
 use thiserror::Error;
+mod agents_fleet;
 mod herdctl;
+mod lastlight;
+mod messages;
+mod place;
 mod record;
 mod report;
 mod session;
@@ -26,5 +30,14 @@ pub enum ImportError {
     NotAFolder {
         /// The path.
         path: Utf8PathBuf,
+    },
+    /// A file could not be written here.
+    #[error("cannot write {path}; what was imported so far is complete, import again to go on")]
+    Write {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
 }

@@ -20,8 +20,10 @@ impl Record {
         if text.contains('\0') {
             return Err("it contains NUL bytes: it was torn by a crash".to_owned());
         }
-        let value: Value =
-            serde_saphyr::from_str(text).map_err(|error| format!("not YAML: {}", brief(&error)))?;
+        // `yes`, `no` and `on` are words, as the systems that wrote them mean (YAML 1.2).
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let value: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| format!("not YAML: {}", brief(&error)))?;
         Record::from_value(value)
     }
 
@@ -85,7 +87,9 @@ impl Record {
 
     /// Returns the mappings within, by key; other values are left out.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&str, Record)> {
-        self.0.iter().filter_map(|(key, value)| Some((key.as_str(), Record(value.as_object()?.clone()))))
+        self.0
+            .iter()
+            .filter_map(|(key, value)| Some((key.as_str(), Record(value.as_object()?.clone()))))
     }
 
     /// Returns the mapping itself.

@@ -5,8 +5,8 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{
-    AgentName, AgentState, AgentStatus, Approvals, ExitReason, Job, JobId,
-    JobStatus, SUMMARY_BYTES_MAX, ScheduleState, ScheduleStatus, Session, SessionId, SessionMode,
+    AgentName, AgentState, AgentStatus, Approvals, ExitReason, Job, JobId, JobStatus,
+    SUMMARY_BYTES_MAX, ScheduleState, ScheduleStatus, Session, SessionId, SessionMode,
     SessionStatus, TriggerType, Usage,
 };
 use indexmap::IndexMap;
@@ -210,11 +210,7 @@ pub(crate) fn chat_sessions(
     Ok(read.collect())
 }
 
-fn chat_session(
-    agent: &AgentName,
-    channel: &str,
-    record: &Record,
-) -> Result<Session, String> {
+fn chat_session(agent: &AgentName, channel: &str, record: &Record) -> Result<Session, String> {
     let id = record.filled("sessionId").ok_or("it has no `sessionId`")?;
     let last = record.time("lastMessageAt").ok_or("it has no `lastMessageAt` that is a moment")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
@@ -327,7 +323,10 @@ ticket: 17
         let head = &read.job.head;
         assert_eq!(head.agent, "website.coder");
         assert_eq!(head.schedule.as_deref(), Some("nightly"));
-        assert_eq!((head.status, head.exit_reason), (JobStatus::Completed, Some(ExitReason::Success)));
+        assert_eq!(
+            (head.status, head.exit_reason),
+            (JobStatus::Completed, Some(ExitReason::Success))
+        );
         assert_eq!(read.job.stop_reason.as_deref(), Some("end_turn"));
         assert_eq!(iso_millis(head.started_at), "2026-11-14T02:00:00.120Z");
         assert_eq!(head.duration_ms, Some(323_000));
