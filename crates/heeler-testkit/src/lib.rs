@@ -1,1 +1,1 @@
-//! To come.
+//! What the tests of Heeler share: simulated disks, fixtures, temporary fleets.

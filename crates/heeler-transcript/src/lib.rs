@@ -1,1 +1,26 @@
-//! To come.
+//! Append-only JSONL logs that survive crashes: append, sync, repair, tail, range, follow, copy,
+//! count and search.
+//!
+//! Only [`Log`] writes these files, one writer at a time. A line, once it ends in its newline, is
+//! never changed or taken back, so readers need no lock: [`tail`], [`range()`], [`count`], [`Scan`],
+//! [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
+//! [`Fault`]. This crate does not know what the lines mean. Start at [`Log`].
+
+mod disk;
+mod index;
+mod line;
+mod lines;
+mod log;
+mod names;
+mod page;
+mod repair;
+mod scan;
+mod syncer;
+
+pub use disk::{Disk, DiskError, OsDisk, create_folder, replace_file};
+pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};
+pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncError};
+pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_inside};
+pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};
+pub use repair::Repair;
+pub use scan::Scan;

@@ -1,0 +1,259 @@
+//! The durable file operations that this product makes, behind one small interface.
+//!
+//! [`Disk`] exists so that tests can fail any operation and replay any power loss; production uses
+//! [`OsDisk`]. Only what changes a disk is here: reading goes straight to the file. Start at
+//! [`replace_file`].
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use thiserror::Error;
+
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// What failed, on which path.
+#[derive(Debug, Error)]
+#[error("cannot {action} {path}")]
+pub struct DiskError {
+    /// What was attempted, as a verb: `sync`, `rename`, `read`.
+    pub action: &'static str,
+    /// The file or folder it was attempted on.
+    pub path: Utf8PathBuf,
+    /// Why it failed.
+    #[source]
+    pub source: io::Error,
+}
+
+impl DiskError {
+    /// Returns a closure for `map_err` that names the action and the path.
+    pub(crate) fn at(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { action, path: path.to_owned(), source }
+    }
+}
+
+/// Every operation that changes a disk and that a crash can cut short.
+///
+/// Two implementations: [`OsDisk`], and the recording and failing disk of the test kit.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Creates a file that must not exist yet, mode 0600, for reading and appending.
+    fn create(&self, path: &Utf8Path) -> io::Result<File>;
+    /// Creates a folder that must not exist yet, mode 0700.
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()>;
+    /// Makes one `write` call at the end of the file; may write less than asked.
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize>;
+    /// Cuts the file to `len` bytes.
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
+    /// Returns when the file's bytes and length are on stable storage.
+    fn sync(&self, file: &File) -> io::Result<()>;
+    /// Renames a file, replacing what has the new name.
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()>;
+    /// Renames a file; fails with `AlreadyExists` if the new name is taken.
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Utf8Path) -> io::Result<()>;
+    /// Returns when the names in the folder are on stable storage.
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()>;
+}
+
+/// The operating system's disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        OpenOptions::new().read(true).append(true).create_new(true).mode(FILE_MODE).open(path)
+    }
+
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        DirBuilder::new().mode(FOLDER_MODE).create(path)
+    }
+
+    fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match file.write(bytes) {
+                // Nothing was written yet when a call is interrupted.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        use rustix::io::Errno;
+        match renameat_with(CWD, from.as_std_path(), CWD, to.as_std_path(), RenameFlags::NOREPLACE)
+        {
+            // Not every file system can do it in one step. A link refuses a taken name too.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                std::fs::hard_link(from, to)?;
+                std::fs::remove_file(from)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
+/// Replaces a file so that after any crash it holds the old bytes or the new ones, whole.
+///
+/// The bytes go to `.<name>.tmp.<random>` in the same folder, which a crash may leave behind and
+/// a failure does not. Once this returns, the new content survives a power loss.
+pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<(), DiskError> {
+    publish(disk, path, Taken::Replace, |file| file.write_all(bytes))
+}
+
+/// Creates a folder and its missing ancestors, mode 0700, so that they survive a power loss.
+///
+/// Folders that exist are left as they are.
+pub fn create_folder(disk: &dyn Disk, path: &Utf8Path) -> Result<(), DiskError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = folder_of(path);
+    if parent != path {
+        create_folder(disk, parent)?;
+    }
+    match disk.create_folder(path) {
+        // Another process made it meanwhile; it may not have synced the parent yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => result.map_err(DiskError::at("create folder", path))?,
+    }
+    disk.sync_folder(parent).map_err(DiskError::at("sync folder", parent))
+}
+
+/// What [`publish`] does when the final name is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Replace,
+    Refuse,
+}
+
+/// A file that is being filled under its temporary name.
+pub(crate) struct Draft<'a> {
+    disk: &'a dyn Disk,
+    file: File,
+}
+
+impl Draft<'_> {
+    pub(crate) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.disk.write(&self.file, bytes)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => bytes = &bytes[written..],
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets `fill` write a draft, then syncs it and gives it its final name.
+pub(crate) fn publish(
+    disk: &dyn Disk,
+    path: &Utf8Path,
+    taken: Taken,
+    fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
+) -> Result<(), DiskError> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
+    let name = name.map_err(DiskError::at("write", path))?;
+    let folder = folder_of(path);
+    let temp = folder.join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
+    let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
+    let mut draft = Draft { disk, file };
+    let published = fill(&mut draft)
+        .map_err(DiskError::at("write", &temp))
+        .and_then(|()| disk.sync(&draft.file).map_err(DiskError::at("sync", &temp)))
+        .and_then(|()| {
+            let rename = if taken == Taken::Replace { Disk::rename } else { Disk::rename_new };
+            rename(disk, &temp, path).map_err(DiskError::at("put in place", path))
+        });
+    if let Err(error) = published {
+        // The first error is the one to tell; a temp file left behind is swept later.
+        drop(disk.remove(&temp));
+        return Err(error);
+    }
+    disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))
+}
+
+/// Returns the folder that holds `path`.
+pub(crate) fn folder_of(path: &Utf8Path) -> &Utf8Path {
+    match path.parent() {
+        Some(parent) if parent.as_str().is_empty() => Utf8Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
+        (temp, path)
+    }
+
+    fn mode(path: &Utf8Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_replaced_file_holds_the_new_bytes_and_no_temp_file_remains() {
+        let (_temp, folder) = folder();
+        let path = folder.join("state.yaml");
+        replace_file(&OsDisk, &path, b"old").unwrap();
+        replace_file(&OsDisk, &path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn created_folders_are_private_and_existing_ones_are_left_alone() {
+        let (_temp, folder) = folder();
+        create_folder(&OsDisk, &folder.join("a/b")).unwrap();
+        create_folder(&OsDisk, &folder.join("a/b")).unwrap();
+        assert_eq!((mode(&folder.join("a")), mode(&folder.join("a/b"))), (0o700, 0o700));
+    }
+
+    #[test]
+    fn a_rename_to_a_taken_name_is_refused() {
+        let (_temp, folder) = folder();
+        std::fs::write(folder.join("a"), "a").unwrap();
+        std::fs::write(folder.join("b"), "b").unwrap();
+        let error = OsDisk.rename_new(&folder.join("a"), &folder.join("b")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(folder.join("b")).unwrap(), b"b");
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_refused() {
+        let error = replace_file(&OsDisk, Utf8Path::new("/"), b"").unwrap_err();
+        assert_eq!(error.to_string(), "cannot write /");
+    }
+}

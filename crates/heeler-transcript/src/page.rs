@@ -1,0 +1,149 @@
+//! Pages of a transcript, read from the end: what a screen of rows needs, whatever the file's size.
+//!
+//! Lines are numbered from 0 in file order; what ends in a newline has a number, so faults and
+//! blank lines have one too, and a torn tail has none. A page is contiguous: every byte between
+//! its `start` and `end` was looked at. Start at [`tail`].
+
+use std::fs::File;
+use std::io;
+
+use camino::Utf8Path;
+
+use crate::disk::DiskError;
+use crate::index::Numbers;
+use crate::line::{Entry, Fault, FaultKind, Record};
+use crate::lines::{Backward, Line, last_line_end};
+
+/// A page ends early before a line that would bring its text above this size.
+pub const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A page ends early when it has this many faults.
+pub const PAGE_FAULTS_MAX: usize = 10_000;
+
+/// Where a page ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// The end of the file.
+    End,
+    /// The start of the line with this number; past the last line it is the end.
+    Line(u64),
+    /// The start of the line that holds this byte; past the end it is the end.
+    Offset(u64),
+}
+
+/// Consecutive records, and the faults between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Records in file order.
+    pub records: Vec<Record>,
+    /// What was skipped, in file order.
+    pub faults: Vec<Fault>,
+    /// Offset of the first byte looked at; `Before::Offset(start)` is the page before. Zero when
+    /// there is nothing before.
+    pub start: u64,
+    /// Offset behind the last line looked at: where to follow from.
+    pub end: u64,
+}
+
+/// Returns the last `count` records of the file.
+///
+/// Fewer if the file has fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached.
+pub fn tail(path: &Utf8Path, count: usize) -> Result<Page, DiskError> {
+    range(path, Before::End, count)
+}
+
+/// Returns the last `count` records of those before a place in the file.
+///
+/// Fewer if there are fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached.
+pub fn range(path: &Utf8Path, before: Before, count: usize) -> Result<Page, DiskError> {
+    let file = File::open(path).map_err(DiskError::at("open", path))?;
+    while_shrinking(|| read_page(path, &file, before, count)).map_err(DiskError::at("read", path))
+}
+
+/// Returns how many lines the file has, faults and blank lines included: the number that the next
+/// line will get.
+pub fn count(path: &Utf8Path) -> Result<u64, DiskError> {
+    let file = File::open(path).map_err(DiskError::at("open", path))?;
+    while_shrinking(|| {
+        let whole = last_line_end(&file, file.metadata()?.len())?;
+        Numbers::of(path, &file, whole).count()
+    })
+    .map_err(DiskError::at("read", path))
+}
+
+fn read_page(path: &Utf8Path, file: &File, before: Before, count: usize) -> io::Result<Page> {
+    let len = file.metadata()?.len();
+    let whole = last_line_end(file, len)?;
+    let end = match before {
+        Before::End => whole,
+        Before::Offset(offset) => last_line_end(file, offset.min(whole))?,
+        Before::Line(number) => Numbers::of(path, file, whole).line_start(number)?,
+    };
+    let mut draft = Draft::default();
+    draft.fill(file, end, count)?;
+    let mut page = draft.finish(end, count);
+    if end == whole && whole < len {
+        page.faults.push(Fault { offset: whole, len: len - whole, kind: FaultKind::TornTail });
+    }
+    Ok(page)
+}
+
+/// Repeats a read that met the file's end too early: a torn tail may be cut off meanwhile.
+fn while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const TRIES: usize = 5;
+    for _ in 1..TRIES {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            result => return result,
+        }
+    }
+    read()
+}
+
+/// A page that is being read, newest entry first.
+#[derive(Default)]
+struct Draft {
+    records: Vec<Record>,
+    faults: Vec<Fault>,
+    bytes: usize,
+    start: Option<u64>,
+}
+
+impl Draft {
+    fn fill(&mut self, file: &File, end: u64, count: usize) -> io::Result<()> {
+        let mut lines = Backward::new(end);
+        while self.records.len() < count && self.faults.len() < PAGE_FAULTS_MAX {
+            let Some(line) = lines.next(file)? else { break };
+            let len = line.bytes.map_or(0, <[u8]>::len);
+            if self.bytes > 0 && self.bytes + len > PAGE_BYTES_MAX {
+                break;
+            }
+            self.bytes += len;
+            self.start = Some(line.offset);
+            self.add(&line);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: &Line<'_>) {
+        let (records, faults) = (self.records.len(), self.faults.len());
+        line.split(&mut |entry| match entry {
+            Entry::Record(record) => self.records.push(record),
+            Entry::Fault(fault) => self.faults.push(fault),
+        });
+        self.records[records..].reverse();
+        self.faults[faults..].reverse();
+    }
+
+    fn finish(mut self, end: u64, count: usize) -> Page {
+        let mut start = self.start.unwrap_or(end);
+        if self.records.len() > count {
+            // The oldest line has several records, and not all were asked for.
+            self.records.truncate(count);
+            start = self.records.last().map_or(end, |record| record.offset);
+            self.faults.retain(|fault| fault.offset >= start);
+        }
+        self.records.reverse();
+        self.faults.reverse();
+        Page { records: self.records, faults: self.faults, start, end }
+    }
+}

@@ -1,0 +1,35 @@
+//! Transcripts on real files, real processes and simulated disks.
+
+mod log;
+mod page;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{Entry, Fault, Log, LogOptions, Record, Scan};
+use tempfile::TempDir;
+
+/// A folder that is gone when the test ends.
+fn folder() -> (TempDir, Utf8PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let path = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
+    (temp, path)
+}
+
+fn open(path: &Utf8Path) -> Log {
+    Log::open(path, LogOptions::default()).unwrap().log
+}
+
+/// Every record and fault of the file.
+fn read_all(path: &Utf8Path) -> (Vec<Record>, Vec<Fault>) {
+    let (mut records, mut faults) = (Vec::new(), Vec::new());
+    for entry in Scan::open(path).unwrap() {
+        match entry.unwrap() {
+            Entry::Record(record) => records.push(record),
+            Entry::Fault(fault) => faults.push(fault),
+        }
+    }
+    (records, faults)
+}
+
+fn texts(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.text.as_str()).collect()
+}
