@@ -1,7 +1,7 @@
 //! How many messages a session's log holds, as `--at-message` counts them.
 
-use std::io::{self, BufRead};
-
+use camino::Utf8Path;
+use heeler_transcript::{DiskError, Entry, Scan};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -22,16 +22,13 @@ struct Message {
 ///
 /// The lines of one assistant message (they share its id) count as one; tool results and lines that
 /// cannot be read count as none.
-pub(crate) fn count(mut log: impl BufRead) -> io::Result<i64> {
+pub(crate) fn count(log: &Utf8Path) -> Result<i64, DiskError> {
     let mut messages = 0;
     let mut last_id = None;
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if log.read_until(b'\n', &mut line)? == 0 {
-            return Ok(messages);
-        }
-        let Ok(Line { kind: Some(kind), message: Some(message) }) = serde_json::from_slice(&line)
+    for entry in Scan::open(log)? {
+        let Entry::Record(record) = entry? else { continue };
+        let Ok(Line { kind: Some(kind), message: Some(message) }) =
+            serde_json::from_str(&record.text)
         else {
             continue;
         };
@@ -45,6 +42,7 @@ pub(crate) fn count(mut log: impl BufRead) -> io::Result<i64> {
             last_id = message.id;
         }
     }
+    Ok(messages)
 }
 
 fn only_tool_results(content: Option<&Value>) -> bool {
@@ -58,22 +56,19 @@ mod tests {
 
     #[test]
     fn blocks_of_one_message_count_once_and_tool_results_do_not() {
-        let log = concat!(
+        let dir = tempfile::tempdir().unwrap();
+        let log = Utf8Path::from_path(dir.path()).unwrap().join("log.jsonl");
+        let lines = [
             r#"{"type":"user","message":{"role":"user","content":"hello"}}"#,
-            "\n",
             r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"text"}]}}"#,
-            "\n",
             r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use"}]}}"#,
-            "\n",
             r#"{"type":"user","message":{"content":[{"type":"tool_result"}]}}"#,
-            "\n",
-            "garbage\n",
+            "garbage",
             r#"{"type":"assistant","message":{"content":[{"type":"text"}]}}"#,
-            "\n",
             r#"{"type":"result","subtype":"success"}"#,
-            "\n",
             r#"{"type":"user","message":{"content":"torn"#,
-        );
-        assert_eq!(count(log.as_bytes()).unwrap(), 3);
+        ];
+        std::fs::write(&log, lines.join("\n")).unwrap();
+        assert_eq!(count(&log).unwrap(), 3);
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of Last Light's database as records of ours: pure, one row in, one record out.
 //!
-//! Columns came and went between its versions, so every read is by name and an absent column is
-//! NULL. An error is the reason why a row is refused. Start at [`Columns`] and [`execution`].
+//! ForeignRow came and went between its versions, so every read is by name and an absent column is
+//! NULL. An error is the reason why a row is refused. Start at [`ForeignRow`] and [`execution`].
 
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType, Usage,
@@ -92,15 +92,15 @@ pub(crate) const MESSAGING_MESSAGES: &[&str] =
 
 /// A row, by column name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Columns {
+pub(crate) struct ForeignRow {
     names: &'static [&'static str],
     values: Vec<Value>,
 }
 
-impl Columns {
-    pub(crate) fn new(names: &'static [&'static str], values: Vec<Value>) -> Columns {
+impl ForeignRow {
+    pub(crate) fn new(names: &'static [&'static str], values: Vec<Value>) -> ForeignRow {
         debug_assert_eq!(names.len(), values.len());
-        Columns { names, values }
+        ForeignRow { names, values }
     }
 
     /// Returns a value; NULL when there is no such column.
@@ -166,7 +166,7 @@ impl Columns {
 }
 
 /// Reads a row of `executions`. The flag says whether Last Light left it unfinished.
-pub(crate) fn execution(row: &Columns) -> Result<(Job, bool), String> {
+pub(crate) fn execution(row: &ForeignRow) -> Result<(Job, bool), String> {
     row.require(&["id", "trigger_type", "skill", "started_at"])?;
     let id: JobId = row.key().parse().map_err(|error| format!("{error}"))?;
     let skill = row.text("skill").unwrap_or_default();
@@ -226,7 +226,7 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
 }
 
 /// Returns `owner/name`; newer versions keep the two apart.
-fn repository(row: &Columns) -> Option<String> {
+fn repository(row: &ForeignRow) -> Option<String> {
     let repo = row.text("repo")?;
     match row.text("owner") {
         Some(owner) if !repo.contains('/') && !owner.is_empty() => Some(format!("{owner}/{repo}")),
@@ -235,7 +235,7 @@ fn repository(row: &Columns) -> Option<String> {
 }
 
 /// Makes the session of a chat thread, when the agent has given it an id.
-pub(crate) fn chat_session(row: &Columns) -> Option<Session> {
+pub(crate) fn chat_session(row: &ForeignRow) -> Option<Session> {
     let own: AgentSessionId = row.text("agent_session_id")?.parse().ok()?;
     let last = row.time("last_activity_at").or_else(|| row.time("created_at"))?;
     let mut session = resting_session("chat", Some(own), last);
@@ -253,7 +253,7 @@ pub(crate) fn chat_session(row: &Columns) -> Option<Session> {
 /// Leaves one active thread for each place, the newest, and returns how many were put to rest.
 ///
 /// Last Light's unique index does not bind threads without a `thread_id`, so it made several.
-pub(crate) fn keep_newest_active(rows: &mut [Columns]) -> u64 {
+pub(crate) fn keep_newest_active(rows: &mut [ForeignRow]) -> u64 {
     let mut newest: std::collections::HashMap<Vec<Option<String>>, usize> = Default::default();
     let mut rested = 0;
     for at in 0..rows.len() {
@@ -281,8 +281,8 @@ pub(crate) fn keep_newest_active(rows: &mut [Columns]) -> u64 {
 mod tests {
     use super::*;
 
-    fn row(names: &'static [&'static str], set: &[(&str, Value)]) -> Columns {
-        let mut row = Columns::new(names, vec![Value::Null; names.len()]);
+    fn row(names: &'static [&'static str], set: &[(&str, Value)]) -> ForeignRow {
+        let mut row = ForeignRow::new(names, vec![Value::Null; names.len()]);
         for (name, value) in set {
             row.set(name, value.clone());
         }

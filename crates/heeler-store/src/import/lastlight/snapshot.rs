@@ -1,0 +1,160 @@
+//! A private copy of another system's SQLite database.
+//!
+//! SQLite alters a database by opening it (it makes shared memory, it may check the log in), so the
+//! original is only ever copied, together with its write-ahead log. Start at [`Snapshot`].
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Row};
+
+use super::read::ForeignRow;
+use crate::db::Db;
+use crate::import::{ImportError, place};
+
+/// How often a copy is tried while the original keeps changing.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// The copy; dropping it removes it.
+pub(crate) struct Snapshot {
+    // Declared first: the database is closed before its folder goes.
+    db: Db,
+    _folder: TempFolder,
+}
+
+impl Snapshot {
+    /// Copies a database into a folder of its own in `near`, and opens the copy.
+    pub(crate) fn take(original: &Utf8Path, near: &Utf8Path) -> Result<Snapshot, ImportError> {
+        let folder = TempFolder::make(near)?;
+        let copy = folder.path.join("copy.db");
+        for attempt in 1.. {
+            let before = fingerprint(original);
+            copy_file(original, &copy)?;
+            copy_file(&log_of(original), &log_of(&copy))?;
+            if fingerprint(original) == before {
+                break;
+            }
+            if attempt == ATTEMPTS_MAX {
+                return Err(ImportError::InUse { path: original.to_owned() });
+            }
+        }
+        let unreadable = |source| ImportError::Database { path: original.to_owned(), source };
+        let db = Db::private(&copy).map_err(|error| unreadable(Box::new(error)))?;
+        db.conn
+            .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
+            .map_err(|error| unreadable(Box::new(error)))?;
+        Ok(Snapshot { db, _folder: folder })
+    }
+
+    /// Lists its tables, SQLite's own apart.
+    pub(crate) fn tables(&self) -> rusqlite::Result<Vec<String>> {
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' \
+                   AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
+        self.conn().prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// Counts the rows of a table.
+    pub(crate) fn count(&self, table: &str) -> rusqlite::Result<i64> {
+        self.conn().query_row(&format!("SELECT COUNT(*) FROM {}", quoted(table)), [], |row| row.get(0))
+    }
+
+    /// Passes every row of a table to `take`, oldest first; a column that it lacks is NULL.
+    pub(crate) fn each<E: From<rusqlite::Error>>(
+        &self,
+        table: &str,
+        columns: &'static [&'static str],
+        mut take: impl FnMut(ForeignRow) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let has = self.columns(table)?;
+        let select = columns
+            .iter()
+            .map(|name| match has.iter().any(|column| column == name) {
+                true => quoted(name),
+                false => "NULL".to_owned(),
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let sql = format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table));
+        let mut statement = self.conn().prepare(&sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let values = (0..columns.len()).map(|at| value(row, at)).collect::<Result<_, _>>()?;
+            take(ForeignRow::new(columns, values))?;
+        }
+        Ok(())
+    }
+
+    /// Lists the columns of a table.
+    pub(crate) fn columns(&self, table: &str) -> rusqlite::Result<Vec<String>> {
+        let sql = "SELECT name FROM pragma_table_info(?1)";
+        self.conn().prepare(sql)?.query_map([table], |row| row.get(0))?.collect()
+    }
+
+    fn conn(&self) -> &Connection {
+        &self.db.conn
+    }
+}
+
+/// Text that is not UTF-8 is kept as far as it is.
+fn value(row: &Row<'_>, at: usize) -> rusqlite::Result<Value> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        other => other.into(),
+    })
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Returns what changes whenever somebody writes to the database.
+fn fingerprint(database: &Utf8Path) -> Vec<Option<(u64, u64, i64, i64)>> {
+    [database.to_owned(), log_of(database)]
+        .iter()
+        .map(|path| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        })
+        .collect()
+}
+
+fn log_of(database: &Utf8Path) -> Utf8PathBuf {
+    Utf8PathBuf::from(format!("{database}-wal"))
+}
+
+/// Copies a file; the copy of a missing write-ahead log is none.
+fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
+    match File::open(from) {
+        Ok(mut file) => place::copy(&mut file, to),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") => {
+            match fs::remove_file(to) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(ImportError::Write { path: to.to_owned(), source: error })
+                }
+                _ => Ok(()),
+            }
+        }
+        Err(source) => Err(ImportError::Open { path: from.to_owned(), source }),
+    }
+}
+
+struct TempFolder {
+    path: Utf8PathBuf,
+}
+
+impl TempFolder {
+    fn make(near: &Utf8Path) -> Result<TempFolder, ImportError> {
+        let path = place::temp_name(&near.join("import"));
+        place::folder(&path)?;
+        Ok(TempFolder { path })
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // What cannot be removed now is swept by `doctor`, as after a crash.
+        let _removed = fs::remove_dir_all(&self.path);
+    }
+}
