@@ -1,7 +1,18 @@
-//! Import.
-use camino::Utf8PathBuf;
+//! The state of other systems, brought in: herdctl, Last Light, agents-fleet.
+//!
+//! The source is never written. What can be read comes in, what cannot is listed with the reason,
+//! and a second import finds everything there. Reading (`read.rs` of each) is pure; files are put in
+//! place whole and synced before the rows that name them. Start at [`Report`], the answer of
+//! [`herdctl`], [`lastlight`] and [`agents_fleet`].
+
+use std::error::Error as StdError;
 use std::io;
+
+use camino::Utf8PathBuf;
 use thiserror::Error;
+
+use crate::db::DbError;
+
 mod agents_fleet;
 mod herdctl;
 mod lastlight;
@@ -11,33 +22,80 @@ mod record;
 mod report;
 mod session;
 mod source;
-pub use report::{Kind, Refusal, Report, Tally};
+mod target;
 
-/// Why nothing was imported, or only a part.
+pub use self::agents_fleet::agents_fleet;
+pub use self::herdctl::herdctl;
+pub use self::lastlight::lastlight;
+pub use self::report::{Kind, Refusal, Report, Tally};
+
+/// Why an import stopped. What it had finished stays; importing again goes on from there.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// The folder cannot be opened.
+    /// The source cannot be opened.
     #[error("cannot open {path} to import from it")]
     Open {
-        /// The folder.
+        /// The source.
         path: Utf8PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is no folder.
+    /// The source is no folder.
     #[error("{path} is not a folder")]
     NotAFolder {
-        /// The path.
+        /// The source.
         path: Utf8PathBuf,
+    },
+    /// There is nothing of that system.
+    #[error("there is no {what} at {path}")]
+    NotThere {
+        /// The source.
+        path: Utf8PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// The source is the state directory itself.
+    #[error("{path} is this fleet's own state directory: it needs no import")]
+    Itself {
+        /// The source.
+        path: Utf8PathBuf,
+    },
+    /// The source is being written.
+    #[error("{path} keeps changing while it is copied; stop the server that uses it and try again")]
+    InUse {
+        /// The source.
+        path: Utf8PathBuf,
+    },
+    /// The source is a database that SQLite cannot read.
+    #[error("cannot read the database {path}")]
+    Database {
+        /// The source.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
     },
     /// A file could not be written here.
     #[error("cannot write {path}; what was imported so far is complete, import again to go on")]
     Write {
         /// The file.
         path: Utf8PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
+    /// The database here did not take or answer something.
+    #[error("the import was not saved; what was imported before is complete, import again to go on")]
+    Save {
+        /// The cause.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+impl From<DbError> for ImportError {
+    fn from(error: DbError) -> ImportError {
+        ImportError::Save { source: Box::new(error) }
+    }
 }

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use sha2::{Digest as _, Sha256};
 
 use super::ImportError;
 
@@ -44,6 +45,30 @@ pub(crate) fn sync(folder: &Utf8Path) -> Result<(), ImportError> {
         rustix::fs::sync();
     }
     Ok(())
+}
+
+/// Says whether a file can be read and holds the same as `other`.
+pub(crate) fn same_content(file: &mut Result<File, String>, other: &Utf8Path) -> bool {
+    let Ok(file) = file else { return false };
+    let hash = |file: &mut File| -> io::Result<Vec<u8>> {
+        let mut hash = HashWriter(Sha256::new());
+        io::copy(file, &mut hash)?;
+        Ok(hash.0.finalize().to_vec())
+    };
+    let same = hash(file).and_then(|one| Ok(one == hash(&mut File::open(other)?)?));
+    same.unwrap_or(false)
+}
+
+struct HashWriter(Sha256);
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn replace(

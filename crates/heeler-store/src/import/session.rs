@@ -4,6 +4,9 @@ use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, S
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
+use crate::db::DbError;
+use crate::tx::Tx;
+
 /// Starts the record of a session that nobody is working in.
 ///
 /// Our id follows from the agent's own, so that a second import meets the same session.
@@ -37,4 +40,16 @@ pub(crate) fn resting_session(agent: &str, own: Option<AgentSessionId>, at: Time
 pub(crate) fn derived_id(own: &str, attempt: u32) -> SessionId {
     let hash = Sha256::new().chain_update(own).chain_update(attempt.to_le_bytes()).finalize();
     SessionId::mint(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]))
+}
+
+/// Inserts a session under the first id that no other session has, and returns it as inserted.
+pub(crate) fn put_imported(tx: &mut Tx<'_>, mut session: Session) -> Result<Session, DbError> {
+    let own = session.agent_session_id.as_ref().map(|id| id.as_str().to_owned());
+    let mut attempt = 0;
+    while tx.session(&session.id)?.is_some() {
+        attempt += 1;
+        session.id = derived_id(own.as_deref().unwrap_or(&session.agent), attempt);
+    }
+    tx.put_session(&session)?;
+    Ok(session)
 }

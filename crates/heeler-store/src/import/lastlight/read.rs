@@ -3,6 +3,8 @@
 //! ForeignRow came and went between its versions, so every read is by name and an absent column is
 //! NULL. An error is the reason why a row is refused. Start at [`ForeignRow`] and [`execution`].
 
+use std::sync::Arc;
+
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType, Usage,
     from_iso,
@@ -10,13 +12,14 @@ use heeler_model::{
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
+use crate::db::jobs::ForeignExecution;
 use crate::import::session::resting_session;
 
 /// What the record of an execution says that Last Light left behind when it died.
 pub(crate) const INTERRUPTED: &str = "interrupted: Last Light ended without finishing this";
 
-/// The columns that each imported table had in any version, the key first.
-pub(crate) const EXECUTIONS: &[&str] = &[
+/// The columns that `executions` had in any version, the key first.
+pub(crate) const EXECUTIONS: [&str; 27] = [
     "id",
     "trigger_type",
     "trigger_id",
@@ -40,65 +43,21 @@ pub(crate) const EXECUTIONS: &[&str] = &[
     "stop_reason",
     "workflow_run_id",
     "output_text",
+    "triggered_by",
+    "trigger_actor_type",
+    "extension_status",
+    "skills_status",
 ];
-pub(crate) const WORKFLOW_RUNS: &[&str] = &[
-    "id",
-    "workflow_name",
-    "trigger_id",
-    "repo",
-    "issue_number",
-    "current_phase",
-    "phase_history",
-    "status",
-    "context",
-    "scratch",
-    "node_statuses",
-    "restart_count",
-    "started_at",
-    "updated_at",
-    "finished_at",
-];
-pub(crate) const WORKFLOW_APPROVALS: &[&str] = &[
-    "id",
-    "workflow_run_id",
-    "gate",
-    "summary",
-    "status",
-    "kind",
-    "requested_by",
-    "responded_by",
-    "response",
-    "responded_at",
-    "created_at",
-    "artifact",
-];
-pub(crate) const CRON_OVERRIDES: &[&str] =
-    &["name", "enabled", "schedule", "updated_at", "updated_by"];
-pub(crate) const WORKFLOW_OVERRIDES: &[&str] = &["name", "enabled", "updated_at", "updated_by"];
-pub(crate) const MESSAGING_SESSIONS: &[&str] = &[
-    "id",
-    "platform",
-    "channel_id",
-    "thread_id",
-    "user_id",
-    "agent_session_id",
-    "created_at",
-    "last_activity_at",
-    "message_count",
-    "active",
-];
-pub(crate) const MESSAGING_MESSAGES: &[&str] =
-    &["id", "session_id", "role", "content", "timestamp", "platform_message_id"];
 
 /// A row, by column name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ForeignRow {
-    names: &'static [&'static str],
+    names: Arc<[&'static str]>,
     values: Vec<Value>,
 }
 
 impl ForeignRow {
-    pub(crate) fn new(names: &'static [&'static str], values: Vec<Value>) -> ForeignRow {
+    pub(crate) fn new(names: Arc<[&'static str]>, values: Vec<Value>) -> ForeignRow {
         debug_assert_eq!(names.len(), values.len());
         ForeignRow { names, values }
     }
@@ -225,6 +184,17 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
     }
 }
 
+/// Returns what only Last Light knows of an execution.
+pub(crate) fn extra(row: &ForeignRow) -> ForeignExecution {
+    ForeignExecution {
+        owner: row.text("owner"),
+        triggered_by: row.text("triggered_by"),
+        trigger_actor_type: row.text("trigger_actor_type"),
+        extension_status: row.text("extension_status"),
+        skills_status: row.text("skills_status"),
+    }
+}
+
 /// Returns `owner/name`; newer versions keep the two apart.
 fn repository(row: &ForeignRow) -> Option<String> {
     let repo = row.text("repo")?;
@@ -281,8 +251,18 @@ pub(crate) fn keep_newest_active(rows: &mut [ForeignRow]) -> u64 {
 mod tests {
     use super::*;
 
-    fn row(names: &'static [&'static str], set: &[(&str, Value)]) -> ForeignRow {
-        let mut row = ForeignRow::new(names, vec![Value::Null; names.len()]);
+    const THREADS: [&str; 7] = [
+        "id",
+        "platform",
+        "channel_id",
+        "thread_id",
+        "user_id",
+        "last_activity_at",
+        "active",
+    ];
+
+    fn row(names: &[&'static str], set: &[(&str, Value)]) -> ForeignRow {
+        let mut row = ForeignRow::new(names.into(), vec![Value::Null; names.len()]);
         for (name, value) in set {
             row.set(name, value.clone());
         }
@@ -295,7 +275,7 @@ mod tests {
 
     fn finished(success: i64, stop: &str) -> (JobStatus, ExitReason) {
         let columns = row(
-            EXECUTIONS,
+            &EXECUTIONS,
             &[
                 ("id", text("e-1")),
                 ("trigger_type", text("webhook")),
@@ -324,7 +304,7 @@ mod tests {
     #[test]
     fn an_execution_without_an_end_was_interrupted() {
         let columns = row(
-            EXECUTIONS,
+            &EXECUTIONS,
             &[
                 ("id", text("e-1")),
                 ("trigger_type", text("cron")),
@@ -344,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_row_that_cannot_be_a_job_is_refused_with_the_reason() {
-        let mut columns = row(EXECUTIONS, &[("id", text("../x"))]);
+        let mut columns = row(&EXECUTIONS, &[("id", text("../x"))]);
         assert_eq!(execution(&columns).unwrap_err(), "it has no `trigger_type`");
         columns.set("trigger_type", text("api"));
         columns.set("skill", text("chat"));
@@ -358,7 +338,7 @@ mod tests {
     fn of_several_active_threads_in_one_place_the_newest_stays_active() {
         let thread = |id: &str, thread: Value, at: &str, active| {
             row(
-                MESSAGING_SESSIONS,
+                &THREADS,
                 &[
                     ("id", text(id)),
                     ("platform", text("slack")),

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use rusqlite::types::{Value, ValueRef};
@@ -64,7 +65,7 @@ impl Snapshot {
     pub(crate) fn each<E: From<rusqlite::Error>>(
         &self,
         table: &str,
-        columns: &'static [&'static str],
+        columns: &[&'static str],
         mut take: impl FnMut(ForeignRow) -> Result<(), E>,
     ) -> Result<(), E> {
         let has = self.columns(table)?;
@@ -77,11 +78,12 @@ impl Snapshot {
             .collect::<Vec<_>>()
             .join(", ");
         let sql = format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table));
+        let names: Arc<[&'static str]> = columns.into();
         let mut statement = self.conn().prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let values = (0..columns.len()).map(|at| value(row, at)).collect::<Result<_, _>>()?;
-            take(ForeignRow::new(columns, values))?;
+            take(ForeignRow::new(Arc::clone(&names), values))?;
         }
         Ok(())
     }
