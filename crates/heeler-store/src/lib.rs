@@ -1,2 +1,38 @@
-//! x
+//! The state directory: layout, locks, database, migrations, backups and published views.
+//!
+//! This crate starts no process and decides no policy. One [`Store`] per directory writes; any
+//! number of [`Reader`]s read, with or without it. Files under `jobs/` and `agent-sessions/` that
+//! end in `.jsonl` belong to `heeler-transcript`. Start at [`StateDir`].
+
+mod archive;
+mod backup;
+mod db;
 pub mod import;
+mod layout;
+mod lock;
+mod reader;
+mod store;
+mod tx;
+mod views;
+
+pub use archive::{
+    ArchiveError, ArchiveReport, Manifest, ManifestFile, RestoreError, RestoreReport,
+    backup_to_file, restore_from_file,
+};
+pub use backup::{BackupError, daily as backup_daily, list as backups};
+pub use db::effects::Effect;
+pub use db::foreign::ForeignTable;
+pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
+pub use db::meta::STARTED_AT;
+pub use db::runs::Run;
+pub use db::sessions::{SessionCursor, SessionFilter};
+pub use db::views::ViewRow;
+pub use db::{Db, DbError, LookupError, OpenError};
+pub use layout::{LayoutError, StateDir, slug};
+pub use lock::{Holder, LockError, LockFile, LockState};
+pub use reader::Reader;
+pub use store::{Opened, Store, StoreError, WriteError};
+pub use tx::Tx;
+pub use views::{
+    HandEdits, PublishError, PublishReport, Publisher, StatusEdit, View, ViewFailure, render_view,
+};

@@ -1,0 +1,150 @@
+//! Copies of the database in `backups/`: one a day, and one before each migration and restore.
+//!
+//! A copy is made by SQLite's own online backup, so it is consistent while a writer lives, and it
+//! is one file: no write-ahead log beside it. The last seven are kept.
+
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::db::{Attempt as _, Db, DbError, OpenError};
+use crate::layout::StateDir;
+
+/// How many backups stay.
+const KEPT: usize = 7;
+
+/// Why a backup was not taken.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The copy failed.
+    #[error("cannot copy the database to {path}")]
+    Copy {
+        /// Where to.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: DbError,
+    },
+    /// The folder could not be used.
+    #[error("cannot {attempt} {path}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// On what.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Takes today's backup unless there is one.
+pub fn daily(dir: &StateDir, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
+    let today = format!("heeler-{}", now.strftime("%Y-%m-%d"));
+    let there = list(dir)?;
+    if there.iter().any(|path| path.file_name().is_some_and(|name| name.starts_with(&today))) {
+        return Ok(None);
+    }
+    take(dir, "daily", now).map(Some)
+}
+
+/// Lists the backups, oldest first.
+pub fn list(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
+    let folder = dir.backups();
+    let entries = match folder.read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(io_error("list", &folder, source)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| io_error("list", &folder, source))?;
+        let name = entry.file_name();
+        if name.starts_with("heeler-") && name.ends_with(".db") {
+            found.push(entry.path().to_owned());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Takes a backup named by the time and `label`, and removes the oldest beyond those kept.
+pub(crate) fn take(
+    dir: &StateDir,
+    label: &str,
+    now: Timestamp,
+) -> Result<Utf8PathBuf, BackupError> {
+    let folder = dir.backups();
+    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    let path = folder.join(format!("heeler-{stamp}-{label}.db"));
+    let draft = folder.join(format!(
+        ".{}.tmp.{:016x}",
+        path.file_name().unwrap_or("heeler"),
+        fastrand::u64(..)
+    ));
+    snapshot(&dir.database(), &draft)?;
+    let source = std::fs::rename(&draft, &path);
+    source.map_err(|source| io_error("name", &path, source))?;
+    sync_folder(&folder)?;
+    let there = list(dir)?;
+    for old in there.iter().rev().skip(KEPT) {
+        std::fs::remove_file(old).map_err(|source| io_error("remove", old, source))?;
+    }
+    Ok(path)
+}
+
+/// Copies a database, consistent and in one file, and syncs the copy.
+pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError> {
+    let source = Db::read_any(from)?;
+    let mut copy = Db::private(to)?;
+    let copied = copy_content(&source, &mut copy)
+        // The copied header says WAL; a single file must not need a log.
+        .and_then(|()| copy.leave_wal())
+        .map_err(|source| BackupError::Copy { path: to.to_owned(), source });
+    drop(copy);
+    let synced = copied.and_then(|()| {
+        let file = std::fs::File::open(to).map_err(|source| io_error("open", to, source))?;
+        file.sync_all().map_err(|source| io_error("sync", to, source))
+    });
+    if synced.is_err() {
+        // The first error is the one to tell; a draft left behind is swept later.
+        drop(std::fs::remove_file(to));
+    }
+    synced
+}
+
+/// Replaces the whole content of `to` by that of `from` in one transaction.
+pub(crate) fn copy_content(from: &Db, to: &mut Db) -> Result<(), DbError> {
+    use rusqlite::backup::{Backup, StepResult};
+    let attempt = "copy the database";
+    let deadline = std::time::Instant::now() + BUSY_MAX;
+    let backup = Backup::new(&from.conn, &mut to.conn).attempt(attempt)?;
+    loop {
+        match backup.step(-1).attempt(attempt)? {
+            StepResult::Done => return Ok(()),
+            StepResult::Busy | StepResult::Locked if std::time::Instant::now() >= deadline => {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None)).attempt(attempt);
+            }
+            _ => std::thread::sleep(BUSY_PAUSE),
+        }
+    }
+}
+
+/// How long a copy waits for another connection's transaction, and how often it asks.
+const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+fn sync_folder(folder: &Utf8Path) -> Result<(), BackupError> {
+    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| io_error("sync", folder, source))
+}
+
+fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> BackupError {
+    BackupError::Io { attempt, path: path.to_owned(), source }
+}

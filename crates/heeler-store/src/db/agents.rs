@@ -1,0 +1,203 @@
+//! Agents and their schedules: what `state.yaml` shows.
+
+use heeler_model::{AgentState, AgentStatus, JobId, ScheduleState, Session, SessionId, iso_millis};
+use indexmap::IndexMap;
+use rusqlite::{Connection, params};
+
+use super::{Columns, Db, DbError, collect, execute, first, sql};
+
+macro_rules! agent_columns {
+    () => {
+        "name, status, current_job, last_job, next_schedule, next_trigger_at, container_id, \
+         error_message"
+    };
+}
+
+sql! {
+    AGENTS = concat!("SELECT ", agent_columns!(), " FROM agents WHERE removed = 0 ORDER BY name");
+    AGENT = concat!("SELECT ", agent_columns!(), " FROM agents WHERE name = ?1 AND removed = 0");
+    SCHEDULES = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
+        FROM schedules WHERE removed = 0 ORDER BY agent, name";
+    SCHEDULES_OF = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
+        FROM schedules WHERE agent = ?1 AND removed = 0 ORDER BY name";
+    REMOVED_AGENTS = "SELECT name FROM agents WHERE removed = 1";
+    REMOVED_SCHEDULES = "SELECT agent, name FROM schedules WHERE removed = 1";
+    PUT_AGENT = "INSERT INTO agents (name, status, current_job, last_job, next_schedule, \
+        next_trigger_at, container_id, error_message, removed) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0) \
+        ON CONFLICT(name) DO UPDATE SET status = excluded.status, \
+        current_job = excluded.current_job, last_job = excluded.last_job, \
+        next_schedule = excluded.next_schedule, next_trigger_at = excluded.next_trigger_at, \
+        container_id = excluded.container_id, error_message = excluded.error_message, removed = 0";
+    TOUCH_AGENT = "INSERT INTO agents (name) VALUES (?1) ON CONFLICT(name) DO NOTHING";
+    PUT_SCHEDULE = "INSERT INTO schedules (agent, name, status, last_run_at, next_run_at, \
+        last_error, removed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0) \
+        ON CONFLICT(agent, name) DO UPDATE SET status = excluded.status, \
+        last_run_at = excluded.last_run_at, next_run_at = excluded.next_run_at, \
+        last_error = excluded.last_error, removed = 0";
+    REMOVE_AGENT = "UPDATE agents SET removed = 1 WHERE name = ?1";
+    REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1 WHERE agent = ?1 AND name = ?2";
+    REMOVE_SCHEDULES = "UPDATE schedules SET removed = 1 WHERE agent = ?1";
+    AGENT_SESSION = "SELECT session_id FROM agents WHERE name = ?1 AND session_id IS NOT NULL";
+    AGENT_SESSIONS = "SELECT name, session_id FROM agents WHERE session_id IS NOT NULL ORDER BY name";
+    SET_AGENT_SESSION = "UPDATE agents SET session_id = ?2 WHERE name = ?1";
+    NAMES = "SELECT name FROM agents WHERE removed = 0 \
+        UNION SELECT agent FROM counters WHERE total > 0 ORDER BY 1";
+}
+
+impl Db {
+    /// Returns every agent's state by name, with its schedules.
+    pub fn agents(&self) -> Result<IndexMap<String, AgentState>, DbError> {
+        let mut agents: IndexMap<String, AgentState> =
+            collect(&self.conn, AGENTS, [], "list agents", |row| {
+                read_agent(&mut Columns::new("agents", row))
+            })?
+            .into_iter()
+            .collect();
+        let schedules = collect(&self.conn, SCHEDULES, [], "list schedules", |row| {
+            read_schedule(&mut Columns::new("schedules", row))
+        })?;
+        for (agent, name, schedule) in schedules {
+            if let Some(agent) = agents.get_mut(&agent) {
+                agent.schedules.insert(name, schedule);
+            }
+        }
+        Ok(agents)
+    }
+
+    /// Returns one agent's state, with its schedules.
+    pub fn agent(&self, name: &str) -> Result<Option<AgentState>, DbError> {
+        let found = first(&self.conn, AGENT, [name], "read an agent", |row| {
+            read_agent(&mut Columns::new("agents", row))
+        })?;
+        let Some((_, mut agent)) = found else { return Ok(None) };
+        let schedules = collect(&self.conn, SCHEDULES_OF, [name], "read schedules", |row| {
+            read_schedule(&mut Columns::new("schedules", row))
+        })?;
+        agent.schedules = schedules.into_iter().map(|(_, name, state)| (name, state)).collect();
+        Ok(Some(agent))
+    }
+
+    /// Returns the session that an agent's next job continues, unless its config says otherwise.
+    pub fn agent_session(&self, agent: &str) -> Result<Option<Session>, DbError> {
+        let id: Option<SessionId> =
+            first(&self.conn, AGENT_SESSION, [agent], "read an agent's session", |row| {
+                Columns::new("agents", row).word()
+            })?;
+        id.map_or(Ok(None), |id| self.session(&id))
+    }
+
+    /// Lists every name under which there is an agent, a job or a session.
+    pub fn agent_names(&self) -> Result<Vec<String>, DbError> {
+        collect(&self.conn, NAMES, [], "list agent names", |row| Columns::new("agents", row).get())
+    }
+}
+
+fn read_agent(columns: &mut Columns<'_, '_>) -> Result<(String, AgentState), DbError> {
+    let name = columns.get()?;
+    let agent = AgentState {
+        status: columns.word::<AgentStatus>()?,
+        current_job: columns.maybe_word()?,
+        last_job: columns.maybe_word()?,
+        next_schedule: columns.get()?,
+        next_trigger_at: columns.maybe_time()?,
+        container_id: columns.get()?,
+        error_message: columns.get()?,
+        schedules: IndexMap::new(),
+    };
+    Ok((name, agent))
+}
+
+fn read_schedule(
+    columns: &mut Columns<'_, '_>,
+) -> Result<(String, String, ScheduleState), DbError> {
+    let (agent, name) = (columns.get()?, columns.get()?);
+    let schedule = ScheduleState {
+        status: columns.word()?,
+        last_run_at: columns.maybe_time()?,
+        next_run_at: columns.maybe_time()?,
+        last_error: columns.get()?,
+    };
+    Ok((agent, name, schedule))
+}
+
+pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Result<(), DbError> {
+    let params = params![
+        name,
+        agent.status.as_str(),
+        agent.current_job.as_ref().map(JobId::as_str),
+        agent.last_job.as_ref().map(JobId::as_str),
+        agent.next_schedule,
+        agent.next_trigger_at.map(iso_millis),
+        agent.container_id,
+        agent.error_message,
+    ];
+    execute(conn, PUT_AGENT, params, "write an agent")?;
+    execute(conn, REMOVE_SCHEDULES, [name], "write schedules")?;
+    agent
+        .schedules
+        .iter()
+        .try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
+}
+
+pub(crate) fn put_schedule(
+    conn: &Connection,
+    agent: &str,
+    name: &str,
+    schedule: &ScheduleState,
+) -> Result<(), DbError> {
+    touch(conn, agent)?;
+    let params = params![
+        agent,
+        name,
+        schedule.status.as_str(),
+        schedule.last_run_at.map(iso_millis),
+        schedule.next_run_at.map(iso_millis),
+        schedule.last_error,
+    ];
+    execute(conn, PUT_SCHEDULE, params, "write a schedule").map(|_| ())
+}
+
+pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DbError> {
+    execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
+    execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
+}
+
+pub(crate) fn remove_schedule(conn: &Connection, agent: &str, name: &str) -> Result<(), DbError> {
+    execute(conn, REMOVE_SCHEDULE, [agent, name], "remove a schedule").map(|_| ())
+}
+
+pub(crate) fn removed_agents(conn: &Connection) -> Result<Vec<String>, DbError> {
+    collect(conn, REMOVED_AGENTS, [], "list removed agents", |row| {
+        Columns::new("agents", row).get()
+    })
+}
+
+pub(crate) fn removed_schedules(conn: &Connection) -> Result<Vec<(String, String)>, DbError> {
+    collect(conn, REMOVED_SCHEDULES, [], "list removed schedules", |row| {
+        let mut columns = Columns::new("schedules", row);
+        Ok((columns.get()?, columns.get()?))
+    })
+}
+
+pub(crate) fn set_session(
+    conn: &Connection,
+    agent: &str,
+    session: Option<&SessionId>,
+) -> Result<(), DbError> {
+    touch(conn, agent)?;
+    let params = params![agent, session.map(SessionId::as_str)];
+    execute(conn, SET_AGENT_SESSION, params, "set an agent's session").map(|_| ())
+}
+
+/// Lists the agents that have a session of their own.
+pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DbError> {
+    collect(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
+        let mut columns = Columns::new("agents", row);
+        Ok((columns.get()?, columns.word()?))
+    })
+}
+
+fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
+    execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
+}

@@ -1,0 +1,75 @@
+//! Totals by agent and status, kept in the transaction that changes the rows they count.
+//!
+//! Kept in code, not by triggers: PostgreSQL spells triggers differently.
+
+use rusqlite::{Connection, params};
+
+use super::{Columns, DbError, collect, execute, first, sql};
+
+sql! {
+    ADD = "INSERT INTO counters (kind, agent, status, total) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT(kind, agent, status) DO UPDATE SET total = counters.total + excluded.total";
+    TOTAL = "SELECT COALESCE(SUM(total), 0) FROM counters WHERE kind = ?1 \
+        AND (CAST(?2 AS TEXT) IS NULL OR agent = ?2) AND (CAST(?3 AS TEXT) IS NULL OR status = ?3)";
+    BY_KIND = "SELECT agent, status, total FROM counters WHERE kind = ?1 AND total <> 0 \
+        ORDER BY agent, status";
+    CLEAR = "DELETE FROM counters WHERE kind = ?1";
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Job,
+    Session,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Job => "job",
+            Kind::Session => "session",
+        }
+    }
+}
+
+pub(crate) fn add(
+    conn: &Connection,
+    kind: Kind,
+    agent: &str,
+    status: &str,
+    change: i64,
+) -> Result<(), DbError> {
+    execute(conn, ADD, params![kind.as_str(), agent, status, change], "count").map(|_| ())
+}
+
+pub(crate) fn total(
+    conn: &Connection,
+    kind: Kind,
+    agent: Option<&str>,
+    status: Option<&str>,
+) -> Result<i64, DbError> {
+    let total = first(conn, TOTAL, params![kind.as_str(), agent, status], "read a total", |row| {
+        Columns::new("counters", row).get()
+    })?;
+    Ok(total.unwrap_or(0))
+}
+
+pub(crate) fn by_kind(
+    conn: &Connection,
+    kind: Kind,
+) -> Result<Vec<(String, String, i64)>, DbError> {
+    collect(conn, BY_KIND, [kind.as_str()], "read the totals", |row| {
+        let mut columns = Columns::new("counters", row);
+        Ok((columns.get()?, columns.get()?, columns.get()?))
+    })
+}
+
+/// Replaces the totals of a kind by those counted anew.
+pub(crate) fn replace(
+    conn: &Connection,
+    kind: Kind,
+    counts: &[(String, String, i64)],
+) -> Result<(), DbError> {
+    execute(conn, CLEAR, [kind.as_str()], "clear the totals")?;
+    counts.iter().try_for_each(|(agent, status, total)| add(conn, kind, agent, status, *total))
+}

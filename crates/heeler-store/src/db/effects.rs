@@ -1,0 +1,74 @@
+//! Effects: what must still happen because of what was committed. Each happens at least once.
+
+use heeler_model::iso_millis;
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::{Columns, Db, DbError, collect, execute, sql};
+
+sql! {
+    UNDONE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
+        WHERE done_at IS NULL ORDER BY created_at, id LIMIT ?1";
+    INSERT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
+    FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
+        WHERE id = ?1 AND done_at IS NULL";
+    FAIL = "UPDATE effects SET attempts = attempts + 1, last_error = ?2 \
+        WHERE id = ?1 AND done_at IS NULL";
+}
+
+/// Something to be done because of a committed change: a hook, a notification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    /// The event's id; whoever acts on it twice sees the same one.
+    pub id: String,
+    /// What is to be done.
+    pub kind: String,
+    /// On what.
+    pub key: String,
+    /// The details, JSON.
+    pub payload: String,
+    /// When it was decided.
+    pub created_at: Timestamp,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// Why the last attempt failed.
+    pub last_error: Option<String>,
+}
+
+impl Db {
+    /// Lists what is still to be done, oldest first.
+    pub fn undone_effects(&self, limit: usize) -> Result<Vec<Effect>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, UNDONE, [limit], "list undone effects", read)
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<Effect, DbError> {
+    let mut columns = Columns::new("effects", row);
+    Ok(Effect {
+        id: columns.get()?,
+        kind: columns.get()?,
+        key: columns.get()?,
+        payload: columns.get()?,
+        created_at: columns.time()?,
+        attempts: columns.get()?,
+        last_error: columns.get()?,
+    })
+}
+
+/// Inserts and says whether the id was new.
+pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError> {
+    let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
+    let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
+    Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
+}
+
+/// Marks as done and says whether it was not yet.
+pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DbError> {
+    Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
+}
+
+pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DbError> {
+    execute(conn, FAIL, params![id, error], "record a failed effect").map(|_| ())
+}

@@ -1,0 +1,432 @@
+//! Jobs: the table `executions`.
+
+use heeler_model::{
+    AgentSessionId, ExitReason, Job, JobHead, JobId, JobStatus, SUMMARY_BYTES_MAX, TriggerType,
+    Usage, iso_millis,
+};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, named_params, params};
+
+use super::{
+    Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
+    first, sql,
+};
+
+/// Sorts after every time and every id: where a list of newest first begins.
+const AFTER_ALL: &str = "~";
+
+macro_rules! head_columns {
+    () => {
+        "id, agent, schedule, trigger_type, status, exit_reason, started_at, finished_at, \
+         duration_ms, cost_usd, session_id, summary"
+    };
+}
+
+macro_rules! page_of {
+    ($filter:literal) => {
+        concat!(
+            "SELECT ",
+            head_columns!(),
+            " FROM executions WHERE ",
+            $filter,
+            "(started_at, id) < (?3, ?4) AND started_at >= ?5 ",
+            "ORDER BY started_at DESC, id DESC LIMIT ?6"
+        )
+    };
+}
+
+// The unused parameters of a narrower filter are named all the same, so that one call binds all.
+sql! {
+    PAGE = page_of!("");
+    PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
+    PAGE_OF_STATUS = page_of!("status = ?2 AND ");
+    PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
+    PAGE_OF_SESSION = page_of!("session_id = ?1 AND ");
+    COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE started_at >= ?3";
+    COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions WHERE agent = ?1 AND started_at >= ?3";
+    COUNT_SINCE_OF_STATUS = "SELECT COUNT(*) FROM executions WHERE status = ?2 AND started_at >= ?3";
+    COUNT_SINCE_OF_AGENT_STATUS =
+        "SELECT COUNT(*) FROM executions WHERE agent = ?1 AND status = ?2 AND started_at >= ?3";
+    JOB = concat!("SELECT ", head_columns!(), ", version, run_started_at, trigger_id, skill, repo, \
+        issue_number, workflow_run_id, forked_from, stop_reason, interrupted, restart_count, turns, \
+        api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
+        output_tokens, working_directory, origin, error, usage_json, prompt, output_text \
+        FROM executions WHERE id = ?1");
+    IDS_FROM = "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
+    KEY = "SELECT agent, status, version, session_id FROM executions WHERE id = ?1";
+    EXISTS = "SELECT 1 FROM executions WHERE id = ?1";
+    INSERT = "INSERT INTO executions (id, agent, schedule, trigger_type, status, exit_reason, \
+        started_at, finished_at, duration_ms, cost_usd, session_id, version, run_started_at, \
+        success, interrupted, restart_count, forked_from, stop_reason, turns, input_tokens, \
+        cache_creation_input_tokens, cache_read_input_tokens, output_tokens, api_duration_ms, \
+        issue_number, workflow_run_id, skill, repo, origin, working_directory, trigger_id, \
+        summary, error, usage_json, prompt, output_text) \
+        VALUES (:id, :agent, :schedule, :trigger_type, :status, :exit_reason, \
+        :started_at, :finished_at, :duration_ms, :cost_usd, :session_id, :version, :run_started_at, \
+        :success, :interrupted, :restart_count, :forked_from, :stop_reason, :turns, :input_tokens, \
+        :cache_creation_input_tokens, :cache_read_input_tokens, :output_tokens, :api_duration_ms, \
+        :issue_number, :workflow_run_id, :skill, :repo, :origin, :working_directory, :trigger_id, \
+        :summary, :error, :usage_json, :prompt, :output_text) ON CONFLICT(id) DO NOTHING";
+    // `started_at` never changes: lists page by it.
+    UPDATE = "UPDATE executions SET agent = :agent, schedule = :schedule, \
+        trigger_type = :trigger_type, status = :status, exit_reason = :exit_reason, \
+        finished_at = :finished_at, duration_ms = :duration_ms, cost_usd = :cost_usd, \
+        session_id = :session_id, version = :version + 1, run_started_at = :run_started_at, \
+        success = :success, interrupted = :interrupted, restart_count = :restart_count, \
+        forked_from = :forked_from, stop_reason = :stop_reason, turns = :turns, \
+        input_tokens = :input_tokens, cache_creation_input_tokens = :cache_creation_input_tokens, \
+        cache_read_input_tokens = :cache_read_input_tokens, output_tokens = :output_tokens, \
+        api_duration_ms = :api_duration_ms, issue_number = :issue_number, \
+        workflow_run_id = :workflow_run_id, skill = :skill, repo = :repo, origin = :origin, \
+        working_directory = :working_directory, trigger_id = :trigger_id, summary = :summary, \
+        error = :error, usage_json = :usage_json, prompt = :prompt, output_text = :output_text \
+        WHERE id = :id AND version = :version AND :started_at <> ''";
+    SET_FOREIGN = "UPDATE executions SET owner = ?2, triggered_by = ?3, trigger_actor_type = ?4, \
+        extension_status = ?5, skills_status = ?6 WHERE id = ?1";
+    COUNTS = "SELECT agent, status, COUNT(*) FROM executions GROUP BY agent, status";
+}
+
+/// Which jobs a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Only this agent's.
+    pub agent: Option<String>,
+    /// Only those in this state.
+    pub status: Option<JobStatus>,
+    /// Only those asked for at or after this moment.
+    pub since: Option<Timestamp>,
+}
+
+/// Where a page of jobs ends; the next one begins after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCursor {
+    /// The last job's `started_at`.
+    pub started_at: Timestamp,
+    /// The last job's id.
+    pub id: JobId,
+}
+
+impl JobCursor {
+    /// Returns the cursor that continues after `head`.
+    pub fn after(head: &JobHead) -> JobCursor {
+        JobCursor { started_at: head.started_at, id: head.id.clone() }
+    }
+}
+
+/// What Last Light records of an execution beyond our own jobs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ForeignExecution {
+    /// The repository's owner.
+    pub owner: Option<String>,
+    /// Who asked.
+    pub triggered_by: Option<String>,
+    /// What kind of actor that was.
+    pub trigger_actor_type: Option<String>,
+    /// The extensions' state, JSON.
+    pub extension_status: Option<String>,
+    /// The skills' state, JSON.
+    pub skills_status: Option<String>,
+}
+
+impl Db {
+    /// Returns a page of jobs, newest first, continuing after `before`.
+    pub fn jobs(
+        &self,
+        filter: &JobFilter,
+        before: Option<&JobCursor>,
+        limit: usize,
+    ) -> Result<Vec<JobHead>, DbError> {
+        let page = match (&filter.agent, filter.status) {
+            (None, None) => PAGE,
+            (Some(_), None) => PAGE_OF_AGENT,
+            (None, Some(_)) => PAGE_OF_STATUS,
+            (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
+        };
+        let status = filter.status.map(JobStatus::as_str);
+        self.page(page, filter.agent.as_deref(), status, before, filter.since, limit)
+    }
+
+    /// Returns a page of the jobs that ran in a session, newest first.
+    pub fn jobs_of_session(
+        &self,
+        session: &AgentSessionId,
+        before: Option<&JobCursor>,
+        limit: usize,
+    ) -> Result<Vec<JobHead>, DbError> {
+        self.page(PAGE_OF_SESSION, Some(session.as_str()), None, before, None, limit)
+    }
+
+    fn page(
+        &self,
+        sql: &'static str,
+        key: Option<&str>,
+        status: Option<&str>,
+        before: Option<&JobCursor>,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<JobHead>, DbError> {
+        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
+        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let since = since.map(iso_millis).unwrap_or_default();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, sql, params![key, status, at, id, since, limit], "list jobs", |row| {
+            read_head(&mut Columns::new("executions", row))
+        })
+    }
+
+    /// Counts the jobs that a filter shows: from counters, or over an index where `since` is set.
+    pub fn count_jobs(&self, filter: &JobFilter) -> Result<i64, DbError> {
+        let agent = filter.agent.as_deref();
+        let status = filter.status.map(JobStatus::as_str);
+        let Some(since) = filter.since else {
+            return counters::total(&self.conn, counters::Kind::Job, agent, status);
+        };
+        let sql = match (agent, status) {
+            (None, None) => COUNT_SINCE,
+            (Some(_), None) => COUNT_SINCE_OF_AGENT,
+            (None, Some(_)) => COUNT_SINCE_OF_STATUS,
+            (Some(_), Some(_)) => COUNT_SINCE_OF_AGENT_STATUS,
+        };
+        let attempt = "count jobs";
+        let count =
+            first(&self.conn, sql, params![agent, status, iso_millis(since)], attempt, |row| {
+                row.get(0).attempt(attempt)
+            })?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Returns a job, whole.
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>, DbError> {
+        first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
+    }
+
+    /// Finds a job by its id or by a beginning that only one id has.
+    pub fn find_job(&self, text: &str) -> Result<Job, LookupError> {
+        if let Ok(id) = text.parse::<JobId>()
+            && let Some(job) = self.job(&id)?
+        {
+            return Ok(job);
+        }
+        let unknown = || LookupError::Unknown { what: "job", text: text.to_owned() };
+        let mut ids = self.job_ids_from(text, CANDIDATES_MAX)?;
+        match ids.len() {
+            0 => Err(unknown()),
+            1 => self.job(&ids.remove(0))?.ok_or_else(unknown),
+            _ => Err(LookupError::Ambiguous {
+                text: text.to_owned(),
+                candidates: ids.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Lists job ids that begin with `prefix`, in their own order.
+    pub fn job_ids_from(&self, prefix: &str, limit: usize) -> Result<Vec<JobId>, DbError> {
+        if prefix.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = format!("{prefix}{AFTER_ALL}");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, IDS_FROM, params![prefix, end, limit], "look up a job", |row| {
+            Columns::new("executions", row).word()
+        })
+    }
+
+    /// Lists the ids of the jobs that ran in a session, oldest first.
+    pub fn job_ids_of_session(&self, session: &AgentSessionId) -> Result<Vec<JobId>, DbError> {
+        collect(&self.conn, IDS_OF_SESSION, [session.as_str()], "list a session's jobs", |row| {
+            Columns::new("executions", row).word()
+        })
+    }
+
+    /// Returns an agent's newest job.
+    pub fn newest_job(&self, agent: &str) -> Result<Option<JobHead>, DbError> {
+        let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
+        Ok(self.jobs(&filter, None, 1)?.pop())
+    }
+
+    /// Lists all jobs that are in `running`, newest first.
+    pub fn running_jobs(&self) -> Result<Vec<JobHead>, DbError> {
+        let filter = JobFilter { status: Some(JobStatus::Running), ..JobFilter::default() };
+        self.jobs(&filter, None, usize::MAX)
+    }
+}
+
+fn read_head(columns: &mut Columns<'_, '_>) -> Result<JobHead, DbError> {
+    Ok(JobHead {
+        id: columns.word()?,
+        agent: columns.get()?,
+        schedule: columns.get()?,
+        trigger_type: TriggerType::from_word(&columns.get::<String>()?),
+        status: columns.word()?,
+        exit_reason: columns.maybe_word::<ExitReason>()?,
+        started_at: columns.time()?,
+        finished_at: columns.maybe_time()?,
+        duration_ms: columns.get()?,
+        cost_usd: columns.get()?,
+        session_id: columns.maybe_word()?,
+        summary: columns.get()?,
+    })
+}
+
+fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
+    let mut columns = Columns::new("executions", row);
+    let head = read_head(&mut columns)?;
+    let mut job = Job {
+        head,
+        version: columns.get()?,
+        run_started_at: columns.maybe_time()?,
+        trigger_id: columns.get()?,
+        skill: columns.get()?,
+        repo: columns.get()?,
+        issue_number: columns.get()?,
+        workflow_run_id: columns.get()?,
+        forked_from: columns.maybe_word()?,
+        stop_reason: columns.get()?,
+        interrupted: columns.flag()?,
+        restart_count: columns.get()?,
+        usage: Usage {
+            num_turns: columns.get()?,
+            api_duration_ms: columns.get()?,
+            input_tokens: columns.get()?,
+            cache_creation_input_tokens: columns.get()?,
+            cache_read_input_tokens: columns.get()?,
+            output_tokens: columns.get()?,
+            ..Usage::default()
+        },
+        working_directory: columns.get::<Option<String>>()?.map(Into::into),
+        origin: columns.get()?,
+        error: columns.get()?,
+        prompt: None,
+        output_text: None,
+    };
+    if let Some(text) = columns.get::<Option<String>>()? {
+        job.usage.per_model = serde_json::from_str(&text)
+            .map_err(|error| columns.bad(format!("usage_json: {error}")))?;
+    }
+    job.prompt = columns.get()?;
+    job.output_text = columns.get()?;
+    Ok(job)
+}
+
+/// What a change needs to know of the row it changes.
+pub(crate) struct JobKey {
+    pub(crate) agent: String,
+    pub(crate) status: String,
+    pub(crate) version: i64,
+    pub(crate) session_id: Option<AgentSessionId>,
+}
+
+pub(crate) fn key(conn: &Connection, id: &JobId) -> Result<Option<JobKey>, DbError> {
+    first(conn, KEY, [id.as_str()], "read a job", |row| {
+        let mut columns = Columns::new("executions", row);
+        Ok(JobKey {
+            agent: columns.get()?,
+            status: columns.get()?,
+            version: columns.get()?,
+            session_id: columns.maybe_word()?,
+        })
+    })
+}
+
+pub(crate) fn exists(conn: &Connection, id: &JobId) -> Result<bool, DbError> {
+    Ok(first(conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?.is_some())
+}
+
+/// Inserts and says whether the id was new.
+pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<bool, DbError> {
+    Ok(bind(conn, INSERT, job, "insert a job")? == 1)
+}
+
+/// Updates and says whether the version was the current one.
+pub(crate) fn update(conn: &Connection, job: &Job) -> Result<bool, DbError> {
+    Ok(bind(conn, UPDATE, job, "update a job")? == 1)
+}
+
+pub(crate) fn set_foreign(
+    conn: &Connection,
+    id: &JobId,
+    extra: &ForeignExecution,
+) -> Result<(), DbError> {
+    let ForeignExecution {
+        owner,
+        triggered_by,
+        trigger_actor_type,
+        extension_status,
+        skills_status,
+    } = extra;
+    let params = params![
+        id.as_str(),
+        owner,
+        triggered_by,
+        trigger_actor_type,
+        extension_status,
+        skills_status
+    ];
+    execute(conn, SET_FOREIGN, params, "complete an imported execution").map(|_| ())
+}
+
+/// Counts jobs by agent and status from the rows themselves, to check the counters by.
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
+    collect(conn, COUNTS, [], "count jobs", |row| {
+        let mut columns = Columns::new("executions", row);
+        Ok((columns.get()?, columns.get()?, columns.get()?))
+    })
+}
+
+fn bind(
+    conn: &Connection,
+    sql: &'static str,
+    job: &Job,
+    attempt: &'static str,
+) -> Result<usize, DbError> {
+    let JobHead { id, agent, schedule, trigger_type, status, exit_reason, .. } = &job.head;
+    let usage = &job.usage;
+    let per_model = (!usage.per_model.is_empty())
+        .then(|| serde_json::to_string(&usage.per_model).expect("a map of JSON values is JSON"));
+    let success = status.is_final().then(|| i64::from(*status == JobStatus::Completed));
+    let params = named_params! {
+        ":id": id.as_str(),
+        ":agent": agent,
+        ":schedule": schedule,
+        ":trigger_type": trigger_type.as_str(),
+        ":status": status.as_str(),
+        ":exit_reason": exit_reason.map(ExitReason::as_str),
+        ":started_at": iso_millis(job.head.started_at),
+        ":finished_at": job.head.finished_at.map(iso_millis),
+        ":duration_ms": job.head.duration_ms,
+        ":cost_usd": job.head.cost_usd,
+        ":session_id": job.head.session_id.as_ref().map(AgentSessionId::as_str),
+        ":version": job.version,
+        ":run_started_at": job.run_started_at.map(iso_millis),
+        ":success": success,
+        ":interrupted": i64::from(job.interrupted),
+        ":restart_count": job.restart_count,
+        ":forked_from": job.forked_from.as_ref().map(JobId::as_str),
+        ":stop_reason": job.stop_reason,
+        ":turns": usage.num_turns,
+        ":input_tokens": usage.input_tokens,
+        ":cache_creation_input_tokens": usage.cache_creation_input_tokens,
+        ":cache_read_input_tokens": usage.cache_read_input_tokens,
+        ":output_tokens": usage.output_tokens,
+        ":api_duration_ms": usage.api_duration_ms,
+        ":issue_number": job.issue_number,
+        ":workflow_run_id": job.workflow_run_id,
+        ":skill": job.skill,
+        ":repo": job.repo,
+        ":origin": job.origin,
+        ":working_directory": job.working_directory.as_ref().map(|path| path.as_str()),
+        ":trigger_id": job.trigger_id,
+        ":summary": job.head.summary.as_deref().map(bounded_summary),
+        ":error": job.error,
+        ":usage_json": per_model,
+        ":prompt": job.prompt,
+        ":output_text": job.output_text,
+    };
+    execute(conn, sql, params, attempt)
+}
+
+/// Cuts a summary at a character, so that lists stay small; the transcript has it whole.
+fn bounded_summary(summary: &str) -> &str {
+    &summary[..summary.floor_char_boundary(SUMMARY_BYTES_MAX)]
+}

@@ -1,0 +1,65 @@
+//! The schema's versions. Migrations are only added, never edited; readers run none.
+
+use camino::Utf8Path;
+use heeler_model::iso_millis;
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::{Attempt as _, DbError, OpenError, sqlite};
+
+/// Every step of the schema in order; a step's version is its place, counted from one.
+pub(crate) const MIGRATIONS: &[(&str, &str)] =
+    &[("base", include_str!("../../migrations/001_base.sql"))];
+
+/// The schema that this version of Heeler knows.
+pub(crate) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS schema_migration \
+    (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)";
+const IS_THERE: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_migration'";
+const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migration";
+const RECORD: &str = "INSERT INTO schema_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
+
+/// Returns the schema's version; 0 for an empty database.
+pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
+    let there: i64 = conn.query_row(IS_THERE, [], |row| row.get(0))?;
+    if there == 0 { Ok(0) } else { conn.query_row(VERSION, [], |row| row.get(0)) }
+}
+
+/// Refuses a schema that is not exactly ours.
+pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), OpenError> {
+    let found = check_not_newer(conn, path)?;
+    match found {
+        SCHEMA_VERSION => Ok(()),
+        0 => Err(OpenError::Missing { path: path.to_owned() }),
+        _ => Err(OpenError::Older { path: path.to_owned(), found, known: SCHEMA_VERSION }),
+    }
+}
+
+/// Refuses a schema of a newer Heeler, and returns the one found.
+pub(crate) fn check_not_newer(conn: &Connection, path: &Utf8Path) -> Result<i64, OpenError> {
+    let found = version(conn).map_err(|source| sqlite(path, source))?;
+    if found > SCHEMA_VERSION {
+        return Err(OpenError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
+    }
+    Ok(found)
+}
+
+/// Applies the next step, in a transaction of its own.
+pub(crate) fn apply_next(conn: &Connection, found: i64, now: Timestamp) -> Result<i64, DbError> {
+    let place = usize::try_from(found).expect("a version is a count");
+    let (name, sql) = MIGRATIONS[place];
+    let next = found + 1;
+    conn.execute_batch("BEGIN EXCLUSIVE").attempt("begin a migration")?;
+    let applied = conn
+        .execute_batch(CREATE)
+        .and_then(|()| conn.execute_batch(sql))
+        .and_then(|()| conn.execute(RECORD, params![next, name, iso_millis(now)]))
+        .and_then(|_| conn.execute_batch("COMMIT"));
+    if let Err(source) = applied {
+        // Without a transaction there is nothing to undo, which is as good.
+        let _undone = conn.execute_batch("ROLLBACK");
+        return Err(DbError::Sqlite { attempt: "bring the database up to date", source });
+    }
+    Ok(next)
+}

@@ -1,0 +1,120 @@
+//! Runs: the attempts at a job.
+
+use heeler_model::{JobId, RunId, iso_millis};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, named_params};
+
+use super::{Columns, Db, DbError, collect, execute, first, sql};
+
+macro_rules! columns {
+    () => {
+        "id, job_id, attempt, host, epoch, status, created_at, started_at, finished_at, committed, \
+         version"
+    };
+}
+
+sql! {
+    RUN = concat!("SELECT ", columns!(), " FROM runs WHERE id = ?1");
+    RUNS_OF_JOB = concat!("SELECT ", columns!(), " FROM runs WHERE job_id = ?1 ORDER BY attempt");
+    UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
+    INSERT = "INSERT INTO runs (id, job_id, attempt, host, epoch, status, created_at, started_at, \
+        finished_at, committed, version) VALUES (:id, :job_id, :attempt, :host, :epoch, :status, \
+        :created_at, :started_at, :finished_at, :committed, :version) ON CONFLICT(id) DO NOTHING";
+    UPDATE = "UPDATE runs SET job_id = :job_id, attempt = :attempt, host = :host, epoch = :epoch, \
+        status = :status, created_at = :created_at, started_at = :started_at, \
+        finished_at = :finished_at, committed = :committed, version = :version + 1 \
+        WHERE id = :id AND version = :version";
+}
+
+/// One attempt at a job, on one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its id, and its folder's name.
+    pub id: RunId,
+    /// The job.
+    pub job_id: JobId,
+    /// Counted from one.
+    pub attempt: i64,
+    /// Where it runs.
+    pub host: String,
+    /// The state's epoch when it was made.
+    pub epoch: i64,
+    /// A word of the runner protocol: `created`, `running`, `finished`, …
+    pub status: String,
+    /// When it was decided on.
+    pub created_at: Timestamp,
+    /// When its runner started.
+    pub started_at: Option<Timestamp>,
+    /// When its runner ended.
+    pub finished_at: Option<Timestamp>,
+    /// Whether its result is in the database; until then its folder owns the facts.
+    pub committed: bool,
+    /// Grows by one with each change.
+    pub version: i64,
+}
+
+impl Db {
+    /// Returns a run.
+    pub fn run(&self, id: RunId) -> Result<Option<Run>, DbError> {
+        first(&self.conn, RUN, [id.to_string()], "read a run", read)
+    }
+
+    /// Lists a job's runs in order.
+    pub fn runs_of_job(&self, job: &JobId) -> Result<Vec<Run>, DbError> {
+        collect(&self.conn, RUNS_OF_JOB, [job.as_str()], "list a job's runs", read)
+    }
+
+    /// Lists the runs whose result is not in the database yet, oldest first.
+    pub fn uncommitted_runs(&self) -> Result<Vec<Run>, DbError> {
+        collect(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<Run, DbError> {
+    let mut columns = Columns::new("runs", row);
+    Ok(Run {
+        id: columns.word()?,
+        job_id: columns.word()?,
+        attempt: columns.get()?,
+        host: columns.get()?,
+        epoch: columns.get()?,
+        status: columns.get()?,
+        created_at: columns.time()?,
+        started_at: columns.maybe_time()?,
+        finished_at: columns.maybe_time()?,
+        committed: columns.flag()?,
+        version: columns.get()?,
+    })
+}
+
+/// Inserts and says whether the id was new.
+pub(crate) fn insert(conn: &Connection, run: &Run) -> Result<bool, DbError> {
+    Ok(bind(conn, INSERT, run, "insert a run")? == 1)
+}
+
+/// Updates and says whether the version was the current one.
+pub(crate) fn update(conn: &Connection, run: &Run) -> Result<bool, DbError> {
+    Ok(bind(conn, UPDATE, run, "update a run")? == 1)
+}
+
+fn bind(
+    conn: &Connection,
+    sql: &'static str,
+    run: &Run,
+    attempt: &'static str,
+) -> Result<usize, DbError> {
+    let params = named_params! {
+        ":id": run.id.to_string(),
+        ":job_id": run.job_id.as_str(),
+        ":attempt": run.attempt,
+        ":host": run.host,
+        ":epoch": run.epoch,
+        ":status": run.status,
+        ":created_at": iso_millis(run.created_at),
+        ":started_at": run.started_at.map(iso_millis),
+        ":finished_at": run.finished_at.map(iso_millis),
+        ":committed": i64::from(run.committed),
+        ":version": run.version,
+    };
+    execute(conn, sql, params, attempt)
+}

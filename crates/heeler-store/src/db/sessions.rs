@@ -1,0 +1,257 @@
+//! Sessions: the table `sessions`.
+
+use heeler_model::{AgentSessionId, Session, SessionId, SessionStatus, iso_millis};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, named_params, params};
+
+use super::{
+    CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute, first, sql,
+};
+
+/// Sorts after every time and every id: where a list of newest first begins.
+const AFTER_ALL: &str = "~";
+
+macro_rules! columns {
+    () => {
+        "id, agent_session_id, agent, mode, approvals, status, channel_id, created_at, \
+         last_active_at, message_count, token_estimate, job_count, working_directory, runtime, \
+         docker_enabled, parent, forked_at_message, log_path, origin, version"
+    };
+}
+
+macro_rules! page_of {
+    ($filter:literal) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM sessions WHERE ",
+            $filter,
+            "(last_active_at, id) < (?3, ?4) ORDER BY last_active_at DESC, id DESC LIMIT ?5"
+        )
+    };
+}
+
+sql! {
+    PAGE = page_of!("");
+    PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
+    PAGE_OF_STATUS = page_of!("status = ?2 AND ");
+    PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
+    SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE id = ?1");
+    BY_AGENT_SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE agent_session_id = ?1");
+    IDS_FROM = "SELECT id FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    IDS_FROM_AGENT_SESSION = "SELECT id FROM sessions \
+        WHERE agent_session_id >= ?1 AND agent_session_id < ?2 ORDER BY agent_session_id LIMIT ?3";
+    KEY = "SELECT agent, status, version FROM sessions WHERE id = ?1";
+    INSERT = "INSERT INTO sessions (id, agent_session_id, agent, mode, approvals, status, \
+        channel_id, created_at, last_active_at, message_count, token_estimate, job_count, \
+        working_directory, runtime, docker_enabled, parent, forked_at_message, log_path, origin, \
+        version) VALUES (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, \
+        :created_at, :last_active_at, :message_count, :token_estimate, :job_count, \
+        :working_directory, :runtime, :docker_enabled, :parent, :forked_at_message, :log_path, \
+        :origin, :version)";
+    UPDATE = "UPDATE sessions SET agent_session_id = :agent_session_id, agent = :agent, \
+        mode = :mode, approvals = :approvals, status = :status, channel_id = :channel_id, \
+        created_at = :created_at, last_active_at = :last_active_at, \
+        message_count = :message_count, token_estimate = :token_estimate, job_count = :job_count, \
+        working_directory = :working_directory, runtime = :runtime, \
+        docker_enabled = :docker_enabled, parent = :parent, \
+        forked_at_message = :forked_at_message, log_path = :log_path, origin = :origin, \
+        version = :version + 1 WHERE id = :id AND version = :version";
+    COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
+}
+
+/// Which sessions a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionFilter {
+    /// Only this agent's.
+    pub agent: Option<String>,
+    /// Only those in this state.
+    pub status: Option<SessionStatus>,
+}
+
+/// Where a page of sessions ends; the next one begins after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionCursor {
+    /// The last session's `last_active_at`.
+    pub last_active_at: Timestamp,
+    /// The last session's id.
+    pub id: SessionId,
+}
+
+impl SessionCursor {
+    /// Returns the cursor that continues after `session`.
+    pub fn after(session: &Session) -> SessionCursor {
+        SessionCursor { last_active_at: session.last_active_at, id: session.id.clone() }
+    }
+}
+
+impl Db {
+    /// Returns a page of sessions, last used first, continuing after `before`.
+    pub fn sessions(
+        &self,
+        filter: &SessionFilter,
+        before: Option<&SessionCursor>,
+        limit: usize,
+    ) -> Result<Vec<Session>, DbError> {
+        let sql = match (&filter.agent, filter.status) {
+            (None, None) => PAGE,
+            (Some(_), None) => PAGE_OF_AGENT,
+            (None, Some(_)) => PAGE_OF_STATUS,
+            (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
+        };
+        let status = filter.status.map(SessionStatus::as_str);
+        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.last_active_at));
+        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![filter.agent, status, at, id, limit];
+        collect(&self.conn, sql, params, "list sessions", read)
+    }
+
+    /// Counts the sessions that a filter shows.
+    pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DbError> {
+        let status = filter.status.map(SessionStatus::as_str);
+        counters::total(&self.conn, counters::Kind::Session, filter.agent.as_deref(), status)
+    }
+
+    /// Returns a session by our id.
+    pub fn session(&self, id: &SessionId) -> Result<Option<Session>, DbError> {
+        first(&self.conn, SESSION, [id.as_str()], "read a session", read)
+    }
+
+    /// Returns a session by the agent's own id.
+    pub fn session_by_agent_id(&self, id: &AgentSessionId) -> Result<Option<Session>, DbError> {
+        first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a session", read)
+    }
+
+    /// Finds a session by our id, the agent's own, or a beginning that only one session has.
+    pub fn find_session(&self, text: &str) -> Result<Session, LookupError> {
+        if let Ok(id) = text.parse()
+            && let Some(session) = self.session(&id)?
+        {
+            return Ok(session);
+        }
+        if let Ok(id) = text.parse()
+            && let Some(session) = self.session_by_agent_id(&id)?
+        {
+            return Ok(session);
+        }
+        let unknown = || LookupError::Unknown { what: "session", text: text.to_owned() };
+        let mut ids = self.session_ids_from(text, CANDIDATES_MAX)?;
+        match ids.len() {
+            0 => Err(unknown()),
+            1 => self.session(&ids.remove(0))?.ok_or_else(unknown),
+            _ => Err(LookupError::Ambiguous {
+                text: text.to_owned(),
+                candidates: ids.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Lists sessions of which either id begins with `prefix`.
+    pub fn session_ids_from(&self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, DbError> {
+        if prefix.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = format!("{prefix}{AFTER_ALL}");
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut found: Vec<SessionId> = Vec::new();
+        for sql in [IDS_FROM, IDS_FROM_AGENT_SESSION] {
+            let params = params![prefix, end, most];
+            found.extend(collect(&self.conn, sql, params, "look up a session", |row| {
+                Columns::new("sessions", row).word()
+            })?);
+        }
+        found.sort();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<Session, DbError> {
+    let mut columns = Columns::new("sessions", row);
+    Ok(Session {
+        id: columns.word()?,
+        agent_session_id: columns.maybe_word()?,
+        agent: columns.get()?,
+        mode: columns.word()?,
+        approvals: columns.word()?,
+        status: columns.word()?,
+        channel_id: columns.get()?,
+        created_at: columns.time()?,
+        last_active_at: columns.time()?,
+        message_count: columns.get()?,
+        token_estimate: columns.get()?,
+        job_count: columns.get()?,
+        working_directory: columns.get::<Option<String>>()?.map(Into::into),
+        runtime: columns.get()?,
+        docker_enabled: columns.flag()?,
+        parent: columns.maybe_word()?,
+        forked_at_message: columns.get()?,
+        log_path: columns.get::<Option<String>>()?.map(Into::into),
+        origin: columns.get()?,
+        version: columns.get()?,
+    })
+}
+
+/// What a change needs to know of the row it changes.
+pub(crate) struct SessionKey {
+    pub(crate) agent: String,
+    pub(crate) status: String,
+    pub(crate) version: i64,
+}
+
+pub(crate) fn key(conn: &Connection, id: &SessionId) -> Result<Option<SessionKey>, DbError> {
+    first(conn, KEY, [id.as_str()], "read a session", |row| {
+        let mut columns = Columns::new("sessions", row);
+        Ok(SessionKey { agent: columns.get()?, status: columns.get()?, version: columns.get()? })
+    })
+}
+
+pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), DbError> {
+    bind(conn, INSERT, session, "insert a session").map(|_| ())
+}
+
+/// Updates and says whether the version was the current one.
+pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DbError> {
+    Ok(bind(conn, UPDATE, session, "update a session")? == 1)
+}
+
+/// Counts sessions by agent and status from the rows themselves, to check the counters by.
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
+    collect(conn, COUNTS, [], "count sessions", |row| {
+        let mut columns = Columns::new("sessions", row);
+        Ok((columns.get()?, columns.get()?, columns.get()?))
+    })
+}
+
+fn bind(
+    conn: &Connection,
+    sql: &'static str,
+    session: &Session,
+    attempt: &'static str,
+) -> Result<usize, DbError> {
+    let params = named_params! {
+        ":id": session.id.as_str(),
+        ":agent_session_id": session.agent_session_id.as_ref().map(AgentSessionId::as_str),
+        ":agent": session.agent,
+        ":mode": session.mode.as_str(),
+        ":approvals": session.approvals.as_str(),
+        ":status": session.status.as_str(),
+        ":channel_id": session.channel_id,
+        ":created_at": iso_millis(session.created_at),
+        ":last_active_at": iso_millis(session.last_active_at),
+        ":message_count": session.message_count,
+        ":token_estimate": session.token_estimate,
+        ":job_count": session.job_count,
+        ":working_directory": session.working_directory.as_ref().map(|path| path.as_str()),
+        ":runtime": session.runtime,
+        ":docker_enabled": i64::from(session.docker_enabled),
+        ":parent": session.parent.as_ref().map(SessionId::as_str),
+        ":forked_at_message": session.forked_at_message,
+        ":log_path": session.log_path.as_ref().map(|path| path.as_str()),
+        ":origin": session.origin,
+        ":version": session.version,
+    };
+    execute(conn, sql, params, attempt)
+}

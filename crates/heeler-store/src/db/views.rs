@@ -1,0 +1,121 @@
+//! Which views are due, and what was last published: the table `views`.
+
+use heeler_model::iso_millis;
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::{Columns, Db, DbError, collect, execute, first, sql};
+
+macro_rules! columns {
+    () => {
+        "path, generation, sha256, pending_sha256, subject"
+    };
+}
+
+sql! {
+    MARK = "INSERT INTO views (path) VALUES (?1) \
+        ON CONFLICT(path) DO UPDATE SET generation = views.generation + 1";
+    MARK_ALL = "UPDATE views SET generation = generation + 1";
+    DUE = concat!("SELECT ", columns!(), " FROM views WHERE generation <> published_generation \
+        AND path > ?1 ORDER BY path LIMIT ?2");
+    VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1");
+    ANNOUNCE = "UPDATE views SET pending_sha256 = ?2 WHERE path = ?1";
+    PUBLISHED = "UPDATE views SET sha256 = ?3, pending_sha256 = NULL, subject = ?4, \
+        published_at = ?5, published_generation = ?2 WHERE path = ?1";
+    ADOPT = "INSERT INTO views (path, generation, published_generation, sha256, published_at) \
+        VALUES (?1, 1, 1, ?2, ?3) ON CONFLICT(path) DO UPDATE SET sha256 = excluded.sha256, \
+        pending_sha256 = NULL, published_generation = views.generation, \
+        published_at = excluded.published_at";
+    ALL_PATHS = "SELECT path FROM views WHERE path > ?1 ORDER BY path LIMIT ?2";
+}
+
+/// What is known of a view's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewRow {
+    /// The file, relative to the state directory.
+    pub path: String,
+    /// Grows with each change of what it shows.
+    pub generation: i64,
+    /// The hash of what was last published; `None` until then, and after the file was taken away.
+    pub sha256: Option<String>,
+    /// The hash of what may have been published when a crash came between.
+    pub pending_sha256: Option<String>,
+    /// What the published file was about: the session, for an agent's own.
+    pub subject: Option<String>,
+}
+
+impl ViewRow {
+    /// Says whether a file with this hash is ours.
+    pub fn is_ours(&self, sha256: &str) -> bool {
+        [&self.sha256, &self.pending_sha256].into_iter().flatten().any(|known| known == sha256)
+    }
+}
+
+impl Db {
+    /// Returns what is known of a view's file.
+    pub fn view(&self, path: &str) -> Result<Option<ViewRow>, DbError> {
+        first(&self.conn, VIEW, [path], "read a view's record", read)
+    }
+
+    /// Lists views whose file is behind the database, by path, after `after`.
+    pub fn due_views(&self, after: &str, limit: usize) -> Result<Vec<ViewRow>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, DUE, params![after, limit], "list due views", read)
+    }
+
+    /// Lists the paths of all views, after `after`.
+    pub fn view_paths(&self, after: &str, limit: usize) -> Result<Vec<String>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, ALL_PATHS, params![after, limit], "list views", |row| {
+            Columns::new("views", row).get()
+        })
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<ViewRow, DbError> {
+    let mut columns = Columns::new("views", row);
+    Ok(ViewRow {
+        path: columns.get()?,
+        generation: columns.get()?,
+        sha256: columns.get()?,
+        pending_sha256: columns.get()?,
+        subject: columns.get()?,
+    })
+}
+
+/// Marks a view as due.
+pub(crate) fn mark(conn: &Connection, path: &str) -> Result<(), DbError> {
+    execute(conn, MARK, [path], "mark a view").map(|_| ())
+}
+
+/// Marks every view as due.
+pub(crate) fn mark_all(conn: &Connection) -> Result<(), DbError> {
+    execute(conn, MARK_ALL, [], "mark all views").map(|_| ())
+}
+
+/// Records what is about to be published.
+pub(crate) fn announce(conn: &Connection, path: &str, sha256: Option<&str>) -> Result<(), DbError> {
+    execute(conn, ANNOUNCE, params![path, sha256], "announce a view").map(|_| ())
+}
+
+/// Records what was published; the view stays due if it has changed since.
+pub(crate) fn published(
+    conn: &Connection,
+    row: &ViewRow,
+    sha256: Option<&str>,
+    subject: Option<&str>,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let params = params![row.path, row.generation, sha256, subject, iso_millis(now)];
+    execute(conn, PUBLISHED, params, "record a published view").map(|_| ())
+}
+
+/// Takes a file that is already there as published.
+pub(crate) fn adopt(
+    conn: &Connection,
+    path: &str,
+    sha256: &str,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    execute(conn, ADOPT, params![path, sha256, iso_millis(now)], "adopt a view").map(|_| ())
+}

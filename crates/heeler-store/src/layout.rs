@@ -1,0 +1,337 @@
+//! Where everything lies in a state directory, and the refusal of places that cannot hold one.
+//!
+//! Only this module spells the paths. It makes folders, never files. Start at [`StateDir`].
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{AgentName, AgentSessionId, JobId, RunId, SessionId};
+use thiserror::Error;
+
+/// The folders of a state directory, below its root.
+pub(crate) const FOLDERS: [&str; 7] =
+    ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
+
+/// Only the owner reads what agents saw.
+const FOLDER_MODE: u32 = 0o700;
+
+/// Network file systems by their `statfs` number: their locks and syncs cannot be relied on.
+const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
+    (0x0000_6969, "NFS"),
+    (0x0000_517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9p"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0000_564c, "NCP"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x013111a8, "IBRIX"),
+];
+
+/// The `statfs` number that every FUSE file system shares; the mount table tells them apart.
+const FUSE: u32 = 0x6573_5546;
+
+/// FUSE file systems that reach over the network.
+const NETWORK_FUSE: [&str; 8] =
+    ["sshfs", "s3fs", "rclone", "gcsfuse", "glusterfs", "davfs", "curlftpfs", "goofys"];
+
+/// Why a directory cannot be the state directory.
+#[derive(Debug, Error)]
+pub enum LayoutError {
+    /// It is not there.
+    #[error("there is no state directory at {path}")]
+    Missing {
+        /// Where it was expected.
+        path: Utf8PathBuf,
+    },
+    /// It lies on a network file system.
+    #[error(
+        "{path} is on a network file system ({file_system}), where locks and syncs cannot be \
+         relied on; put it on a local disk with --state-dir"
+    )]
+    Network {
+        /// The directory.
+        path: Utf8PathBuf,
+        /// What it lies on.
+        file_system: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {attempt} {path}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// On what.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A state directory: knows every path in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateDir {
+    root: Utf8PathBuf,
+}
+
+impl StateDir {
+    /// Opens a directory that exists; makes nothing, so it works on a read-only medium.
+    pub fn open(root: &Utf8Path) -> Result<StateDir, LayoutError> {
+        let root = match root.canonicalize_utf8() {
+            Ok(root) if root.is_dir() => root,
+            Ok(_) => return Err(LayoutError::Missing { path: root.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(LayoutError::Missing { path: root.to_owned() });
+            }
+            Err(source) => return Err(io_error("open", root, source)),
+        };
+        refuse_network(&root)?;
+        Ok(StateDir { root })
+    }
+
+    /// Opens the directory, first making it and its folders where they are missing.
+    pub fn create(root: &Utf8Path) -> Result<StateDir, LayoutError> {
+        make_folder(root)?;
+        let dir = StateDir::open(root)?;
+        for folder in FOLDERS {
+            make_folder(&dir.root.join(folder))?;
+        }
+        Ok(dir)
+    }
+
+    /// Returns the directory itself.
+    pub fn root(&self) -> &Utf8Path {
+        &self.root
+    }
+
+    /// Returns `heeler.db`.
+    pub fn database(&self) -> Utf8PathBuf {
+        self.root.join("heeler.db")
+    }
+
+    /// Returns the lock of the one writer.
+    pub fn lock(&self) -> Utf8PathBuf {
+        self.root.join("heeler.lock")
+    }
+
+    /// Returns the lock that a restore holds.
+    pub fn restore_lock(&self) -> Utf8PathBuf {
+        self.root.join("restore.lock")
+    }
+
+    /// Returns the view of fleet, agents and schedules.
+    pub fn state_yaml(&self) -> Utf8PathBuf {
+        self.root.join("state.yaml")
+    }
+
+    /// Returns the folder of jobs.
+    pub fn jobs(&self) -> Utf8PathBuf {
+        self.root.join("jobs")
+    }
+
+    /// Returns a job's view.
+    pub fn job_yaml(&self, job: &JobId) -> Utf8PathBuf {
+        self.root.join(format!("jobs/{job}.yaml"))
+    }
+
+    /// Returns a job's rows: the truth of what it did.
+    pub fn log_of(&self, job: &JobId) -> Utf8PathBuf {
+        self.root.join(format!("jobs/{job}.jsonl"))
+    }
+
+    /// Returns a job's readable text, when it was asked for.
+    pub fn output_of(&self, job: &JobId) -> Utf8PathBuf {
+        self.root.join(format!("jobs/{job}/output.log"))
+    }
+
+    /// Returns the folder of session views.
+    pub fn sessions(&self) -> Utf8PathBuf {
+        self.root.join("sessions")
+    }
+
+    /// Returns the view of an agent's own session.
+    pub fn agent_session(&self, agent: &AgentName) -> Utf8PathBuf {
+        self.root.join(format!("sessions/{agent}.json"))
+    }
+
+    /// Returns a session's view.
+    pub fn session_json(&self, session: &SessionId) -> Utf8PathBuf {
+        self.root.join(format!("sessions/{session}.json"))
+    }
+
+    /// Returns the link to a session's event log.
+    pub fn session_context(&self, session: &SessionId) -> Utf8PathBuf {
+        self.root.join(format!("sessions/{session}.context"))
+    }
+
+    /// Returns the folder of event logs.
+    pub fn projects(&self) -> Utf8PathBuf {
+        self.root.join("agent-sessions/projects")
+    }
+
+    /// Returns the event log of a session whose agent works in `cwd` (a real path), relative to
+    /// the root, as the database stores it.
+    pub fn session_log_relative(cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
+        Utf8PathBuf::from(format!("agent-sessions/projects/{}/{session}.jsonl", slug(cwd)))
+    }
+
+    /// Returns the same as a full path.
+    pub fn session_log(&self, cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
+        self.root.join(StateDir::session_log_relative(cwd, session))
+    }
+
+    /// Returns the folder of runs.
+    pub fn runs(&self) -> Utf8PathBuf {
+        self.root.join("runs")
+    }
+
+    /// Returns the folder of one run.
+    pub fn run(&self, run: RunId) -> Utf8PathBuf {
+        self.root.join(format!("runs/{run}"))
+    }
+
+    /// Returns the folder of logs.
+    pub fn logs(&self) -> Utf8PathBuf {
+        self.root.join("logs")
+    }
+
+    /// Returns an agent's log.
+    pub fn agent_log(&self, agent: &AgentName) -> Utf8PathBuf {
+        self.root.join(format!("logs/{agent}.log"))
+    }
+
+    /// Returns the daemon's log.
+    pub fn daemon_log(&self) -> Utf8PathBuf {
+        self.root.join("logs/heeler.log")
+    }
+
+    /// Returns the folder of database backups.
+    pub fn backups(&self) -> Utf8PathBuf {
+        self.root.join("backups")
+    }
+
+    /// Returns the folder of what was deleted.
+    pub fn trash(&self) -> Utf8PathBuf {
+        self.root.join("trash")
+    }
+}
+
+/// Names a project folder as claude does: everything but ASCII letters and digits becomes `-`.
+pub fn slug(cwd: &Utf8Path) -> String {
+    cwd.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+fn make_folder(path: &Utf8Path) -> Result<(), LayoutError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(path)
+        .map_err(|source| io_error("make the folder", path, source))?;
+    // The process's umask may have taken bits away.
+    std::fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
+        .map_err(|source| io_error("set the permissions of", path, source))
+}
+
+fn refuse_network(root: &Utf8Path) -> Result<(), LayoutError> {
+    let stat = rustix::fs::statfs(root.as_std_path())
+        .map_err(|source| io_error("find the file system of", root, source.into()))?;
+    // The kernel's numbers have 32 bits; the field's width and sign differ between machines.
+    #[expect(clippy::cast_possible_truncation, reason = "magic numbers have 32 bits")]
+    let number = stat.f_type as u32;
+    let mounts = if number == FUSE {
+        std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
+    } else {
+        String::new()
+    };
+    match network_file_system(number, root, &mounts) {
+        None => Ok(()),
+        Some(file_system) => {
+            Err(LayoutError::Network { path: root.to_owned(), file_system: file_system.to_owned() })
+        }
+    }
+}
+
+fn network_file_system<'m>(number: u32, root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
+    if number == FUSE {
+        let name = fuse_name(root, mounts)?;
+        return NETWORK_FUSE.iter().any(|network| name.contains(network)).then_some(name);
+    }
+    NETWORK_FILE_SYSTEMS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+}
+
+/// Finds the type of the mount that `root` lies on: `fuse.sshfs`.
+fn fuse_name<'m>(root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let (place, kind) = line.split_once(" - ")?;
+            Some((place.split(' ').nth(4)?, kind.split(' ').next()?))
+        })
+        .filter(|(place, _)| root.starts_with(place))
+        .max_by_key(|(place, _)| place.len())
+        .map(|(_, kind)| kind)
+}
+
+fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> LayoutError {
+    LayoutError::Io { attempt, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temp() -> (tempfile::TempDir, Utf8PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap();
+        (temp, path)
+    }
+
+    #[test]
+    fn every_folder_is_made_for_the_owner_only() {
+        let (_temp, path) = temp();
+        let dir = StateDir::create(&path.join("deep/.heeler")).unwrap();
+        for folder in FOLDERS {
+            let mode = std::fs::metadata(dir.root().join(folder)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{folder}");
+        }
+    }
+
+    #[test]
+    fn opening_makes_nothing() {
+        let (_temp, path) = temp();
+        let missing = path.join("none");
+        assert!(matches!(StateDir::open(&missing), Err(LayoutError::Missing { .. })));
+        StateDir::open(&path).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn project_folders_are_named_as_claude_names_them() {
+        let id: AgentSessionId = "0f1e".parse().unwrap();
+        let log = StateDir::session_log_relative(Utf8Path::new("/home/me/my_app.v2"), &id);
+        assert_eq!(log, "agent-sessions/projects/-home-me-my-app-v2/0f1e.jsonl");
+    }
+
+    #[test]
+    fn network_file_systems_are_refused_and_local_fuse_is_not() {
+        let mounts = "29 1 8:1 / / rw - ext4 /dev/vda rw\n\
+                      30 29 0:40 / /home/me/far rw - fuse.sshfs me@host: rw\n\
+                      31 29 0:41 / /home/me/near rw - fuse.ntfs-3g /dev/sdb rw";
+        let found = |number, root| network_file_system(number, Utf8Path::new(root), mounts);
+        assert_eq!(found(0x6969, "/mnt"), Some("NFS"));
+        assert_eq!(found(0xff53_4d42, "/mnt"), Some("CIFS"));
+        assert_eq!(found(0xef53, "/mnt"), None);
+        assert_eq!(found(FUSE, "/home/me/far/fleet/.heeler"), Some("fuse.sshfs"));
+        assert_eq!(found(FUSE, "/home/me/near/.heeler"), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Locks between processes: one `flock` per file, freed by the kernel when its holder dies.
+//!
+//! A lock file is never unlinked: whoever unlinks and makes it anew gives the lock to two holders.
+//! The holder writes who it is into the file, for the one that is refused. Start at [`LockFile`].
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// How long to wait between two attempts at a lock.
+const RETRY_EVERY: Duration = Duration::from_millis(10);
+
+/// The most of a lock file that is read; a holder is far smaller.
+const HOLDER_BYTES_MAX: u64 = 4096;
+
+/// Who holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The process.
+    pub pid: u32,
+    /// What it does: `start`, `import herdctl`, `restore`.
+    pub command: String,
+    /// When it took the lock.
+    pub since: Timestamp,
+}
+
+impl Holder {
+    /// Describes this process.
+    pub fn this_process(command: &str, now: Timestamp) -> Holder {
+        Holder { pid: std::process::id(), command: command.to_owned(), since: now }
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Holder { pid, command, since } = self;
+        write!(f, "`heeler {command}`, process {pid}, since {}", heeler_model::iso_millis(*since))
+    }
+}
+
+/// Why a lock was not taken.
+#[derive(Debug, Error)]
+pub enum LockError {
+    /// Somebody has it.
+    #[error("{path} is held by {}", holder.as_ref().map_or("another process".to_owned(), ToString::to_string))]
+    Held {
+        /// The lock file.
+        path: Utf8PathBuf,
+        /// Who, when the file says so.
+        holder: Option<Holder>,
+    },
+    /// The file could not be used.
+    #[error("cannot {attempt} the lock file {path}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The lock file.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A held lock; dropping it frees it.
+#[derive(Debug)]
+pub struct LockFile {
+    file: File,
+    path: Utf8PathBuf,
+}
+
+impl LockFile {
+    /// Takes the lock, trying again until `wait` has passed (a probe may hold it for an instant).
+    pub fn acquire(
+        path: &Utf8Path,
+        holder: &Holder,
+        wait: Duration,
+    ) -> Result<LockFile, LockError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            if let Some(mut lock) = LockFile::try_acquire(path)? {
+                lock.sign(holder).map_err(|source| io_error("sign", path, source))?;
+                return Ok(lock);
+            }
+            if Instant::now() >= deadline {
+                return Err(LockError::Held { path: path.to_owned(), holder: read_holder(path) });
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
+    fn try_acquire(path: &Utf8Path) -> Result<Option<LockFile>, LockError> {
+        loop {
+            let file = open(path).map_err(|source| io_error("open", path, source))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(source)) => return Err(io_error("lock", path, source)),
+            }
+            // A file that was unlinked or replaced meanwhile guards nothing: lock the new one.
+            if is_still_at(&file, path).map_err(|source| io_error("check", path, source))? {
+                return Ok(Some(LockFile { file, path: path.to_owned() }));
+            }
+        }
+    }
+
+    /// Says who holds the lock; `None` when nobody does.
+    ///
+    /// The question takes a shared lock for an instant, which is why [`LockFile::acquire`] waits.
+    pub fn probe(path: &Utf8Path) -> Result<Option<LockState>, LockError> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io_error("open", path, source)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(LockState { holder: read_holder(path) })),
+            Err(TryLockError::Error(source)) => Err(io_error("probe", path, source)),
+        }
+    }
+
+    /// Says whether the lock still guards its path: nobody unlinked or replaced the file.
+    pub fn is_intact(&self) -> bool {
+        is_still_at(&self.file, &self.path).unwrap_or(false)
+    }
+
+    /// Returns the lock file's path.
+    pub fn path(&self) -> &Utf8Path {
+        &self.path
+    }
+
+    fn sign(&mut self, holder: &Holder) -> io::Result<()> {
+        let mut line = serde_json::to_vec(holder)?;
+        line.push(b'\n');
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(&line)
+    }
+}
+
+/// What a probe found of a held lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockState {
+    /// Who holds it, when the file says so.
+    pub holder: Option<Holder>,
+}
+
+fn open(path: &Utf8Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(held.dev() == found.dev() && held.ino() == found.ino()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_holder(path: &Utf8Path) -> Option<Holder> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(HOLDER_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> LockError {
+    LockError::Io { attempt, path: path.to_owned(), source }
+}

@@ -1,0 +1,407 @@
+//! The one writer of a state directory.
+//!
+//! [`Store`] holds the directory's lock. Its thread drains a bounded queue and commits what is
+//! queued in one transaction, each command under a savepoint of its own; a caller is answered only
+//! after COMMIT. A command that fails or panics undoes itself and nothing else. A COMMIT that
+//! fails fails all its callers, and the connection is opened anew.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::backup::{self, BackupError};
+use crate::db::{Attempt as _, Db, DbError, OpenError, migrate};
+use crate::layout::StateDir;
+use crate::lock::{Holder, LockError, LockFile};
+use crate::tx::Tx;
+use crate::views::{self, Due, HandEdits, PublishReport};
+
+/// How many commands may wait; a caller that finds the queue full waits for a place.
+const QUEUE_MAX: usize = 256;
+
+/// How many commands share a transaction at most, so that the first need not wait for ever.
+const BATCH_MAX: usize = 512;
+
+/// How long to try for the state lock: a probe may hold it for an instant.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+
+/// Why a store could not be opened.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Another process writes here, or the lock file is unusable.
+    #[error("cannot become the writer of {dir}")]
+    Lock {
+        /// The state directory.
+        dir: Utf8PathBuf,
+        /// The cause; it names the holder.
+        #[source]
+        source: LockError,
+    },
+    /// A restore is under way.
+    #[error("a restore of {dir} is under way; try again when it has ended")]
+    Restoring {
+        /// The state directory.
+        dir: Utf8PathBuf,
+    },
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database cannot be brought up to date or read.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The backup before a migration failed, so nothing was migrated.
+    #[error("the database was not migrated, because its backup failed")]
+    Backup(#[source] BackupError),
+    /// The writer's thread could not be started.
+    #[error("cannot start the writer's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Why a change was not made.
+#[derive(Debug, Error)]
+pub enum WriteError<E> {
+    /// The command itself refused; nothing of it was kept.
+    #[error("{0}")]
+    Refused(E),
+    /// The transaction could not be committed; nothing of it is visible.
+    #[error("the change was not saved")]
+    NotSaved(#[source] Arc<DbError>),
+    /// The state was restored from a backup since it was last read.
+    #[error("the state was restored from a backup; read it again, then accept the restore")]
+    Restored,
+    /// The command panicked; nothing of it was kept.
+    #[error("internal error while changing the state: {0}")]
+    Panicked(String),
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A store, and what was found when it was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// What people changed in the views since they were published.
+    pub hand_edits: HandEdits,
+    /// The schema's version before, when it was brought up to date. 0: it was made.
+    pub migrated_from: Option<i64>,
+    /// How many temp files a crash had left.
+    pub swept: usize,
+}
+
+/// The single writer of a state directory.
+#[derive(Debug)]
+pub struct Store {
+    dir: StateDir,
+    queue: Option<SyncSender<Box<dyn Command>>>,
+    thread: Option<JoinHandle<()>>,
+    epoch: Arc<AtomicI64>,
+    due: Arc<Due>,
+    publishing: Mutex<()>,
+    lock: LockFile,
+}
+
+impl Store {
+    /// Becomes the writer: takes the lock, migrates, sweeps, absorbs hand edits, publishes.
+    ///
+    /// `command` names this process to whoever is refused meanwhile.
+    pub fn open(dir: &StateDir, command: &str, now: Timestamp) -> Result<Opened, StoreError> {
+        let lock = LockFile::acquire(&dir.lock(), &Holder::this_process(command, now), LOCK_WAIT)
+            .map_err(|source| StoreError::Lock { dir: dir.root().to_owned(), source })?;
+        refuse_while_restoring(dir)?;
+        let swept = views::sweep(dir);
+        let (db, migrated_from) = open_current(dir, now)?;
+        let store = Store::start(dir.clone(), lock, db)?;
+        let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read what was edited by hand");
+            HandEdits::default()
+        });
+        if let Err(error) = store.publish_views(now) {
+            tracing::warn!(%error, "cannot publish the views that were due");
+        }
+        Ok(Opened { store, hand_edits, migrated_from, swept })
+    }
+
+    fn start(dir: StateDir, lock: LockFile, db: Db) -> Result<Store, StoreError> {
+        let epoch = Arc::new(AtomicI64::new(db.epoch()?));
+        let due = Arc::new(Due::default());
+        let (queue, commands) = sync_channel(QUEUE_MAX);
+        let writer = Writer {
+            path: dir.database(),
+            db: Some(db),
+            epoch: Arc::clone(&epoch),
+            due: Arc::clone(&due),
+            commands,
+        };
+        let thread = std::thread::Builder::new()
+            .name("heeler-store".to_owned())
+            .spawn(|| writer.run())
+            .map_err(StoreError::Thread)?;
+        let (queue, thread) = (Some(queue), Some(thread));
+        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
+    }
+
+    /// Returns the state directory.
+    pub fn dir(&self) -> &StateDir {
+        &self.dir
+    }
+
+    /// Says whether the lock file is still the one that was locked; if not, stop writing.
+    pub fn holds_lock(&self) -> bool {
+        self.lock.is_intact()
+    }
+
+    /// Runs a change on the writer's thread and returns its answer once it is committed.
+    pub fn write<T, E, F>(&self, work: F) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = sync_channel(1);
+        let command = Box::new(Pending { work: Some(work), result: None, reply });
+        let queue = self.queue.as_ref().expect("only drop takes the queue");
+        queue.send(command).map_err(|_| WriteError::Closed)?;
+        answer.recv().unwrap_or(Err(WriteError::Closed))
+    }
+
+    /// Accepts that the state was restored: what was read before is void, writes work again.
+    ///
+    /// Refused while the restore is still under way.
+    pub fn accept_restore(&self) -> Result<i64, StoreError> {
+        refuse_while_restoring(&self.dir)?;
+        let epoch = Db::read(&self.dir.database())?.epoch()?;
+        self.epoch.store(epoch, Ordering::SeqCst);
+        Ok(epoch)
+    }
+
+    /// Applies what people changed in the views by hand, and says what that was.
+    pub fn absorb_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        views::absorb(self, now)
+    }
+
+    /// Writes every view that is due.
+    pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        views::publish(self, now)
+    }
+
+    /// Takes today's backup of the database unless there is one; returns it when it was taken.
+    pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
+        backup::daily(&self.dir, now)
+    }
+
+    pub(crate) fn due(&self) -> &Arc<Due> {
+        &self.due
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // The thread ends when the queue is closed; the lock is freed after it.
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer's thread panicked");
+        }
+    }
+}
+
+fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreError> {
+    let root = || dir.root().to_owned();
+    match LockFile::probe(&dir.restore_lock()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(StoreError::Restoring { dir: root() }),
+        Err(source) => Err(StoreError::Lock { dir: root(), source }),
+    }
+}
+
+/// Opens the database and applies the migrations it lacks, each after a backup.
+fn open_current(dir: &StateDir, now: Timestamp) -> Result<(Db, Option<i64>), StoreError> {
+    let path = dir.database();
+    let db = Db::write(&path)?;
+    let found = migrate::check_not_newer(&db.conn, &path)?;
+    let mut version = found;
+    while version < migrate::SCHEMA_VERSION {
+        if version > 0 {
+            let label = format!("before-schema-{}", version + 1);
+            backup::take(dir, &label, now).map_err(StoreError::Backup)?;
+        }
+        version = migrate::apply_next(&db.conn, version, now)?;
+    }
+    Ok((db, (found < version).then_some(found)))
+}
+
+/// A command on its way through the writer's thread.
+trait Command: Send {
+    /// Does its work; says whether to keep it.
+    fn run(&mut self, tx: &mut Tx<'_>) -> Keep;
+    /// Tells the caller what became of it.
+    fn answer(self: Box<Self>, fate: &Fate);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Changes,
+    Nothing,
+}
+
+/// What became of a transaction.
+enum Fate {
+    Committed,
+    NotSaved(Arc<DbError>),
+    Restored,
+}
+
+struct Pending<T, E, F> {
+    work: Option<F>,
+    result: Option<Result<T, WriteError<E>>>,
+    reply: SyncSender<Result<T, WriteError<E>>>,
+}
+
+impl<T, E, F> Command for Pending<T, E, F>
+where
+    F: FnOnce(&mut Tx<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: Send,
+{
+    fn run(&mut self, tx: &mut Tx<'_>) -> Keep {
+        let work = self.work.take().expect("a command runs once");
+        let result = match catch_unwind(AssertUnwindSafe(|| work(tx))) {
+            Ok(result) => result.map_err(WriteError::Refused),
+            Err(payload) => Err(WriteError::Panicked(panic_message(&*payload))),
+        };
+        let keep = if result.is_ok() { Keep::Changes } else { Keep::Nothing };
+        self.result = Some(result);
+        keep
+    }
+
+    fn answer(self: Box<Self>, fate: &Fate) {
+        let answer = match (self.result, fate) {
+            // What a command said of itself is true whatever became of the transaction.
+            (Some(Err(error)), _) => Err(error),
+            (_, Fate::NotSaved(error)) => Err(WriteError::NotSaved(Arc::clone(error))),
+            (_, Fate::Restored) => Err(WriteError::Restored),
+            (Some(Ok(value)), Fate::Committed) => Ok(value),
+            (None, Fate::Committed) => Err(WriteError::Closed),
+        };
+        // A caller that no longer waits needs no answer.
+        drop(self.reply.send(answer));
+    }
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}
+
+/// The thread that alone writes to the database.
+struct Writer {
+    path: Utf8PathBuf,
+    /// Absent after a failure, until it can be opened anew.
+    db: Option<Db>,
+    epoch: Arc<AtomicI64>,
+    due: Arc<Due>,
+    commands: Receiver<Box<dyn Command>>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Ok(first) = self.commands.recv() {
+            let mut batch = Vec::new();
+            let fate = self.transact(first, &mut batch);
+            if !matches!(fate, Fate::Committed) {
+                self.db = None;
+            }
+            for command in batch {
+                command.answer(&fate);
+            }
+        }
+    }
+
+    /// Runs what is queued in one transaction; every command it took is in `batch` afterwards.
+    fn transact(&mut self, first: Box<dyn Command>, batch: &mut Vec<Box<dyn Command>>) -> Fate {
+        let db = match begin(&mut self.db, &self.path, &self.epoch) {
+            Ok(db) => db,
+            Err(fate) => {
+                batch.push(first);
+                return fate;
+            }
+        };
+        let mut marked = false;
+        let mut next = Some(first);
+        while let Some(mut command) = next {
+            let ran = run_one(db, command.as_mut());
+            batch.push(command);
+            match ran {
+                Ok(has_marked) => marked |= has_marked,
+                Err(error) => return Fate::NotSaved(Arc::new(error)),
+            }
+            let has_room = batch.len() < BATCH_MAX;
+            next = if has_room { self.commands.try_recv().ok() } else { None };
+        }
+        match db.conn.execute_batch("COMMIT").attempt("commit") {
+            Ok(()) => {
+                if marked {
+                    self.due.signal();
+                }
+                Fate::Committed
+            }
+            Err(error) => Fate::NotSaved(Arc::new(error)),
+        }
+    }
+}
+
+/// Begins a transaction, opening the database anew where a failure closed it.
+fn begin<'w>(slot: &'w mut Option<Db>, path: &Utf8Path, epoch: &AtomicI64) -> Result<&'w Db, Fate> {
+    let not_saved = |error| Fate::NotSaved(Arc::new(error));
+    let db = match slot.take() {
+        Some(db) => db,
+        None => reopen(path).map_err(not_saved)?,
+    };
+    let db = slot.insert(db);
+    db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
+    let found = db.epoch().map_err(not_saved)?;
+    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(Fate::Restored) }
+}
+
+/// Runs a command under its savepoint. An error means that the whole transaction is gone.
+fn run_one(db: &Db, command: &mut dyn Command) -> Result<bool, DbError> {
+    db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
+    let mut tx = Tx::new(db);
+    let keep = command.run(&mut tx);
+    let marked = tx.has_marked();
+    if db.conn.is_autocommit() {
+        // SQLite undoes the whole transaction by itself when the disk is full or fails.
+        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+        let text = "the disk is full or failing, and the transaction was undone".to_owned();
+        let source = rusqlite::Error::SqliteFailure(full, Some(text));
+        return Err(DbError::Sqlite { attempt: "change the database", source });
+    }
+    let end = match keep {
+        Keep::Changes => "RELEASE command",
+        Keep::Nothing => "ROLLBACK TO command; RELEASE command",
+    };
+    db.conn.execute_batch(end).attempt("end a change")?;
+    Ok(marked && keep == Keep::Changes)
+}
+
+fn reopen(path: &Utf8Path) -> Result<Db, DbError> {
+    let db = Db::write(path).map_err(|error| {
+        let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        let source = rusqlite::Error::SqliteFailure(cannot, Some(error.to_string()));
+        DbError::Sqlite { attempt: "open the database anew", source }
+    })?;
+    Ok(db)
+}

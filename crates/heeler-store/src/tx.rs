@@ -1,0 +1,279 @@
+//! One change of the state: what a command may do inside the writer's transaction.
+//!
+//! Every change marks the views that show it and moves the counters that count it, in the same
+//! transaction. Nothing here touches a file. Start at [`Tx`].
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use heeler_model::{
+    AgentSessionId, AgentState, Job, JobId, JobStatus, ScheduleState, Session, SessionId,
+};
+use jiff::Timestamp;
+use rusqlite::types::Value;
+
+use crate::db::counters::Kind;
+use crate::db::effects::Effect;
+use crate::db::foreign::ForeignTable;
+use crate::db::jobs::ForeignExecution;
+use crate::db::runs::Run;
+use crate::db::{
+    Db, DbError, agents, counters, effects, foreign, jobs, meta, runs, sessions, views,
+};
+use crate::views::View;
+
+/// The writer's transaction, as one command sees it. Reads (it is a [`Db`]) see its own changes.
+#[derive(Debug)]
+pub struct Tx<'c> {
+    db: &'c Db,
+    marked: Cell<bool>,
+}
+
+impl Deref for Tx<'_> {
+    type Target = Db;
+    fn deref(&self) -> &Db {
+        self.db
+    }
+}
+
+impl<'c> Tx<'c> {
+    pub(crate) fn new(db: &'c Db) -> Tx<'c> {
+        Tx { db, marked: Cell::new(false) }
+    }
+
+    /// Says whether a view is due because of this command.
+    pub(crate) fn has_marked(&self) -> bool {
+        self.marked.get()
+    }
+
+    /// Mints a job id that no job has.
+    pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DbError> {
+        loop {
+            let id = JobId::mint(now, fastrand::u64(..));
+            if !jobs::exists(&self.conn, &id)? {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Mints a session id that no session has.
+    pub fn new_session_id(&mut self) -> Result<SessionId, DbError> {
+        loop {
+            let id = SessionId::mint(fastrand::u32(..));
+            if sessions::key(&self.conn, &id)?.is_none() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Inserts a job; an id that is taken is an error.
+    pub fn insert_job(&mut self, job: &Job) -> Result<(), DbError> {
+        if self.import_job(job, &ForeignExecution::default())? {
+            return Ok(());
+        }
+        Err(DbError::Exists { what: "job", id: job.head.id.to_string() })
+    }
+
+    /// Inserts a job with what only Last Light knows of it; returns whether its id was new.
+    pub fn import_job(&mut self, job: &Job, extra: &ForeignExecution) -> Result<bool, DbError> {
+        if !jobs::insert(&self.conn, job)? {
+            return Ok(false);
+        }
+        if *extra != ForeignExecution::default() {
+            jobs::set_foreign(&self.conn, &job.head.id, extra)?;
+        }
+        self.count(Kind::Job, &job.head.agent, job.head.status.as_str(), 1)?;
+        self.mark(&View::Job(job.head.id.clone()))?;
+        self.mark_session_of(job.head.session_id.as_ref())?;
+        Ok(true)
+    }
+
+    /// Replaces a job that is still at `job.version`; returns the new version.
+    ///
+    /// `started_at` stays as it is: lists page by it.
+    pub fn update_job(&mut self, job: &Job) -> Result<i64, DbError> {
+        let id = &job.head.id;
+        let missing = || DbError::Missing { what: "job", id: id.to_string() };
+        let stale = || DbError::Stale { what: "job", id: id.to_string(), version: job.version };
+        let old = jobs::key(&self.conn, id)?.ok_or_else(missing)?;
+        if old.version != job.version || !jobs::update(&self.conn, job)? {
+            return Err(stale());
+        }
+        let status: JobStatus = job.head.status;
+        if old.agent != job.head.agent || old.status != status.as_str() {
+            self.count(Kind::Job, &old.agent, &old.status, -1)?;
+            self.count(Kind::Job, &job.head.agent, status.as_str(), 1)?;
+        }
+        self.mark(&View::Job(id.clone()))?;
+        if old.session_id != job.head.session_id {
+            self.mark_session_of(old.session_id.as_ref())?;
+            self.mark_session_of(job.head.session_id.as_ref())?;
+        }
+        Ok(job.version + 1)
+    }
+
+    /// Inserts a session, or replaces one that is still at `session.version`; returns its version.
+    pub fn put_session(&mut self, session: &Session) -> Result<i64, DbError> {
+        let id = &session.id;
+        let stale =
+            || DbError::Stale { what: "session", id: id.to_string(), version: session.version };
+        let version = match sessions::key(&self.conn, id)? {
+            None => {
+                sessions::insert(&self.conn, session)?;
+                session.version
+            }
+            Some(old) => {
+                if old.version != session.version || !sessions::update(&self.conn, session)? {
+                    return Err(stale());
+                }
+                self.count(Kind::Session, &old.agent, &old.status, -1)?;
+                session.version + 1
+            }
+        };
+        self.count(Kind::Session, &session.agent, session.status.as_str(), 1)?;
+        self.mark(&View::Session(id.clone()))?;
+        let own = self.agent_session(&session.agent)?;
+        if own.is_some_and(|own| own.id == *id) {
+            self.mark_agent_session(&session.agent)?;
+        }
+        Ok(version)
+    }
+
+    /// Makes a session the one that the agent's next job continues; `None` starts afresh.
+    pub fn set_agent_session(
+        &mut self,
+        agent: &str,
+        session: Option<&SessionId>,
+    ) -> Result<(), DbError> {
+        agents::set_session(&self.conn, agent, session)?;
+        self.mark_agent_session(agent)
+    }
+
+    /// Writes an agent's state; schedules that it no longer has are removed.
+    pub fn put_agent(&mut self, name: &str, agent: &AgentState) -> Result<(), DbError> {
+        agents::put_agent(&self.conn, name, agent)?;
+        self.mark(&View::State)
+    }
+
+    /// Writes a schedule's state; the agent comes into being with it.
+    pub fn put_schedule(
+        &mut self,
+        agent: &str,
+        name: &str,
+        schedule: &ScheduleState,
+    ) -> Result<(), DbError> {
+        agents::put_schedule(&self.conn, agent, name, schedule)?;
+        self.mark(&View::State)
+    }
+
+    /// Takes an agent and its schedules out of `state.yaml`; jobs and sessions stay.
+    pub fn remove_agent(&mut self, name: &str) -> Result<(), DbError> {
+        agents::remove_agent(&self.conn, name)?;
+        self.mark(&View::State)
+    }
+
+    /// Takes a schedule out of `state.yaml`.
+    pub fn remove_schedule(&mut self, agent: &str, name: &str) -> Result<(), DbError> {
+        agents::remove_schedule(&self.conn, agent, name)?;
+        self.mark(&View::State)
+    }
+
+    /// Inserts a run; an id that is taken is an error.
+    pub fn insert_run(&mut self, run: &Run) -> Result<(), DbError> {
+        if runs::insert(&self.conn, run)? {
+            return Ok(());
+        }
+        Err(DbError::Exists { what: "run", id: run.id.to_string() })
+    }
+
+    /// Replaces a run that is still at `run.version`; returns the new version.
+    pub fn update_run(&mut self, run: &Run) -> Result<i64, DbError> {
+        if runs::update(&self.conn, run)? {
+            return Ok(run.version + 1);
+        }
+        let id = run.id.to_string();
+        match self.run(run.id)? {
+            None => Err(DbError::Missing { what: "run", id }),
+            Some(_) => Err(DbError::Stale { what: "run", id, version: run.version }),
+        }
+    }
+
+    /// Records something to be done; returns whether its id was new.
+    pub fn add_effect(&mut self, effect: &Effect) -> Result<bool, DbError> {
+        effects::insert(&self.conn, effect)
+    }
+
+    /// Records that an effect happened; returns whether it was still undone.
+    pub fn finish_effect(&mut self, id: &str, now: Timestamp) -> Result<bool, DbError> {
+        effects::finish(&self.conn, id, now)
+    }
+
+    /// Records that an attempt at an effect failed; it stays undone.
+    pub fn fail_effect(&mut self, id: &str, error: &str) -> Result<(), DbError> {
+        effects::fail(&self.conn, id, error)
+    }
+
+    /// Writes a fact by name.
+    pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), DbError> {
+        meta::set(&self.conn, key, value)?;
+        if key == meta::STARTED_AT { self.mark(&View::State) } else { Ok(()) }
+    }
+
+    /// Inserts a row of Last Light's as it comes, values in the order of
+    /// [`ForeignTable::columns`]; returns whether its key was new.
+    pub fn import_row(&mut self, table: ForeignTable, values: &[Value]) -> Result<bool, DbError> {
+        foreign::insert(&self.conn, table, values)
+    }
+
+    /// Marks a view as due: its file is written again by the next publication.
+    pub fn mark(&mut self, view: &View) -> Result<(), DbError> {
+        self.marked.set(true);
+        views::mark(&self.conn, &view.path())
+    }
+
+    /// Marks every view that was ever published.
+    pub fn mark_all_views(&mut self) -> Result<(), DbError> {
+        self.marked.set(true);
+        views::mark_all(&self.conn)
+    }
+
+    /// Takes a file that is already there as the published view, so that it is not written anew.
+    pub fn adopt_view(&mut self, view: &View, sha256: &str, now: Timestamp) -> Result<(), DbError> {
+        views::adopt(&self.conn, &view.path(), sha256, now)
+    }
+
+    /// Counts jobs and sessions anew and returns whether a counter was wrong.
+    pub fn recount(&mut self) -> Result<bool, DbError> {
+        let mut was_wrong = false;
+        for (kind, real) in [
+            (Kind::Job, jobs::real_counts(&self.conn)?),
+            (Kind::Session, sessions::real_counts(&self.conn)?),
+        ] {
+            if counters::by_kind(&self.conn, kind)? != real {
+                was_wrong = true;
+                counters::replace(&self.conn, kind, &real)?;
+            }
+        }
+        Ok(was_wrong)
+    }
+
+    fn count(&self, kind: Kind, agent: &str, status: &str, change: i64) -> Result<(), DbError> {
+        counters::add(&self.conn, kind, agent, status, change)
+    }
+
+    fn mark_session_of(&mut self, id: Option<&AgentSessionId>) -> Result<(), DbError> {
+        let Some(id) = id else { return Ok(()) };
+        match self.session_by_agent_id(id)? {
+            Some(session) => self.mark(&View::Session(session.id)),
+            None => Ok(()),
+        }
+    }
+
+    fn mark_agent_session(&mut self, agent: &str) -> Result<(), DbError> {
+        // A name of another system may not be a file name; its session then has no such view.
+        match agent.parse() {
+            Ok(name) => self.mark(&View::AgentSession(name)),
+            Err(_) => Ok(()),
+        }
+    }
+}

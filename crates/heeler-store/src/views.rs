@@ -1,0 +1,176 @@
+//! The files that people and their scripts read: YAML and JSON made from the database.
+//!
+//! A view is never the truth, with two exceptions that users were promised: a status reset by hand
+//! in `state.yaml` and a deleted `sessions/<agent>.json`. Keys that we do not know survive.
+//! Start at [`View`] for what there is, at [`publish`] for how it is written.
+
+mod absorb;
+mod node;
+mod publish;
+mod render;
+mod sweep;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heeler_model::{AgentName, JobId, SessionId};
+use jiff::Timestamp;
+
+pub(crate) use absorb::absorb;
+pub use absorb::{HandEdits, StatusEdit};
+pub(crate) use publish::publish;
+pub use publish::{PublishError, PublishReport, ViewFailure};
+pub use render::render_view;
+pub(crate) use sweep::sweep;
+
+use crate::store::Store;
+
+/// How often views are written at most.
+const PUBLISH_EVERY: Duration = Duration::from_millis(500);
+
+/// A file made from the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum View {
+    /// `state.yaml`
+    State,
+    /// `jobs/<job-id>.yaml`
+    Job(JobId),
+    /// `sessions/<agent>.json`: the session that the agent's next job continues.
+    AgentSession(AgentName),
+    /// `sessions/<sess-id>.json` and its `.context`
+    Session(SessionId),
+}
+
+impl View {
+    /// Returns the file's path, relative to the state directory.
+    pub fn path(&self) -> String {
+        match self {
+            View::State => "state.yaml".to_owned(),
+            View::Job(id) => format!("jobs/{id}.yaml"),
+            View::AgentSession(agent) => format!("sessions/{agent}.json"),
+            View::Session(id) => format!("sessions/{id}.json"),
+        }
+    }
+
+    /// Returns the view that has this path.
+    pub fn at(path: &str) -> Option<View> {
+        if path == "state.yaml" {
+            return Some(View::State);
+        }
+        if let Some(id) = path.strip_prefix("jobs/").and_then(|name| name.strip_suffix(".yaml")) {
+            return id.parse().ok().map(View::Job);
+        }
+        let name = path.strip_prefix("sessions/")?.strip_suffix(".json")?;
+        // No agent may have a name that looks like a session id.
+        let session = name.parse().map(View::Session);
+        session.ok().or_else(|| name.parse().ok().map(View::AgentSession))
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.path())
+    }
+}
+
+/// Tells the publisher that a view is due.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    is_due: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Due {
+    pub(crate) fn signal(&self) {
+        *self.is_due.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a view is due, and takes the signal.
+    fn wait(&self) {
+        let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_due = self
+            .changed
+            .wait_while(is_due, |is_due| !*is_due)
+            .unwrap_or_else(PoisonError::into_inner);
+        *is_due = false;
+    }
+}
+
+/// A thread that writes due views, at most twice a second, until it is dropped.
+///
+/// Dropping it writes what is still due.
+#[derive(Debug)]
+pub struct Publisher {
+    store: Arc<Store>,
+    is_ending: Arc<AtomicBool>,
+    ended: Arc<Due>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Publisher {
+    /// Starts the thread; `clock` tells it the time.
+    pub fn start(
+        store: Arc<Store>,
+        clock: impl Fn() -> Timestamp + Send + 'static,
+    ) -> std::io::Result<Publisher> {
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let ended = Arc::new(Due::default());
+        let thread = {
+            let (store, is_ending, ended) =
+                (Arc::clone(&store), Arc::clone(&is_ending), Arc::clone(&ended));
+            std::thread::Builder::new()
+                .name("heeler-views".to_owned())
+                .spawn(move || keep_publishing(&store, &is_ending, &ended, clock))?
+        };
+        Ok(Publisher { store, is_ending, ended, thread: Some(thread) })
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+        self.ended.signal();
+        self.store.due().signal();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the publisher's thread panicked");
+        }
+    }
+}
+
+fn keep_publishing(
+    store: &Store,
+    is_ending: &AtomicBool,
+    ended: &Due,
+    clock: impl Fn() -> Timestamp,
+) {
+    loop {
+        let is_last = is_ending.load(Ordering::SeqCst);
+        let started = Instant::now();
+        match store.publish_views(clock()) {
+            Ok(report) => report.failed.iter().for_each(|failure| {
+                tracing::warn!(view = failure.path, error = failure.reason, "view not written");
+            }),
+            Err(error) => tracing::warn!(%error, "views not written"),
+        }
+        if is_last {
+            return;
+        }
+        ended.wait_for(PUBLISH_EVERY.saturating_sub(started.elapsed()));
+        store.due().wait();
+    }
+}
+
+impl Due {
+    /// Waits until signalled or until `most` has passed; leaves the signal.
+    fn wait_for(&self, most: Duration) {
+        let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is_due, most, |is_due| !*is_due);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,153 @@
+//! Takes over what people changed in the views by hand, where that means something.
+//!
+//! Two cures are promised: resetting a `status` in `state.yaml`, and deleting
+//! `sessions/<agent>.json`. Switching a schedule off and on there works too.
+
+use camino::Utf8PathBuf;
+use heeler_model::{AgentName, AgentState, AgentStatus, ScheduleStatus};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::View;
+use super::node::Format;
+use super::publish::{PublishError, move_aside, read_if_there, sha256_hex, was_deleted_by_hand};
+use crate::db::{Db, DbError, agents};
+use crate::store::Store;
+
+/// A status that somebody set in `state.yaml`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusEdit {
+    /// The agent.
+    pub agent: String,
+    /// The schedule, when it is that one's status.
+    pub schedule: Option<String>,
+    /// What it was.
+    pub was: String,
+    /// What it is now.
+    pub now: String,
+}
+
+/// What people changed by hand; all of it is already in the database.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct HandEdits {
+    /// Statuses. Whoever finds that such a run lives writes the old state again.
+    pub statuses: Vec<StatusEdit>,
+    /// Agents as they were before their status was reset.
+    pub before: Vec<(String, AgentState)>,
+    /// Agents whose session file was deleted: their next job starts afresh.
+    pub detached: Vec<String>,
+    /// Views that could not be read as what they are, kept under this name.
+    pub moved_aside: Vec<Utf8PathBuf>,
+}
+
+pub(crate) fn absorb(store: &Store, now: Timestamp) -> Result<HandEdits, PublishError> {
+    let db = Db::read(&store.dir().database())?;
+    let mut edits = HandEdits::default();
+    absorb_state(store, &db, now, &mut edits)?;
+    absorb_deleted_sessions(store, &db, &mut edits)?;
+    Ok(edits)
+}
+
+fn absorb_state(
+    store: &Store,
+    db: &Db,
+    now: Timestamp,
+    edits: &mut HandEdits,
+) -> Result<(), PublishError> {
+    let path = View::State.path();
+    let Some(row) = db.view(&path)? else { return Ok(()) };
+    let file = store.dir().root().join(&path);
+    let found = match read_if_there(&file) {
+        Ok(Some(bytes)) if !row.is_ours(&sha256_hex(&bytes)) => bytes,
+        Ok(_) => return Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read state.yaml");
+            return Ok(());
+        }
+    };
+    match Format::of(&path).parse(&found) {
+        Ok(found) => apply_statuses(store, db.agents()?, &found, edits),
+        Err(reason) => {
+            tracing::warn!(%file, reason, "state.yaml cannot be read; it is kept beside");
+            match move_aside(&file, now) {
+                Ok(aside) => edits.moved_aside.push(aside),
+                Err(error) => tracing::warn!(%error, "cannot move state.yaml aside"),
+            }
+            Ok(store.write(|tx| tx.mark(&View::State))?)
+        }
+    }
+}
+
+fn apply_statuses(
+    store: &Store,
+    agents: IndexMap<String, AgentState>,
+    found: &Value,
+    edits: &mut HandEdits,
+) -> Result<(), PublishError> {
+    let mut changed = Vec::new();
+    for (name, before) in agents {
+        let mut agent = before.clone();
+        let statuses = edited_statuses(&name, &mut agent, &found["agents"][&name]);
+        if !statuses.is_empty() {
+            edits.statuses.extend(statuses);
+            edits.before.push((name.clone(), before));
+            changed.push((name, agent));
+        }
+    }
+    // Marked even if no status changed: keys of others go through our hands once and stay.
+    store.write(move |tx| {
+        changed.iter().try_for_each(|(name, agent)| tx.put_agent(name, agent))?;
+        tx.mark(&View::State)
+    })?;
+    Ok(())
+}
+
+/// Applies to `agent` what the file says, and lists it. Nothing becomes `running` by hand.
+fn edited_statuses(name: &str, agent: &mut AgentState, found: &Value) -> Vec<StatusEdit> {
+    let mut edits = Vec::new();
+    let mut note = |schedule: Option<&str>, was: &str, now: &str| {
+        edits.push(StatusEdit {
+            agent: name.to_owned(),
+            schedule: schedule.map(str::to_owned),
+            was: was.to_owned(),
+            now: now.to_owned(),
+        });
+    };
+    if found["status"] == AgentStatus::Idle.as_str() && agent.status != AgentStatus::Idle {
+        note(None, agent.status.as_str(), AgentStatus::Idle.as_str());
+        agent.status = AgentStatus::Idle;
+        agent.current_job = None;
+        agent.error_message = None;
+    }
+    for (schedule, state) in &mut agent.schedules {
+        let word = found["schedules"][schedule]["status"].as_str();
+        match word.and_then(|word| word.parse::<ScheduleStatus>().ok()) {
+            Some(status) if status != state.status && status != ScheduleStatus::Running => {
+                note(Some(schedule), state.status.as_str(), status.as_str());
+                state.status = status;
+            }
+            _ => {}
+        }
+    }
+    edits
+}
+
+fn absorb_deleted_sessions(
+    store: &Store,
+    db: &Db,
+    edits: &mut HandEdits,
+) -> Result<(), PublishError> {
+    for (agent, session) in agents::with_session(&db.conn)? {
+        let Ok(name) = agent.parse::<AgentName>() else { continue };
+        let view = View::AgentSession(name.clone());
+        let Some(row) = db.view(&view.path())? else { continue };
+        let is_there = store.dir().agent_session(&name).symlink_metadata().is_ok();
+        if !is_there && was_deleted_by_hand(&row, Some(session.as_str())) {
+            let detached = agent.clone();
+            store.write::<(), DbError, _>(move |tx| tx.set_agent_session(&detached, None))?;
+            edits.detached.push(agent);
+        }
+    }
+    Ok(())
+}

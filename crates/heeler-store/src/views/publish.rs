@@ -1,0 +1,280 @@
+//! Writes due views: after commit, off the writer's thread, so that a crash anywhere is harmless.
+//!
+//! In this order: read what is due; commit the hash of what will be written; replace the file;
+//! commit that it is published. A crash leaves the view due, and its file known as ours.
+
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use super::View;
+use super::node::Format;
+use super::render::{Rendered, render};
+use crate::db::views::{self as rows, ViewRow};
+use crate::db::{Db, DbError, OpenError, agents};
+use crate::layout::StateDir;
+use crate::store::{Store, WriteError};
+
+/// How many views share the two commits of a round.
+const ROUND_MAX: usize = 256;
+
+/// Why no view could be written.
+#[derive(Debug, Error)]
+pub enum PublishError {
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database did not answer.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// What was published could not be recorded.
+    #[error(transparent)]
+    Write(#[from] WriteError<DbError>),
+}
+
+/// A view that was not written; it stays due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewFailure {
+    /// The file, relative to the state directory.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a publication did.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct PublishReport {
+    /// How many files were written.
+    pub written: usize,
+    /// How many files were already as they should be.
+    pub unchanged: usize,
+    /// How many files were taken away because there is nothing to show any more.
+    pub removed: usize,
+    /// Files that could not be read as what they are, kept under this name.
+    pub moved_aside: Vec<Utf8PathBuf>,
+    /// Agents whose session was let go because somebody deleted its file.
+    pub detached: Vec<String>,
+    /// Views that were not written.
+    pub failed: Vec<ViewFailure>,
+}
+
+/// What is to be done with one file.
+enum Action {
+    Write { bytes: Vec<u8>, context: Option<Utf8PathBuf> },
+    Keep { context: Option<Utf8PathBuf> },
+    Remove,
+    Detach { agent: String },
+}
+
+struct Planned {
+    row: ViewRow,
+    action: Action,
+    sha256: Option<String>,
+    subject: Option<String>,
+}
+
+/// Writes every view that is due, in rounds.
+pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, PublishError> {
+    let dir = store.dir();
+    let db = Db::read(&dir.database())?;
+    let mut report = PublishReport::default();
+    let mut after = String::new();
+    loop {
+        let due = db.due_views(&after, ROUND_MAX)?;
+        let Some(last) = due.last() else { return Ok(report) };
+        after.clone_from(&last.path);
+        let mut round = Vec::new();
+        for row in due {
+            let path = row.path.clone();
+            match plan(dir, &db, row, now, &mut report) {
+                Ok(Some(planned)) => round.push(planned),
+                Ok(None) => {}
+                Err(reason) => report.failed.push(ViewFailure { path, reason }),
+            }
+        }
+        publish_round(store, round, now, &mut report)?;
+    }
+}
+
+fn publish_round(
+    store: &Store,
+    round: Vec<Planned>,
+    now: Timestamp,
+    report: &mut PublishReport,
+) -> Result<(), PublishError> {
+    let announced: Vec<_> = round
+        .iter()
+        .filter(|planned| matches!(planned.action, Action::Write { .. }))
+        .map(|planned| (planned.row.path.clone(), planned.sha256.clone()))
+        .collect();
+    if !announced.is_empty() {
+        store.write(move |tx| {
+            announced
+                .iter()
+                .try_for_each(|(path, sha)| rows::announce(&tx.conn, path, sha.as_deref()))
+        })?;
+    }
+    let mut done = Vec::new();
+    for planned in round {
+        match perform(store.dir(), &planned, report) {
+            Ok(()) => done.push(planned),
+            Err(error) => {
+                let reason = full_message(&error);
+                report.failed.push(ViewFailure { path: planned.row.path, reason });
+            }
+        }
+    }
+    store.write(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;
+    Ok(())
+}
+
+fn record(tx: &crate::Tx<'_>, planned: &Planned, now: Timestamp) -> Result<(), DbError> {
+    if let Action::Detach { agent } = &planned.action {
+        agents::set_session(&tx.conn, agent, None)?;
+    }
+    let (sha256, subject) = (planned.sha256.as_deref(), planned.subject.as_deref());
+    rows::published(&tx.conn, &planned.row, sha256, subject, now)
+}
+
+/// Decides what to do with a file; `None` when a view of another version is due.
+fn plan(
+    dir: &StateDir,
+    db: &Db,
+    row: ViewRow,
+    now: Timestamp,
+    report: &mut PublishReport,
+) -> Result<Option<Planned>, String> {
+    let Some(view) = View::at(&row.path) else { return Ok(None) };
+    let file = dir.root().join(&row.path);
+    let found = read_if_there(&file).map_err(|error| full_message(&error))?;
+    let rendered = render(db, &view).map_err(|error| error.to_string())?;
+    let Some(rendered) = rendered else { return Ok(Some(plan_nothing(row, found.is_some()))) };
+    if let View::AgentSession(agent) = &view
+        && found.is_none()
+        && was_deleted_by_hand(&row, rendered.subject.as_deref())
+    {
+        let action = Action::Detach { agent: agent.to_string() };
+        return Ok(Some(Planned { row, action, sha256: None, subject: None }));
+    }
+    let format = Format::of(&row.path);
+    let base = match found.as_deref().map(|bytes| format.parse(bytes)) {
+        Some(Err(_)) => {
+            report.moved_aside.push(move_aside(&file, now).map_err(|error| full_message(&error))?);
+            None
+        }
+        parsed => parsed.and_then(Result::ok),
+    };
+    plan_write(row, rendered, found.filter(|_| base.is_some()), base, format).map(Some)
+}
+
+fn plan_nothing(row: ViewRow, is_there: bool) -> Planned {
+    let action = if is_there { Action::Remove } else { Action::Keep { context: None } };
+    Planned { row, action, sha256: None, subject: None }
+}
+
+fn plan_write(
+    row: ViewRow,
+    rendered: Rendered,
+    found: Option<Vec<u8>>,
+    base: Option<serde_json::Value>,
+    format: Format,
+) -> Result<Planned, String> {
+    let Rendered { node, subject, context } = rendered;
+    let value = node.over(base).ok_or("a view is a map")?;
+    let bytes = format.write(&value)?.into_bytes();
+    let sha256 = Some(sha256_hex(&bytes));
+    let is_there = found.is_some_and(|found| found == bytes);
+    let action = if is_there { Action::Keep { context } } else { Action::Write { bytes, context } };
+    Ok(Planned { row, action, sha256, subject })
+}
+
+/// A missing file counts as deleted only if it was published, and about this very session.
+pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool {
+    row.sha256.is_some() && row.subject.is_some() && row.subject.as_deref() == subject
+}
+
+fn perform(dir: &StateDir, planned: &Planned, report: &mut PublishReport) -> Result<(), DiskError> {
+    let file = dir.root().join(&planned.row.path);
+    match &planned.action {
+        Action::Write { bytes, context } => {
+            if let Some(folder) = file.parent() {
+                create_folder(&OsDisk, folder)?;
+            }
+            replace_file(&OsDisk, &file, bytes)?;
+            link_context(&file, context.as_deref())?;
+            report.written += 1;
+        }
+        Action::Keep { context } => {
+            link_context(&file, context.as_deref())?;
+            report.unchanged += 1;
+        }
+        Action::Remove => {
+            std::fs::remove_file(&file).map_err(failed("remove", &file))?;
+            report.removed += 1;
+        }
+        Action::Detach { agent } => report.detached.push(agent.clone()),
+    }
+    Ok(())
+}
+
+/// Makes a session's `.context` a link to its event log. A real file of that name is left alone.
+fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), DiskError> {
+    let Some(log) = log else { return Ok(()) };
+    let link = session_json.with_extension("context");
+    let target = if log.is_absolute() { log.to_owned() } else { Utf8Path::new("..").join(log) };
+    match link.read_link_utf8() {
+        Ok(found) if found == target => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+        _ => {}
+    }
+    let name = link.file_name().unwrap_or("context");
+    let temp = link.with_file_name(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
+    std::os::unix::fs::symlink(&target, &temp).map_err(failed("make the link", &temp))?;
+    std::fs::rename(&temp, &link).map_err(failed("put in place", &link))
+}
+
+/// Keeps a file that cannot be read as what it is, under another name.
+pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, DiskError> {
+    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    let mut aside = Utf8PathBuf::from(format!("{file}.unreadable-{stamp}"));
+    let mut count = 1;
+    while aside.symlink_metadata().is_ok() {
+        count += 1;
+        aside = Utf8PathBuf::from(format!("{file}.unreadable-{stamp}-{count}"));
+    }
+    std::fs::rename(file, &aside).map_err(failed("move aside", file))?;
+    Ok(aside)
+}
+
+pub(super) fn read_if_there(file: &Utf8Path) -> Result<Option<Vec<u8>>, DiskError> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(failed("read", file)(source)),
+    }
+}
+
+fn failed(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> DiskError {
+    move |source| DiskError { action, path: path.to_owned(), source }
+}
+
+/// Returns the hash of a view's bytes, as the database records it.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes all text");
+        text
+    })
+}
+
+fn full_message(error: &DiskError) -> String {
+    format!("{error}: {}", error.source)
+}
