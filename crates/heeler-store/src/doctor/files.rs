@@ -8,6 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
+use crate::views::is_temp;
 
 /// Below this, writing soon fails.
 const DISK_FREE_ERROR: u64 = 32 << 20;
@@ -71,11 +72,23 @@ pub(crate) fn close(path: &Utf8Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, permissions)
 }
 
+/// Takes the permissions of group and others away from everything in a directory, as far as it can.
+pub(crate) fn close_to_others(root: &Utf8Path) {
+    let found = walk(root);
+    if let Some(Finding { fix: Some(Fix::Permissions(paths)), .. }) = permissions(root, &found) {
+        for path in paths {
+            if let Err(error) = close(&path) {
+                tracing::warn!(%path, %error, "cannot take the permissions of others away");
+            }
+        }
+    }
+}
+
 /// Finds what a crash left half-written.
 pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> Option<Finding> {
     let left = files
         .iter()
-        .filter(|(path, meta)| is_temp(path) && is_old(meta, now))
+        .filter(|(path, meta)| path.file_name().is_some_and(is_temp) && is_old(meta, now))
         .map(|(path, _)| path.clone())
         .collect::<Vec<_>>();
     if left.is_empty() {
@@ -84,13 +97,6 @@ pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> O
     let problem = "was left half-written by a crash";
     let finding = Finding::new(Severity::Note, Area::TempFiles, first_of(&left), problem);
     Some(finding.fixable(Fix::Sweep(left)))
-}
-
-/// Says whether a name is `.<name>.tmp.<random>`.
-pub(crate) fn is_temp(path: &Utf8Path) -> bool {
-    let name = path.file_name().unwrap_or_default();
-    let random = name.rsplit_once(".tmp.").map_or("", |(_, random)| random);
-    name.starts_with('.') && !random.is_empty() && random.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 fn is_old(meta: &Metadata, now: Timestamp) -> bool {
@@ -126,12 +132,16 @@ pub(crate) fn disk(root: &Utf8Path) -> Option<Finding> {
 fn low_space(root: &Utf8Path, free: u64) -> Option<Finding> {
     let severity = match free {
         ..DISK_FREE_ERROR => Severity::Error,
-        ..DISK_FREE_WARNING => Severity::Warning,
+        DISK_FREE_ERROR..DISK_FREE_WARNING => Severity::Warning,
         _ => return None,
     };
     let problem = format!("only {} MiB are free on its disk", free >> 20);
     let finding = Finding::new(severity, Area::Disk, root.as_str(), problem);
-    Some(finding.cure("free some space; logs and `trash/` are the largest parts of most state directories"))
+    Some(
+        finding.cure(
+            "free some space; logs and `trash/` are the largest parts of most state directories",
+        ),
+    )
 }
 
 #[cfg(test)]
@@ -145,13 +155,5 @@ mod tests {
         assert_eq!(at(DISK_FREE_ERROR), Some(Severity::Warning));
         assert_eq!(at(DISK_FREE_WARNING - 1), Some(Severity::Warning));
         assert_eq!(at(DISK_FREE_WARNING), None);
-    }
-
-    #[test]
-    fn only_names_of_temp_files_are_temp_files() {
-        assert!(is_temp(Utf8Path::new("jobs/.job-1.yaml.tmp.00ff")));
-        for name in ["jobs/job-1.yaml", ".hidden", ".x.tmp.", "a.tmp.00", ".x.tmp.a/b", ".x.tmp.a-b"] {
-            assert!(!is_temp(Utf8Path::new(name)), "{name}");
-        }
     }
 }

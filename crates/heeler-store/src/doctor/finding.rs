@@ -5,6 +5,8 @@ use std::fmt;
 use camino::Utf8PathBuf;
 use heeler_model::JobId;
 
+use crate::views::View;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -67,12 +69,14 @@ pub enum Fix {
     Sweep(Vec<Utf8PathBuf>),
     /// Cuts a torn line off a log and keeps its bytes beside it, or completes it.
     RepairTail(Utf8PathBuf),
-    /// Publishes a view anew, after taking over what was changed in it.
-    Publish(String),
+    /// Publishes views anew, after taking over what was changed in them.
+    Publish(Vec<View>),
     /// Counts jobs and sessions anew.
     Recount,
     /// Marks a job that nobody works on as interrupted.
     Interrupt(JobId),
+    /// Completes a rebuild that was cut off.
+    FinishRebuild,
 }
 
 /// One thing that a check-up found.

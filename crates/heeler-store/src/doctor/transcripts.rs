@@ -21,8 +21,7 @@ pub(crate) fn contents(log: &Utf8Path) -> Vec<Finding> {
     let faults = match faults(log) {
         Ok(faults) => faults,
         Err(problem) => {
-            let finding =
-                Finding::new(Severity::Error, Area::Transcripts, log.as_str(), problem);
+            let finding = Finding::new(Severity::Error, Area::Transcripts, log.as_str(), problem);
             return vec![finding.cure("check its permissions and the disk")];
         }
     };
@@ -94,7 +93,11 @@ pub(crate) fn missing(named: &[Utf8PathBuf]) -> Option<Finding> {
     }
     let problem = "is named by a record and is not there";
     let finding = Finding::new(Severity::Warning, Area::Transcripts, first_of(&missing), problem);
-    Some(finding.cure("restore it from a backup of the disk; `heeler restore` brings database files only"))
+    Some(
+        finding.cure(
+            "restore it from a backup of the disk; `heeler restore` brings database files only",
+        ),
+    )
 }
 
 /// Finds logs that no record names.

@@ -11,14 +11,13 @@ mod sessions;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::alive::running_herdctl;
 use super::source::{Source, unsafe_name};
 use super::target::Target;
 use super::{ImportError, Kind, Report, place};
 use crate::store::Store;
-use crate::views::View;
+use crate::views::{View, sha256_hex};
 
 /// What herdctl keeps in its state directory.
 const KNOWN: [&str; 11] = [
@@ -44,7 +43,7 @@ pub fn herdctl(store: &Store, path: &Utf8Path, now: Timestamp) -> Result<Report,
         return Err(ImportError::Itself { path: path.to_owned() });
     }
     let target = Target::store(store)?;
-    let mut import = Herdctl::new(&source, &target, now);
+    let mut import = Herdctl::new(&source, &target, Purpose::TakeOver, now);
     import.run()?;
     import.note_unknown();
     Ok(import.report)
@@ -65,27 +64,47 @@ fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     }
 }
 
+/// Why records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// herdctl's state becomes ours: what it left unfinished is settled.
+    TakeOver,
+    /// Our own views tell what a database has lost: they win over older rows, and what runs runs.
+    Rebuild,
+}
+
 /// One import: what is read, where it goes, and what became of it.
 pub(crate) struct Herdctl<'a> {
     source: &'a Source,
     target: &'a Target<'a>,
     /// The herdctl that is at work there, if one is.
     alive: Option<u32>,
-    origin: String,
+    origin: Option<String>,
     now: Timestamp,
+    purpose: Purpose,
     /// How many jobs herdctl had left unfinished.
     pub(crate) interrupted: u64,
     pub(crate) report: Report,
 }
 
 impl<'a> Herdctl<'a> {
-    pub(crate) fn new(source: &'a Source, target: &'a Target<'a>, now: Timestamp) -> Herdctl<'a> {
+    pub(crate) fn new(
+        source: &'a Source,
+        target: &'a Target<'a>,
+        purpose: Purpose,
+        now: Timestamp,
+    ) -> Herdctl<'a> {
+        let origin = match purpose {
+            Purpose::TakeOver => Some(format!("herdctl:{}", source.root())),
+            Purpose::Rebuild => None,
+        };
         Herdctl {
             source,
             target,
             alive: running_herdctl(source.root()),
-            origin: format!("herdctl:{}", source.root()),
+            origin,
             now,
+            purpose,
             interrupted: 0,
             report: Report::default(),
         }
@@ -99,8 +118,9 @@ impl<'a> Herdctl<'a> {
             }
         }
         self.jobs()?;
-        self.sessions()?;
+        // Before the sessions: an agent comes into being with its session, but then without state.
         self.agents()?;
+        self.sessions()?;
         self.other_files("session-metadata", ".json")?;
         self.other_files("logs", ".log")?;
         if self.interrupted > 0 {
@@ -128,7 +148,10 @@ impl<'a> Herdctl<'a> {
                 Err(reason) => {
                     self.report.refuse(Kind::Agent, format!("state.yaml: agents.{name}"), reason);
                 }
-                Ok(_) if self.target.db().agent(&name)?.is_some() => {
+                Ok(_)
+                    if self.purpose == Purpose::TakeOver
+                        && self.target.db().agent(&name)?.is_some() =>
+                {
                     self.report.already_there(Kind::Agent);
                 }
                 Ok(state) => {
@@ -157,7 +180,7 @@ impl<'a> Herdctl<'a> {
             }
             place::write(text.as_bytes(), &to)?;
         }
-        Ok(Some(sha256(text.as_bytes())))
+        Ok(Some(sha256_hex(text.as_bytes())))
     }
 
     /// Copies a file to a place that only this import fills; `false` when it is refused.
@@ -210,12 +233,8 @@ impl<'a> Herdctl<'a> {
             .map(String::as_str)
             .collect::<Vec<_>>();
         if !unknown.is_empty() {
-            self.report.note(format!("not a part of herdctl's state, left alone: {}", unknown.join(", ")));
+            self.report
+                .note(format!("not a part of herdctl's state, left alone: {}", unknown.join(", ")));
         }
     }
-}
-
-/// Returns the hash by which a published view is known.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

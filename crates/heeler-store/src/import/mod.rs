@@ -13,17 +13,22 @@ use thiserror::Error;
 
 use crate::db::DbError;
 
+mod adopt;
 mod agents_fleet;
-mod herdctl;
+#[cfg(test)]
+mod crash_tests;
+pub(crate) mod draft;
+pub(crate) mod herdctl;
 mod lastlight;
-mod messages;
-mod place;
+pub(crate) mod messages;
+pub(crate) mod place;
 mod record;
 mod report;
-mod session;
-mod source;
-mod target;
+pub(crate) mod session;
+pub(crate) mod source;
+pub(crate) mod target;
 
+pub use self::adopt::{AdoptError, Adoption, adopt, is_adoptable};
 pub use self::agents_fleet::agents_fleet;
 pub use self::herdctl::herdctl;
 pub use self::lastlight::lastlight;
@@ -86,7 +91,9 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The database here did not take or answer something.
-    #[error("the import was not saved; what was imported before is complete, import again to go on")]
+    #[error(
+        "the import was not saved; what was imported before is complete, import again to go on"
+    )]
     Save {
         /// The cause.
         #[source]

@@ -13,11 +13,12 @@ pub(crate) fn running_herdctl(state: &Utf8Path) -> Option<u32> {
     looks_like_herdctl(&command).then_some(pid)
 }
 
+/// herdctl is a program for node, and for its kin; or it has named its process itself.
 fn looks_like_herdctl(command: &[u8]) -> bool {
     let text = String::from_utf8_lossy(command);
     let program = text.split('\0').next().unwrap_or_default();
     let name = program.rsplit('/').next().unwrap_or_default();
-    name.starts_with("node") || text.contains("herdctl")
+    ["node", "herdctl", "bun", "deno"].iter().any(|known| name.starts_with(known))
 }
 
 #[cfg(test)]
@@ -26,10 +27,13 @@ mod tests {
 
     #[test]
     fn only_node_and_herdctl_look_like_herdctl() {
-        assert!(looks_like_herdctl(b"/usr/bin/node\0/usr/lib/node_modules/herdctl/bin.js\0start\0"));
+        assert!(looks_like_herdctl(
+            b"/usr/bin/node\0/usr/lib/node_modules/herdctl/bin.js\0start\0"
+        ));
         assert!(looks_like_herdctl(b"node\0dist/index.js\0start\0"));
         assert!(looks_like_herdctl(b"herdctl start\0"));
         assert!(!looks_like_herdctl(b"/usr/bin/bash\0-l\0"));
+        assert!(!looks_like_herdctl(b"/usr/bin/vim\0.herdctl/state.yaml\0"));
         assert!(!looks_like_herdctl(b""));
     }
 

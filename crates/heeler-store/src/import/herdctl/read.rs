@@ -20,9 +20,9 @@ pub(crate) const INTERRUPTED: &str = "interrupted: herdctl ended without finishi
 /// A job of herdctl.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HerdctlJob {
-    /// The record; a job that herdctl left unfinished is already settled in it.
+    /// The record.
     pub(crate) job: Job,
-    /// Whether herdctl left it unfinished.
+    /// Whether it was left unfinished.
     pub(crate) unfinished: bool,
     /// The name of its log, when that is not `<id>.jsonl`.
     pub(crate) output_name: Option<String>,
@@ -54,9 +54,6 @@ pub(crate) fn job(stem: &str, text: &str) -> Result<HerdctlJob, String> {
     job.run_started_at = (status != JobStatus::Pending).then_some(started_at);
     fill_job(&mut job, &record);
     let unfinished = !status.is_final();
-    if unfinished {
-        settle(&mut job);
-    }
     let output_name = output_name(&job.head.id, &record);
     Ok(HerdctlJob { job, unfinished, output_name })
 }
@@ -77,6 +74,8 @@ fn fill_job(job: &mut Job, record: &Record) {
         .or(exit_word.filter(|word| word.parse::<ExitReason>().is_err()));
     job.forked_from = record.filled("forked_from").and_then(|id| id.parse().ok());
     job.prompt = record.text("prompt");
+    job.interrupted = record.flag("interrupted").unwrap_or(false);
+    job.restart_count = record.integer("restart_count").unwrap_or(0);
     job.error = record.filled("error").or_else(|| record.filled("error_message"));
     if let Some(usage) = record.record("usage") {
         head.cost_usd = usage.number("total_cost_usd");
@@ -188,13 +187,13 @@ fn word<T: std::str::FromStr>(record: &Record, key: &str) -> Option<T> {
     record.text(key)?.parse().ok()
 }
 
+/// A channel, and its session or the reason why that is refused.
+pub(crate) type Channel = (String, Result<Session, String>);
+
 /// Reads `discord-sessions/<stem>.yaml` and its siblings: one session for each channel.
 ///
 /// A channel that cannot be read is an error of its own, named by the channel.
-pub(crate) fn chat_sessions(
-    stem: &str,
-    text: &str,
-) -> Result<Vec<(String, Result<Session, String>)>, String> {
+pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<Channel>, String> {
     let record = Record::yaml(text)?;
     let name = record.filled("agentName").unwrap_or_else(|| stem.to_owned());
     let agent: AgentName = name.parse().map_err(|error| format!("{error}"))?;
@@ -344,7 +343,8 @@ ticket: 17
     fn a_job_left_running_is_settled_as_interrupted() {
         let text = "agent: coder\ntrigger_type: manual\nstatus: running\n\
                     started_at: 2026-11-14T02:00:00Z\noutput_file: other.jsonl\n";
-        let read = job("job-2026-11-14-aaaaaa", text).unwrap();
+        let mut read = job("job-2026-11-14-aaaaaa", text).unwrap();
+        settle(&mut read.job);
         assert!(read.unfinished && read.job.interrupted);
         assert_eq!(read.job.head.status, JobStatus::Failed);
         assert_eq!(read.job.head.exit_reason, Some(ExitReason::Error));

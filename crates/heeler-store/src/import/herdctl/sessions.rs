@@ -4,8 +4,8 @@ use heeler_model::{AgentSessionId, Session, SessionId, SessionMode};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use super::{Herdctl, read};
-use crate::db::DbError;
+use super::{Herdctl, Purpose, read};
+use crate::db::{DbError, views};
 use crate::import::session::{put_imported, resting_session};
 use crate::import::{ImportError, Kind, messages, place};
 use crate::tx::Tx;
@@ -41,15 +41,26 @@ impl Ready {
     fn put(self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
         let session = put_imported(tx, self.session)?;
         if let Some(sha256) = self.sha256 {
-            tx.adopt_view(&View::Session(session.id.clone()), &sha256, now)?;
+            let view = View::Session(session.id.clone());
+            tx.adopt_view(&view, &sha256, now)?;
+            if session.log_path.is_some() {
+                // With the file comes the link to the log.
+                tx.mark(&view)?;
+            }
         }
         if !self.is_own || tx.agent_session(&session.agent)?.is_some() {
             return Ok(());
         }
         tx.set_agent_session(&session.agent, Some(&session.id))?;
-        match (self.own_sha256, session.agent.parse()) {
-            (Some(sha256), Ok(agent)) => tx.adopt_view(&View::AgentSession(agent), &sha256, now),
-            _ => Ok(()),
+        let (Some(sha256), Ok(agent)) = (self.own_sha256, session.agent.parse()) else {
+            return Ok(());
+        };
+        // The file is about this session: deleting it later lets the session go.
+        match tx.view(&View::AgentSession(agent).path())? {
+            Some(row) => {
+                views::published(&tx.conn, &row, Some(&sha256), Some(session.id.as_str()), now)
+            }
+            None => Ok(()),
         }
     }
 }
@@ -72,7 +83,8 @@ impl Herdctl<'_> {
 
     fn plan_chats(&mut self, folder: &str, plan: &mut Plan) {
         for (stem, what) in self.records(folder, ".yaml") {
-            let channels = self.source.text(&what).and_then(|text| read::chat_sessions(&stem, &text));
+            let channels =
+                self.source.text(&what).and_then(|text| read::chat_sessions(&stem, &text));
             let channels = match channels {
                 Ok(channels) => channels,
                 Err(reason) => {
@@ -169,6 +181,13 @@ impl Herdctl<'_> {
         if !self.source.has(&context) || self.target.db().session(&session.id)?.is_some() {
             return Ok(());
         }
+        if self.target.is_at(&self.source.root().join(&context), &context)
+            && let Ok(link) = self.source.root().join(&context).read_link_utf8()
+        {
+            // It is a link of ours already, and says where the log is.
+            session.log_path = Some(link.strip_prefix("..").map_or(link.clone(), Into::into));
+            return Ok(());
+        }
         let name = session.agent_session_id.as_ref().map_or(stem, AgentSessionId::as_str);
         let to = format!("{CONTEXTS}/{name}.jsonl");
         place::folder(&self.target.dir.root().join(CONTEXTS))?;
@@ -210,29 +229,43 @@ impl Herdctl<'_> {
     }
 
     fn put_plan(&mut self, plan: Plan) -> Result<(), ImportError> {
-        let mut ready = Vec::new();
+        let (mut ready, mut newer) = (Vec::new(), Vec::new());
         for planned in plan.into_values() {
             let db = self.target.db();
             let known = match &planned.session.agent_session_id {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => db.session(&planned.session.id)?,
             };
-            if known.is_some() {
-                self.report.already_there(Kind::Session);
-            } else {
-                ready.push(self.place_views(planned)?);
-                self.report.imported(Kind::Session);
+            match known {
+                None => {
+                    ready.push(self.place_views(planned)?);
+                    self.report.imported(Kind::Session);
+                }
+                Some(row) if self.is_news(&row, &planned.session) => {
+                    newer.push(overlay(row, &planned.session));
+                    self.report.imported(Kind::Session);
+                }
+                Some(_) => self.report.already_there(Kind::Session),
             }
         }
         let now = self.now;
+        if ready.is_empty() && newer.is_empty() {
+            return Ok(());
+        }
         self.target.commit(move |tx| {
+            newer.iter().try_for_each(|session| tx.put_session(session).map(drop))?;
             ready.into_iter().try_for_each(|session| session.put(tx, now))
         })
     }
 
+    /// Says whether a view knows more of a session than its row does.
+    fn is_news(&self, row: &Session, view: &Session) -> bool {
+        self.purpose == Purpose::Rebuild && view.last_active_at > row.last_active_at
+    }
+
     fn place_views(&mut self, planned: Planned) -> Result<Ready, ImportError> {
         let Planned { mut session, own_view, view } = planned;
-        session.origin = Some(self.origin.clone());
+        session.origin.clone_from(&self.origin);
         let is_own = own_view.is_some();
         let own_sha256 = match own_view {
             Some(text) => self.bring_view(&format!("sessions/{}.json", session.agent), &text)?,
@@ -251,7 +284,9 @@ impl Herdctl<'_> {
         names
             .iter()
             .filter(|name| !name.starts_with('.'))
-            .filter_map(|name| Some((name.strip_suffix(ending)?.to_owned(), format!("{folder}/{name}"))))
+            .filter_map(|name| {
+                Some((name.strip_suffix(ending)?.to_owned(), format!("{folder}/{name}")))
+            })
             .collect()
     }
 }
@@ -259,6 +294,16 @@ impl Herdctl<'_> {
 fn key_of(session: &Session) -> String {
     let own = session.agent_session_id.as_ref().map(AgentSessionId::as_str);
     own.unwrap_or(session.id.as_str()).to_owned()
+}
+
+/// Lays what a newer view says over a row.
+fn overlay(mut row: Session, view: &Session) -> Session {
+    row.last_active_at = view.last_active_at;
+    row.status = view.status;
+    row.message_count = row.message_count.max(view.message_count);
+    row.token_estimate = row.token_estimate.max(view.token_estimate);
+    row.job_count = row.job_count.max(view.job_count);
+    row
 }
 
 /// Fills in what another file knows of the same session.

@@ -118,9 +118,29 @@ impl ForeignRow {
         missing.map_or(Ok(()), |name| Err(format!("it has no `{name}`")))
     }
 
-    /// Returns the row's values in the order of its names.
-    pub(crate) fn values(&self) -> &[Value] {
-        &self.values
+    /// Fills columns that are empty.
+    pub(crate) fn default_missing(&mut self, defaults: &[(&str, &str)]) {
+        for (name, value) in defaults {
+            if *self.get(name) == Value::Null {
+                self.set(name, Value::Text((*value).to_owned()));
+            }
+        }
+    }
+
+    /// Returns how much memory the row takes, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let size = |value: &Value| match value {
+            Value::Text(text) => text.len(),
+            Value::Blob(bytes) => bytes.len(),
+            Value::Null | Value::Integer(_) | Value::Real(_) => 8,
+        };
+        self.values.iter().map(size).sum()
+    }
+
+    /// Returns the first `count` values in the order of the row's names.
+    pub(crate) fn take(mut self, count: usize) -> Vec<Value> {
+        self.values.truncate(count);
+        self.values
     }
 }
 
@@ -251,15 +271,8 @@ pub(crate) fn keep_newest_active(rows: &mut [ForeignRow]) -> u64 {
 mod tests {
     use super::*;
 
-    const THREADS: [&str; 7] = [
-        "id",
-        "platform",
-        "channel_id",
-        "thread_id",
-        "user_id",
-        "last_activity_at",
-        "active",
-    ];
+    const THREADS: [&str; 7] =
+        ["id", "platform", "channel_id", "thread_id", "user_id", "last_activity_at", "active"];
 
     fn row(names: &[&'static str], set: &[(&str, Value)]) -> ForeignRow {
         let mut row = ForeignRow::new(names.into(), vec![Value::Null; names.len()]);

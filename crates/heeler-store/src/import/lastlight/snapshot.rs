@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Statement};
 
 use super::read::ForeignRow;
 use crate::db::Db;
@@ -58,16 +58,42 @@ impl Snapshot {
 
     /// Counts the rows of a table.
     pub(crate) fn count(&self, table: &str) -> rusqlite::Result<i64> {
-        self.conn().query_row(&format!("SELECT COUNT(*) FROM {}", quoted(table)), [], |row| row.get(0))
+        self.conn()
+            .query_row(&format!("SELECT COUNT(*) FROM {}", quoted(table)), [], |row| row.get(0))
     }
 
     /// Passes every row of a table to `take`, oldest first; a column that it lacks is NULL.
-    pub(crate) fn each<E: From<rusqlite::Error>>(
+    ///
+    /// Damage ends the table early: the answer is then what SQLite said.
+    pub(crate) fn each(
         &self,
         table: &str,
         columns: &[&'static str],
-        mut take: impl FnMut(ForeignRow) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut take: impl FnMut(ForeignRow) -> Result<(), ImportError>,
+    ) -> Result<Option<rusqlite::Error>, ImportError> {
+        let names: Arc<[&'static str]> = columns.into();
+        let mut statement = match self.select(table, columns) {
+            Ok(statement) => statement,
+            Err(error) => return Ok(Some(error)),
+        };
+        let mut rows = match statement.query([]) {
+            Ok(rows) => rows,
+            Err(error) => return Ok(Some(error)),
+        };
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => values(row, columns.len()),
+                Ok(None) => return Ok(None),
+                Err(error) => Err(error),
+            };
+            match row {
+                Ok(values) => take(ForeignRow::new(Arc::clone(&names), values))?,
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+    }
+
+    fn select(&self, table: &str, columns: &[&str]) -> rusqlite::Result<Statement<'_>> {
         let has = self.columns(table)?;
         let select = columns
             .iter()
@@ -77,15 +103,7 @@ impl Snapshot {
             })
             .collect::<Vec<_>>()
             .join(", ");
-        let sql = format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table));
-        let names: Arc<[&'static str]> = columns.into();
-        let mut statement = self.conn().prepare(&sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let values = (0..columns.len()).map(|at| value(row, at)).collect::<Result<_, _>>()?;
-            take(ForeignRow::new(Arc::clone(&names), values))?;
-        }
-        Ok(())
+        self.conn().prepare(&format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table)))
     }
 
     /// Lists the columns of a table.
@@ -100,11 +118,18 @@ impl Snapshot {
 }
 
 /// Text that is not UTF-8 is kept as far as it is.
-fn value(row: &Row<'_>, at: usize) -> rusqlite::Result<Value> {
-    Ok(match row.get_ref(at)? {
-        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
-        other => other.into(),
-    })
+fn values(row: &Row<'_>, count: usize) -> rusqlite::Result<Vec<Value>> {
+    (0..count)
+        .map(|at| {
+            Ok(match row.get_ref(at)? {
+                ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(number) => Value::Integer(number),
+                ValueRef::Real(number) => Value::Real(number),
+                ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+            })
+        })
+        .collect()
 }
 
 fn quoted(name: &str) -> String {
@@ -130,7 +155,9 @@ fn log_of(database: &Utf8Path) -> Utf8PathBuf {
 fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
     match File::open(from) {
         Ok(mut file) => place::copy(&mut file, to),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") => {
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") =>
+        {
             match fs::remove_file(to) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(ImportError::Write { path: to.to_owned(), source: error })
