@@ -13,6 +13,8 @@ mod locks;
 mod rebuild;
 mod records;
 mod runs;
+#[cfg(test)]
+mod tests;
 mod transcripts;
 mod views;
 

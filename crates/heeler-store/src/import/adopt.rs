@@ -175,3 +175,21 @@ fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, Import
     }
     Ok(kept)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_called_read_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap();
+        let dir = StateDir::open(root).unwrap();
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            let error = LockError::Io { attempt: "open", path: dir.lock(), source: kind.into() };
+            assert!(matches!(lock_error(&dir, error), AdoptError::ReadOnly { .. }));
+        }
+        let error = LockError::Held { path: dir.lock(), holder: None };
+        assert!(matches!(lock_error(&dir, error), AdoptError::Locked { .. }));
+    }
+}

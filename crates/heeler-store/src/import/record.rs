@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 pub(crate) struct Record(Map<String, Value>);
 
 impl Record {
-    /// Reads YAML; the error is the reason for a refusal. An empty document is an empty mapping.
+    /// Reads YAML; the error is the reason for a refusal.
     pub(crate) fn yaml(text: &str) -> Result<Record, String> {
         if text.trim().is_empty() {
             return Err("it is empty".to_owned());

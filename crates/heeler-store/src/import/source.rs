@@ -10,8 +10,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use super::{ImportError, Kind, Report};
 
-/// The largest YAML or JSON record that is read; herdctl's largest seen is under 1 MiB.
-pub(crate) const RECORD_BYTES_MAX: u64 = 32 << 20;
+/// The largest YAML or JSON record that is read: it is held in memory whole. An inline transcript of
+/// a hundred thousand entries is a tenth of it.
+pub(crate) const RECORD_BYTES_MAX: u64 = 256 << 20;
 
 /// A folder of another system.
 pub(crate) struct Source {
@@ -86,14 +87,13 @@ impl Source {
 
     /// Reads a record within, whole; the error is the reason for a refusal.
     pub(crate) fn text(&self, relative: &str) -> Result<String, String> {
-        let file = self.file(relative)?;
-        let mut bytes = Vec::new();
-        file.take(RECORD_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| format!("cannot be read: {error}"))?;
-        if bytes.len() as u64 > RECORD_BYTES_MAX {
+        let mut file = self.file(relative)?;
+        let unreadable = |error: io::Error| format!("cannot be read: {error}");
+        if file.metadata().map_err(unreadable)?.len() > RECORD_BYTES_MAX {
             return Err(format!("it is larger than {} MiB", RECORD_BYTES_MAX >> 20));
         }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
         String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
     }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_out_of_the_folder_and_a_pipe_are_refused() {
+    fn links_out_of_the_folder_folders_and_huge_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(dir.path()).unwrap().join("state");
         std::fs::create_dir_all(root.join("jobs")).unwrap();
@@ -171,6 +171,9 @@ mod tests {
         );
         assert_eq!(source.text("jobs/in.yaml").unwrap(), "a: 1");
         assert_eq!(source.text("jobs").unwrap_err(), "it is not a file");
+        let large = File::create(root.join("large.yaml")).unwrap();
+        large.set_len(RECORD_BYTES_MAX + 1).unwrap();
+        assert_eq!(source.text("large.yaml").unwrap_err(), "it is larger than 256 MiB");
         assert!(source.names("sessions", Kind::Session, &mut report).is_empty());
         assert_eq!(report.refused[0].reason, "it is a link that leads out of the folder");
     }

@@ -155,7 +155,24 @@ fn a_second_import_finds_everything_there_and_the_source_is_untouched() {
 }
 
 #[test]
-fn hostile_names_links_and_pipes_are_refused() {
+fn a_job_that_herdctl_is_at_is_left_for_the_next_import() {
+    let place = Place::new();
+    let source = place.fixture("herdctl", "site/.herdctl");
+    let mut alive = place.living_herdctl(&source);
+    let store = place.store();
+    let report = herdctl(&store, &source, now());
+    alive.kill().unwrap();
+    alive.wait().unwrap();
+    let report = report.unwrap();
+    assert_eq!(report.of(Kind::Job), tally(6, 3, 0, 3));
+    assert!(
+        reasons(&report).iter().any(|reason| reason.contains("import again when it has ended"))
+    );
+    assert_eq!(herdctl(&store, &source, now()).unwrap().of(Kind::Job), tally(6, 2, 3, 1));
+}
+
+#[test]
+fn hostile_names_and_links_are_refused() {
     let place = Place::new();
     let source = place.path("bad/.herdctl");
     std::fs::create_dir_all(source.join("jobs")).unwrap();
@@ -167,6 +184,8 @@ fn hostile_names_links_and_pipes_are_refused() {
     .unwrap();
     let yaml = "agent: a\nstatus: completed\nstarted_at: 2026-01-01T00:00:00Z\n";
     std::fs::write(source.join("jobs/job 1.yaml"), yaml).unwrap();
+    let hostile = yaml.replace("agent: a", "agent: ../../x");
+    std::fs::write(source.join("jobs/job-2026-01-01-cccccc.yaml"), hostile).unwrap();
     std::fs::write(
         source.join("jobs/job-2026-01-01-bbbbbb.yaml"),
         format!("{yaml}output_file: /etc/passwd\n"),

@@ -1,8 +1,10 @@
 //! Import of foreign state through the crate's public face: what comes in, what is refused, and
 //! that the source stays as it was.
 
+mod adopt;
 mod agents_fleet;
 mod herdctl;
+mod kill;
 mod lastlight;
 
 use std::fmt::Write as _;
@@ -33,6 +35,16 @@ impl Place {
     fn store(&self) -> Store {
         let dir = StateDir::create(&self.path("fleet/.heeler")).unwrap();
         Store::open(&dir, "import", now()).unwrap().store
+    }
+
+    /// Starts a process that looks like a herdctl at work in `root`.
+    #[expect(clippy::disallowed_methods, reason = "plays a living herdctl")]
+    fn living_herdctl(&self, root: &Utf8Path) -> std::process::Child {
+        let node = self.path("node");
+        std::fs::copy("/bin/sleep", &node).unwrap();
+        let herdctl = std::process::Command::new(&node).arg("600").spawn().unwrap();
+        std::fs::write(root.join("herdctl.pid"), herdctl.id().to_string()).unwrap();
+        herdctl
     }
 
     /// Copies a fixture here.

@@ -5,7 +5,7 @@ use heeler_model::{Job, JobId, from_iso};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::read::{HerdctlJob, job, settle};
+use super::read::{HerdctlJob, check_agent, job, settle};
 use super::{Herdctl, Purpose};
 use crate::db::jobs::{self, ForeignExecution};
 use crate::import::source::unsafe_name;
@@ -99,7 +99,13 @@ impl Herdctl<'_> {
             }
             _ => None,
         };
-        let read = self.source.text(&relative).and_then(|text| Ok((job(stem, &text)?, text)));
+        let read = self.source.text(&relative).and_then(|text| {
+            let read = job(stem, &text)?;
+            if self.purpose == Purpose::TakeOver {
+                check_agent(&read.job.head.agent)?;
+            }
+            Ok((read, text))
+        });
         let (mut read, text) = match read {
             Ok(read) => read,
             Err(reason) => {

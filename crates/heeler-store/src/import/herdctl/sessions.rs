@@ -104,8 +104,13 @@ impl Herdctl<'_> {
 
     fn plan_files(&mut self, plan: &mut Plan) -> Result<(), ImportError> {
         for (stem, what) in self.records("sessions", ".json") {
-            let read =
-                self.source.text(&what).and_then(|text| Ok((read::session(&stem, &text)?, text)));
+            let read = self.source.text(&what).and_then(|text| {
+                let session = read::session(&stem, &text)?;
+                if self.purpose == Purpose::TakeOver {
+                    read::check_agent(&session.agent)?;
+                }
+                Ok((session, text))
+            });
             let (mut session, text) = match read {
                 Ok(read) => read,
                 Err(reason) => {
