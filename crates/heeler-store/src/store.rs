@@ -123,12 +123,8 @@ impl Store {
         let lock = LockFile::acquire(&dir.lock(), &Holder::this_process(command, now), LOCK_WAIT)
             .map_err(|source| StoreError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
-<<<<<<< HEAD
-        let swept = views::sweep(dir, now);
-=======
         doctor::finish_rebuild(dir).map_err(StoreError::Rebuild)?;
-        let swept = views::sweep(dir);
->>>>>>> import
+        let swept = views::sweep(dir, now);
         let (db, migrated_from) = open_current(dir, now)?;
         let store = Store::start(dir.clone(), lock, db)?;
         let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
