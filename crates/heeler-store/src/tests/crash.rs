@@ -116,7 +116,7 @@ fn be_the_child() -> ControlFlow<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = StateDir::open(Utf8PathBuf::from(root).as_path()).unwrap();
     let store = Arc::new(Store::open(&dir, "child", now()).unwrap().store);
-    let _publisher = Publisher::start(Arc::clone(&store), now).unwrap();
+    let _publisher = publish_meanwhile(&store, random.bool());
     let mut out = std::io::stdout().lock();
     // Ends the line that the test harness has begun.
     writeln!(out).unwrap();
@@ -130,9 +130,6 @@ fn be_the_child() -> ControlFlow<()> {
             Ok(job)
         });
         writeln!(out, "ack {} {}", job.head.id, job.version).unwrap();
-        if random.bool() {
-            drop(store.publish_views(now()));
-        }
         job.head.status = if random.bool() { JobStatus::Completed } else { JobStatus::Failed };
         let id = job.head.id.clone();
         let version = commit(&store, move |tx| {
@@ -185,6 +182,20 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         assert!(is_new || !is_done, "{context}: a finished restore is undone");
         assert_eq!(place.read(&format!("jobs/{}.jsonl", job_id(1))), grown, "{context}");
     }
+}
+
+/// Publishes as the daemon does, or without a pause, so that a kill often comes in the middle.
+fn publish_meanwhile(store: &Arc<Store>, without_pause: bool) -> Option<Publisher> {
+    let store = Arc::clone(store);
+    if !without_pause {
+        return Some(Publisher::start(store, now).unwrap());
+    }
+    std::thread::spawn(move || {
+        loop {
+            store.publish_views(now()).unwrap();
+        }
+    });
+    None
 }
 
 fn archive(place: &Place) -> Utf8PathBuf {
