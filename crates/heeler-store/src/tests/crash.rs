@@ -154,6 +154,12 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
     std::fs::write(place.dir.log_of(&job_id(1)), "{\"archived\":1}\n").unwrap();
     crate::backup_to_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
     drop(store);
+    let whole = {
+        let began = Instant::now();
+        crate::restore_from_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
+        u64::try_from(began.elapsed().as_micros()).unwrap()
+    };
+    let mut restored = 0;
     let grown = "{\"archived\":1}\n{\"later\":2}\n";
     for round in 0..proof.rounds {
         let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
@@ -164,7 +170,8 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         let mut child = start_child(&place, RESTORER, 0);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         lines.find(|line| line == "restoring").expect("the child tells when it begins");
-        let (moment, waited) = (Duration::from_micros(random.u64(0..60_000)), Instant::now());
+        let (moment, waited) =
+            (Duration::from_micros(random.u64(0..whole * 3 / 2)), Instant::now());
         while waited.elapsed() < moment {
             std::hint::spin_loop();
         }
@@ -180,8 +187,10 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         assert_eq!(reader.count_jobs(&old).unwrap(), 400, "{context}");
         let is_new = reader.job(&job_id(number)).unwrap().is_none();
         assert!(is_new || !is_done, "{context}: a finished restore is undone");
+        restored += u64::from(is_new);
         assert_eq!(place.read(&format!("jobs/{}.jsonl", job_id(1))), grown, "{context}");
     }
+    println!("{} kills, {restored} of them after the restore", proof.rounds);
 }
 
 /// Publishes as the daemon does, or without a pause, so that a kill often comes in the middle.
