@@ -35,5 +35,13 @@ pub use views::{
     HandEdits, PublishError, PublishReport, Publisher, StatusEdit, View, ViewFailure, render_view,
 };
 
+/// The version of the database's schema that this build reads and writes.
+pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;
+
+/// Returns the version of SQLite inside this build.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
 #[cfg(test)]
 mod tests;
