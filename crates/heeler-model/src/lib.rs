@@ -1,9 +1,10 @@
 //! The words and the decisions of Heeler: ids, records, checked config.
 //!
 //! This crate does no IO, reads no clock and no environment, and is not async: everything it needs
-//! is handed in. Start at [`Job`] for records.
+//! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
 
 mod agent;
+pub mod config;
 mod ids;
 mod job;
 mod session;

@@ -1,14 +1,44 @@
-//! A whole state directory in one file, and back: `heeler backup FILE`, `heeler restore FILE`.
+//! A whole state directory in one file: `heeler backup FILE`. The way back is in `restore`.
+//!
+//! The archive is a tar: a snapshot of the database, then every file in whole lines, then a
+//! manifest with their hashes. It is made beside a living writer and has its final name only when
+//! it is complete. Start at [`backup_to_file`].
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use heeler_transcript::{Disk as _, OsDisk};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use crate::backup::BackupError;
-use crate::db::{DbError, OpenError};
+use crate::backup::{BackupError, snapshot};
+use crate::db::jobs::JobFilter;
+use crate::db::sessions::SessionFilter;
+use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
-use crate::lock::LockError;
+use crate::views::hex;
+
+/// The archive's format; a reader refuses a newer one.
+pub(crate) const ARCHIVE_VERSION: u32 = 1;
+
+/// What the database is called inside.
+pub(crate) const DATABASE: &str = "heeler.db";
+
+/// The last entry: what must be in the archive.
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The folders whose files are archived, and the one file at the root.
+pub(crate) const ARCHIVED_FOLDERS: [&str; 6] =
+    ["jobs", "sessions", "agent-sessions", "runs", "logs", "trash"];
+pub(crate) const ARCHIVED_FILE: &str = "state.yaml";
+
+/// How much is read at a time.
+pub(crate) const CHUNK: usize = 64 * 1024;
 
 /// What an archive says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,79 +75,284 @@ pub struct ArchiveReport {
     pub manifest: Manifest,
     /// How long the file is.
     pub bytes: u64,
-}
-
-/// What a restore did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestoreReport {
-    /// What the archive said of itself.
-    pub manifest: Manifest,
-    /// The database as it was before.
-    pub safety_backup: Option<Utf8PathBuf>,
-    /// Files that were put back.
-    pub put_back: Vec<Utf8PathBuf>,
-    /// Archived copies that differ from what is there, kept beside it.
-    pub kept_beside: Vec<Utf8PathBuf>,
-    /// The state's epoch now.
-    pub epoch: i64,
+    /// Files that are not in it, with the reason.
+    pub skipped: Vec<String>,
 }
 
 /// Why an archive could not be made.
 #[derive(Debug, Error)]
-#[error("cannot back up to {path}")]
-pub struct ArchiveError {
-    /// The archive.
-    pub path: Utf8PathBuf,
-    /// The cause.
-    #[source]
-    pub source: Box<dyn std::error::Error + Send + Sync>,
-}
-
-/// Why an archive could not be restored.
-#[derive(Debug, Error)]
-pub enum RestoreError {
-    /// The archive is damaged or not one of ours; nothing was changed.
-    #[error("{path} cannot be restored, and nothing was changed: {reason}")]
-    BadArchive {
-        /// The archive.
-        path: Utf8PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Another restore is under way.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// A database cannot be opened.
+pub enum ArchiveError {
+    /// The database could not be copied.
+    #[error("cannot copy the database for the archive")]
+    Snapshot(#[from] BackupError),
+    /// The copy could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A database did not answer.
+    /// The copy could not be read.
     #[error(transparent)]
     Db(#[from] DbError),
-    /// The present database could not be backed up first.
-    #[error("nothing was restored, because the present state could not be backed up")]
-    Backup(#[from] BackupError),
+    /// A file could not be read or written.
+    #[error("cannot {attempt} {path}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// On what.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
 }
 
-/// Writes the whole state to `file` (`.tar`, or gzip where it ends in `.gz` or `.tgz`).
+/// A file that is removed when it goes out of scope.
+pub(crate) struct Draft(pub(crate) Utf8PathBuf);
+
+impl Draft {
+    /// Names a draft beside `path`; the name is one that is swept after a crash.
+    pub(crate) fn beside(path: &Utf8Path) -> Draft {
+        let name = path.file_name().unwrap_or("archive");
+        Draft(path.with_file_name(format!(".{name}.tmp.{:016x}", fastrand::u64(..))))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Gone already when it was given its final name.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// Writes the whole state to `file`: tar, or gzip where its name ends in `.gz` or `.tgz`.
 ///
-/// `progress` is told bytes done and bytes in all.
+/// Works while a writer lives. `progress` is told bytes done and bytes in all.
 pub fn backup_to_file(
     dir: &StateDir,
     file: &Utf8Path,
     now: Timestamp,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ArchiveReport, ArchiveError> {
-    let _ = (dir, now, progress);
-    Err(ArchiveError { path: file.to_owned(), source: "not built yet".into() })
+    let copy = Draft::beside(&file.with_extension("db"));
+    // Before the logs: what the database knows of is then surely in them.
+    snapshot(&dir.database(), &copy.0)?;
+    let db = Db::private(&copy.0)?;
+    let manifest = Manifest {
+        version: ARCHIVE_VERSION,
+        created_at: now,
+        schema: db.schema_version()?,
+        jobs: db.count_jobs(&JobFilter::default())?,
+        sessions: db.count_sessions(&SessionFilter::default())?,
+        files: Vec::new(),
+    };
+    drop(db);
+    let (sources, mut skipped) = collect_sources(dir, &copy.0)?;
+    let draft = Draft::beside(file);
+    let out = OsDisk.create(&draft.0).map_err(at("create", &draft.0))?;
+    let total = sources.iter().map(|source| source.bytes).sum();
+    let mut packer = Packer { manifest, now, done: 0, total, progress };
+    let out = BufWriter::with_capacity(CHUNK, out);
+    let out = if is_gzip(file) {
+        let tar = packer.pack(GzEncoder::new(out, Compression::fast()), &sources, &mut skipped)?;
+        tar.finish().map_err(at("write", &draft.0))?
+    } else {
+        packer.pack(out, &sources, &mut skipped)?
+    };
+    let out = out.into_inner().map_err(|error| at("write", &draft.0)(error.into_error()))?;
+    let bytes = finish(&out, &draft.0, file)?;
+    Ok(ArchiveReport { manifest: packer.manifest, bytes, skipped })
 }
 
-/// Puts the state back to what `file` holds.
-pub fn restore_from_file(
+fn is_gzip(file: &Utf8Path) -> bool {
+    matches!(file.extension(), Some("gz" | "tgz"))
+}
+
+fn finish(out: &File, draft: &Utf8Path, file: &Utf8Path) -> Result<u64, ArchiveError> {
+    OsDisk.sync(out).map_err(at("sync", draft))?;
+    let bytes = out.metadata().map_err(at("measure", draft))?.len();
+    OsDisk.rename(draft, file).map_err(at("put in place", file))?;
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_str().is_empty() => folder,
+        _ => Utf8Path::new("."),
+    };
+    OsDisk.sync_folder(folder).map_err(at("sync", folder))?;
+    Ok(bytes)
+}
+
+/// A file to be archived: where it is, what it is called inside, and how much of it counts.
+struct Source {
+    file: Utf8PathBuf,
+    name: String,
+    bytes: u64,
+}
+
+fn collect_sources(
     dir: &StateDir,
-    file: &Utf8Path,
+    database: &Utf8Path,
+) -> Result<(Vec<Source>, Vec<String>), ArchiveError> {
+    let bytes = database.metadata().map_err(at("measure", database))?.len();
+    let mut found = vec![Source { file: database.to_owned(), name: DATABASE.to_owned(), bytes }];
+    let mut skipped = Vec::new();
+    add_file(dir.root(), ARCHIVED_FILE, &mut found)?;
+    for folder in ARCHIVED_FOLDERS {
+        add_folder(dir.root(), folder, &mut found, &mut skipped)?;
+    }
+    Ok((found, skipped))
+}
+
+fn add_folder(
+    root: &Utf8Path,
+    name: &str,
+    found: &mut Vec<Source>,
+    skipped: &mut Vec<String>,
+) -> Result<(), ArchiveError> {
+    let folder = root.join(name);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(at("list", &folder)(source)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(at("list", &folder))?;
+        match entry.file_name().into_string() {
+            // Hidden files are drafts and caches; locks mean nothing elsewhere.
+            Ok(name) if name.starts_with('.') || name == "lock" || name.ends_with(".lock") => {}
+            Ok(name) => names.push((name, entry.file_type().map_err(at("inspect", &folder))?)),
+            Err(name) => skipped.push(format!("{folder}/{}: not UTF-8", name.display())),
+        }
+    }
+    names.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (entry, kind) in names {
+        let inner = format!("{name}/{entry}");
+        if kind.is_dir() {
+            add_folder(root, &inner, found, skipped)?;
+        } else if kind.is_file() {
+            add_file(root, &inner, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn add_file(root: &Utf8Path, name: &str, found: &mut Vec<Source>) -> Result<(), ArchiveError> {
+    let file = root.join(name);
+    let bytes = match measure(&file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(at("measure", &file)(source)),
+    };
+    found.push(Source { file, name: name.to_owned(), bytes });
+    Ok(())
+}
+
+/// Returns how much of a file counts: all of it, but only the whole lines of a transcript.
+fn measure(path: &Utf8Path) -> io::Result<u64> {
+    let file = File::open(path)?;
+    let len = file.metadata()?.len();
+    if path.extension() == Some("jsonl") { whole_lines(file, len) } else { Ok(len) }
+}
+
+/// Returns where the last whole line within the first `len` bytes ends.
+fn whole_lines(mut file: File, len: u64) -> io::Result<u64> {
+    let mut end = len;
+    let mut chunk = vec![0; CHUNK];
+    while end > 0 {
+        let start = end.saturating_sub(CHUNK as u64);
+        let size = usize::try_from(end - start).expect("at most a chunk");
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut chunk[..size])?;
+        if let Some(at) = chunk[..size].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+struct Packer<'p> {
+    manifest: Manifest,
     now: Timestamp,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<RestoreReport, RestoreError> {
-    let _ = (dir, now, progress);
-    Err(RestoreError::BadArchive { path: file.to_owned(), reason: "not built yet".to_owned() })
+    done: u64,
+    total: u64,
+    progress: &'p mut dyn FnMut(u64, u64),
+}
+
+impl Packer<'_> {
+    fn pack<W: Write>(
+        &mut self,
+        out: W,
+        sources: &[Source],
+        skipped: &mut Vec<String>,
+    ) -> Result<W, ArchiveError> {
+        let mut tar = tar::Builder::new(out);
+        for source in sources {
+            match File::open(&source.file) {
+                Ok(file) => {
+                    self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
+                }
+                // Rotated or purged since it was listed.
+                Err(error) => skipped.push(format!("{}: {error}", source.file)),
+            }
+        }
+        let text = serde_json::to_vec_pretty(&self.manifest).expect("a manifest is plain data");
+        let mut header = self.header(text.len() as u64);
+        let path = Utf8Path::new(MANIFEST);
+        tar.append_data(&mut header, MANIFEST, text.as_slice()).map_err(at("write", path))?;
+        tar.into_inner().map_err(at("write", path))
+    }
+
+    fn add<W: Write>(
+        &mut self,
+        tar: &mut tar::Builder<W>,
+        source: &Source,
+        file: File,
+    ) -> io::Result<()> {
+        let mut header = self.header(source.bytes);
+        let mut reader = Hashing::new(file.take(source.bytes));
+        tar.append_data(&mut header, &source.name, &mut reader)?;
+        if reader.bytes != source.bytes {
+            return Err(io::Error::other("it became shorter while it was read"));
+        }
+        self.done += reader.bytes;
+        (self.progress)(self.done, self.total);
+        let (bytes, sha256) = (reader.bytes, reader.sha256());
+        self.manifest.files.push(ManifestFile { path: source.name.clone(), bytes, sha256 });
+        Ok(())
+    }
+
+    fn header(&self, bytes: u64) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes);
+        header.set_mode(0o600);
+        header.set_mtime(u64::try_from(self.now.as_second()).unwrap_or(0));
+        header
+    }
+}
+
+/// Hashes and counts what is read through it.
+pub(crate) struct Hashing<R> {
+    inner: R,
+    hash: Sha256,
+    pub(crate) bytes: u64,
+}
+
+impl<R> Hashing<R> {
+    pub(crate) fn new(inner: R) -> Hashing<R> {
+        Hashing { inner, hash: Sha256::new(), bytes: 0 }
+    }
+
+    pub(crate) fn sha256(self) -> String {
+        hex(&self.hash.finalize())
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.hash.update(&into[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}
+
+fn at(attempt: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    move |source| ArchiveError::Io { attempt, path: path.to_owned(), source }
 }

@@ -216,8 +216,11 @@ impl Db {
         create_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
         let conn = connect(path, path.as_str(), flags)?;
+        // The log is cut back to what a checkpoint leaves: a reader that finds no writer alive
+        // first reads all of it.
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-                       PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000;";
+                       PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000; \
+                       PRAGMA journal_size_limit = 4194304";
         run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
         Ok(Db { conn })
     }

@@ -12,14 +12,12 @@ pub mod import;
 mod layout;
 mod lock;
 mod reader;
+mod restore;
 mod store;
 mod tx;
 mod views;
 
-pub use archive::{
-    ArchiveError, ArchiveReport, Manifest, ManifestFile, RestoreError, RestoreReport,
-    backup_to_file, restore_from_file,
-};
+pub use archive::{ArchiveError, ArchiveReport, Manifest, ManifestFile, backup_to_file};
 pub use backup::{BackupError, daily as backup_daily, list as backups};
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
@@ -32,8 +30,20 @@ pub use db::{Db, DbError, LookupError, OpenError};
 pub use layout::{LayoutError, StateDir, slug};
 pub use lock::{Holder, LockError, LockFile, LockState};
 pub use reader::Reader;
+pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use store::{Opened, Store, StoreError, WriteError};
 pub use tx::Tx;
 pub use views::{
     HandEdits, PublishError, PublishReport, Publisher, StatusEdit, View, ViewFailure, render_view,
 };
+
+/// The version of the database's schema that this build reads and writes.
+pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;
+
+/// Returns the version of SQLite inside this build.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ pub struct DiskError {
 
 impl DiskError {
     /// Returns a closure for `map_err` that names the action and the path.
-    pub(crate) fn at(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn at(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Self { action, path: path.to_owned(), source }
     }
 }

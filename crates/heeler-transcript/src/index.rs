@@ -153,10 +153,12 @@ impl<'a> Index<'a> {
         let writable = both.is_ok();
         let Ok(file) = both.or_else(|_| File::open(path)) else { return Ok(None) };
         let mut found = [0; HEADER_BYTES];
-        if read_at(&file, &mut found, 0)? < HEADER_BYTES || found != *header {
+        // A cache that cannot be read is no error: the file itself has the answer.
+        if file.read_exact_at(&mut found, 0).is_err() || found != *header {
             return Ok(None);
         }
-        let stored = file.metadata()?.len().saturating_sub(HEADER_BYTES as u64);
+        let Ok(stored) = file.metadata() else { return Ok(None) };
+        let stored = stored.len().saturating_sub(HEADER_BYTES as u64);
         let entries = (stored / ENTRY_BYTES as u64).min(numbers.whole / numbers.block as u64);
         let salt = hash(&[header]).to_le_bytes();
         let index = Self { numbers, file, writable, salt, entries };
@@ -173,21 +175,19 @@ impl<'a> Index<'a> {
         let mut end = [0; PRINT_BYTES];
         let len = self.numbers.block.min(PRINT_BYTES);
         self.numbers.file.read_exact_at(&mut end[..len], block_end - len as u64)?;
-        Ok(self.entry(last, Some(&end[..len]))?.map(|lines| Anchor { offset: block_end, lines }))
+        Ok(self.entry(last, Some(&end[..len])).map(|lines| Anchor { offset: block_end, lines }))
     }
 
     /// Returns how many lines end up to the end of a block; `None` if the entry is damaged or, where
     /// the end of the block is given, was made from other bytes.
-    fn entry(&self, block: u64, block_end: Option<&[u8]>) -> io::Result<Option<u64>> {
+    fn entry(&self, block: u64, block_end: Option<&[u8]>) -> Option<u64> {
         let mut entry = [0; ENTRY_BYTES];
         let at = HEADER_BYTES as u64 + block * ENTRY_BYTES as u64;
-        if read_at(&self.file, &mut entry, at)? < ENTRY_BYTES {
-            return Ok(None);
-        }
+        self.file.read_exact_at(&mut entry, at).ok()?;
         let lines = u64::from_le_bytes(entry[..8].try_into().expect("a slice of 8 bytes"));
         let print: [u8; 4] = entry[8..12].try_into().expect("a slice of 4 bytes");
         let print = block_end.map_or(print, print_of);
-        Ok((entry == self.make_entry(block, lines, print)).then_some(lines))
+        (entry == self.make_entry(block, lines, print)).then_some(lines)
     }
 
     fn make_entry(&self, block: u64, lines: u64, print: [u8; 4]) -> [u8; ENTRY_BYTES] {
@@ -231,7 +231,7 @@ impl<'a> Index<'a> {
         // The first block up to whose end at least `number` lines end.
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.entry(middle, None)? {
+            match self.entry(middle, None) {
                 None => return Ok(None),
                 Some(lines) if lines >= number => high = middle,
                 Some(_) => low = middle + 1,
@@ -243,7 +243,7 @@ impl<'a> Index<'a> {
         }
         let before = match low.checked_sub(1) {
             None => Some(0),
-            Some(previous) => self.entry(previous, None)?,
+            Some(previous) => self.entry(previous, None),
         };
         let Some(before) = before else { return Ok(None) };
         let offset = low * self.numbers.block as u64;
@@ -251,7 +251,7 @@ impl<'a> Index<'a> {
         self.numbers.file.read_exact_at(&mut block, offset)?;
         let end = &block[block.len().saturating_sub(PRINT_BYTES)..];
         let counted = before + memchr_iter(b'\n', &block).count() as u64;
-        if self.entry(low, Some(end))? != Some(counted) {
+        if self.entry(low, Some(end)) != Some(counted) {
             return Ok(None);
         }
         let newline = nth_newline(&block, number - before);
@@ -282,4 +282,140 @@ fn hash(parts: &[&[u8]]) -> u64 {
     parts.iter().copied().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lines::last_line_end;
+
+    const BLOCK: usize = 64;
+
+    /// The answers with a small index, checked against the answers without one.
+    #[track_caller]
+    fn check(path: &Utf8Path) {
+        let file = File::open(path).unwrap();
+        let whole = last_line_end(&file, file.metadata().unwrap().len()).unwrap();
+        let numbers = |index_from| Numbers { path, file: &file, whole, index_from, block: BLOCK };
+        let (with, without) = (numbers(0), numbers(u64::MAX));
+        let lines = without.count().unwrap();
+        assert_eq!(with.count().unwrap(), lines);
+        for number in (0..lines + 3).step_by(usize::try_from(lines / 20 + 1).unwrap()) {
+            let found = with.line_start(number).unwrap();
+            assert_eq!(found, without.line_start(number).unwrap(), "line {number} of {lines}");
+        }
+        assert_eq!(with.count().unwrap(), lines);
+    }
+
+    fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::try_from(temp.path().join("a.jsonl")).unwrap();
+        (temp, path)
+    }
+
+    fn lines(from: u64, to: u64) -> String {
+        (from..to).map(|n| format!("{n}{}\n", "x".repeat(n as usize % 90))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn an_index_that_grows_with_its_file_gives_the_same_answers(
+            pieces in proptest::collection::vec("[\n\na-c]{0,100}", 1..8),
+        ) {
+            let (_temp, path) = folder();
+            let mut file = File::create(&path).unwrap();
+            for piece in pieces {
+                file.write_all(piece.as_bytes()).unwrap();
+                check(&path);
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_is_used_and_extended() {
+        let (_temp, path) = folder();
+        std::fs::write(&path, lines(0, 100)).unwrap();
+        check(&path);
+        let short = std::fs::read(index_path(&path)).unwrap();
+        std::fs::write(&path, lines(0, 200)).unwrap();
+        check(&path);
+        let long = std::fs::read(index_path(&path)).unwrap();
+        assert!(long.len() > short.len() && long.starts_with(&short));
+    }
+
+    #[test]
+    fn every_damage_to_an_index_is_noticed() {
+        let (_temp, path) = folder();
+        std::fs::write(&path, lines(0, 60)).unwrap();
+        check(&path);
+        let index = index_path(&path);
+        let good = std::fs::read(&index).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            std::fs::write(&index, &bad).unwrap();
+            check(&path);
+            std::fs::write(&index, &good[..at]).unwrap();
+            check(&path);
+            bad = good.clone();
+            bad[at..].fill(0);
+            std::fs::write(&index, &bad).unwrap();
+            check(&path);
+        }
+        std::fs::write(&index, [&good[..], b"more than the file has"].concat()).unwrap();
+        check(&path);
+        std::fs::remove_file(&index).unwrap();
+        check(&path);
+        assert_eq!(std::fs::read(&index).unwrap(), good);
+    }
+
+    #[test]
+    fn an_index_of_another_file_is_not_used() {
+        let (_temp, path) = folder();
+        std::fs::write(&path, lines(0, 60)).unwrap();
+        check(&path);
+        // Another file under this name, and other bytes in the same file.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, lines(7, 70)).unwrap();
+        check(&path);
+        std::fs::write(&path, lines(9, 90)).unwrap();
+        check(&path);
+        // The same beginning, as long as the header looks at it.
+        std::fs::write(&path, lines(0, 60)).unwrap();
+        check(&path);
+        std::fs::write(&path, lines(0, 60).replace("59x", "\n\n\n")).unwrap();
+        check(&path);
+    }
+
+    #[test]
+    fn where_no_index_can_be_written_the_answers_are_the_same() {
+        let (_temp, path) = folder();
+        std::fs::write(&path, lines(0, 60)).unwrap();
+        // Not even root can replace a folder by a file.
+        std::fs::create_dir_all(index_path(&path).join("in the way")).unwrap();
+        check(&path);
+    }
+
+    #[test]
+    fn readers_may_race_while_the_file_grows() {
+        let (_temp, path) = folder();
+        std::fs::write(&path, "").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..100).for_each(|_| check(&path)));
+            }
+            let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+            for n in 0..200 {
+                file.write_all(lines(n, n + 3).as_bytes()).unwrap();
+                if n % 20 == 0 {
+                    drop(std::fs::remove_file(index_path(&path)));
+                }
+            }
+        });
+        check(&path);
+    }
 }

@@ -6,7 +6,9 @@
 //! [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
 //! [`Fault`]. This crate does not know what the lines mean. Start at [`Log`].
 
+mod copy;
 mod disk;
+mod follow;
 mod index;
 mod line;
 mod lines;
@@ -15,12 +17,17 @@ mod names;
 mod page;
 mod repair;
 mod scan;
+mod search;
 mod syncer;
+mod watch;
 
+pub use copy::{CopyError, UpTo, copy_prefix};
 pub use disk::{Disk, DiskError, OsDisk, create_folder, replace_file};
+pub use follow::{Follower, Restart, Start, Stopper, Update};
 pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};
 pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncError};
 pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_inside};
 pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};
 pub use repair::Repair;
 pub use scan::Scan;
+pub use search::{Case, Hit, Pattern, Query, QueryError, Searched, search};

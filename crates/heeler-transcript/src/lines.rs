@@ -69,14 +69,15 @@ impl Forward {
     /// Returns the next whole line; `None` at the end, also when a part of a line is left there.
     pub(crate) fn next(&mut self, file: &File) -> io::Result<Option<Line<'_>>> {
         let mut searched = self.taken;
+        let mut in_parts = false;
         loop {
             if let Some(at) = memchr(b'\n', &self.buf[searched..]) {
-                let (start, end) = (self.taken, searched + at);
-                let (offset, len) = (self.offset, (end - start) as u64);
-                self.taken = end + 1;
-                self.offset += len + 1;
-                let bytes = (end - start <= LINE_BYTES_MAX).then(|| &self.buf[start..end]);
-                return Ok(Some(Line { offset, len, bytes }));
+                let end = searched + at;
+                if in_parts && !self.is_unchanged(file, end)? {
+                    (searched, in_parts) = (self.reread(file)?, false);
+                    continue;
+                }
+                return Ok(Some(self.take(end)));
             }
             if self.buf.len() - self.taken > LINE_BYTES_MAX {
                 return self.skip_long_line(file);
@@ -84,10 +85,36 @@ impl Forward {
             self.buf.drain(..self.taken);
             self.taken = 0;
             searched = self.buf.len();
+            in_parts = searched > 0;
             if self.read_block(file)? == 0 {
                 return Ok(None);
             }
         }
+    }
+
+    fn take(&mut self, end: usize) -> Line<'_> {
+        let (start, offset, len) = (self.taken, self.offset, (end - self.taken) as u64);
+        self.taken = end + 1;
+        self.offset += len + 1;
+        let bytes = (end - start <= LINE_BYTES_MAX).then(|| &self.buf[start..end]);
+        Line { offset, len, bytes }
+    }
+
+    /// Returns whether a line that came in several reads is in the file as it was put together.
+    ///
+    /// Between two reads, a torn tail may have been cut off and another line written there.
+    fn is_unchanged(&self, file: &File, end: usize) -> io::Result<bool> {
+        let mut found = vec![0; end - self.taken + 1];
+        let len = read_at(file, &mut found, self.offset)?;
+        Ok(found[..len] == self.buf[self.taken..=end])
+    }
+
+    /// Forgets everything behind the last line; returns from where to search.
+    fn reread(&mut self, file: &File) -> io::Result<usize> {
+        self.buf.clear();
+        (self.taken, self.read_to) = (0, self.offset);
+        self.read_block(file)?;
+        Ok(0)
     }
 
     /// Passes over a line that is too long to keep.
@@ -98,8 +125,6 @@ impl Forward {
             self.taken = 0;
             let block = self.read_to;
             if self.read_block(file)? == 0 {
-                // Unfinished: the next call starts over at this line.
-                self.read_to = block;
                 return Ok(None);
             }
             if let Some(at) = memchr(b'\n', &self.buf) {
@@ -114,7 +139,7 @@ impl Forward {
     fn read_block(&mut self, file: &File) -> io::Result<usize> {
         let old = self.buf.len();
         self.buf.resize(old + self.block, 0);
-        let read = read_at(file, &mut self.buf[old..], self.read_to);
+        let read = file.read_at(&mut self.buf[old..], self.read_to);
         let len = *read.as_ref().unwrap_or(&0);
         self.buf.truncate(old + len);
         self.read_to += len as u64;
@@ -230,4 +255,50 @@ pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<us
         }
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn next(lines: &mut Forward, file: &File) -> Option<String> {
+        let line = lines.next(file).unwrap()?;
+        Some(String::from_utf8(line.bytes.unwrap().to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_torn_tail_that_was_cut_off_between_two_reads_is_not_mixed_with_what_came_after() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut lines = Forward::new(0);
+        file.write_all(b"first\n{\"torn\":\"aaaa").unwrap();
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("first"));
+        assert_eq!(next(&mut lines, &file), None);
+        file.set_len(6).unwrap();
+        file.write_all_at(b"{\"next\":\"bbbbbbbbbb\"}\nlast\n", 6).unwrap();
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("{\"next\":\"bbbbbbbbbb\"}"));
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("last"));
+        assert_eq!(next(&mut lines, &file), None);
+    }
+
+    #[test]
+    fn both_directions_see_the_same_lines_across_blocks() {
+        let mut file = tempfile::tempfile().unwrap();
+        let lengths = [0, 1, 16_383, 16_384, 16_385, 5, 70_000, 0, 1_500_000, 3];
+        let written: Vec<String> = lengths.iter().map(|&len| "x".repeat(len)).collect();
+        file.write_all((written.join("\n") + "\n").as_bytes()).unwrap();
+        let mut forward = Forward::new(0);
+        let mut there = Vec::new();
+        while let Some(line) = next(&mut forward, &file) {
+            there.push(line);
+        }
+        assert!(there == written);
+        let mut backward = Backward::new(file.metadata().unwrap().len());
+        for expected in written.iter().rev() {
+            let line = backward.next(&file).unwrap().unwrap();
+            assert!(line.bytes.unwrap() == expected.as_bytes());
+        }
+        assert!(backward.next(&file).unwrap().is_none());
+    }
 }

@@ -1,8 +1,8 @@
 //! Pages of a transcript, read from the end: what a screen of rows needs, whatever the file's size.
 //!
 //! Lines are numbered from 0 in file order; what ends in a newline has a number, so faults and
-//! blank lines have one too, and a torn tail has none. A page is contiguous: every byte between
-//! its `start` and `end` was looked at. Start at [`tail`].
+//! blank lines have one too, and a torn tail has none. A page is contiguous and made of whole
+//! lines: every byte between its `start` and `end` was looked at. Start at [`tail`].
 
 use std::fs::File;
 use std::io;
@@ -46,14 +46,15 @@ pub struct Page {
 
 /// Returns the last `count` records of the file.
 ///
-/// Fewer if the file has fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached.
+/// Fewer if the file has fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached; more
+/// only if the first line of the page holds several glued records.
 pub fn tail(path: &Utf8Path, count: usize) -> Result<Page, DiskError> {
     range(path, Before::End, count)
 }
 
 /// Returns the last `count` records of those before a place in the file.
 ///
-/// Fewer if there are fewer, or if [`PAGE_BYTES_MAX`] or [`PAGE_FAULTS_MAX`] was reached.
+/// Otherwise as [`tail`].
 pub fn range(path: &Utf8Path, before: Before, count: usize) -> Result<Page, DiskError> {
     let file = File::open(path).map_err(DiskError::at("open", path))?;
     while_shrinking(|| read_page(path, &file, before, count)).map_err(DiskError::at("read", path))
@@ -80,7 +81,7 @@ fn read_page(path: &Utf8Path, file: &File, before: Before, count: usize) -> io::
     };
     let mut draft = Draft::default();
     draft.fill(file, end, count)?;
-    let mut page = draft.finish(end, count);
+    let mut page = draft.finish(end);
     if end == whole && whole < len {
         page.faults.push(Fault { offset: whole, len: len - whole, kind: FaultKind::TornTail });
     }
@@ -134,16 +135,10 @@ impl Draft {
         self.faults[faults..].reverse();
     }
 
-    fn finish(mut self, end: u64, count: usize) -> Page {
-        let mut start = self.start.unwrap_or(end);
-        if self.records.len() > count {
-            // The oldest line has several records, and not all were asked for.
-            self.records.truncate(count);
-            start = self.records.last().map_or(end, |record| record.offset);
-            self.faults.retain(|fault| fault.offset >= start);
-        }
+    fn finish(mut self, end: u64) -> Page {
         self.records.reverse();
         self.faults.reverse();
+        let start = self.start.unwrap_or(end);
         Page { records: self.records, faults: self.faults, start, end }
     }
 }

@@ -106,7 +106,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
     let old = Db::read_any(&dir.database()).ok();
     let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
     let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1) + 1;
-    transaction(draft.db(), |tx| {
+    transaction(dir, draft.db(), |tx| {
         tx.set_meta("epoch", &epoch.to_string())?;
         tx.recount()?;
         tx.mark_all_views()
@@ -177,7 +177,7 @@ fn sessions_from_logs(
             report.imported(Kind::Session);
         }
     }
-    transaction(target.db(), |tx| {
+    transaction(dir, target.db(), |tx| {
         found.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
     })?;
     Ok(())

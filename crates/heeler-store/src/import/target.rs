@@ -53,7 +53,9 @@ impl<'a> Target<'a> {
                 WriteError::Refused(error) => failed(Box::new(error)),
                 other => failed(Box::new(other)),
             }),
-            Sink::Draft(db) => transaction(db, work).map_err(|error| failed(Box::new(error))),
+            Sink::Draft(db) => {
+                transaction(self.dir, db, work).map_err(|error| failed(Box::new(error)))
+            }
         }
     }
 
@@ -65,11 +67,12 @@ impl<'a> Target<'a> {
 
 /// Runs a change in a transaction of its own.
 pub(crate) fn transaction<T>(
+    dir: &StateDir,
     db: &Db,
     work: impl FnOnce(&mut Tx<'_>) -> Result<T, DbError>,
 ) -> Result<T, DbError> {
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction")?;
-    let done = work(&mut Tx::new(db)).and_then(|value| {
+    let done = work(&mut Tx::new(db, dir)).and_then(|value| {
         db.conn.execute_batch("COMMIT").attempt("commit")?;
         Ok(value)
     });

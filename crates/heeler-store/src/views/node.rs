@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn prompts_are_blocks_and_times_are_text() {
         let value =
-            json!({"prompt": "Analyze.\nReport.\n", "at": "2024-01-19T09:00:00.000Z", "n": null});
+            json!({"prompt": "Analyze.\nReport.\n", "at": "2024-01-19T09:00:00.000Z", "end": null});
         expect![[r#"
             prompt: |
               Analyze.
               Report.
             at: "2024-01-19T09:00:00.000Z"
-            n: null
+            end: null
         "#]]
         .assert_eq(&Format::Yaml.write(&value).unwrap());
     }

@@ -162,6 +162,8 @@ fn plan(
     }
     let format = Format::of(&row.path);
     let base = match found.as_deref().map(|bytes| format.parse(bytes)) {
+        // Ours is never unreadable; should a limit of the parser say so, it is written anew.
+        Some(Err(_)) if row.is_ours(&sha256_hex(found.as_deref().unwrap_or_default())) => None,
         Some(Err(_)) => {
             report.moved_aside.push(move_aside(&file, now).map_err(|error| full_message(&error))?);
             None

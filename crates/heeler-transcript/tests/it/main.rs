@@ -1,7 +1,16 @@
 //! Transcripts on real files, real processes and simulated disks.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
+mod copy;
+mod follow;
+mod kill;
 mod log;
 mod page;
+mod power;
+mod properties;
+mod reader;
+mod search;
+mod trouble;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{Entry, Fault, Log, LogOptions, Record, Scan};

@@ -1,0 +1,563 @@
+//! An agent: what it is asked, what it may do, when it starts.
+//!
+//! [`AgentKeys`] is what may be written, in an agent file, inline, in `defaults` and in
+//! `overrides`; [`Agent`] is the checked form the rest of the program sees.
+
+use std::num::NonZeroU32;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+
+use super::amount::Usd;
+use super::chat::Chat;
+use super::docker::Docker;
+use super::hooks::{Hooks, HooksKeys};
+use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
+use super::period::Period;
+use super::reader::Reader;
+use super::schedule::{Missed, Overlap, Schedule, Schedules};
+use super::session::{SessionKeys, SessionRules};
+use super::shape::{Section, Shape, section};
+use super::value::{At, EnvVars, Filled, Value, VarName, expected, word_value};
+use super::when::Zone;
+use super::work::WorkSource;
+use super::yaml::{Kind, Node};
+use crate::words::words;
+use crate::{AgentName, Approvals, Name};
+
+words! {
+    /// What runs an agent.
+    pub enum RuntimeType ("runtime") {
+        /// Claude through the Agent SDK's protocol.
+        Sdk = "sdk",
+        /// `claude -p`.
+        Cli = "cli",
+        /// A script of ours.
+        Scripted = "scripted",
+        /// A shell command.
+        Command = "command",
+    }
+}
+
+words! {
+    /// What Claude may do without asking.
+    pub enum PermissionMode ("permission mode") {
+        /// What its own settings say.
+        Default = "default",
+        /// Edit files.
+        AcceptEdits = "acceptEdits",
+        /// Everything.
+        BypassPermissions = "bypassPermissions",
+        /// Plan.
+        Plan = "plan",
+        /// Hand work to others.
+        Delegate = "delegate",
+        /// What is allowed; the rest is denied without asking.
+        DontAsk = "dontAsk",
+    }
+}
+
+words! {
+    /// Where Claude looks for settings.
+    pub enum SettingSource ("setting source") {
+        /// The user's home.
+        User = "user",
+        /// The working directory.
+        Project = "project",
+        /// The working directory's local settings.
+        Local = "local",
+    }
+}
+
+word_value!(RuntimeType, PermissionMode, SettingSource);
+
+section! {
+    /// An agent.
+    pub(crate) struct AgentKeys ("agent") {
+        /// The agent's name, unique within its fleet: letters, digits, `-` and `_`.
+        name: Option<At<Name>>,
+        /// What the agent is for.
+        description: Option<String>,
+        /// What runs the agent: `sdk` and `cli` are Claude Code, `scripted` plays the `script`
+        /// without any model, `command` runs the `command`.
+        runtime: RuntimeType = "sdk",
+        /// What a scripted agent does: a list of steps, or the path of a file with such a list.
+        script: Option<At<Script>>,
+        /// The shell command of an agent with `runtime: command`.
+        command: Option<At<Filled>>,
+        /// Where the agent works; the folder of its file if left out. Relative to this file.
+        working_directory alias "workspace": Option<WorkingDirectory>,
+        /// The repository the agent works on.
+        repo: Option<String>,
+        /// Who the agent is, in messages to people.
+        identity: Option<Identity>,
+        /// Instructions that come before every prompt.
+        system_prompt: Option<String>,
+        /// What the agent is asked when a trigger brings no prompt of its own.
+        default_prompt: Option<String>,
+        /// The model, such as `claude-sonnet-4-5`; Claude's own choice if left out.
+        model: Option<String>,
+        /// When the agent starts by itself: schedules by name, or a list of them.
+        schedules: Schedules,
+        /// How the agent keeps its conversation between jobs.
+        session: SessionKeys = "{}",
+        /// Who approves what the agent does: `autonomous` (nobody), `interactive` (a person takes
+        /// part), `review` (a person approves each action).
+        approvals: Approvals = "autonomous",
+        /// What Claude may do without asking.
+        permission_mode: PermissionMode = "acceptEdits",
+        /// The built-in tools there are; all of them if left out.
+        tools: Option<Vec<String>>,
+        /// Tools that may be used without asking.
+        allowed_tools: Option<Vec<String>>,
+        /// Tools that may not be used.
+        denied_tools: Option<Vec<String>>,
+        /// Where Claude looks for settings, CLAUDE.md and skills: `user`, `project`, `local`.
+        setting_sources: Option<Vec<SettingSource>>,
+        /// MCP servers by name.
+        mcp_servers: IndexMap<String, At<McpKeys>>,
+        /// Plugins: folders, relative to this file.
+        plugins: Vec<PluginEntry>,
+        /// The most turns of one job.
+        max_turns: Option<NonZeroU32>,
+        /// The time limit of one job.
+        timeout: Option<Period>,
+        /// A job that says nothing for this long is ended.
+        stall_timeout: Option<Period>,
+        /// The most money the agent may spend.
+        budget: Option<Budget>,
+        /// How many jobs of the agent may run at once.
+        instances: Instances = "{}",
+        /// The time zone of its cron schedules, such as `Europe/Vienna`; the machine's if left
+        /// out.
+        timezone: Option<Zone>,
+        /// Start schedules up to this much later, by chance.
+        jitter: Option<Period>,
+        /// What schedules do about missed occurrences: `skip`, `run_once` (the default),
+        /// `run_all`.
+        missed: Option<Missed>,
+        /// What schedules do when the last run still goes on: `skip` (the default) or `queue`.
+        overlap: Option<Overlap>,
+        /// Environment variables for the agent. It gets these, the named `secrets` and a few
+        /// that every program needs, nothing else.
+        env: EnvVars,
+        /// Names of environment variables that the agent gets and that are kept out of everything
+        /// Heeler writes.
+        secrets: Vec<VarName>,
+        /// The `claude` program: a path, or a name to find on PATH.
+        claude_path: Option<Program>,
+        /// What happens after a job.
+        hooks: HooksKeys = "{}",
+        /// A JSON file that the agent writes for its hooks, in the working directory.
+        metadata_file: Option<String>,
+        /// Where the agent takes its work from.
+        work_source: Option<WorkSource>,
+        /// The chats in which the agent answers.
+        chat: Option<Chat>,
+        /// Runs the agent in a container.
+        docker: Option<Docker>,
+        /// Runs the agent in a sandbox.
+        sandbox: Option<Json>,
+    }
+}
+
+/// Keys of an agent that `defaults` may not set: they say what one agent is.
+pub(crate) const NO_DEFAULT: &[&str] =
+    &["name", "description", "script", "command", "schedules", "identity", "chat", "metadata_file"];
+
+impl AgentKeys {
+    /// Describes an agent file, where the name must be there.
+    pub(crate) fn file_section() -> Section {
+        let mut section = AgentKeys::section();
+        section
+            .keys
+            .iter_mut()
+            .filter(|key| key.name == "name")
+            .for_each(|key| key.required = true);
+        section
+    }
+
+    /// Describes `defaults`.
+    pub(crate) fn defaults_section() -> Section {
+        AgentKeys::section().without("defaults", NO_DEFAULT)
+    }
+}
+
+section! {
+    /// Who the agent is, in messages to people.
+    pub struct Identity ("identity") {
+        /// The name that people see.
+        name: Option<String>,
+        /// What it does.
+        role: Option<String>,
+        /// How it speaks.
+        personality: Option<String>,
+    }
+}
+
+section! {
+    /// How many jobs may run at once.
+    pub struct Instances ("instances") {
+        /// The most jobs of the agent that run at once.
+        max_concurrent: NonZeroU32 = "1",
+    }
+}
+
+section! {
+    /// The most money that may be spent, in US dollars.
+    pub struct Budget ("budget") {
+        /// By one job.
+        job: Option<Usd>,
+        /// In one day.
+        day: Option<Usd>,
+        /// In all.
+        total: Option<Usd>,
+    }
+}
+
+section! {
+    /// A folder to work in, and how it comes to be.
+    pub struct Checkout ("working_directory") {
+        /// The folder, relative to this file.
+        root: Utf8PathBuf,
+        /// Clone `repo` into it if it is not there.
+        auto_clone: bool = "true",
+        /// How much history is cloned.
+        clone_depth: NonZeroU32 = "1",
+        /// The branch that is cloned.
+        default_branch: String = "main",
+    }
+}
+
+/// Where an agent works: a folder, or a folder with how it comes to be.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum WorkingDirectory {
+    Folder(Utf8PathBuf),
+    Checkout(Checkout),
+}
+
+impl Value for WorkingDirectory {
+    fn shape() -> Shape {
+        Shape::OneOf(vec![Shape::Text, Checkout::shape()])
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<WorkingDirectory> {
+        match &node.kind {
+            Kind::Map(_) => Checkout::read(node, reader).map(WorkingDirectory::Checkout),
+            _ => Utf8PathBuf::read(node, reader).map(WorkingDirectory::Folder),
+        }
+    }
+    fn show(&self) -> Json {
+        match self {
+            WorkingDirectory::Folder(folder) => folder.show(),
+            WorkingDirectory::Checkout(checkout) => checkout.show(),
+        }
+    }
+}
+
+/// What a scripted agent does. The steps are read by the runner that plays them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Script {
+    /// A file with a list of steps.
+    File(Utf8PathBuf),
+    /// The steps.
+    Steps(Vec<Json>),
+}
+
+impl Value for Script {
+    fn shape() -> Shape {
+        Shape::OneOf(vec![Shape::Text, Shape::List(Box::new(Shape::Any))])
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Script> {
+        match &node.kind {
+            Kind::List(items) if items.is_empty() => expected(reader, node, "at least one step"),
+            Kind::List(_) => Vec::<Json>::read(node, reader).map(Script::Steps),
+            Kind::Scalar(_) => Utf8PathBuf::read(node, reader).map(Script::File),
+            _ => expected(reader, node, "a list of steps or the path of a file"),
+        }
+    }
+    fn show(&self) -> Json {
+        match self {
+            Script::File(path) => path.show(),
+            Script::Steps(steps) => steps.show(),
+        }
+    }
+}
+
+/// A program: a path, or a name to find on PATH.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program(Utf8PathBuf);
+
+impl Program {
+    /// Returns the path or name.
+    pub fn as_path(&self) -> &Utf8Path {
+        &self.0
+    }
+}
+
+impl Value for Program {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Program> {
+        match &node.kind {
+            Kind::Scalar(scalar) if !scalar.text.is_empty() && !scalar.text.contains('/') => {
+                Some(Program(Utf8PathBuf::from(&scalar.text)))
+            }
+            _ => Utf8PathBuf::read(node, reader).map(Program),
+        }
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
+}
+
+/// What runs an agent, with what it needs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Runtime {
+    /// Claude through the Agent SDK's protocol.
+    Sdk,
+    /// `claude -p`.
+    Cli,
+    /// A script.
+    Scripted(Script),
+    /// A shell command.
+    Command(String),
+}
+
+/// An agent, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// Its name, qualified by its fleets.
+    pub name: AgentName,
+    /// The file that defines it.
+    pub file: Utf8PathBuf,
+    /// What it is for.
+    pub description: Option<String>,
+    /// What runs it.
+    pub runtime: Runtime,
+    /// The `claude` program.
+    pub claude_path: Option<Program>,
+    /// Where it works.
+    pub working_directory: Utf8PathBuf,
+    /// How that folder comes to be, if the config says.
+    pub checkout: Option<Checkout>,
+    /// The repository it works on.
+    pub repo: Option<String>,
+    /// Who it is.
+    pub identity: Option<Identity>,
+    /// Instructions before every prompt.
+    pub system_prompt: Option<String>,
+    /// What it is asked by default.
+    pub default_prompt: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// When it starts by itself.
+    pub schedules: Vec<Schedule>,
+    /// How context is kept for jobs that no schedule started.
+    pub session: SessionRules,
+    /// Who approves.
+    pub approvals: Approvals,
+    /// What Claude may do without asking.
+    pub permission_mode: PermissionMode,
+    /// The built-in tools there are.
+    pub tools: Option<Vec<String>>,
+    /// Tools that need no asking.
+    pub allowed_tools: Vec<String>,
+    /// Tools that may not be used.
+    pub denied_tools: Vec<String>,
+    /// Where Claude looks for settings.
+    pub setting_sources: Option<Vec<SettingSource>>,
+    /// MCP servers by name.
+    pub mcp_servers: IndexMap<String, McpServer>,
+    /// Plugins.
+    pub plugins: Vec<Plugin>,
+    /// The most turns of one job.
+    pub max_turns: Option<NonZeroU32>,
+    /// The time limit of a job that no schedule started.
+    pub timeout: Option<Period>,
+    /// How long a job may say nothing.
+    pub stall_timeout: Option<Period>,
+    /// The most money.
+    pub budget: Option<Budget>,
+    /// The most jobs at once.
+    pub max_concurrent: NonZeroU32,
+    /// Environment variables.
+    pub env: EnvVars,
+    /// Names of the secrets it gets.
+    pub secrets: Vec<VarName>,
+    /// What happens after a job.
+    pub hooks: Hooks,
+    /// The file it writes for its hooks.
+    pub metadata_file: Option<String>,
+    /// Where it takes its work from.
+    pub work_source: Option<WorkSource>,
+    /// The chats it answers in.
+    pub chat: Option<Chat>,
+    /// Its container.
+    pub docker: Option<Docker>,
+    /// Its sandbox, not looked into yet.
+    pub sandbox: Option<Json>,
+    pub(crate) shown: Json,
+}
+
+/// Where an agent was found.
+pub(crate) struct Origin<'a> {
+    /// The fleets it lives in, joined by dots; empty for the root.
+    pub(crate) fleet: &'a str,
+    /// The file that defines it.
+    pub(crate) file: &'a Utf8Path,
+    /// Its merged tree.
+    pub(crate) tree: &'a Node,
+}
+
+impl Origin<'_> {
+    /// Says whether a key was written, well or badly.
+    fn has(&self, key: &str) -> bool {
+        self.tree.get(key).is_some_and(|value| !value.is_null())
+    }
+}
+
+impl Agent {
+    /// Checks what the keys mean together. Faults of all of them are reported.
+    pub(crate) fn check(
+        keys: AgentKeys,
+        origin: &Origin<'_>,
+        reader: &mut Reader,
+    ) -> Option<Agent> {
+        let name = qualified_name(&keys, origin, reader);
+        let runtime = check_runtime(&keys, origin, reader);
+        let schedules: Vec<Schedule> = keys
+            .schedules
+            .0
+            .iter()
+            .filter_map(|(name, schedule)| Schedule::check(name, schedule, &keys, reader))
+            .collect();
+        let mcp_servers = keys
+            .mcp_servers
+            .iter()
+            .filter_map(|(name, server)| {
+                Some((name.clone(), McpServer::check(name, server, reader)?))
+            })
+            .collect();
+        let hooks = Hooks::check(&keys.hooks, reader);
+        let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
+        let (working_directory, checkout) = match keys.working_directory.clone() {
+            None => (folder, None),
+            Some(WorkingDirectory::Folder(folder)) => (folder, None),
+            Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
+        };
+        let (name, runtime) = (name?, runtime?);
+        let shown = show(&keys, &name, origin, &working_directory);
+        let mode = keys.session.mode;
+        Some(Agent {
+            name,
+            file: origin.file.to_owned(),
+            runtime,
+            working_directory,
+            checkout,
+            schedules,
+            mcp_servers,
+            hooks,
+            shown,
+            session: keys.session.rules(mode),
+            timeout: keys.timeout.or(keys.session.job_timeout(mode)),
+            model: keys.model.or(keys.session.model),
+            max_turns: keys.max_turns.or(keys.session.max_turns),
+            max_concurrent: keys.instances.max_concurrent,
+            plugins: keys.plugins.into_iter().map(|PluginEntry(plugin)| plugin).collect(),
+            allowed_tools: keys.allowed_tools.unwrap_or_default(),
+            denied_tools: keys.denied_tools.unwrap_or_default(),
+            description: keys.description,
+            claude_path: keys.claude_path,
+            repo: keys.repo,
+            identity: keys.identity,
+            system_prompt: keys.system_prompt,
+            default_prompt: keys.default_prompt,
+            approvals: keys.approvals,
+            permission_mode: keys.permission_mode,
+            tools: keys.tools,
+            setting_sources: keys.setting_sources,
+            stall_timeout: keys.stall_timeout,
+            budget: keys.budget,
+            env: keys.env,
+            secrets: keys.secrets,
+            metadata_file: keys.metadata_file,
+            work_source: keys.work_source,
+            chat: keys.chat,
+            docker: keys.docker,
+            sandbox: keys.sandbox,
+        })
+    }
+}
+
+fn qualified_name(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> Option<AgentName> {
+    let Some(name) = &keys.name else {
+        if !origin.has("name") {
+            let message = "the agent has no `name`".to_owned();
+            reader.error(origin.tree.at, message).expected("`name` belongs here");
+        }
+        return None;
+    };
+    let text = match origin.fleet {
+        "" => name.value.to_string(),
+        fleet => format!("{fleet}.{}", name.value),
+    };
+    match text.parse() {
+        Ok(name) => Some(name),
+        Err(error) => {
+            let message = format!("{error}");
+            reader.error(name.at, message).expected("expected a shorter name");
+            None
+        }
+    }
+}
+
+fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> Option<Runtime> {
+    let at = keys.name.as_ref().map_or(origin.tree.at, |name| name.at);
+    let runtime = keys.runtime;
+    if let Some(script) = keys.script.as_ref().filter(|_| runtime != RuntimeType::Scripted) {
+        let message = format!("`script` needs `runtime: scripted`; the runtime is `{runtime}`");
+        reader.error(script.at, message).expected("it would never be played");
+    }
+    if let Some(command) = keys.command.as_ref().filter(|_| runtime != RuntimeType::Command) {
+        let message = format!("`command` needs `runtime: command`; the runtime is `{runtime}`");
+        reader.error(command.at, message).expected("it would never be run");
+    }
+    let mut missing = |key: &str| {
+        if origin.has(key) {
+            return None;
+        }
+        let message = format!("an agent with `runtime: {runtime}` needs the key `{key}`");
+        reader.error(at, message).expected(format!("`{key}` is missing"));
+        None
+    };
+    match runtime {
+        RuntimeType::Sdk => Some(Runtime::Sdk),
+        RuntimeType::Cli => Some(Runtime::Cli),
+        RuntimeType::Scripted => match &keys.script {
+            Some(script) => Some(Runtime::Scripted(script.value.clone())),
+            None => missing("script"),
+        },
+        RuntimeType::Command => match &keys.command {
+            Some(command) => Some(Runtime::Command(command.value.0.clone())),
+            None => missing("command"),
+        },
+    }
+}
+
+/// Shows the merged keys, with what only loading can know: the qualified name and the folders.
+fn show(
+    keys: &AgentKeys,
+    name: &AgentName,
+    origin: &Origin<'_>,
+    working_directory: &Utf8Path,
+) -> Json {
+    let mut shown = keys.show();
+    if keys.working_directory.is_none() {
+        shown["working_directory"] = json!(working_directory);
+    }
+    shown["qualified_name"] = json!(name);
+    shown["file"] = json!(origin.file);
+    shown
+}

@@ -1,0 +1,352 @@
+//! From the fleet file to all agents: files, defaults, overrides, fleets within fleets.
+//!
+//! Trees are merged as written, before any default of ours is put in, so that a partial block
+//! changes only what it names. Every node keeps the place it came from, so a fault in a default or
+//! an override is shown there. Start at [`load`].
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::LazyLock;
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+use super::agent::{Agent, AgentKeys, Origin};
+use super::docker::FLEET_ONLY;
+use super::fault::Faults;
+use super::fleet::{AgentEntry, AgentFileEntry, Fleet, FleetEntry, FleetKeys};
+use super::inert;
+use super::interpolate::interpolate;
+use super::reader::{Dialect, Pos, Reader};
+use super::shape::{Shape, canonical};
+use super::value::{At, Value as _};
+use super::yaml::{self, Key, Kind, Node};
+use super::{Loaded, schedule, session, show};
+use crate::Name;
+
+/// The deepest nesting of fleets.
+pub const FLEET_DEPTH_MAX: usize = 16;
+/// The most fleets and agents of one load, counted as often as they are used.
+pub const MEMBERS_MAX: usize = 10_000;
+
+/// The version of the format that we read.
+const VERSION: u32 = 1;
+
+static FLEET_SHAPE: LazyLock<Shape> = LazyLock::new(FleetKeys::shape);
+static AGENT_SHAPE: LazyLock<Shape> = LazyLock::new(AgentKeys::shape);
+
+/// How the loader gets a file's text.
+pub type ReadFile<'a> = dyn Fn(&Utf8Path) -> io::Result<String> + 'a;
+
+/// Loads a fleet file and everything it names.
+///
+/// `root` should be absolute: paths in the result are made from it. `read` is the only way to
+/// files; `env` holds the variables for `${NAME}`, `.env` included. The dialect follows from the
+/// name of the file. Either everything is legal, or every fault is returned.
+pub fn load(
+    root: &Utf8Path,
+    read: &ReadFile<'_>,
+    env: &BTreeMap<String, String>,
+) -> Result<Loaded, Faults> {
+    let reader = Reader::new(Dialect::of(root), env.get("HOME").map(String::as_str));
+    let mut loader = Loader {
+        read,
+        env,
+        reader,
+        trees: HashMap::new(),
+        fleets: Vec::new(),
+        agents: Vec::new(),
+        names: HashSet::new(),
+        members_left: MEMBERS_MAX,
+    };
+    loader.root(root);
+    let Loader { reader, mut fleets, mut agents, .. } = loader;
+    let refused = reader.errors_seen() > 0;
+    let (faults, files) = reader.finish();
+    if refused {
+        return Err(faults);
+    }
+    show::hide_secrets(&mut fleets, &mut agents, env);
+    Ok(Loaded { fleets, agents, files, warnings: faults })
+}
+
+struct Loader<'a> {
+    read: &'a ReadFile<'a>,
+    env: &'a BTreeMap<String, String>,
+    reader: Reader,
+    /// Files read so far; `None` for those with faults that left no tree.
+    trees: HashMap<Utf8PathBuf, Option<Node>>,
+    fleets: Vec<Fleet>,
+    agents: Vec<Agent>,
+    /// Names in use: of agents as they are, of fleets with a dot behind.
+    names: HashSet<String>,
+    members_left: usize,
+}
+
+/// A fleet on the way down: what it is called and what it inherits.
+struct Place<'c> {
+    path: String,
+    defaults: Option<Node>,
+    /// The files from the root to here.
+    chain: &'c [Utf8PathBuf],
+}
+
+impl Loader<'_> {
+    fn root(&mut self, file: &Utf8Path) {
+        let text = (self.read)(file);
+        let failure = text.as_ref().err().map(|error| format!("cannot read {file}: {error}"));
+        let source = self.reader.add_source(file, text.unwrap_or_default());
+        if let Some(message) = failure {
+            self.reader.error(Pos { file: source, start: 0, end: 0 }, message);
+            return;
+        }
+        let tree = self.parse(source, &FLEET_SHAPE);
+        if let Some(tree) = tree {
+            let place = Place { path: String::new(), defaults: None, chain: &[file.to_owned()] };
+            self.fleet(tree, file, &place);
+        }
+    }
+
+    /// Reads a file that another one names at `at`.
+    fn file(&mut self, path: &Utf8Path, at: Pos, shape: &Shape) -> Option<Node> {
+        if let Some(tree) = self.trees.get(path) {
+            return tree.clone();
+        }
+        let tree = match (self.read)(path) {
+            Ok(text) => {
+                let source = self.reader.add_source(path, text);
+                self.parse(source, shape)
+            }
+            Err(error) => {
+                let message = format!("cannot read {path}: {error}");
+                self.reader.error(at, message).expected("named here");
+                None
+            }
+        };
+        self.trees.insert(path.to_owned(), tree.clone());
+        tree
+    }
+
+    fn parse(&mut self, source: usize, shape: &Shape) -> Option<Node> {
+        let mut tree = yaml::parse(source, &mut self.reader)?;
+        if tree.is_null() {
+            tree.kind = Kind::Map(Vec::new());
+        }
+        interpolate(&mut tree, self.env, &mut self.reader);
+        canonical(&mut tree, shape, &mut self.reader);
+        Some(tree)
+    }
+
+    fn spend(&mut self, at: Pos) -> Option<()> {
+        if let Some(left) = self.members_left.checked_sub(1) {
+            self.members_left = left;
+            return Some(());
+        }
+        let message = format!("there are more than {MEMBERS_MAX} agents and fleets");
+        self.reader.error(at, message).expected("this one is too many");
+        None
+    }
+
+    fn fleet(&mut self, tree: Node, file: &Utf8Path, place: &Place<'_>) {
+        inert::warn_fleet(&tree, &mut self.reader);
+        let Some(keys) = FleetKeys::read(&tree, &mut self.reader) else { return };
+        self.check_version(&keys.version);
+        let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
+        let inherited = over(place.defaults.clone(), fleet_wide(&tree));
+        let defaults = over(inherited, own);
+        self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone()));
+        for entry in &keys.agents {
+            self.agent(entry, file, place, defaults.clone());
+        }
+        for entry in &keys.fleets {
+            self.sub_fleet(entry, place, defaults.clone());
+        }
+    }
+
+    fn check_version(&mut self, version: &At<std::num::NonZeroU32>) {
+        if version.value.get() != VERSION && self.reader.dialect == Dialect::Heeler {
+            let message = format!("version {} of the config format is not known", version.value);
+            self.reader.error(version.at, message).expected(format!("expected {VERSION}"));
+        }
+    }
+
+    fn agent(
+        &mut self,
+        entry: &AgentEntry,
+        fleet_file: &Utf8Path,
+        place: &Place<'_>,
+        defaults: Option<Node>,
+    ) -> Option<()> {
+        let (tree, file) = match entry {
+            AgentEntry::Inline(tree) => (tree.clone(), fleet_file.to_owned()),
+            AgentEntry::File(entry) => (self.agent_file(entry)?, entry.path.value.clone()),
+        };
+        self.spend(tree.at)?;
+        let mut tree = self.normalised(tree);
+        if let AgentEntry::File(AgentFileEntry { overrides: Some(overrides), .. }) = entry {
+            let mut overrides = overrides.0.clone();
+            canonical(&mut overrides, &AGENT_SHAPE, &mut self.reader);
+            tree = merge(tree, self.normalised(overrides));
+        }
+        let tree = match defaults {
+            Some(defaults) => merge(defaults, tree),
+            None => tree,
+        };
+        let tree = inherit_sessions(tree);
+        let keys = AgentKeys::read(&tree, &mut self.reader)?;
+        let origin = Origin { fleet: &place.path, file: &file, tree: &tree };
+        let named_at = match entry {
+            AgentEntry::File(entry) => entry.path.at,
+            AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
+        };
+        let agent = Agent::check(keys, &origin, &mut self.reader)?;
+        if !self.names.insert(agent.name.to_string()) {
+            let message = format!("there are two agents `{}`", agent.name);
+            self.reader.error(named_at, message).expected("expected another name");
+        }
+        self.agents.push(agent);
+        Some(())
+    }
+
+    fn agent_file(&mut self, entry: &AgentFileEntry) -> Option<Node> {
+        let tree = self.file(&entry.path.value, entry.path.at, &AGENT_SHAPE)?;
+        inert::warn_agent(&tree, &mut self.reader);
+        if !matches!(tree.kind, Kind::Map(_)) {
+            return super::value::expected(&mut self.reader, &tree, "an agent");
+        }
+        let docker = tree.get("docker").map(Node::entries).unwrap_or_default();
+        for (key, _) in docker.iter().filter(|(key, _)| FLEET_ONLY.contains(&&*key.text)) {
+            self.reader
+                .error(key.at, format!("only the fleet file may set `docker.{}`", key.text))
+                .expected("an agent's file may not")
+                .help("move it to `defaults` or to the `overrides` of this agent");
+        }
+        Some(tree)
+    }
+
+    /// Turns the forms a schedule may have into one, so that merging reaches them all.
+    fn normalised(&mut self, mut tree: Node) -> Node {
+        if let Kind::Map(entries) = &mut tree.kind {
+            for (_, schedules) in entries.iter_mut().filter(|(key, _)| key.text == "schedules") {
+                schedule::normalise(schedules, &mut self.reader);
+            }
+        }
+        tree
+    }
+
+    fn sub_fleet(
+        &mut self,
+        entry: &At<FleetEntry>,
+        place: &Place<'_>,
+        defaults: Option<Node>,
+    ) -> Option<()> {
+        let At { value: file, at } = &entry.value.path;
+        self.refuse_cycle(file, *at, place.chain)?;
+        self.spend(*at)?;
+        let mut tree = self.file(file, *at, &FLEET_SHAPE)?;
+        if let Some(overrides) = &entry.value.overrides {
+            let mut overrides = overrides.0.clone();
+            canonical(&mut overrides, &FLEET_SHAPE, &mut self.reader);
+            tree = merge(tree, overrides);
+        }
+        let name = self.fleet_name(&entry.value, &tree)?;
+        let path = match place.path.as_str() {
+            "" => name,
+            parent => format!("{parent}.{name}"),
+        };
+        if !self.names.insert(format!("{path}.")) {
+            let message = format!("there are two fleets `{path}`");
+            let help = "give one of them another `name` here";
+            self.reader.error(*at, message).expected("expected another name").help(help);
+            return None;
+        }
+        let mut chain = place.chain.to_vec();
+        chain.push(file.clone());
+        let file = file.clone();
+        self.fleet(tree, &file, &Place { path, defaults, chain: &chain });
+        Some(())
+    }
+
+    fn refuse_cycle(&mut self, file: &Utf8Path, at: Pos, chain: &[Utf8PathBuf]) -> Option<()> {
+        let message = if let Some(start) = chain.iter().position(|known| known == file) {
+            let mut names: Vec<&str> = chain[start..].iter().map(|path| path.as_str()).collect();
+            names.push(file.as_str());
+            format!("the fleet contains itself: {}", names.join(" -> "))
+        } else if chain.len() >= FLEET_DEPTH_MAX {
+            format!("fleets are nested deeper than {FLEET_DEPTH_MAX}")
+        } else {
+            return Some(());
+        };
+        self.reader.error(at, message).expected("remove this entry");
+        None
+    }
+
+    /// A fleet's name here: as referred to, else its own, else that of its folder.
+    fn fleet_name(&mut self, entry: &FleetEntry, tree: &Node) -> Option<String> {
+        if let Some(name) = &entry.name {
+            return Some(name.value.to_string());
+        }
+        if let Some(name) = tree.get("fleet").and_then(|fleet| fleet.get("name")) {
+            return Name::read(name, &mut self.reader).map(|name| name.to_string());
+        }
+        let folder = entry.path.value.parent().and_then(Utf8Path::file_name).unwrap_or_default();
+        if folder.parse::<Name>().is_err() {
+            let message = format!("the folder `{folder}` gives the fleet no name");
+            self.reader.error(entry.path.at, message).expected("add a `name` beside the path");
+            return None;
+        }
+        Some(folder.to_owned())
+    }
+}
+
+/// The keys of a fleet file that hold for its agents, as defaults below its `defaults`.
+fn fleet_wide(tree: &Node) -> Option<Node> {
+    let wide = |key: &Key| matches!(key.text.as_str(), "docker" | "timezone");
+    let entries: Vec<(Key, Node)> =
+        tree.entries().iter().filter(|(key, _)| wide(key)).cloned().collect();
+    (!entries.is_empty()).then_some(Node { at: tree.at, kind: Kind::Map(entries) })
+}
+
+/// Gives each schedule that has a session of its own the rest of the agent's.
+fn inherit_sessions(mut tree: Node) -> Node {
+    let agent = tree.get("session").cloned();
+    let Kind::Map(entries) = &mut tree.kind else { return tree };
+    let schedules = entries.iter_mut().find(|(key, _)| key.text == "schedules");
+    let Some(Kind::Map(schedules)) = schedules.map(|(_, node)| &mut node.kind) else { return tree };
+    for (_, schedule) in schedules {
+        let Kind::Map(keys) = &mut schedule.kind else { continue };
+        for (_, own) in keys.iter_mut().filter(|(key, _)| key.text == "session") {
+            let written = std::mem::replace(&mut own.kind, Kind::Null);
+            *own = session::inherit(agent.as_ref(), Node { at: own.at, kind: written });
+        }
+    }
+    tree
+}
+
+fn over(base: Option<Node>, top: Option<Node>) -> Option<Node> {
+    match (base, top) {
+        (Some(base), Some(top)) => Some(merge(base, top)),
+        (base, top) => top.or(base),
+    }
+}
+
+/// Puts one tree over another: maps key by key, everything else replaced. A null stays, and means
+/// that what lies below does not count.
+pub(crate) fn merge(base: Node, top: Node) -> Node {
+    let Node { at, kind } = top;
+    match (base.kind, kind) {
+        (Kind::Map(mut entries), Kind::Map(more)) => {
+            for (key, value) in more {
+                match entries.iter().position(|(known, _)| known.text == key.text) {
+                    Some(place) => {
+                        let below = std::mem::replace(&mut entries[place].1.kind, Kind::Null);
+                        let below = Node { at: value.at, kind: below };
+                        entries[place] = (key, merge(below, value));
+                    }
+                    None => entries.push((key, value)),
+                }
+            }
+            Node { at, kind: Kind::Map(entries) }
+        }
+        (_, kind) => Node { at, kind },
+    }
+}

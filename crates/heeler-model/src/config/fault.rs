@@ -1,0 +1,175 @@
+//! What is wrong with a config file, and how it is shown.
+//!
+//! A [`Fault`] knows its file, line and column and renders itself with the source line and a
+//! marker. Faults are collected, never returned one at a time; [`Faults`] is what a caller gets.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use camino::{Utf8Path, Utf8PathBuf};
+use thiserror::Error;
+
+/// The most faults rendered at once; the rest are counted.
+pub const FAULTS_SHOWN_MAX: usize = 50;
+
+/// How bad a fault is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The config is refused.
+    Error,
+    /// The config works, but not as its author may think.
+    Warning,
+}
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) path: Utf8PathBuf,
+    pub(crate) text: String,
+}
+
+/// One thing wrong at one place.
+#[derive(Clone)]
+pub struct Fault {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub message: String,
+    /// What was expected there, in a few words.
+    pub expected: Option<String>,
+    /// What to do about it.
+    pub help: Option<String>,
+    pub(crate) source: Arc<Source>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Fault {
+    /// Returns the file the fault is in.
+    pub fn path(&self) -> &Utf8Path {
+        &self.source.path
+    }
+
+    /// Returns the line, counted from 1.
+    pub fn line(&self) -> usize {
+        self.before().matches('\n').count() + 1
+    }
+
+    /// Returns the column in characters, counted from 1.
+    pub fn column(&self) -> usize {
+        let before = self.before();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        before[line_start..].chars().count() + 1
+    }
+
+    fn before(&self) -> &str {
+        &self.source.text[..self.range.start]
+    }
+
+    /// Returns the line the fault is on and the faulty range within it.
+    fn marked_line(&self) -> (&str, Range<usize>) {
+        let text = &self.source.text;
+        let start = self.before().rfind('\n').map_or(0, |at| at + 1);
+        let end =
+            text[self.range.start..].find('\n').map_or(text.len(), |at| self.range.start + at);
+        let line = text[start..end].trim_end_matches('\r');
+        let within = |at: usize| (at - start).min(line.len());
+        (line, within(self.range.start)..within(self.range.end))
+    }
+
+    /// Renders the fault with its source line and a marker. Files below `base` are named relative
+    /// to it.
+    pub fn render(&self, style: Style, base: &Utf8Path) -> String {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let (line, range) = self.marked_line();
+        let mut marker = AnnotationKind::Primary.span(range);
+        if let Some(expected) = &self.expected {
+            marker = marker.label(expected.as_str());
+        }
+        let path = self.path().strip_prefix(base).unwrap_or(self.path());
+        let snippet =
+            Snippet::source(line).line_start(self.line()).path(path.as_str()).annotation(marker);
+        let mut group: Group<'_> = level.primary_title(self.message.as_str()).element(snippet);
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        let renderer = match style {
+            Style::Plain => Renderer::plain(),
+            Style::Coloured => Renderer::styled(),
+        };
+        renderer.render(&[group])
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line, column) = (self.path(), self.line(), self.column());
+        write!(f, "{:?} {path}:{line}:{column}: {}", self.severity, self.message)
+    }
+}
+
+/// Whether a rendering may use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Text only.
+    Plain,
+    /// With terminal escapes.
+    Coloured,
+}
+
+/// Every fault of one load, errors first.
+#[derive(Clone, Default, Error)]
+#[error("{}", self.summary())]
+pub struct Faults {
+    /// The faults, errors first, each kind in the order of file and line.
+    pub list: Vec<Fault>,
+    /// How many more there were than could be kept.
+    pub dropped: usize,
+}
+
+impl Faults {
+    /// Says whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Counts what is in here: `2 errors and 1 warning in the config`.
+    pub fn summary(&self) -> String {
+        let errors = self.list.iter().filter(|fault| fault.severity == Severity::Error).count();
+        let counted = |count: usize, word: &str| match count {
+            1 => format!("1 {word}"),
+            _ => format!("{count} {word}s"),
+        };
+        match (errors, self.list.len() - errors) {
+            (errors, 0) => format!("{} in the config", counted(errors, "error")),
+            (0, warnings) => format!("{} in the config", counted(warnings, "warning")),
+            (errors, warnings) => format!(
+                "{} and {} in the config",
+                counted(errors, "error"),
+                counted(warnings, "warning")
+            ),
+        }
+    }
+
+    /// Renders up to [`FAULTS_SHOWN_MAX`] faults, one blank line between them. Files below `base`
+    /// are named relative to it.
+    pub fn render(&self, style: Style, base: &Utf8Path) -> String {
+        let shown = self.list.iter().take(FAULTS_SHOWN_MAX);
+        let mut parts: Vec<String> = shown.map(|fault| fault.render(style, base)).collect();
+        let more = self.list.len().saturating_sub(FAULTS_SHOWN_MAX) + self.dropped;
+        if more > 0 {
+            parts.push(format!("… and {more} more"));
+        }
+        parts.join("\n\n")
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(Style::Plain, Utf8Path::new("")))
+    }
+}

@@ -1,0 +1,276 @@
+//! The fleet file: which agents there are and what holds for all of them.
+
+use std::num::{NonZeroU16, NonZeroU32};
+
+use camino::Utf8PathBuf;
+use serde_json::Value as Json;
+
+use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
+use super::docker::Docker;
+use super::reader::Reader;
+use super::shape::{Shape, section};
+use super::value::{At, Value, VarName, expected, word_value};
+use super::when::Zone;
+use super::yaml::{Kind, Node};
+use crate::Name;
+use crate::words::words;
+
+words! {
+    /// When a log is surely on disk.
+    pub enum Durability ("durability") {
+        /// Within a second.
+        Interval = "interval",
+        /// Before a row is acknowledged.
+        Event = "event",
+    }
+}
+
+words! {
+    /// How messages are shown in the dashboard.
+    pub enum MessageGrouping ("message grouping") {
+        /// Each by itself.
+        Separate = "separate",
+        /// Together.
+        Grouped = "grouped",
+    }
+}
+
+word_value!(Durability, MessageGrouping);
+
+section! {
+    /// A fleet of agents.
+    pub(crate) struct FleetKeys ("fleet file") {
+        /// The version of the format; 1.
+        version: At<NonZeroU32> = "1",
+        /// Name and description of the fleet.
+        fleet: FleetInfo = "{}",
+        /// What holds for every agent that does not say otherwise.
+        defaults: Option<Defaults>,
+        /// The agents: paths of their files, maps with `path` and `overrides`, or the agents
+        /// themselves.
+        agents: Vec<AgentEntry>,
+        /// Fleets within this fleet.
+        fleets: Vec<At<FleetEntry>>,
+        /// The most jobs that run at once in the whole fleet.
+        max_concurrent: Option<NonZeroU32>,
+        /// The most money the whole fleet may spend.
+        budget: Option<Budget>,
+        /// The time zone of cron schedules that do not name one.
+        timezone: Option<Zone>,
+        /// When logs are surely on disk: `interval` (within a second) or `event` (before a row is
+        /// acknowledged; slower).
+        durability: Durability = "interval",
+        /// The dashboard.
+        web: Option<Web>,
+        /// Calls from outside.
+        webhooks: Option<Webhooks>,
+        /// Containers for all agents; the same as `docker` in `defaults`, which wins.
+        docker: Option<Docker>,
+        /// Where repositories are kept.
+        working_directory alias "workspace": Option<WorkingDirectory>,
+        /// Nothing: chat is set on each agent.
+        chat: Option<Json>,
+    }
+}
+
+section! {
+    /// Name and description of the fleet.
+    pub struct FleetInfo ("fleet") {
+        /// The fleet's name. When the fleet is part of another, it comes before the names of its
+        /// agents, and then follows the same rules.
+        name: Option<String>,
+        /// What the fleet is for.
+        description: Option<String>,
+    }
+}
+
+section! {
+    /// The dashboard.
+    pub struct Web ("web") {
+        /// Whether it is served.
+        enabled: bool = "false",
+        /// The port.
+        port: NonZeroU16 = "3232",
+        /// The address it is served on.
+        host: String = "localhost",
+        /// Hours after which a chat starts anew.
+        session_expiry_hours: NonZeroU32 = "24",
+        /// Open a browser at start.
+        open_browser: bool = "false",
+        /// Show results of tools in chats.
+        tool_results: bool = "true",
+        /// Whether messages are shown each by itself (`separate`) or together (`grouped`).
+        message_grouping: MessageGrouping = "separate",
+    }
+}
+
+section! {
+    /// Calls from outside.
+    pub struct Webhooks ("webhooks") {
+        /// Whether they are taken.
+        enabled: bool = "false",
+        /// The port.
+        port: NonZeroU16 = "8081",
+        /// The environment variable that holds the shared secret.
+        secret_env: Option<VarName>,
+    }
+}
+
+section! {
+    /// A fleet within this fleet.
+    pub(crate) struct FleetEntry ("fleet reference") {
+        /// The fleet's file, relative to this file.
+        path: At<Utf8PathBuf>,
+        /// Its name here; its own name, then that of its folder, if left out.
+        name: Option<At<Name>>,
+        /// Changes to the fleet's file.
+        overrides: Option<FleetOverrides>,
+    }
+}
+
+section! {
+    /// An agent by its file.
+    pub(crate) struct AgentFileEntry ("agent reference") {
+        /// The agent's file, relative to this file.
+        path: At<Utf8PathBuf>,
+        /// Changes to the agent's file.
+        overrides: Option<AgentOverrides>,
+    }
+}
+
+/// A tree kept as it is until it is merged; it is checked with what it is merged into.
+macro_rules! kept_tree {
+    ($(#[$meta:meta])* $name:ident, $shape:expr) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub(crate) struct $name(pub(crate) Node);
+
+        impl Value for $name {
+            fn shape() -> Shape {
+                $shape
+            }
+            fn read(node: &Node, reader: &mut Reader) -> Option<$name> {
+                match &node.kind {
+                    Kind::Map(_) => Some($name(node.clone())),
+                    _ => expected(reader, node, "a map"),
+                }
+            }
+            fn show(&self) -> Json {
+                Json::Null
+            }
+        }
+    };
+}
+
+kept_tree! {
+    /// Changes to an agent's file.
+    AgentOverrides, Shape::Section(AgentKeys::section().without("agent overrides", &[]))
+}
+
+kept_tree! {
+    /// Changes to a fleet's file. Its agents and fleets cannot be changed from here.
+    FleetOverrides, Shape::Any
+}
+
+/// What holds for every agent that does not say otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Defaults(pub(crate) Node);
+
+impl Value for Defaults {
+    fn shape() -> Shape {
+        Shape::Section(AgentKeys::defaults_section())
+    }
+
+    /// Defaults are checked by themselves too: there may be no agent to merge them into.
+    fn read(node: &Node, reader: &mut Reader) -> Option<Defaults> {
+        let (mut tree, mut refused) = (node.clone(), Vec::new());
+        if let Kind::Map(entries) = &mut tree.kind {
+            refused = entries.extract_if(.., |(key, _)| NO_DEFAULT.contains(&&*key.text)).collect();
+        }
+        for (key, _) in refused {
+            let message = format!("`{}` cannot have a default", key.text);
+            reader.error(key.at, message).expected("set it on each agent");
+        }
+        AgentKeys::read(&tree, reader)?;
+        Some(Defaults(tree))
+    }
+
+    fn show(&self) -> Json {
+        Json::Null
+    }
+}
+
+/// One entry of `agents`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AgentEntry {
+    File(AgentFileEntry),
+    Inline(Node),
+}
+
+impl Value for AgentEntry {
+    fn shape() -> Shape {
+        let inline = Shape::Section(AgentKeys::file_section());
+        Shape::OneOf(vec![Shape::Text, AgentFileEntry::shape(), inline])
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<AgentEntry> {
+        match &node.kind {
+            Kind::Scalar(_) => {
+                let path = At::<Utf8PathBuf>::read(node, reader)?;
+                Some(AgentEntry::File(AgentFileEntry { path, overrides: None }))
+            }
+            Kind::Map(_) if node.get("path").is_some() => {
+                AgentFileEntry::read(node, reader).map(AgentEntry::File)
+            }
+            Kind::Map(_) => Some(AgentEntry::Inline(node.clone())),
+            _ => expected(reader, node, "the path of an agent's file, or an agent"),
+        }
+    }
+    fn show(&self) -> Json {
+        Json::Null
+    }
+}
+
+/// A fleet, checked. Limits of a fleet within a fleet hold for its own agents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fleet {
+    /// The names of the fleets it is in and its own, joined by dots; empty for the root.
+    pub path: String,
+    /// Its file.
+    pub file: Utf8PathBuf,
+    /// Its name.
+    pub name: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The most jobs at once.
+    pub max_concurrent: Option<NonZeroU32>,
+    /// The most money.
+    pub budget: Option<Budget>,
+    /// When logs are surely on disk; that of the root counts.
+    pub durability: Durability,
+    /// The dashboard; that of the root counts.
+    pub web: Option<Web>,
+    /// Calls from outside; that of the root counts.
+    pub webhooks: Option<Webhooks>,
+    pub(crate) shown: Json,
+}
+
+impl Fleet {
+    pub(crate) fn new(path: String, file: Utf8PathBuf, keys: FleetKeys) -> Fleet {
+        let mut shown = keys.show();
+        if let Some(map) = shown.as_object_mut() {
+            map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
+        }
+        Fleet {
+            path,
+            file,
+            shown,
+            name: keys.fleet.name,
+            description: keys.fleet.description,
+            max_concurrent: keys.max_concurrent,
+            budget: keys.budget,
+            durability: keys.durability,
+            web: keys.web,
+            webhooks: keys.webhooks,
+        }
+    }
+}

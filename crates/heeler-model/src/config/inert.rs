@@ -1,0 +1,141 @@
+//! Keys that are accepted and checked but have no effect yet: the one list of them.
+//!
+//! It shrinks as the parts that read them arrive. Keys that only wait for jobs to run (prompts,
+//! models, schedules, hooks, …) are not on it.
+
+use std::sync::LazyLock;
+
+use super::agent::AgentKeys;
+use super::fleet::FleetKeys;
+use super::reader::{Pos, Reader};
+use super::shape::Shape;
+use super::value::Value as _;
+use super::yaml::{Kind, Node};
+
+/// Keys of a fleet file without effect, as paths.
+pub(crate) const FLEET: &[&str] = &["webhooks", "web", "docker", "working_directory", "chat"];
+
+/// Keys of an agent without effect, as paths; `*` stands for any name.
+pub(crate) const AGENT: &[&str] = &[
+    "docker",
+    "sandbox",
+    "chat",
+    "work_source",
+    "plugins",
+    "repo",
+    "working_directory.auto_clone",
+    "working_directory.clone_depth",
+    "working_directory.default_branch",
+    "identity.role",
+    "identity.personality",
+    "session.max_context_tokens",
+    "session.context_window",
+    "schedules.*.work_source",
+    "schedules.*.session.max_context_tokens",
+    "schedules.*.session.context_window",
+];
+
+/// Says whether a key of a section is on the list, for the schema and the reference page.
+pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
+    static PLACES: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
+        let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
+        let fleet = FLEET.iter().flat_map(|path| places(&fleet, path));
+        fleet.chain(AGENT.iter().flat_map(|path| places(&agent, path))).collect()
+    });
+    // Defaults and overrides repeat the keys of an agent.
+    let section = match section {
+        "defaults" | "agent overrides" => "agent",
+        section => section,
+    };
+    PLACES.contains(&(section, key))
+}
+
+/// Returns the section and key that a path leads to; several where a value may have several forms.
+fn places(shape: &Shape, path: &str) -> Vec<(&'static str, &'static str)> {
+    let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));
+    match shape {
+        Shape::OneOf(shapes) => shapes.iter().flat_map(|shape| places(shape, path)).collect(),
+        Shape::Map(shape) | Shape::List(shape) if head == "*" => {
+            tail.map(|tail| places(shape, tail)).unwrap_or_default()
+        }
+        Shape::Section(section) => match (section.key(head), tail) {
+            (Some(key), None) => vec![(section.name, key.name)],
+            (Some(key), Some(tail)) => places(&key.shape, tail),
+            (None, _) => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Warns once about a fleet file, with its defaults, overrides and inline agents.
+pub(crate) fn warn_fleet(tree: &Node, reader: &mut Reader) {
+    let mut found = Vec::new();
+    FLEET.iter().for_each(|path| find(tree, path, path, &mut found));
+    let mut members: Vec<&Node> = tree.get("defaults").into_iter().collect();
+    if let Some(Kind::List(agents)) = tree.get("agents").map(|agents| &agents.kind) {
+        members.extend(agents.iter().map(|agent| agent.get("overrides").unwrap_or(agent)));
+    }
+    for agent in members {
+        AGENT.iter().for_each(|path| find(agent, path, path, &mut found));
+    }
+    warn(found, reader);
+}
+
+/// Warns once about an agent file.
+pub(crate) fn warn_agent(tree: &Node, reader: &mut Reader) {
+    let mut found = Vec::new();
+    AGENT.iter().for_each(|path| find(tree, path, path, &mut found));
+    warn(found, reader);
+}
+
+/// Looks a path up in a tree. A block that says `enabled: false` asks for nothing.
+fn find<'p>(tree: &Node, rest: &str, path: &'p str, found: &mut Vec<(&'p str, Pos)>) {
+    let (head, tail) = rest.split_once('.').map_or((rest, None), |(head, tail)| (head, Some(tail)));
+    if let (Kind::List(items), "*") = (&tree.kind, head) {
+        let Some(tail) = tail else { return };
+        items.iter().for_each(|item| find(item, tail, path, found));
+    }
+    for (key, value) in tree.entries().iter().filter(|(key, _)| head == "*" || key.text == head) {
+        match tail {
+            Some(tail) => find(value, tail, path, found),
+            None if value.is_null() || is_off(value) => {}
+            None => found.push((path, key.at)),
+        }
+    }
+}
+
+fn is_off(block: &Node) -> bool {
+    let off = |node: &Node| matches!(&node.kind, Kind::Scalar(word) if word.text == "false");
+    block.get("enabled").is_some_and(off)
+}
+
+fn warn(mut found: Vec<(&str, Pos)>, reader: &mut Reader) {
+    found.sort_by_key(|(_, at)| at.start);
+    let Some((_, first)) = found.first().copied() else { return };
+    let mut names: Vec<String> = Vec::new();
+    for (path, _) in found {
+        let name = format!("`{}`", path.replace("*.", ""));
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let message = match names.len() {
+        1 => format!("{} has no effect yet", names[0]),
+        _ => format!("these keys have no effect yet: {}", names.join(", ")),
+    };
+    reader.warn(first, message).expected("accepted, not used");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_of_the_list_leads_to_a_key() {
+        for (shape, paths) in [(FleetKeys::shape(), FLEET), (AgentKeys::shape(), AGENT)] {
+            for path in paths {
+                assert!(!places(&shape, path).is_empty(), "{path} leads nowhere");
+            }
+        }
+    }
+}

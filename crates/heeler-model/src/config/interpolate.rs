@@ -1,0 +1,144 @@
+//! Variables in values: `${NAME}`, `${NAME:-default}`, and `$${` for a literal `${`.
+//!
+//! They are put in before anything is checked, so they work for numbers, booleans, words and
+//! URLs. A value made of variables alone is typed as if it had been written without quotes. Keys
+//! take no variables, and a variable's value is never read as YAML.
+
+use std::collections::BTreeMap;
+
+use super::reader::{Pos, Reader, did_you_mean};
+use super::yaml::{Kind, Node, Scalar};
+
+/// Puts the variables into every scalar of the tree; reports those that are not set.
+pub(crate) fn interpolate(node: &mut Node, env: &BTreeMap<String, String>, reader: &mut Reader) {
+    let at = node.at;
+    match &mut node.kind {
+        Kind::Null => {}
+        Kind::Scalar(scalar) => interpolate_scalar(scalar, at, env, reader),
+        Kind::List(items) => {
+            items.iter_mut().for_each(|item| interpolate(item, env, reader));
+        }
+        Kind::Map(entries) => {
+            entries.iter_mut().for_each(|(_, value)| interpolate(value, env, reader));
+        }
+    }
+}
+
+/// A piece of a value.
+#[derive(Debug, PartialEq)]
+enum Piece<'a> {
+    Text(&'a str),
+    Variable {
+        name: &'a str,
+        default: Option<&'a str>,
+    },
+    /// Starts like a variable and is none.
+    Malformed(&'a str),
+}
+
+fn interpolate_scalar(
+    scalar: &mut Scalar,
+    at: Pos,
+    env: &BTreeMap<String, String>,
+    reader: &mut Reader,
+) {
+    if !scalar.text.contains("${") {
+        return;
+    }
+    let mut text = String::new();
+    let mut only_variables = true;
+    let mut search_from = at.start;
+    for piece in pieces(&scalar.text) {
+        match piece {
+            Piece::Text(literal) => {
+                text.push_str(literal);
+                only_variables = false;
+            }
+            Piece::Variable { name, default } => {
+                match env.get(name).map(String::as_str).or(default) {
+                    Some(value) => text.push_str(value),
+                    None => {
+                        let place = locate(reader, at, &format!("${{{name}"), &mut search_from);
+                        report_undefined(reader, place, name, env);
+                    }
+                }
+            }
+            Piece::Malformed(piece) => {
+                let place = locate(reader, at, piece, &mut search_from);
+                reader
+                    .error(place, format!("`{piece}` is not a variable"))
+                    .expected("expected `${NAME}` or `${NAME:-default}`")
+                    .help("write `$${` for a literal `${`");
+            }
+        }
+    }
+    scalar.plain |= only_variables;
+    let template = std::mem::replace(&mut scalar.text, text);
+    scalar.template = Some(template);
+}
+
+fn report_undefined(reader: &mut Reader, at: Pos, name: &str, env: &BTreeMap<String, String>) {
+    let near = did_you_mean(name, env.keys().map(String::as_str));
+    let help = match near {
+        Some(near) => format!("did you mean `{near}`? or give a default: `${{{name}:-…}}`"),
+        None => format!("set it in the environment or in .env, or write `${{{name}:-default}}`"),
+    };
+    let message = format!("the variable `{name}` is not set");
+    reader.error(at, message).expected("needs a value").help(help);
+}
+
+/// Finds where a piece stands in the source, each search starting after the last hit.
+fn locate(reader: &Reader, at: Pos, piece: &str, search_from: &mut usize) -> Pos {
+    let source = reader.source(at.file);
+    let found = source.text.get(*search_from..at.end).and_then(|text| text.find(piece));
+    let Some(offset) = found else { return at };
+    let start = *search_from + offset;
+    let rest = &source.text[start..at.end];
+    let end = start + rest.find('}').map_or(piece.len(), |close| close + 1);
+    *search_from = end;
+    Pos { file: at.file, start, end }
+}
+
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if rest[..at].ends_with('$') {
+            pieces.push(Piece::Text(&rest[..at - 1]));
+            pieces.push(Piece::Text("${"));
+            rest = &rest[at + 2..];
+            continue;
+        }
+        if at > 0 {
+            pieces.push(Piece::Text(&rest[..at]));
+        }
+        let end = rest[at..].find('}').map_or(rest.len(), |close| at + close + 1);
+        pieces.push(variable(&rest[at..end]));
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest));
+    }
+    pieces
+}
+
+fn variable(piece: &str) -> Piece<'_> {
+    let Some(inner) = piece.strip_prefix("${").and_then(|piece| piece.strip_suffix('}')) else {
+        return Piece::Malformed(piece);
+    };
+    let (name, default) = match inner.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inner, None),
+    };
+    match is_variable_name(name) {
+        true => Piece::Variable { name, default },
+        false => Piece::Malformed(piece),
+    }
+}
+
+/// Says whether a text can name an environment variable.
+pub(crate) fn is_variable_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}

@@ -1,0 +1,80 @@
+//! Config: from text and an environment map to checked types.
+//!
+//! Start at [`load`]. It is handed a way to read files and a map of variables, and returns
+//! [`Loaded`] (fleets and agents that can only hold legal values) or [`Faults`] (everything that
+//! is wrong, each with its place). The way through: `yaml` makes a tree with positions,
+//! `interpolate` puts variables in, `compose` merges trees and reads them into sections, which
+//! `shape` declares: a struct, its reader, its JSON Schema and its documentation in one.
+//!
+//! Nothing here reads files, clocks or the environment.
+
+mod agent;
+mod amount;
+mod chat;
+mod compose;
+mod docker;
+mod dotenv;
+mod fault;
+mod fleet;
+mod hooks;
+mod inert;
+mod interpolate;
+mod mcp;
+mod period;
+mod reader;
+mod reference;
+mod schedule;
+mod schema;
+mod session;
+mod shape;
+mod show;
+pub mod templates;
+mod value;
+mod when;
+mod work;
+mod yaml;
+
+use camino::Utf8PathBuf;
+
+pub use agent::{
+    Agent, Budget, Checkout, Identity, Instances, PermissionMode, Program, Runtime, RuntimeType,
+    Script, SettingSource,
+};
+pub use amount::{SIZE_MAX, Size, USD_MAX, Usd};
+pub use chat::{
+    ActivityType, AssistantMessages, Attachments, Channel, Chat, ChatLogLevel, ChatMode,
+    CommandRegistration, CommandScope, DirectMessages, Discord, DiscordOutput, Guild, Presence,
+    ResultLength, Skill, Slack, SlackOutput, Voice,
+};
+pub use compose::{FLEET_DEPTH_MAX, MEMBERS_MAX, ReadFile, load};
+pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, Volume};
+pub use dotenv::{DotenvFault, parse_dotenv};
+pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
+pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Web, Webhooks};
+pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
+pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
+pub use period::{PERIOD_MAX, Period};
+pub use reader::Dialect;
+pub use reference::reference_markdown;
+pub use schedule::{
+    INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
+};
+pub use schema::{agent_schema, fleet_schema};
+pub use session::SessionRules;
+pub use value::{EnvVars, SecretText, VarName, WebUrl};
+pub use when::{CronExpr, Zone};
+pub use work::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
+pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
+
+/// A config that was read whole and found legal.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The fleets: the root first, then those within, depth first.
+    pub fleets: Vec<Fleet>,
+    /// The agents of all fleets, those of a fleet before those of the fleets within it.
+    pub agents: Vec<Agent>,
+    /// The files that were read.
+    pub files: Vec<Utf8PathBuf>,
+    /// What works, but not as its author may think.
+    pub warnings: Faults,
+}

@@ -1,0 +1,410 @@
+//! When an agent starts by itself.
+//!
+//! A schedule is written in one of two ways: herdctl's map of names, or a list with `name` and
+//! `trigger`. [`normalise`] turns the second into the first before anything is merged, so that
+//! overrides reach both. [`Schedule`] is the checked form.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+
+use super::agent::AgentKeys;
+use super::period::Period;
+use super::reader::{Dialect, Reader};
+use super::session::{SessionKeys, SessionRules};
+use super::shape::{KeyInfo, Shape, refuse_both, section};
+use super::value::{At, Value, expected, word_value};
+use super::when::{CronExpr, Zone};
+use super::work::WorkSource;
+use super::yaml::{Key, Kind, Node};
+use crate::words::words;
+use crate::{Name, SessionMode};
+
+/// The shortest interval of a schedule.
+pub const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// The most runs that `missed: run_all` makes up for; older occurrences are recorded as skipped.
+pub const MISSED_RUNS_MAX: u32 = 100;
+/// The longest name of a schedule, in bytes.
+const SCHEDULE_NAME_MAX: usize = 128;
+
+words! {
+    /// What becomes of occurrences that were due while nothing ran.
+    pub enum Missed ("policy for missed runs") {
+        /// They are recorded as skipped.
+        Skip = "skip",
+        /// One run makes up for all of them.
+        RunOnce = "run_once",
+        /// Each gets its run, up to [`MISSED_RUNS_MAX`].
+        RunAll = "run_all",
+    }
+}
+
+words! {
+    /// What becomes of an occurrence that is due while the last one still runs.
+    pub enum Overlap ("policy for overlapping runs") {
+        /// It is recorded as skipped.
+        Skip = "skip",
+        /// It waits.
+        Queue = "queue",
+    }
+}
+
+words! {
+    /// What starts a schedule.
+    pub enum ScheduleType ("schedule type") {
+        /// Time passing.
+        Interval = "interval",
+        /// The clock.
+        Cron = "cron",
+        /// A call from outside.
+        Webhook = "webhook",
+        /// A message.
+        Chat = "chat",
+    }
+}
+
+word_value!(Missed, Overlap, ScheduleType);
+
+section! {
+    /// What starts the schedule, in the list form.
+    pub(crate) struct TriggerKeys ("trigger") {
+        /// What starts it; same as the schedule's `type`.
+        kind as "type": Option<ScheduleType>,
+        /// Time between two starts; same as the schedule's `interval`.
+        every alias "interval": Option<Period>,
+        /// A cron expression; same as the schedule's `cron`.
+        expression alias "cron": Option<CronExpr>,
+    }
+}
+
+section! {
+    /// One schedule of an agent.
+    pub(crate) struct ScheduleKeys ("schedule") {
+        /// What starts it: `interval` or `cron`. It follows from the key given if left out.
+        /// `webhook` and `chat` are accepted for herdctl's sake and start nothing.
+        kind as "type": Option<At<ScheduleType>>,
+        /// Time between two starts, such as `5m`, `1h30m` or `2w`.
+        interval alias "every": Option<At<Period>>,
+        /// A cron expression of five fields, names allowed (`0 9 * * mon-fri`), or `@daily` and
+        /// the like.
+        cron alias "expression": Option<At<CronExpr>>,
+        /// The list form of `type` with `interval` (here `every`) or `cron` (here `expression`).
+        trigger: Option<TriggerKeys>,
+        /// What the agent is asked to do; the agent's `default_prompt` if left out.
+        prompt: Option<String>,
+        /// Set to `false` to keep the schedule from starting by itself; it can still be
+        /// triggered by hand.
+        enabled: bool = "true",
+        /// Session settings for this schedule, over those of the agent.
+        session: Option<SessionKeys>,
+        /// herdctl's way to say `session: {mode: persistent}`.
+        resume_session: bool = "false",
+        /// The time zone of `cron`, such as `Europe/Vienna`; the agent's, then the machine's.
+        timezone: Option<Zone>,
+        /// Start up to this much later, by chance, so that many agents do not start at once.
+        jitter: Option<At<Period>>,
+        /// Occurrences that were due while nothing ran: `skip` them, `run_once` for all of them
+        /// (the default), or `run_all`, at most 100.
+        missed: Option<Missed>,
+        /// An occurrence that is due while the last one still runs: `skip` it (the default) or
+        /// `queue` it.
+        overlap: Option<Overlap>,
+        /// The time limit of a job of this schedule; the agent's if left out.
+        timeout: Option<Period>,
+        /// Also write the job's output as text to `jobs/<job>/output.log`.
+        output_to_file as "outputToFile": bool = "false",
+        /// Where this schedule takes its work from, instead of the agent's `work_source`.
+        work_source: Option<WorkSource>,
+    }
+}
+
+/// When an agent starts by itself, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Its name, unique within the agent.
+    pub name: String,
+    /// What starts it.
+    pub trigger: Trigger,
+    /// What the agent is asked to do.
+    pub prompt: Option<String>,
+    /// Whether it starts by itself.
+    pub enabled: bool,
+    /// How context is kept.
+    pub session: SessionRules,
+    /// The time limit of a job.
+    pub timeout: Option<Period>,
+    /// The most by which a start is delayed.
+    pub jitter: Option<Period>,
+    /// What becomes of missed occurrences.
+    pub missed: Missed,
+    /// What becomes of overlapping occurrences.
+    pub overlap: Overlap,
+    /// Whether output is also written as text.
+    pub output_to_file: bool,
+    /// Where it takes its work from.
+    pub work_source: Option<WorkSource>,
+}
+
+/// What starts a schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Trigger {
+    /// A length of time since the last start.
+    Every(Period),
+    /// The clock.
+    Cron {
+        /// The expression.
+        expr: CronExpr,
+        /// Its zone; `None` is the machine's.
+        zone: Option<Zone>,
+    },
+    /// A call from outside; nothing listens yet.
+    Webhook,
+    /// A message; nothing listens yet.
+    Chat,
+}
+
+/// The schedules of an agent as written: by name, or as a list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Schedules(pub(crate) IndexMap<String, At<ScheduleKeys>>);
+
+impl Value for Schedules {
+    fn shape() -> Shape {
+        let mut item = ScheduleKeys::section();
+        item.name = "schedule_item";
+        item.keys.insert(
+            0,
+            KeyInfo {
+                name: "name",
+                about: " The name of the schedule, unique within the agent.\n",
+                aliases: &[],
+                shape: Name::shape(),
+                default: None,
+                required: true,
+            },
+        );
+        let map = Shape::Map(Box::new(ScheduleKeys::shape()));
+        Shape::OneOf(vec![map, Shape::List(Box::new(Shape::Section(item)))])
+    }
+
+    fn read(node: &Node, reader: &mut Reader) -> Option<Schedules> {
+        if !matches!(node.kind, Kind::Map(_)) {
+            return expected(reader, node, "a map of schedules or a list");
+        }
+        let mut schedules = IndexMap::new();
+        for (key, value) in node.entries().iter().filter(|(_, value)| !value.is_null()) {
+            let named = check_name(key, reader);
+            if let Some(keys) = At::<ScheduleKeys>::read(value, reader).filter(|_| named) {
+                schedules.insert(key.text.clone(), keys);
+            }
+        }
+        Some(Schedules(schedules))
+    }
+
+    fn absent() -> Option<Schedules> {
+        Some(Schedules(IndexMap::new()))
+    }
+
+    fn show(&self) -> serde_json::Value {
+        self.0.show()
+    }
+}
+
+/// herdctl lets a schedule have any name; ours are words that fit anywhere.
+fn check_name(key: &Key, reader: &mut Reader) -> bool {
+    let fits = match reader.dialect {
+        Dialect::Heeler => key.text.parse::<Name>().map(|_| ()).map_err(|error| error.reason),
+        Dialect::Herdctl => match key.text.as_str() {
+            "" => Err("it is empty"),
+            name if name.len() > SCHEDULE_NAME_MAX => Err("it is longer than 128 characters"),
+            name if name.chars().any(char::is_control) => Err("it has control characters"),
+            _ => Ok(()),
+        },
+    };
+    if let Err(reason) = fits {
+        let message = format!("`{}` is no name for a schedule: {reason}", key.text);
+        reader.error(key.at, message).expected("expected a name such as `nightly`");
+    }
+    fits.is_ok()
+}
+
+/// Turns the list form into the map form and takes `trigger` apart.
+pub(crate) fn normalise(node: &mut Node, reader: &mut Reader) {
+    if let Kind::List(items) = &mut node.kind {
+        let items = std::mem::take(items);
+        let named = items.into_iter().filter_map(|item| name_item(item, reader)).collect();
+        node.kind = Kind::Map(refuse_twins(named, reader));
+    }
+    if let Kind::Map(entries) = &mut node.kind {
+        entries.iter_mut().for_each(|(_, schedule)| flatten_trigger(schedule, reader));
+    }
+}
+
+fn name_item(mut item: Node, reader: &mut Reader) -> Option<(Key, Node)> {
+    let Kind::Map(entries) = &mut item.kind else {
+        return expected(reader, &item, "a schedule with a `name`");
+    };
+    let named = entries.iter().position(|(key, _)| key.text == "name").map(|at| entries.remove(at));
+    match named {
+        Some((_, Node { at, kind: Kind::Scalar(scalar) })) => {
+            Some((Key { text: scalar.text, at }, item))
+        }
+        _ => {
+            let message = "the key `name` is missing".to_owned();
+            reader.error(item.at, message).expected("each schedule of a list has a `name`");
+            None
+        }
+    }
+}
+
+fn refuse_twins(named: Vec<(Key, Node)>, reader: &mut Reader) -> Vec<(Key, Node)> {
+    let mut unique: Vec<(Key, Node)> = Vec::new();
+    for (key, schedule) in named {
+        if unique.iter().any(|(known, _)| known.text == key.text) {
+            let message = format!("there are two schedules `{}`", key.text);
+            reader.error(key.at, message).expected("expected another name");
+        } else {
+            unique.push((key, schedule));
+        }
+    }
+    unique
+}
+
+/// Moves the keys of `trigger` up to the schedule. What is not known stays, to be reported.
+fn flatten_trigger(schedule: &mut Node, reader: &mut Reader) {
+    let Kind::Map(entries) = &mut schedule.kind else { return };
+    let Some(at) = entries.iter().position(|(key, _)| key.text == "trigger") else { return };
+    let Kind::Map(trigger) = &mut entries[at].1.kind else { return };
+    let moved: Vec<(Key, Node)> = trigger
+        .extract_if(.., |(key, _)| matches!(&*key.text, "type" | "every" | "expression"))
+        .collect();
+    if trigger.is_empty() {
+        entries.remove(at);
+    }
+    for (mut key, value) in moved {
+        let name = match key.text.as_str() {
+            "every" => "interval",
+            "expression" => "cron",
+            _ => "type",
+        };
+        if entries.iter().any(|(known, _)| known.text == name) {
+            refuse_both(key.at, &format!("trigger.{}", key.text), name, reader);
+            continue;
+        }
+        key.text = name.to_owned();
+        entries.push((key, value));
+    }
+}
+
+impl Schedule {
+    /// Checks one schedule against its agent, whose settings it inherits.
+    pub(crate) fn check(
+        name: &str,
+        keys: &At<ScheduleKeys>,
+        agent: &AgentKeys,
+        reader: &mut Reader,
+    ) -> Option<Schedule> {
+        let trigger = check_trigger(name, keys, agent, reader);
+        let keys = &keys.value;
+        check_jitter(keys, agent, reader);
+        let session = keys.session.as_ref().unwrap_or(&agent.session);
+        let mode = match keys.resume_session && keys.session.is_none() {
+            true => SessionMode::Persistent,
+            false => session.mode,
+        };
+        let inherited = agent.timeout.or(session.job_timeout(mode));
+        Some(Schedule {
+            name: name.to_owned(),
+            trigger: trigger?,
+            prompt: keys.prompt.clone().or_else(|| agent.default_prompt.clone()),
+            enabled: keys.enabled,
+            session: session.rules(mode),
+            timeout: keys.timeout.or(inherited),
+            jitter: keys.jitter.as_ref().map(|jitter| jitter.value).or(agent.jitter),
+            missed: keys.missed.or(agent.missed).unwrap_or(Missed::RunOnce),
+            overlap: keys.overlap.or(agent.overlap).unwrap_or(Overlap::Skip),
+            output_to_file: keys.output_to_file,
+            work_source: keys.work_source.clone().or_else(|| agent.work_source.clone()),
+        })
+    }
+}
+
+fn check_trigger(
+    name: &str,
+    keys: &At<ScheduleKeys>,
+    agent: &AgentKeys,
+    reader: &mut Reader,
+) -> Option<Trigger> {
+    let kind = trigger_type(name, keys, reader)?;
+    let ScheduleKeys { kind: written, interval, cron, .. } = &keys.value;
+    let at = written.as_ref().map_or(keys.at, |written| written.at);
+    let unused = match kind {
+        ScheduleType::Interval => cron.as_ref().map(|cron| ("cron", cron.at)),
+        _ => interval.as_ref().map(|interval| ("interval", interval.at)),
+    };
+    if let Some((key, at)) = unused {
+        let message = format!("`{key}` has no effect: the schedule's type is `{kind}`");
+        reader.warn(at, message).expected("ignored");
+    }
+    match (kind, interval, cron) {
+        (ScheduleType::Interval, Some(interval), _) => check_interval(interval, reader),
+        (ScheduleType::Cron, _, Some(cron)) => {
+            let zone = keys.value.timezone.clone().or_else(|| agent.timezone.clone());
+            Some(Trigger::Cron { expr: cron.value.clone(), zone })
+        }
+        (ScheduleType::Webhook | ScheduleType::Chat, ..) => {
+            let message = format!("a schedule of type `{kind}` starts nothing yet");
+            reader.warn(at, message).expected("accepted, not used");
+            match kind {
+                ScheduleType::Chat => Some(Trigger::Chat),
+                _ => Some(Trigger::Webhook),
+            }
+        }
+        (ScheduleType::Interval | ScheduleType::Cron, ..) => {
+            let message = format!("a schedule of type `{kind}` needs the key `{kind}`");
+            reader.error(at, message).expected(format!("`{kind}` is missing"));
+            None
+        }
+    }
+}
+
+/// Returns the type as written, or as the keys imply.
+fn trigger_type(name: &str, keys: &At<ScheduleKeys>, reader: &mut Reader) -> Option<ScheduleType> {
+    let ScheduleKeys { kind, interval, cron, .. } = &keys.value;
+    match (kind, interval, cron) {
+        (Some(kind), ..) => Some(kind.value),
+        (None, Some(_), None) => Some(ScheduleType::Interval),
+        (None, None, Some(_)) => Some(ScheduleType::Cron),
+        (None, Some(_), Some(cron)) => {
+            let message = format!("the schedule `{name}` has both `interval` and `cron`");
+            reader.error(cron.at, message).expected("keep one, or say which with `type`");
+            None
+        }
+        (None, None, None) => {
+            let message = format!("nothing starts the schedule `{name}`");
+            reader.error(keys.at, message).expected("`interval` or `cron` belongs here");
+            None
+        }
+    }
+}
+
+fn check_interval(interval: &At<Period>, reader: &mut Reader) -> Option<Trigger> {
+    if interval.value.get() < INTERVAL_MIN {
+        let message = format!("the interval {} is shorter than a second", interval.value);
+        reader.error(interval.at, message).expected("at least `1s`");
+        return None;
+    }
+    Some(Trigger::Every(interval.value))
+}
+
+fn check_jitter(keys: &ScheduleKeys, agent: &AgentKeys, reader: &mut Reader) {
+    let Some(interval) = &keys.interval else { return };
+    let own = keys.jitter.as_ref().map(|jitter| (jitter.value, jitter.at));
+    let Some((jitter, at)) = own.or(agent.jitter.map(|jitter| (jitter, interval.at))) else {
+        return;
+    };
+    if jitter >= interval.value {
+        let message =
+            format!("the jitter {jitter} is not shorter than the interval {}", interval.value);
+        reader.error(at, message).expected("the jitter must be shorter");
+    }
+}

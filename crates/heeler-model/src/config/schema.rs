@@ -1,0 +1,125 @@
+//! The JSON Schema of config files, for editors: made from the shapes that read them.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::agent::AgentKeys;
+use super::fleet::FleetKeys;
+use super::inert;
+use super::shape::{KeyInfo, Section, Shape, default_json};
+
+/// Returns the JSON Schema of `heeler.yaml`.
+pub fn fleet_schema() -> Json {
+    document("heeler.yaml: a fleet of agents", &FleetKeys::section())
+}
+
+/// Returns the JSON Schema of an agent's file.
+pub fn agent_schema() -> Json {
+    document("An agent of a Heeler fleet", &AgentKeys::file_section())
+}
+
+fn document(title: &str, section: &Section) -> Json {
+    let mut definitions = Map::new();
+    let mut root = object(section, &mut definitions);
+    definitions.insert(
+        "variable".to_owned(),
+        json!({
+            "type": "string",
+            "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+            "description": "A value from the environment: ${NAME} or ${NAME:-default}.",
+        }),
+    );
+    definitions.sort_keys();
+    root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    root["title"] = json!(title);
+    root["definitions"] = Json::Object(definitions);
+    root
+}
+
+fn object(section: &Section, definitions: &mut Map<String, Json>) -> Json {
+    let mut properties = Map::new();
+    for key in &section.keys {
+        let described = property(section, key, definitions);
+        for alias in key.aliases {
+            let mut same = described.clone();
+            same["description"] = json!(format!("Same as `{}`.", key.name));
+            properties.insert((*alias).to_owned(), same);
+        }
+        properties.insert(key.name.to_owned(), described);
+    }
+    let required: Vec<&str> =
+        section.keys.iter().filter(|key| key.required).map(|key| key.name).collect();
+    let mut object = json!({
+        "type": "object",
+        "description": prose(section.about),
+        "additionalProperties": false,
+        "properties": properties,
+    });
+    if !required.is_empty() {
+        object["required"] = json!(required);
+    }
+    object
+}
+
+fn property(section: &Section, key: &KeyInfo, definitions: &mut Map<String, Json>) -> Json {
+    let mut described = schema(&key.shape, definitions);
+    if described.get("$ref").is_some() {
+        // Beside `$ref` this draft ignores everything else.
+        described = json!({ "allOf": [described] });
+    }
+    let mark = if inert::has_no_effect(section.name, key.name) { " No effect yet." } else { "" };
+    described["description"] = json!(format!("{}{mark}", prose(key.about)));
+    if let Some(default) = key.default {
+        described["default"] = default_json(default);
+    }
+    described
+}
+
+fn schema(shape: &Shape, definitions: &mut Map<String, Json>) -> Json {
+    match shape {
+        Shape::Any => json!({}),
+        // Text may be written without quotes, and then looks like a number to the editor.
+        Shape::Text => json!({ "type": ["string", "number", "boolean"] }),
+        Shape::Format { pattern: None, example, .. } => {
+            json!({ "type": ["string", "number"], "examples": [bare(example)] })
+        }
+        Shape::Format { pattern: Some(pattern), example, .. } => or_variable(
+            &json!({ "type": ["string", "number"], "pattern": pattern, "examples": [bare(example)] }),
+        ),
+        Shape::Bool => or_variable(&json!({ "type": "boolean" })),
+        Shape::Int { min, max } => {
+            or_variable(&json!({ "type": "integer", "minimum": min, "maximum": max }))
+        }
+        Shape::Words(words) => or_variable(&json!({ "enum": words })),
+        Shape::List(item) => json!({ "type": "array", "items": schema(item, definitions) }),
+        Shape::Map(value) => {
+            json!({ "type": "object", "additionalProperties": schema(value, definitions) })
+        }
+        Shape::OneOf(shapes) => {
+            let options: Vec<Json> =
+                shapes.iter().map(|shape| schema(shape, definitions)).collect();
+            json!({ "anyOf": options })
+        }
+        Shape::Section(section) => {
+            let name = section.name.replace([' ', '.'], "_");
+            if !definitions.contains_key(&name) {
+                definitions.insert(name.clone(), Json::Null);
+                let object = object(section, definitions);
+                definitions.insert(name.clone(), object);
+            }
+            json!({ "$ref": format!("#/definitions/{name}") })
+        }
+    }
+}
+
+fn or_variable(schema: &Json) -> Json {
+    json!({ "anyOf": [schema, { "$ref": "#/definitions/variable" }] })
+}
+
+fn bare(example: &str) -> &str {
+    example.trim_matches('`')
+}
+
+/// Joins the lines of a documentation comment.
+pub(crate) fn prose(about: &str) -> String {
+    about.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,244 @@
+//! What may be written where: the description from which schema, reference page and the renaming
+//! of old keys are made. [`section!`] declares a struct and its description in one go.
+
+use super::reader::{Pos, Reader, did_you_mean};
+use super::value::{Value, expected};
+use super::yaml::{Key, Kind, Node};
+use super::{Dialect, yaml};
+
+/// The form of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Shape {
+    Text,
+    Bool,
+    Int {
+        min: u64,
+        max: u64,
+    },
+    Words(Vec<&'static str>),
+    /// Text of a checked form.
+    Format {
+        what: &'static str,
+        example: &'static str,
+        pattern: Option<&'static str>,
+    },
+    List(Box<Shape>),
+    Map(Box<Shape>),
+    Section(Section),
+    OneOf(Vec<Shape>),
+    Any,
+}
+
+/// A map with known keys.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Section {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) keys: Vec<KeyInfo>,
+}
+
+/// One known key.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct KeyInfo {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) aliases: &'static [&'static str],
+    pub(crate) shape: Shape,
+    pub(crate) default: Option<&'static str>,
+    pub(crate) required: bool,
+}
+
+impl Section {
+    /// Returns the section without some of its keys, under another name.
+    pub(crate) fn without(mut self, name: &'static str, keys: &[&str]) -> Section {
+        self.name = name;
+        self.keys.retain(|key| !keys.contains(&key.name));
+        self
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Option<&KeyInfo> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+/// Declares a struct that is read from a map: its documentation is what users read about a key,
+/// `as` gives a key that is no Rust name, `alias` other spellings, `=` the default as YAML.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $vis:vis struct $name:ident ($title:literal) {
+            $(
+                $(#[doc = $doc:literal])+
+                $field:ident $(as $key:literal)? $(alias $alias:literal)* : $ty:ty $(= $default:literal)?,
+            )*
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq)]
+        $vis struct $name { $( $(#[doc = $doc])+ $vis $field: $ty, )* }
+
+        impl $name {
+            const KEYS: &[&str] = &[$($crate::config::shape::section!(@key $field $($key)?)),*];
+
+            pub(crate) fn section() -> $crate::config::shape::Section {
+                $crate::config::shape::Section {
+                    name: $title,
+                    about: concat!($($about, "\n"),+),
+                    keys: vec![$({
+                        let default = $crate::config::shape::section!(@default $($default)?);
+                        $crate::config::shape::KeyInfo {
+                            name: $crate::config::shape::section!(@key $field $($key)?),
+                            about: concat!($($doc, "\n"),+),
+                            aliases: &[$($alias),*],
+                            shape: <$ty as $crate::config::value::Value>::shape(),
+                            default,
+                            required: default.is_none()
+                                && <$ty as $crate::config::value::Value>::absent().is_none(),
+                        }
+                    }),*],
+                }
+            }
+        }
+
+        impl $crate::config::value::Value for $name {
+            fn shape() -> $crate::config::shape::Shape {
+                $crate::config::shape::Shape::Section($name::section())
+            }
+            fn read(
+                node: &$crate::config::yaml::Node,
+                reader: &mut $crate::config::reader::Reader,
+            ) -> Option<$name> {
+                $crate::config::shape::check_keys(node, $title, $name::KEYS, reader)?;
+                // All fields are read before the first `?`, so that all faults are reported.
+                $(
+                    let $field: Option<$ty> = $crate::config::shape::read_key(
+                        node,
+                        $crate::config::shape::section!(@key $field $($key)?),
+                        $crate::config::shape::section!(@default $($default)?),
+                        reader,
+                    );
+                )*
+                Some($name { $($field: $field?,)* })
+            }
+            fn show(&self) -> serde_json::Value {
+                let mut map = serde_json::Map::new();
+                $(
+                    let shown = $crate::config::value::Value::show(&self.$field);
+                    if !shown.is_null() {
+                        let key = $crate::config::shape::section!(@key $field $($key)?);
+                        map.insert(key.to_owned(), shown);
+                    }
+                )*
+                serde_json::Value::Object(map)
+            }
+        }
+    };
+    (@key $field:ident) => { stringify!($field) };
+    (@key $field:ident $key:literal) => { $key };
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+}
+pub(crate) use section;
+
+/// Checks that a node is a map and holds only known keys.
+pub(crate) fn check_keys(
+    node: &Node,
+    title: &str,
+    known: &[&'static str],
+    reader: &mut Reader,
+) -> Option<()> {
+    let Kind::Map(entries) = &node.kind else {
+        return expected(reader, node, "a map");
+    };
+    for (key, _) in entries {
+        if !known.contains(&key.text.as_str()) {
+            report_unknown(key, title, known, reader);
+        }
+    }
+    Some(())
+}
+
+fn report_unknown(key: &Key, title: &str, known: &[&'static str], reader: &mut Reader) {
+    let message = format!("unknown key `{}` in {title}", key.text);
+    let near = did_you_mean(&key.text, known.iter().copied());
+    let fault = match reader.dialect {
+        Dialect::Heeler => reader.error(key.at, message),
+        Dialect::Herdctl => reader.warn(key.at, message),
+    };
+    match near {
+        Some(near) => fault.expected(format!("did you mean `{near}`?")),
+        None => fault.help(format!("known keys: {}", known.join(", "))),
+    };
+}
+
+/// Reads the value of a key, or its default, or reports that it is missing. After a fault the
+/// default stands in, so that reading goes on.
+pub(crate) fn read_key<T: Value>(
+    node: &Node,
+    key: &'static str,
+    default: Option<&'static str>,
+    reader: &mut Reader,
+) -> Option<T> {
+    let written = node.get(key).filter(|value| !value.is_null());
+    let read = written.and_then(|value| T::read(value, reader));
+    let value = read.or_else(|| default.map_or_else(T::absent, read_default));
+    if value.is_none() && written.is_none() {
+        let message = format!("the key `{key}` is missing");
+        reader.error(node.at, message).expected(format!("`{key}` belongs here"));
+    }
+    value
+}
+
+/// Returns a default as JSON, for the schema.
+pub(crate) fn default_json(default: &str) -> serde_json::Value {
+    read_default(default).unwrap_or_default()
+}
+
+/// Reads a default. A test reads every one, so none can fail here.
+fn read_default<T: Value>(default: &str) -> Option<T> {
+    let mut reader = Reader::new(Dialect::Heeler, None);
+    let file = reader.add_source("<default>".into(), default.to_owned());
+    let node = yaml::parse(file, &mut reader)?;
+    T::read(&node, &mut reader)
+}
+
+/// Renames keys written under another spelling, all the way down, so that merging sees one name.
+pub(crate) fn canonical(node: &mut Node, shape: &Shape, reader: &mut Reader) {
+    match (shape, &mut node.kind) {
+        (Shape::Section(section), Kind::Map(entries)) => {
+            rename(entries, section, reader);
+            for (key, value) in entries {
+                if let Some(info) = section.key(&key.text) {
+                    canonical(value, &info.shape, reader);
+                }
+            }
+        }
+        (Shape::Map(shape), Kind::Map(entries)) => {
+            entries.iter_mut().for_each(|(_, value)| canonical(value, shape, reader));
+        }
+        (Shape::List(shape), Kind::List(items)) => {
+            items.iter_mut().for_each(|item| canonical(item, shape, reader));
+        }
+        (Shape::OneOf(shapes), _) => {
+            shapes.iter().for_each(|shape| canonical(node, shape, reader));
+        }
+        _ => {}
+    }
+}
+
+fn rename(entries: &mut [(Key, Node)], section: &Section, reader: &mut Reader) {
+    for info in section.keys.iter().filter(|info| !info.aliases.is_empty()) {
+        let has_name = entries.iter().any(|(key, _)| key.text == info.name);
+        for (key, _) in entries.iter_mut().filter(|(key, _)| info.aliases.contains(&&*key.text)) {
+            if has_name {
+                refuse_both(key.at, &key.text, info.name, reader);
+            }
+            key.text = info.name.to_owned();
+        }
+    }
+}
+
+pub(crate) fn refuse_both(at: Pos, alias: &str, name: &str, reader: &mut Reader) {
+    let message = format!("`{alias}` and `{name}` are the same key");
+    reader.error(at, message).expected("keep one of them");
+}

@@ -1,0 +1,61 @@
+//! The merged, checked config as JSON, with keys as in the YAML. Secrets appear by name only.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::Loaded;
+use super::agent::Agent;
+use super::fleet::Fleet;
+use super::value::literal;
+
+/// A secret shorter than this is not searched for: it would be found in ordinary words.
+const SECRET_LEN_MIN: usize = 4;
+
+impl Loaded {
+    /// Returns `{fleet, agents: […]}`. `fleet` holds the keys of the fleet file; each agent holds
+    /// its merged keys, its `qualified_name` and the `file` it is from.
+    pub fn show(&self) -> Json {
+        let fleet = self.fleets.first().map_or(Json::Null, |fleet| fleet.shown.clone());
+        let agents: Json = self.agents.iter().map(|agent| agent.shown.clone()).collect();
+        json!({ "fleet": fleet, "agents": agents })
+    }
+}
+
+/// Replaces values of variables that any agent names as a secret by `${NAME}`, wherever they were
+/// put in.
+pub(crate) fn hide_secrets(
+    fleets: &mut [Fleet],
+    agents: &mut [Agent],
+    env: &BTreeMap<String, String>,
+) {
+    let names: Vec<String> = agents
+        .iter()
+        .flat_map(|agent| agent.secrets.iter().map(|name| name.as_str().to_owned()))
+        .collect();
+    // Shown text has `${` escaped, so a secret that holds one is searched for in both forms.
+    let secrets: Vec<(&String, String)> = names
+        .iter()
+        .filter_map(|name| Some((name, env.get(name)?)))
+        .filter(|(_, value)| value.len() >= SECRET_LEN_MIN)
+        .flat_map(|(name, value)| [(name, value.clone()), (name, literal(value))])
+        .collect();
+    let agents = agents.iter_mut().map(|agent| &mut agent.shown);
+    let fleets = fleets.iter_mut().map(|fleet| &mut fleet.shown);
+    agents.chain(fleets).for_each(|shown| hide(shown, &secrets));
+}
+
+fn hide(value: &mut Json, secrets: &[(&String, String)]) {
+    match value {
+        Json::String(text) => {
+            for (name, secret) in secrets {
+                if text.contains(secret.as_str()) {
+                    *text = text.replace(secret.as_str(), &format!("${{{name}}}"));
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(|item| hide(item, secrets)),
+        Json::Object(map) => map.values_mut().for_each(|item| hide(item, secrets)),
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}

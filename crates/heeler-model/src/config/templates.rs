@@ -1,0 +1,224 @@
+//! The files that `heeler init` writes, and adding an agent to a fleet file that has comments.
+//!
+//! Text in, text out. A test loads every template: none has a fault or a warning.
+
+use thiserror::Error;
+
+use super::reader::{Dialect, Reader};
+use super::yaml::{self, Kind, Node};
+use crate::Name;
+
+/// The path of the first agent's file, beside the fleet file.
+pub const FIRST_AGENT_PATH: &str = "agents/greeter.yaml";
+
+/// Returns a new fleet file that names the first agent. `schema` is where editors find the JSON
+/// Schema: a URL, or a path relative to the file.
+pub fn fleet_file(name: &Name, schema: &str) -> String {
+    format!(
+        r#"# yaml-language-server: $schema={schema}
+
+fleet:
+  name: {name}
+
+# What holds for every agent that does not say otherwise.
+defaults:
+  timeout: 30m
+
+agents:
+  - path: {FIRST_AGENT_PATH}
+"#
+    )
+}
+
+/// Returns the first agent: scripted, so that it works without a model, key or network.
+pub fn first_agent_file(schema: &str) -> String {
+    format!(
+        r#"# yaml-language-server: $schema={schema}
+
+name: greeter
+description: Shows that the fleet works. It plays a script and asks no model.
+runtime: scripted
+script:
+  - say: Hello! I am a scripted agent of this fleet.
+  - say: Change my script in {FIRST_AGENT_PATH}, or add an agent with `heeler init agent NAME`.
+
+schedules:
+  hello:
+    interval: 10m
+    prompt: Say hello.
+"#
+    )
+}
+
+/// Returns the file of a further agent, for Claude Code, to be filled in.
+pub fn agent_file(name: &Name, schema: &str) -> String {
+    format!(
+        r#"# yaml-language-server: $schema={schema}
+
+name: {name}
+description: What this agent is for.
+
+# Where it works; this folder if left out.
+# working_directory: ../..
+
+system_prompt: |
+  You are a careful engineer. Say what you did and what is left.
+
+default_prompt: Look around and say what should be done next.
+
+# When it starts by itself.
+# schedules:
+#   nightly:
+#     cron: "0 3 * * *"
+#     prompt: Check the code and fix one thing.
+
+# budget:
+#   job: 2.00
+"#
+    )
+}
+
+/// The fleet file is not of a form that can be changed safely.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("cannot add the agent by itself: {reason}; add `- path: {path}` to `agents` by hand")]
+pub struct AddAgentError {
+    /// The path that was to be added.
+    pub path: String,
+    /// What is in the way.
+    pub reason: &'static str,
+}
+
+/// Adds an agent's path to the text of a fleet file and leaves all else as it is, comments
+/// included. The result is parsed again and compared before it is handed out.
+pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
+    let refuse = |reason| AddAgentError { path: path.to_owned(), reason };
+    let before = parse(text).ok_or_else(|| refuse("the file has faults"))?;
+    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let changed = insert(text, &before, &format!("path: {}", quoted(path)), line_end)
+        .ok_or_else(|| refuse("its `agents` are not a list of this form"))?;
+    let after = parse(&changed).ok_or_else(|| refuse("its form is unusual"))?;
+    match is_before_plus(&before, &after, path) {
+        true => Ok(changed),
+        false => Err(refuse("its form is unusual")),
+    }
+}
+
+fn parse(text: &str) -> Option<Node> {
+    let mut reader = Reader::new(Dialect::Heeler, None);
+    let file = reader.add_source("".into(), text.to_owned());
+    yaml::parse(file, &mut reader).filter(|_| reader.errors_seen() == 0)
+}
+
+/// Quotes a path that YAML could misread.
+fn quoted(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    let starts_plain = path.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
+    match starts_plain && path.bytes().all(plain) {
+        true => path.to_owned(),
+        false => format!("{path:?}"),
+    }
+}
+
+fn insert(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String> {
+    let agents = tree.entries().iter().find(|(key, _)| key.text == "agents");
+    let Some((key, agents)) = agents else {
+        return append_list(text, tree, item, line_end);
+    };
+    match &agents.kind {
+        Kind::Null => {
+            let end = end_of_line(text, key.at.end);
+            let item = format!("{line_end}  - {item}");
+            Some(splice(text, end, end, &item))
+        }
+        Kind::List(items) => match items.last() {
+            None => {
+                let open = agents.at.start;
+                let close = open + text.get(open..)?.find(']')?;
+                let colon = key.at.end + text.get(key.at.end..open)?.find(':')?;
+                let text = splice(text, colon + 1, close + 1, "");
+                let end = end_of_line(&text, colon);
+                Some(splice(&text, end, end, &format!("{line_end}  - {item}")))
+            }
+            Some(last) => {
+                // The span of block text takes in the line ends after it.
+                let end = text.get(..last_byte(last))?.trim_end().len();
+                insert_after(text, agents.at.start, end, item, line_end)
+            }
+        },
+        _ => None,
+    }
+}
+
+/// Adds the whole `agents` key to a file that has none.
+fn append_list(text: &str, tree: &Node, item: &str, line_end: &str) -> Option<String> {
+    let flow = matches!(&tree.kind, Kind::Map(_)) && text.trim_start().starts_with('{');
+    if flow || !matches!(tree.kind, Kind::Map(_) | Kind::Null) {
+        return None;
+    }
+    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { line_end };
+    Some(format!("{text}{gap}agents:{line_end}  - {item}{line_end}"))
+}
+
+/// Adds an item behind the last one: on a line of its own, or within brackets.
+fn insert_after(
+    text: &str,
+    first: usize,
+    last_end: usize,
+    item: &str,
+    line_end: &str,
+) -> Option<String> {
+    let line_start = text[..first].rfind('\n').map_or(0, |at| at + 1);
+    let lead = &text[line_start..first];
+    match lead.find("- ") {
+        Some(dash) if lead[..dash].trim().is_empty() => {
+            let end = end_of_line(text, last_end);
+            Some(splice(text, end, end, &format!("{line_end}{}- {item}", &lead[..dash])))
+        }
+        _ => {
+            let close = last_end + text.get(last_end..)?.find(']')?;
+            Some(splice(text, close, close, &format!(", {{{item}}}")))
+        }
+    }
+}
+
+fn splice(text: &str, start: usize, end: usize, middle: &str) -> String {
+    format!("{}{middle}{}", &text[..start], &text[end..])
+}
+
+fn end_of_line(text: &str, at: usize) -> usize {
+    let end = text[at..].find('\n').map_or(text.len(), |offset| at + offset);
+    if text[..end].ends_with('\r') { end - 1 } else { end }
+}
+
+/// Returns where the text of a node ends.
+fn last_byte(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Null | Kind::Scalar(_) => node.at.end,
+        Kind::List(items) => items.iter().map(last_byte).max().unwrap_or(node.at.end),
+        Kind::Map(entries) => {
+            let ends = entries.iter().map(|(key, value)| last_byte(value).max(key.at.end));
+            ends.max().unwrap_or(node.at.end)
+        }
+    }
+}
+
+/// Says whether the second tree is the first with one more agent at the end.
+fn is_before_plus(before: &Node, after: &Node, path: &str) -> bool {
+    let items = |tree: &Node| match tree.get("agents").map(|agents| agents.kind.clone()) {
+        Some(Kind::List(items)) => items,
+        _ => Vec::new(),
+    };
+    let (old, new) = (items(before), items(after));
+    let Some((last, kept)) = new.split_last() else { return false };
+    let is_path = |node: &Node| matches!(&node.kind, Kind::Scalar(text) if text.text == path);
+    let same = |a: &[Node], b: &[Node]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same_content(b))
+    };
+    let others = |tree: &Node| {
+        let others = tree.entries().iter().filter(|(key, _)| key.text != "agents");
+        others.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    last.get("path").is_some_and(is_path)
+        && same(&old, kept)
+        && same(&others(before), &others(after))
+}

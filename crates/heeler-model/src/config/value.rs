@@ -1,0 +1,536 @@
+//! What can stand behind a key: the [`Value`] trait and its plain implementations.
+//!
+//! A type that is a `Value` knows four things: how it is read from a node, what it is when its key
+//! is absent, how it is shown again, and its [`Shape`], from which the JSON Schema and the
+//! reference page are made. So these cannot drift apart.
+
+use std::num::{NonZeroU16, NonZeroU32};
+use std::str::FromStr;
+
+use camino::Utf8PathBuf;
+use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+use url::Url;
+
+use super::amount::{Size, Usd};
+use super::interpolate::is_variable_name;
+use super::period::Period;
+use super::reader::{Pos, Reader, did_you_mean};
+use super::shape::Shape;
+use super::when::{CronExpr, Zone};
+use super::yaml::{Kind, Node, Scalar};
+use crate::{Approvals, IdError, Name, SessionMode};
+
+/// A type that config can hold.
+pub(crate) trait Value: Sized {
+    /// Describes what may be written.
+    fn shape() -> Shape;
+
+    /// Reads a node that is not null. Faults are reported and reading goes on with what is left,
+    /// so that one pass finds them all; `None` if nothing is. A config with an error is never
+    /// handed out.
+    fn read(node: &Node, reader: &mut Reader) -> Option<Self>;
+
+    /// Returns what an absent or null key stands for; `None` if it must be there.
+    fn absent() -> Option<Self> {
+        None
+    }
+
+    /// Shows the value so that reading it again gives the same; null is left out.
+    fn show(&self) -> Json;
+}
+
+/// A value that remembers where it stands, for checks that come later. It is whole or absent: if
+/// any part of it had a fault, later checks do not see it and cannot complain about what follows
+/// from that fault.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) at: Pos,
+}
+
+impl<T: Value> Value for At<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<At<T>> {
+        let errors_before = reader.errors_seen();
+        let value = T::read(node, reader)?;
+        (reader.errors_seen() == errors_before).then_some(At { value, at: node.at })
+    }
+    fn show(&self) -> Json {
+        self.value.show()
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Option<T>> {
+        T::read(node, reader).map(Some)
+    }
+    fn absent() -> Option<Option<T>> {
+        Some(None)
+    }
+    fn show(&self) -> Json {
+        self.as_ref().map_or(Json::Null, T::show)
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    fn shape() -> Shape {
+        Shape::List(Box::new(T::shape()))
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Vec<T>> {
+        let Kind::List(items) = &node.kind else {
+            return expected(reader, node, "a list");
+        };
+        Some(items.iter().filter_map(|item| read_or_absent(item, reader)).collect())
+    }
+    fn absent() -> Option<Vec<T>> {
+        Some(Vec::new())
+    }
+    fn show(&self) -> Json {
+        self.iter().map(T::show).collect()
+    }
+}
+
+impl<T: Value> Value for IndexMap<String, T> {
+    fn shape() -> Shape {
+        Shape::Map(Box::new(T::shape()))
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<IndexMap<String, T>> {
+        let Kind::Map(entries) = &node.kind else {
+            return expected(reader, node, "a map");
+        };
+        let present = entries.iter().filter(|(_, value)| !value.is_null());
+        let read =
+            present.filter_map(|(key, value)| Some((key.text.clone(), T::read(value, reader)?)));
+        Some(read.collect())
+    }
+    fn absent() -> Option<IndexMap<String, T>> {
+        Some(IndexMap::new())
+    }
+    fn show(&self) -> Json {
+        Json::Object(self.iter().map(|(key, value)| (key.clone(), value.show())).collect())
+    }
+}
+
+/// Reads a list item; nothing after the dash is a fault unless the type allows it.
+fn read_or_absent<T: Value>(node: &Node, reader: &mut Reader) -> Option<T> {
+    match node.is_null() {
+        true => T::absent().or_else(|| expected(reader, node, "a value")),
+        false => T::read(node, reader),
+    }
+}
+
+/// Reports that something else was expected.
+pub(crate) fn expected<T>(reader: &mut Reader, node: &Node, what: &str) -> Option<T> {
+    let message = format!("expected {what}, found {}", node.describe());
+    reader.error(node.at, message).expected(format!("expected {what}"));
+    None
+}
+
+/// Returns the scalar at a node or reports what should have been there.
+pub(crate) fn scalar<'n>(node: &'n Node, reader: &mut Reader, what: &str) -> Option<&'n Scalar> {
+    match &node.kind {
+        Kind::Scalar(scalar) => Some(scalar),
+        _ => expected(reader, node, what),
+    }
+}
+
+/// Returns a scalar that is not a quoted string: what numbers and booleans are made from.
+fn plain<'n>(node: &'n Node, reader: &mut Reader, what: &str) -> Option<&'n str> {
+    let scalar = scalar(node, reader, what)?;
+    if scalar.plain {
+        return Some(&scalar.text);
+    }
+    let message = format!("expected {what}, found the text {}", node.describe());
+    reader.error(node.at, message).expected(format!("expected {what}")).help("remove the quotes");
+    None
+}
+
+impl Value for String {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<String> {
+        Some(scalar(node, reader, "text")?.text.clone())
+    }
+    fn show(&self) -> Json {
+        Json::String(literal(self))
+    }
+}
+
+/// Text that says something: not empty, not blank.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Filled(pub(crate) String);
+
+impl Value for Filled {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Filled> {
+        let text = String::read(node, reader)?;
+        match text.trim().is_empty() {
+            true => expected(reader, node, "some text"),
+            false => Some(Filled(text)),
+        }
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
+}
+
+/// Escapes what would be a variable when it is read again.
+pub(crate) fn literal(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+impl Value for bool {
+    fn shape() -> Shape {
+        Shape::Bool
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<bool> {
+        match plain(node, reader, "true or false")? {
+            "true" | "True" | "TRUE" => Some(true),
+            "false" | "False" | "FALSE" => Some(false),
+            _ => expected(reader, node, "true or false"),
+        }
+    }
+    fn show(&self) -> Json {
+        Json::Bool(*self)
+    }
+}
+
+fn read_int(node: &Node, reader: &mut Reader, min: u64, max: u64) -> Option<u64> {
+    let what = match max {
+        max if max >= u64::from(u32::MAX) => format!("a whole number of at least {min}"),
+        _ => format!("a whole number from {min} to {max}"),
+    };
+    let number = plain(node, reader, &what)?.parse().ok();
+    number.filter(|number| (min..=max).contains(number)).or_else(|| expected(reader, node, &what))
+}
+
+macro_rules! int_value {
+    ($($ty:ty: $min:literal..=$max:expr, $make:expr;)*) => { $(
+        impl Value for $ty {
+            fn shape() -> Shape {
+                Shape::Int { min: $min, max: $max }
+            }
+            fn read(node: &Node, reader: &mut Reader) -> Option<$ty> {
+                read_int(node, reader, $min, $max).and_then($make)
+            }
+            fn show(&self) -> Json {
+                json!(self)
+            }
+        }
+    )* };
+}
+
+int_value! {
+    u32: 0..=u64::from(u32::MAX), |number| u32::try_from(number).ok();
+    NonZeroU16: 1..=u64::from(u16::MAX), |number| NonZeroU16::new(u16::try_from(number).ok()?);
+    NonZeroU32: 1..=u64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
+}
+
+/// Reads text of a checked form; `parse` says why a text is not of it.
+pub(crate) fn parse_text<T>(
+    node: &Node,
+    reader: &mut Reader,
+    (what, example): (&str, &str),
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let scalar = scalar(node, reader, what)?;
+    match parse(&scalar.text) {
+        Ok(value) => Some(value),
+        Err(reason) => {
+            let message = format!("{} is not {what}: {reason}", node.describe());
+            reader.error(node.at, message).expected(format!("expected {what} such as {example}"));
+            None
+        }
+    }
+}
+
+/// Makes types that are read by `FromStr` and shown as text readable from config.
+macro_rules! text_value {
+    ($($ty:ty: $what:literal, $example:literal, $pattern:expr, $show:expr;)*) => { $(
+        impl $crate::config::value::Value for $ty {
+            fn shape() -> $crate::config::shape::Shape {
+                $crate::config::shape::Shape::Format {
+                    what: $what,
+                    example: $example,
+                    pattern: $pattern,
+                }
+            }
+            fn read(
+                node: &$crate::config::yaml::Node,
+                reader: &mut $crate::config::reader::Reader,
+            ) -> Option<$ty> {
+                let parse = |text: &str| text.parse::<$ty>().map_err(|reason| reason.to_string());
+                $crate::config::value::parse_text(node, reader, ($what, $example), parse)
+            }
+            fn show(&self) -> serde_json::Value {
+                let show: fn(&$ty) -> serde_json::Value = $show;
+                show(self)
+            }
+        }
+    )* };
+}
+pub(crate) use text_value;
+
+const PERIOD_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*([wWdDhHmMsS]|[mM][sS])\s*)+$";
+
+text_value! {
+    Period: "a duration", "`1h30m`", Some(PERIOD_PATTERN), |period| json!(period.to_string());
+    Size: "a size", "`512m`", Some(r"^[0-9]+(\.[0-9]+)?\s*[kmgtbKMGTB]?$"), |size| json!(size.to_string());
+    Usd: "an amount of money", "`2.50`", None, |usd| {
+        serde_json::from_str(&usd.to_string()).unwrap_or(Json::Null)
+    };
+    CronExpr: "a cron expression", "`0 9 * * mon-fri`", None, |cron| json!(cron.as_str());
+    Zone: "a time zone", "`Europe/Vienna`", None, |zone| json!(zone.name());
+}
+
+impl Value for Name {
+    fn shape() -> Shape {
+        let pattern = Some("^[a-zA-Z0-9][a-zA-Z0-9_-]*$");
+        Shape::Format { what: "a name", example: "`issue-fixer`", pattern }
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Name> {
+        let parse = |text: &str| text.parse().map_err(|error: IdError| error.reason.to_owned());
+        parse_text(node, reader, ("a name", "`issue-fixer`"), parse)
+    }
+    fn show(&self) -> Json {
+        json!(self.as_str())
+    }
+}
+
+/// Reads one of a closed set of words.
+pub(crate) fn read_word(node: &Node, reader: &mut Reader, words: &[&'static str]) -> Option<usize> {
+    let what = format!("one of: {}", words.join(", "));
+    let text = &scalar(node, reader, &what)?.text;
+    let found = words.iter().position(|word| word == text);
+    if found.is_none() {
+        let near = did_you_mean(text, words.iter().copied());
+        let message = format!("expected {what}; found {}", node.describe());
+        let fault = reader.error(node.at, message).expected(format!("expected {what}"));
+        if let Some(near) = near {
+            fault.help(format!("did you mean `{near}`?"));
+        }
+    }
+    found
+}
+
+/// Makes enums declared by `words!` readable from config.
+macro_rules! word_value {
+    ($($ty:ty),* $(,)?) => { $(
+        impl $crate::config::value::Value for $ty {
+            fn shape() -> $crate::config::shape::Shape {
+                let words = <$ty>::ALL.iter().map(|word| word.as_str()).collect();
+                $crate::config::shape::Shape::Words(words)
+            }
+            fn read(
+                node: &$crate::config::yaml::Node,
+                reader: &mut $crate::config::reader::Reader,
+            ) -> Option<$ty> {
+                let words: Vec<&'static str> = <$ty>::ALL.iter().map(|word| word.as_str()).collect();
+                let at = $crate::config::value::read_word(node, reader, &words)?;
+                Some(<$ty>::ALL[at])
+            }
+            fn show(&self) -> serde_json::Value {
+                serde_json::Value::from(self.as_str())
+            }
+        }
+    )* };
+}
+pub(crate) use word_value;
+
+word_value!(SessionMode, Approvals);
+
+/// A path, made absolute against the folder of the file that names it. `~/` is HOME.
+impl Value for Utf8PathBuf {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Utf8PathBuf> {
+        let text = &scalar(node, reader, "a path")?.text;
+        match text.is_empty() {
+            true => expected(reader, node, "a path"),
+            false => Some(reader.resolve(node.at, text)),
+        }
+    }
+    fn show(&self) -> Json {
+        Json::String(literal(self.as_str()))
+    }
+}
+
+/// Text that may hold a secret: shown as written, with the names of variables, never their values.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText {
+    value: String,
+    written: String,
+}
+
+impl SecretText {
+    /// Returns the value with its variables put in.
+    pub fn expose(&self) -> &str {
+        &self.value
+    }
+}
+
+impl std::fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretText(…)")
+    }
+}
+
+impl Value for SecretText {
+    fn shape() -> Shape {
+        Shape::Text
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<SecretText> {
+        let scalar = scalar(node, reader, "text")?;
+        let written = scalar.template.as_ref().unwrap_or(&scalar.text).clone();
+        Some(SecretText { value: scalar.text.clone(), written })
+    }
+    fn show(&self) -> Json {
+        Json::String(self.written.clone())
+    }
+}
+
+/// Environment variables by name, in a form that a process can be given.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EnvVars(IndexMap<String, SecretText>);
+
+impl EnvVars {
+    /// Returns the variables in the order they are written.
+    pub fn get(&self) -> &IndexMap<String, SecretText> {
+        &self.0
+    }
+}
+
+impl Value for EnvVars {
+    fn shape() -> Shape {
+        IndexMap::<String, SecretText>::shape()
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<EnvVars> {
+        for (key, value) in node.entries() {
+            if key.text.is_empty() || key.text.contains(['=', '\0']) {
+                let message = format!("`{}` cannot name an environment variable", key.text);
+                reader.error(key.at, message).expected("expected a name such as `PATH`");
+            }
+            if matches!(&value.kind, Kind::Scalar(scalar) if scalar.text.contains('\0')) {
+                let message = format!("the value of `{}` has a NUL in it", key.text);
+                reader.error(value.at, message).expected("no process can be given this");
+            }
+        }
+        IndexMap::read(node, reader).map(EnvVars)
+    }
+    fn absent() -> Option<EnvVars> {
+        Some(EnvVars::default())
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
+}
+
+/// An address to call. It may hold a token, so it is shown as written, without variables' values.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebUrl {
+    url: Url,
+    written: String,
+}
+
+impl WebUrl {
+    /// Returns the address with its variables put in.
+    pub fn expose(&self) -> &str {
+        self.url.as_str()
+    }
+}
+
+impl std::fmt::Debug for WebUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WebUrl({})", self.url.host_str().unwrap_or(""))
+    }
+}
+
+impl Value for WebUrl {
+    fn shape() -> Shape {
+        Shape::Format { what: "a URL", example: "`https://example.com/hook`", pattern: None }
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<WebUrl> {
+        let parse = |text: &str| text.parse::<Url>().map_err(|reason| reason.to_string());
+        let form = ("a URL", "`https://example.com/hook`");
+        let url = parse_text(node, reader, form, parse)?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return expected(reader, node, "a URL that starts with http:// or https://");
+        }
+        let SecretText { written, .. } = SecretText::read(node, reader)?;
+        Some(WebUrl { url, written })
+    }
+    fn show(&self) -> Json {
+        Json::String(self.written.clone())
+    }
+}
+
+/// The name of an environment variable; config holds names of secrets, never secrets.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VarName(String);
+
+impl VarName {
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for VarName {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<VarName, &'static str> {
+        match is_variable_name(text) {
+            true => Ok(VarName(text.to_owned())),
+            false => Err("only letters, digits and `_` are allowed, and no digit first"),
+        }
+    }
+}
+
+text_value! {
+    VarName: "the name of an environment variable", "`GITHUB_TOKEN`",
+        Some("^[A-Za-z_][A-Za-z0-9_]*$"), |name| json!(name.as_str());
+}
+
+/// Anything at all, kept as it is. Text that looks like a number is one unless it is quoted.
+impl Value for Json {
+    fn shape() -> Shape {
+        Shape::Any
+    }
+    fn read(node: &Node, _: &mut Reader) -> Option<Json> {
+        Some(to_json(node))
+    }
+    fn show(&self) -> Json {
+        match self {
+            Json::String(text) => Json::String(literal(text)),
+            Json::Array(items) => items.iter().map(Value::show).collect(),
+            Json::Object(map) => {
+                Json::Object(map.iter().map(|(key, value)| (key.clone(), value.show())).collect())
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+fn to_json(node: &Node) -> Json {
+    match &node.kind {
+        Kind::Null => Json::Null,
+        Kind::List(items) => items.iter().map(to_json).collect(),
+        Kind::Map(entries) => Json::Object(
+            entries.iter().map(|(key, value)| (key.text.clone(), to_json(value))).collect(),
+        ),
+        Kind::Scalar(Scalar { text, plain: false, .. }) => Json::String(text.clone()),
+        Kind::Scalar(Scalar { text, .. }) => match serde_json::from_str(text) {
+            Ok(typed @ (Json::Bool(_) | Json::Number(_))) => typed,
+            _ => Json::String(text.clone()),
+        },
+    }
+}

@@ -1,0 +1,211 @@
+//! Cron expressions and time zones, checked when they are read.
+//!
+//! Zones come from the database built into the program, so a config means the same on every
+//! machine; nothing is read from disk.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Zoned;
+use jiff::civil::date;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+use super::reader::did_you_mean;
+
+const SHORTHANDS: [&str; 7] =
+    ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+
+const FIELDS: [(&str, &str); 5] = [
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day of the month", "1-31 or L"),
+    ("month", "1-12 or JAN-DEC"),
+    ("weekday", "0-7 or SUN-SAT"),
+];
+
+/// A cron expression of five fields (or a shorthand such as `@daily`) that does come due.
+#[derive(Clone)]
+pub struct CronExpr {
+    text: String,
+    cron: Box<Cron>,
+}
+
+impl CronExpr {
+    /// Returns the expression as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the next time after `after`, in its zone, by the rules of Vixie cron: a time that
+    /// daylight saving skips comes due at the end of the gap, a repeated one once.
+    pub fn next_after(&self, after: &Zoned) -> Option<Zoned> {
+        self.cron.find_next_occurrence(after, false).ok()
+    }
+}
+
+impl PartialEq for CronExpr {
+    fn eq(&self, other: &CronExpr) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Debug for CronExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CronExpr({:?})", self.text)
+    }
+}
+
+impl FromStr for CronExpr {
+    type Err = String;
+    fn from_str(text: &str) -> Result<CronExpr, String> {
+        let text = text.trim();
+        check_form(text)?;
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
+        let parser = parser.build();
+        let cron = parser.parse(text).map_err(|_| faulty_field(text, &parser))?;
+        let start = date(2024, 1, 1).at(0, 0, 0, 0).to_zoned(TimeZone::UTC);
+        let never = "it never comes due: no date fits it".to_owned();
+        let start = start.map_err(|_| never.clone())?;
+        cron.find_next_occurrence(&start, true).map_err(|_| never)?;
+        Ok(CronExpr { text: text.to_owned(), cron: Box::new(cron) })
+    }
+}
+
+fn check_form(text: &str) -> Result<(), String> {
+    if text.starts_with('@') {
+        return match SHORTHANDS.contains(&text.to_ascii_lowercase().as_str()) {
+            true => Ok(()),
+            false => Err(format!("there are only {}", SHORTHANDS.join(", "))),
+        };
+    }
+    match text.split_whitespace().count() {
+        5 if !text.contains('@') => Ok(()),
+        6 => Err("it has six fields: remove the seconds, the first field is the minute".to_owned()),
+        count => Err(format!("it has {count} fields: minute hour day month weekday are needed")),
+    }
+}
+
+/// Names the field that is wrong: each is tried alone, since the parser does not tell.
+fn faulty_field(text: &str, parser: &CronParser) -> String {
+    let wrong = text.split_whitespace().zip(FIELDS).enumerate().find(|(at, (field, _))| {
+        let mut alone = ["*"; 5];
+        alone[*at] = field;
+        parser.parse(&alone.join(" ")).is_err()
+    });
+    match wrong {
+        Some((_, (field, (name, range)))) => format!("`{field}` is no {name}: {range}"),
+        None => "its fields do not fit together".to_owned(),
+    }
+}
+
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// A time zone of the IANA database, such as `Europe/Vienna`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zone {
+    name: String,
+    zone: TimeZone,
+}
+
+impl Zone {
+    /// Returns the name as the database spells it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the zone for arithmetic.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+}
+
+impl FromStr for Zone {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Zone, String> {
+        match ZONES.get(text) {
+            Ok(zone) => {
+                let name = zone.iana_name().unwrap_or(text).to_owned();
+                Ok(Zone { name, zone })
+            }
+            Err(_) => Err(match nearest_zone(text) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "write it as Area/City, for example `Europe/Vienna`, or `UTC`".to_owned(),
+            }),
+        }
+    }
+}
+
+fn nearest_zone(text: &str) -> Option<String> {
+    let names: Vec<String> = ZONES.available().map(|name| name.to_string()).collect();
+    let city = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let by_city = names.iter().find(|name| city(name).eq_ignore_ascii_case(&city(text)));
+    by_city
+        .cloned()
+        .or_else(|| did_you_mean(text, names.iter().map(String::as_str)).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_cron(text: &str, expect: &str) {
+        let start: Zoned = "2026-03-07T12:00[America/New_York]".parse().unwrap();
+        let got = match text.parse::<CronExpr>() {
+            Ok(cron) => cron.next_after(&start).unwrap().datetime().to_string(),
+            Err(reason) => reason,
+        };
+        assert_eq!(got, expect, "{text:?}");
+    }
+
+    #[test]
+    fn five_fields_names_and_shorthands_are_read() {
+        check_cron("0 9 * * *", "2026-03-08T09:00:00");
+        check_cron("0 9 * * mon-fri", "2026-03-09T09:00:00");
+        check_cron("*/15 * * * *", "2026-03-07T12:15:00");
+        check_cron("0 0 1 JAN *", "2027-01-01T00:00:00");
+        check_cron("0 0 * * 7", "2026-03-08T00:00:00");
+        check_cron("0 0 L * *", "2026-03-31T00:00:00");
+        check_cron("0 0 29 2 *", "2028-02-29T00:00:00");
+        check_cron("@Daily", "2026-03-08T00:00:00");
+        check_cron("  @hourly ", "2026-03-07T13:00:00");
+    }
+
+    #[test]
+    fn a_time_that_daylight_saving_skips_comes_due_after_the_gap() {
+        check_cron("30 2 8 3 *", "2026-03-08T03:00:00");
+    }
+
+    #[test]
+    fn what_is_no_cron_expression_is_refused_with_the_reason() {
+        check_cron(
+            "0 0 9 * * *",
+            "it has six fields: remove the seconds, the first field is the minute",
+        );
+        check_cron("0 9 * *", "it has 4 fields: minute hour day month weekday are needed");
+        check_cron("", "it has 0 fields: minute hour day month weekday are needed");
+        check_cron(
+            "@reboot",
+            "there are only @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
+        );
+        check_cron("0 0 30 2 *", "it never comes due: no date fits it");
+        check_cron("61 * * * *", "`61` is no minute: 0-59");
+        check_cron("* * * * funday", "`funday` is no weekday: 0-7 or SUN-SAT");
+        check_cron("*/0 * * * *", "`*/0` is no minute: 0-59");
+    }
+
+    #[test]
+    fn zones_are_known_by_name_and_near_misses_are_named() {
+        assert_eq!("Europe/Vienna".parse::<Zone>().unwrap().name(), "Europe/Vienna");
+        assert_eq!("UTC".parse::<Zone>().unwrap().name(), "UTC");
+        assert_eq!("Europe/Viena".parse::<Zone>().unwrap_err(), "did you mean `Europe/Vienna`?");
+        assert_eq!("Vienna".parse::<Zone>().unwrap_err(), "did you mean `Europe/Vienna`?");
+        assert_eq!(
+            "somewhere".parse::<Zone>().unwrap_err(),
+            "write it as Area/City, for example `Europe/Vienna`, or `UTC`"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! What holds for any text.
+
+use heeler_model::config::{Style, parse_dotenv, templates};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+use crate::load_files;
+
+/// Text made of what config is made of, so that it gets past the parser often.
+fn config_like() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(vec![
+        "agents",
+        "fleets",
+        "defaults",
+        "name",
+        "a",
+        "b",
+        "path",
+        "overrides",
+        "schedules",
+        "docker",
+        "interval",
+        "cron",
+        "5m",
+        "'0 9 * * *'",
+        "session",
+        "mode",
+        "persistent",
+        "true",
+        "7",
+        "${X}",
+        "${Y:-2}",
+        "${",
+        "$${",
+        "null",
+        "~",
+        "heeler.yaml",
+        "a.yaml",
+        "&x",
+        "*x",
+        "<<",
+        "!!str",
+        "|",
+        "hooks",
+        "after_run",
+        "type",
+        "shell",
+        "env",
+        "trigger",
+        "every",
+        "enabled",
+        "workspace",
+        "é",
+    ]);
+    let glue = prop::sample::select(vec![
+        ": ", ":\n  ", "\n", "\n  ", "\n    ", "- ", "\n- ", "{", "}", "[", "]", ", ", " ", "\t",
+        "#", "\r\n", "\"", "'",
+    ]);
+    prop::collection::vec((word, glue), 0..60)
+        .prop_map(|parts| parts.into_iter().map(|(word, glue)| format!("{word}{glue}")).collect())
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_loader_panic(
+        fleet in prop_oneof![config_like(), "\\PC{0,200}"],
+        agent in config_like(),
+    ) {
+        let files = [("heeler.yaml", fleet.as_str()), ("a.yaml", agent.as_str())];
+        match load_files(&files, &[("X", "3")]) {
+            Ok(loaded) => drop((loaded.show(), loaded.warnings.render(Style::Coloured, "/".into()))),
+            Err(faults) => {
+                prop_assert!(!faults.is_empty());
+                for fault in &faults.list {
+                    prop_assert!(fault.line() >= 1 && fault.column() >= 1);
+                }
+                drop(faults.render(Style::Plain, "".into()));
+            }
+        }
+    }
+
+    #[test]
+    fn adding_an_agent_never_panics_and_never_breaks_a_file(text in config_like()) {
+        if let Ok(added) = templates::add_agent(&text, "agents/new.yaml") {
+            prop_assert!(added.len() > text.len().saturating_sub(2));
+            prop_assert!(added.contains("agents/new.yaml"));
+        }
+    }
+
+    #[test]
+    fn no_dotenv_text_panics(text in "\\PC{0,80}|([A-Z=\"'# \n\\\\]|export ){0,60}") {
+        let (pairs, faults) = parse_dotenv(&text);
+        prop_assert!(pairs.len() + faults.len() <= text.lines().count());
+    }
+
+    #[test]
+    fn what_is_shown_can_be_loaded_again_and_is_the_same(agent in agent_keys(), fleet in fleet_keys()) {
+        let first = show(&fleet, &agent);
+        let again = show(&without_loaded(&first["fleet"]), &without_loaded(&first["agents"][0]));
+        prop_assert_eq!(first, again);
+    }
+}
+
+/// Removes what only loading knows.
+fn without_loaded(shown: &Json) -> Json {
+    let mut shown = shown.clone();
+    let map = shown.as_object_mut().unwrap();
+    map.remove("qualified_name");
+    map.remove("file");
+    shown
+}
+
+#[track_caller]
+fn show(fleet: &Json, agent: &Json) -> Json {
+    let mut document = fleet.clone();
+    document["agents"] = json!([agent]);
+    let text = serde_json::to_string_pretty(&document).unwrap();
+    let env = [("TOKEN", "t0ken-value"), ("N", "12")];
+    match load_files(&[("heeler.yaml", &text)], &env) {
+        Ok(loaded) => loaded.show(),
+        Err(faults) => panic!("{faults:?}"),
+    }
+}
+
+/// Some of many keys, each there or not.
+fn some_of(keys: Vec<(&'static str, Vec<Json>)>) -> impl Strategy<Value = Json> {
+    let picks: Vec<_> = keys
+        .into_iter()
+        .map(|(key, values)| {
+            prop::option::of(prop::sample::select(values)).prop_map(move |value| (key, value))
+        })
+        .collect();
+    picks.prop_map(|picks| {
+        let present = picks.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Json::Object(present.collect())
+    })
+}
+
+fn fleet_keys() -> impl Strategy<Value = Json> {
+    some_of(vec![
+        ("fleet", vec![json!({}), json!({"name": "f", "description": "d ${N}"})]),
+        ("timezone", vec![json!("UTC"), json!("Europe/Vienna")]),
+        ("budget", vec![json!({"day": 2.5}), json!({"total": "$10.000001"})]),
+        ("docker", vec![json!({"enabled": true, "memory": "1.5g"})]),
+        ("defaults", vec![json!({"max_turns": 3, "env": {"A": "1"}}), json!({"workspace": "w"})]),
+        ("web", vec![json!({"port": "${N}"})]),
+        ("max_concurrent", vec![json!(4)]),
+    ])
+}
+
+fn agent_keys() -> impl Strategy<Value = Json> {
+    some_of(vec![
+        ("description", vec![json!("a ${N} $${N}"), json!(""), json!("multi\nline")]),
+        ("workspace", vec![json!("../x"), json!({"root": "y", "clone_depth": 2})]),
+        ("timeout", vec![json!("90m"), json!("1.5h")]),
+        ("max_turns", vec![json!(5), json!("${N}")]),
+        ("session", vec![json!({"mode": "persistent", "timeout": "2w"}), json!({"auto_resume": true})]),
+        ("schedules", vec![
+            json!({"a": {"every": "5m", "session": {"mode": "fresh_per_job"}}}),
+            json!([{"name": "a", "trigger": {"type": "cron", "expression": "@daily"}, "jitter": "1m"}]),
+        ]),
+        ("env", vec![json!({"T": "x ${TOKEN}", "N": 5})]),
+        ("secrets", vec![json!(["TOKEN"])]),
+        ("default_prompt", vec![json!("use ${TOKEN}")]),
+        ("hooks", vec![json!({"after_run": [{"type": "webhook", "url": "https://x.y/${TOKEN}", "timeout": 5}]})]),
+        ("mcp_servers", vec![json!({"m": {"command": "x", "env": {"K": "${TOKEN}"}}})]),
+        ("plugins", vec![json!(["./p", {"path": "q"}])]),
+        ("chat", vec![json!({"discord": {"channels": [{"id": 5, "mode": "all"}]}})]),
+        ("tools", vec![json!([]), json!(["Bash"])]),
+        ("claude_path", vec![json!("claude"), json!("./bin/claude"), json!("~/claude")]),
+        ("sandbox", vec![json!({"read": ["${N}", "$${x}"], "n": 1.5, "b": null})]),
+        ("budget", vec![json!({"job": 0.25})]),
+    ])
+    .prop_map(|mut agent| {
+        agent["name"] = json!("a");
+        agent
+    })
+}

@@ -1,0 +1,189 @@
+//! Variables in values.
+
+use expect_test::{Expect, expect};
+
+use crate::{load_files, render};
+
+const ENV: &[(&str, &str)] = &[
+    ("TURNS", "7"),
+    ("FLAG", "true"),
+    ("MODE", "persistent"),
+    ("HOST", "example.com"),
+    ("EMPTY", ""),
+    ("YAML", "{a: [b]}"),
+    ("GITHUB_TOKEN", "s3cr3t-value"),
+];
+
+#[track_caller]
+fn check(keys: &str, expect: Expect) {
+    let agent = format!("name: a\n{keys}");
+    expect.assert_eq(&render(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV));
+}
+
+/// Shows one key of an agent after loading.
+#[track_caller]
+fn shown(keys: &str, key: &str) -> String {
+    let agent = format!("name: a\n{keys}");
+    let loaded = load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV);
+    loaded.unwrap().show()["agents"][0][key].to_string()
+}
+
+#[test]
+fn variables_work_for_numbers_booleans_words_and_urls() {
+    assert_eq!(shown("max_turns: ${TURNS}", "max_turns"), "7");
+    assert_eq!(shown("max_turns: '${TURNS}'", "max_turns"), "7");
+    assert_eq!(shown("max_turns: 1${TURNS}", "max_turns"), "17");
+    assert_eq!(shown("max_turns: \"${TURNS}${TURNS}\"", "max_turns"), "77");
+    assert_eq!(shown("max_turns: ${NONE:-9}", "max_turns"), "9");
+    assert_eq!(
+        shown("instances: {max_concurrent: '${NONE:-3}'}", "instances"),
+        r#"{"max_concurrent":3}"#
+    );
+    let session = shown("session: {auto_resume: '${FLAG}', mode: '${MODE}'}", "session");
+    assert!(session.contains(r#""mode":"persistent""#), "{session}");
+    assert!(session.contains(r#""auto_resume":true"#), "{session}");
+    check(
+        "hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}",
+        expect![[r#"
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn text_keeps_what_is_no_variable() {
+    assert_eq!(
+        shown("description: costs $5, $HOME, $$", "description"),
+        r#""costs $5, $HOME, $$""#
+    );
+    assert_eq!(
+        shown("description: a ${HOST} b ${NONE:-c d} e", "description"),
+        r#""a example.com b c d e""#
+    );
+    // What is shown can be read again, so a literal `${` is shown with its escape.
+    assert_eq!(shown("description: $${HOST}", "description"), r#""$${HOST}""#);
+    assert_eq!(shown("description: '${NONE:-}'", "description"), r#""""#);
+    assert_eq!(shown("description: '${EMPTY:-full}'", "description"), r#""""#);
+    assert_eq!(
+        shown("default_prompt: |\n  one ${HOST}\n  two\n", "default_prompt"),
+        r#""one example.com\ntwo\n""#
+    );
+}
+
+#[test]
+fn a_variable_is_never_read_as_yaml() {
+    assert_eq!(shown("description: ${YAML}", "description"), r#""{a: [b]}""#);
+    check(
+        "instances: ${YAML}",
+        expect![[r#"
+            error: expected a map, found the value of `${YAML}`
+             --> a.yaml:2:12
+              |
+            2 | instances: ${YAML}
+              |            ^^^^^^^ expected a map
+        "#]],
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_shown_at_its_place() {
+    check(
+        "description: 'a ${HOST} ${NONE} b'\ndefault_prompt: |\n  first\n  then ${HOTS}\n",
+        expect![[r#"
+            error: the variable `NONE` is not set
+             --> a.yaml:2:25
+              |
+            2 | description: 'a ${HOST} ${NONE} b'
+              |                         ^^^^^^^ needs a value
+              |
+              = help: set it in the environment or in .env, or write `${NONE:-default}`
+
+            error: the variable `HOTS` is not set
+             --> a.yaml:5:8
+              |
+            5 |   then ${HOTS}
+              |        ^^^^^^^ needs a value
+              |
+              = help: did you mean `HOST`? or give a default: `${HOTS:-…}`
+        "#]],
+    );
+    check(
+        "max_turns: ${EMPTY}",
+        expect![[r#"
+            error: expected a whole number of at least 1, found the value of `${EMPTY}`
+             --> a.yaml:2:12
+              |
+            2 | max_turns: ${EMPTY}
+              |            ^^^^^^^^ expected a whole number of at least 1
+        "#]],
+    );
+    check(
+        "max_turns: ${HOST}",
+        expect![[r#"
+            error: expected a whole number of at least 1, found the value of `${HOST}`
+             --> a.yaml:2:12
+              |
+            2 | max_turns: ${HOST}
+              |            ^^^^^^^ expected a whole number of at least 1
+        "#]],
+    );
+}
+
+#[test]
+fn what_only_looks_like_a_variable_is_refused() {
+    check(
+        "description: ${1X}\nmodel: '${open'\nrepo: ${a b}\n",
+        expect![[r#"
+            error: `${1X}` is not a variable
+             --> a.yaml:2:14
+              |
+            2 | description: ${1X}
+              |              ^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
+
+            error: `${open` is not a variable
+             --> a.yaml:3:9
+              |
+            3 | model: '${open'
+              |         ^^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
+
+            error: `${a b}` is not a variable
+             --> a.yaml:4:7
+              |
+            4 | repo: ${a b}
+              |       ^^^^^^ expected `${NAME}` or `${NAME:-default}`
+              |
+              = help: write `$${` for a literal `${`
+
+            warning: `repo` has no effect yet
+             --> a.yaml:4:1
+              |
+            4 | repo: ${a b}
+              | ^^^^ accepted, not used
+        "#]],
+    );
+}
+
+#[test]
+fn secrets_are_shown_by_name_only() {
+    let keys = "\
+env: {TOKEN: 'x ${GITHUB_TOKEN}', PLAIN: y}
+secrets: [GITHUB_TOKEN]
+default_prompt: use ${GITHUB_TOKEN} well
+mcp_servers: {m: {url: 'https://${HOST}/${GITHUB_TOKEN}', headers: {Authorization: 'Bearer ${GITHUB_TOKEN}'}}}
+";
+    let agent = format!("name: a\n{keys}");
+    let files = [("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", agent.as_str())];
+    let loaded = load_files(&files, ENV).unwrap();
+    let shown = loaded.show().to_string();
+    assert!(!shown.contains("s3cr3t-value"), "{shown}");
+    let agent = &loaded.agents[0];
+    let debug = format!("{:?} {:?}", agent.env, agent.mcp_servers);
+    assert!(!debug.contains("s3cr3t-value"), "{debug}");
+    assert_eq!(loaded.show()["agents"][0]["env"]["TOKEN"], "x ${GITHUB_TOKEN}");
+    assert_eq!(loaded.show()["agents"][0]["default_prompt"], "use ${GITHUB_TOKEN} well");
+    assert_eq!(loaded.agents[0].env.get()["TOKEN"].expose(), "x s3cr3t-value");
+}

@@ -1,0 +1,505 @@
+//! The way back from an archive: `heeler restore FILE`.
+//!
+//! The archive is verified whole before anything changes. A living writer is fenced off by raising
+//! the epoch, the present database is backed up, missing files are put back, and only then is the
+//! database's content replaced, in one transaction. A crash between any two steps leaves the old
+//! state or the new one. Transcripts are never shortened or deleted. Start at
+//! [`restore_from_file`].
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write as _};
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use flate2::read::GzDecoder;
+use heeler_transcript::{Disk as _, OsDisk, create_folder, resolve_inside};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::archive::{
+    ARCHIVE_VERSION, ARCHIVED_FILE, ARCHIVED_FOLDERS, CHUNK, DATABASE, Draft, Hashing, MANIFEST,
+    Manifest,
+};
+use crate::backup::{self, BackupError, copy_content};
+use crate::db::{Db, DbError, OpenError, meta, migrate, views};
+use crate::layout::{LayoutError, StateDir};
+use crate::lock::{Holder, LockError, LockFile};
+use crate::views::{View, sha256_hex};
+
+/// How long to wait for another restore, or for a probe of the lock.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+
+/// The longest manifest that is read: a million files need less.
+const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// What the archive said of itself.
+    pub manifest: Manifest,
+    /// The database as it was before; `None` when there was none.
+    pub safety_backup: Option<Utf8PathBuf>,
+    /// The database as it was before, when it was too damaged for a backup.
+    pub damaged: Option<Utf8PathBuf>,
+    /// Files that were put back.
+    pub put_back: Vec<Utf8PathBuf>,
+    /// Archived transcripts that differ from what is there, kept beside it.
+    pub kept_beside: Vec<Utf8PathBuf>,
+    /// The state's epoch now.
+    pub epoch: i64,
+}
+
+/// Why an archive was not restored.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// The archive is damaged or not one of ours.
+    #[error("{path} cannot be restored, and nothing was changed: {reason}")]
+    BadArchive {
+        /// The archive.
+        path: Utf8PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another restore is under way, or a daemon holds a damaged database.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A database cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A database did not answer.
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// The present database could not be backed up first.
+    #[error("nothing was restored, because the present state could not be backed up")]
+    Backup(#[from] BackupError),
+    /// A file could not be put back.
+    #[error("cannot {attempt} {path}; the database was not changed, run the restore again")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// On what.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Puts the state back to what `file` holds. Works while a writer lives: it is told.
+///
+/// `progress` is told bytes of the archive read and to be read. Afterwards every view is due.
+pub fn restore_from_file(
+    dir: &StateDir,
+    file: &Utf8Path,
+    now: Timestamp,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<RestoreReport, RestoreError> {
+    let dir = &StateDir::create(dir.root())?;
+    let _lock =
+        LockFile::acquire(&dir.restore_lock(), &Holder::this_process("restore", now), LOCK_WAIT)?;
+    let mut archive = Archive::open(file)?;
+    let verified = archive.verify(dir, progress)?;
+    let new = check_database(file, &verified.database.0, now)?;
+    let (fence, safety_backup, damaged) = secure_present(dir, now)?;
+    let (put_back, kept_beside) = archive.put_back(dir, &verified, now, progress)?;
+    let epoch = fence.max(new.epoch()?) + 1;
+    prepare(dir, &new, epoch)?;
+    let mut live = Db::write(&dir.database())?;
+    copy_content(&new, &mut live)?;
+    let manifest = verified.manifest;
+    Ok(RestoreReport { manifest, safety_backup, damaged, put_back, kept_beside, epoch })
+}
+
+/// What is done with one archived file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is not there: put it back.
+    PutBack,
+    /// It is there, and goes on from what was archived, or is not a transcript.
+    Leave,
+    /// It is there and differs: the archived copy goes beside it.
+    Beside,
+}
+
+struct Verified {
+    manifest: Manifest,
+    /// The archived database, extracted.
+    database: Draft,
+    fates: HashMap<String, Fate>,
+}
+
+struct Archive<'a> {
+    path: &'a Utf8Path,
+    file: File,
+    bytes: u64,
+}
+
+impl<'a> Archive<'a> {
+    fn open(path: &'a Utf8Path) -> Result<Archive<'a>, RestoreError> {
+        let file = File::open(path).map_err(at("open", path))?;
+        let bytes = file.metadata().map_err(at("measure", path))?.len();
+        Ok(Archive { path, file, bytes })
+    }
+
+    /// Calls `visit` with every file in the archive.
+    fn each(
+        &mut self,
+        pass: u64,
+        progress: &mut dyn FnMut(u64, u64),
+        mut visit: impl FnMut(&str, &mut dyn Read) -> Result<(), RestoreError>,
+    ) -> Result<(), RestoreError> {
+        let path = self.path;
+        let total = 2 * self.bytes;
+        let before = pass * self.bytes;
+        let mut reader = self.reader(|done| progress(before + done, total))?;
+        let bad = |reason: String| RestoreError::BadArchive { path: path.to_owned(), reason };
+        let mut tar = tar::Archive::new(&mut reader);
+        for entry in tar.entries().map_err(|error| bad(error.to_string()))? {
+            let mut entry = entry.map_err(|error| bad(error.to_string()))?;
+            if !entry.header().entry_type().is_file() {
+                return Err(bad("it holds something that is not a file".to_owned()));
+            }
+            let name = entry.path_bytes().into_owned();
+            let name = String::from_utf8(name).map_err(|error| bad(error.to_string()))?;
+            visit(&name, &mut entry)?;
+        }
+        // Only the end of the stream shows whether gzip's own checksum is right.
+        io::copy(&mut reader, &mut io::sink()).map_err(|error| bad(error.to_string()))?;
+        Ok(())
+    }
+
+    fn reader<'s>(
+        &'s mut self,
+        told: impl FnMut(u64) + 's,
+    ) -> Result<Box<dyn Read + 's>, RestoreError> {
+        use std::io::{BufRead as _, Seek as _};
+        let path = self.path;
+        self.file.rewind().map_err(at("read", path))?;
+        let mut reader =
+            BufReader::with_capacity(CHUNK, Telling { inner: &self.file, done: 0, told });
+        let is_gzip = reader.fill_buf().map_err(at("read", path))?.starts_with(&[0x1f, 0x8b]);
+        Ok(if is_gzip { Box::new(GzDecoder::new(reader)) } else { Box::new(reader) })
+    }
+
+    /// Reads everything once, changing nothing: names, hashes, the manifest.
+    fn verify(
+        &mut self,
+        dir: &StateDir,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Verified, RestoreError> {
+        let path = self.path.to_owned();
+        let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
+        let database = Draft::beside(&dir.database());
+        let mut hashes: HashMap<String, (u64, String)> = HashMap::new();
+        let mut fates = HashMap::new();
+        let mut manifest: Option<Manifest> = None;
+        self.each(0, progress, |name, entry| {
+            if manifest.is_some() {
+                return Err(bad(format!("`{name}` follows the manifest")));
+            }
+            if name == MANIFEST {
+                manifest = Some(read_manifest(entry).map_err(&bad)?);
+                return Ok(());
+            }
+            let mut entry = Hashing::new(entry);
+            if name == DATABASE {
+                extract(&mut entry, &database.0, &bad)?;
+            } else {
+                let there = checked_path(dir, name).map_err(&bad)?;
+                fates.insert(name.to_owned(), compare(&mut entry, &there, &bad)?);
+            }
+            let bytes = entry.bytes;
+            match hashes.insert(name.to_owned(), (bytes, entry.sha256())) {
+                None => Ok(()),
+                Some(_) => Err(bad(format!("`{name}` is in it twice"))),
+            }
+        })?;
+        let manifest = manifest.ok_or_else(|| bad("it ends before its manifest".to_owned()))?;
+        check_manifest(&manifest, &hashes).map_err(bad)?;
+        Ok(Verified { manifest, database, fates })
+    }
+
+    /// Reads everything again and writes what is missing.
+    fn put_back(
+        &mut self,
+        dir: &StateDir,
+        verified: &Verified,
+        now: Timestamp,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Vec<Utf8PathBuf>, Vec<Utf8PathBuf>), RestoreError> {
+        let (mut put_back, mut beside) = (Vec::new(), Vec::new());
+        let path = self.path.to_owned();
+        let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
+        let mut expected: HashMap<&str, &str> = HashMap::new();
+        for file in &verified.manifest.files {
+            expected.insert(&file.path, &file.sha256);
+        }
+        self.each(1, progress, |name, entry| {
+            let there = dir.root().join(name);
+            let (target, list) = match verified.fates.get(name) {
+                Some(Fate::PutBack) => (there, &mut put_back),
+                Some(Fate::Beside) => (beside_path(&there, now), &mut beside),
+                Some(Fate::Leave) | None => return Ok(()),
+            };
+            place(entry, &target, expected.get(name).copied().unwrap_or_default(), &bad)?;
+            list.push(target);
+            Ok(())
+        })?;
+        Ok((put_back, beside))
+    }
+}
+
+/// Tells how much was read through it.
+struct Telling<R, F> {
+    inner: R,
+    done: u64,
+    told: F,
+}
+
+impl<R: Read, F: FnMut(u64)> Read for Telling<R, F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.done += count as u64;
+        (self.told)(self.done);
+        Ok(count)
+    }
+}
+
+fn read_manifest(entry: &mut dyn Read) -> Result<Manifest, String> {
+    let mut text = Vec::new();
+    entry
+        .take(MANIFEST_BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(|error| format!("its manifest cannot be read: {error}"))?;
+    let manifest: Manifest = serde_json::from_slice(&text)
+        .map_err(|error| format!("its manifest cannot be read: {error}"))?;
+    if manifest.version > ARCHIVE_VERSION {
+        return Err("it was made by a newer heeler".to_owned());
+    }
+    Ok(manifest)
+}
+
+fn check_manifest(
+    manifest: &Manifest,
+    found: &HashMap<String, (u64, String)>,
+) -> Result<(), String> {
+    let listed: HashSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
+    if let Some(name) = found.keys().find(|name| !listed.contains(name.as_str())) {
+        return Err(format!("its manifest does not list `{name}`"));
+    }
+    for file in &manifest.files {
+        match found.get(&file.path) {
+            None => return Err(format!("`{}` is missing", file.path)),
+            Some((bytes, sha256)) if *bytes == file.bytes && *sha256 == file.sha256 => {}
+            Some(_) => return Err(format!("`{}` is damaged", file.path)),
+        }
+    }
+    if listed.contains(DATABASE) { Ok(()) } else { Err("it holds no database".to_owned()) }
+}
+
+/// Accepts only the places that we archive.
+fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, String> {
+    let is_known = name == ARCHIVED_FILE
+        || ARCHIVED_FOLDERS
+            .iter()
+            .any(|folder| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    let is_plain = name.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+    if !is_known || !is_plain {
+        return Err(format!("`{name}` does not belong into a state directory"));
+    }
+    resolve_inside(dir.root(), name).map_err(|error| error.to_string())
+}
+
+fn extract(
+    entry: &mut impl Read,
+    to: &Utf8Path,
+    bad: &dyn Fn(String) -> RestoreError,
+) -> Result<(), RestoreError> {
+    let mut file = OsDisk.create(to).map_err(at("create", to))?;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let count = entry.read(&mut chunk).map_err(|error| bad(error.to_string()))?;
+        if count == 0 {
+            return OsDisk.sync(&file).map_err(at("sync", to));
+        }
+        file.write_all(&chunk[..count]).map_err(at("write", to))?;
+    }
+}
+
+/// Compares an archived file with what is there; always reads the entry to its end.
+fn compare(
+    entry: &mut impl Read,
+    there: &Utf8Path,
+    bad: &dyn Fn(String) -> RestoreError,
+) -> Result<Fate, RestoreError> {
+    let mut file = match File::open(there) {
+        Ok(file) => Some(BufReader::with_capacity(CHUNK, file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => return Err(at("open", there)(source)),
+    };
+    let mut is_prefix = file.is_some();
+    let (mut archived, mut present) = (vec![0; CHUNK], vec![0; CHUNK]);
+    loop {
+        let count = entry.read(&mut archived).map_err(|error| bad(error.to_string()))?;
+        if count == 0 {
+            break;
+        }
+        if let Some(file) = file.as_mut().filter(|_| is_prefix) {
+            is_prefix = match file.read_exact(&mut present[..count]) {
+                Ok(()) => archived[..count] == present[..count],
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+                Err(source) => return Err(at("read", there)(source)),
+            };
+        }
+    }
+    Ok(match file {
+        None => Fate::PutBack,
+        Some(_) if is_prefix || there.extension() != Some("jsonl") => Fate::Leave,
+        Some(_) => Fate::Beside,
+    })
+}
+
+fn beside_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
+    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    let mut path = Utf8PathBuf::from(format!("{there}.restored-{stamp}"));
+    let mut count = 1;
+    while path.symlink_metadata().is_ok() {
+        count += 1;
+        path = Utf8PathBuf::from(format!("{there}.restored-{stamp}-{count}"));
+    }
+    path
+}
+
+/// Writes a file whole or not at all.
+fn place(
+    entry: &mut dyn Read,
+    to: &Utf8Path,
+    sha256: &str,
+    bad: &dyn Fn(String) -> RestoreError,
+) -> Result<(), RestoreError> {
+    let folder = to.parent().expect("every archived file is inside the state directory");
+    create_folder(&OsDisk, folder).map_err(|error| RestoreError::Io {
+        attempt: "make the folder",
+        path: error.path,
+        source: error.source,
+    })?;
+    let draft = Draft::beside(to);
+    let mut entry = Hashing::new(entry);
+    extract(&mut entry, &draft.0, bad)?;
+    if entry.sha256() != sha256 {
+        return Err(bad("it changed while it was read".to_owned()));
+    }
+    match OsDisk.rename_new(&draft.0, to) {
+        Ok(()) => {}
+        // Somebody made it meanwhile; theirs is newer than ours.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(at("put in place", to)(source)),
+    }
+    OsDisk.sync_folder(folder).map_err(at("sync", folder))
+}
+
+/// Opens the archived database, checks it and brings it up to date.
+fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result<Db, RestoreError> {
+    let bad = |reason: String| RestoreError::BadArchive { path: archive.to_owned(), reason };
+    let db = Db::private(copy)?;
+    let faults = db.integrity_faults().map_err(|error| bad(error.to_string()))?;
+    if let Some(fault) = faults.first() {
+        return Err(bad(format!("its database is damaged: {fault}")));
+    }
+    let mut version = migrate::check_not_newer(&db.conn, copy).map_err(|error| match error {
+        OpenError::Newer { found, known, .. } => {
+            bad(format!("it was made by a newer heeler (schema {found}, this one knows {known})"))
+        }
+        other => other.into(),
+    })?;
+    if version == 0 {
+        return Err(bad("its database is empty".to_owned()));
+    }
+    while version < migrate::SCHEMA_VERSION {
+        version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
+    }
+    Ok(db)
+}
+
+type Secured = (i64, Option<Utf8PathBuf>, Option<Utf8PathBuf>);
+
+/// Fences a living writer off and backs the present database up; returns the raised epoch.
+///
+/// From the moment the epoch is raised no change of a living writer is committed, so the backup
+/// holds all of them.
+fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Secured, RestoreError> {
+    let path = dir.database();
+    if !path.exists() {
+        return Ok((0, None, None));
+    }
+    match raise_epoch(&path) {
+        Ok(epoch) => Ok((epoch, Some(backup::take(dir, "before-restore", now)?), None)),
+        Err(error) if is_damage(&error) => {
+            // Nobody may be at it: its side files move with it.
+            let holder = Holder::this_process("restore", now);
+            let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)?;
+            Ok((0, None, Some(set_aside(&path, now)?)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
+    let db = Db::write(path)?;
+    let found = migrate::check_not_newer(&db.conn, path)?;
+    if found == 0 {
+        return Ok(0);
+    }
+    let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
+    crate::db::Attempt::attempt(begin, "begin a transaction")?;
+    let epoch = db.epoch()? + 1;
+    meta::set(&db.conn, meta::EPOCH, &epoch.to_string())?;
+    crate::db::Attempt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
+    Ok(epoch)
+}
+
+fn is_damage(error: &RestoreError) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    let source = match error {
+        RestoreError::Open(OpenError::Sqlite { source, .. })
+        | RestoreError::Db(DbError::Sqlite { source, .. }) => source,
+        RestoreError::Db(DbError::BadRow { .. }) => return true,
+        _ => return false,
+    };
+    matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+}
+
+/// Moves a damaged database and its side files into `trash/`, together.
+fn set_aside(path: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, RestoreError> {
+    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    let root = path.parent().expect("the database is inside the state directory");
+    let aside = root.join(format!("trash/damaged-{stamp}.db"));
+    for suffix in ["-wal", "-shm", ""] {
+        let from = Utf8PathBuf::from(format!("{path}{suffix}"));
+        if from.exists() {
+            std::fs::rename(&from, format!("{aside}{suffix}")).map_err(at("move aside", &from))?;
+        }
+    }
+    Ok(aside)
+}
+
+/// Makes the archived database fit the directory it goes into.
+fn prepare(dir: &StateDir, new: &Db, epoch: i64) -> Result<(), RestoreError> {
+    meta::set(&new.conn, meta::EPOCH, &epoch.to_string())?;
+    // Every view is written anew; and the present state.yaml shows another state, which must not
+    // be taken for somebody's edit.
+    views::mark_all(&new.conn)?;
+    if let Ok(present) = std::fs::read(dir.state_yaml()) {
+        let hash = sha256_hex(&present);
+        views::announce(&new.conn, &View::State.path(), Some(&hash))?;
+    }
+    Ok(())
+}
+
+fn at(attempt: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> RestoreError {
+    move |source| RestoreError::Io { attempt, path: path.to_owned(), source }
+}

@@ -1,0 +1,252 @@
+//! A disk that fails on demand and remembers what a power loss could undo.
+//!
+//! [`SimDisk`] does every operation on real files too, so readers and locks behave as they do in
+//! production. It must be used for one folder, and by nothing else at the same time.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Mutex, MutexGuard};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{Disk, OsDisk};
+
+/// What goes wrong in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// The disk is full.
+    Full,
+    /// The device fails.
+    Broken,
+    /// A write takes half of the bytes; other calls work.
+    Short,
+    /// A write takes half of the bytes and reports a failure of the device, as other calls do.
+    Torn,
+}
+
+impl Trouble {
+    /// Every kind there is.
+    pub const ALL: [Self; 4] = [Self::Full, Self::Broken, Self::Short, Self::Torn];
+
+    fn error(self) -> Option<io::Error> {
+        match self {
+            Self::Full => Some(io::ErrorKind::StorageFull.into()),
+            // EIO has no kind of its own.
+            Self::Broken | Self::Torn => Some(io::Error::from_raw_os_error(5)),
+            Self::Short => None,
+        }
+    }
+}
+
+/// Identifies a file whatever its name is.
+pub(crate) type FileId = usize;
+
+/// One thing that happened, in the order it happened. Paths are relative to the root.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    Create { file: FileId, path: Utf8PathBuf },
+    CreateFolder { path: Utf8PathBuf },
+    Write { file: FileId, bytes: Vec<u8> },
+    Truncate { file: FileId, len: u64 },
+    Sync { file: FileId },
+    Rename { from: Utf8PathBuf, to: Utf8PathBuf },
+    Remove { path: Utf8PathBuf },
+    SyncFolder { path: Utf8PathBuf },
+    Mark(u64),
+}
+
+/// A folder as it was when the recording began, all of it on stable storage.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Before {
+    pub(crate) folders: Vec<Utf8PathBuf>,
+    pub(crate) files: Vec<(Utf8PathBuf, Vec<u8>)>,
+}
+
+/// A disk that fails on demand and remembers what a power loss could undo.
+#[derive(Debug)]
+pub struct SimDisk {
+    root: Utf8PathBuf,
+    pub(crate) before: Before,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ops: Vec<Op>,
+    /// The file behind each inode.
+    files: HashMap<u64, FileId>,
+    files_made: usize,
+    calls: usize,
+    /// Which calls fail, and how.
+    trouble: Option<(std::ops::Range<usize>, Trouble)>,
+}
+
+impl SimDisk {
+    /// Simulates the disk that holds `root`; what is there now counts as synced.
+    pub fn new(root: &Utf8Path) -> Self {
+        let mut before = Before::default();
+        let mut state = State::default();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir_utf8().unwrap() {
+                let path = entry.unwrap().into_path();
+                let name = path.strip_prefix(root).unwrap().to_owned();
+                if path.is_dir() {
+                    before.folders.push(name);
+                    folders.push(path);
+                } else {
+                    let id = before.files.len();
+                    state.files.insert(path.metadata().unwrap().ino(), id);
+                    before.files.push((name, std::fs::read(&path).unwrap()));
+                }
+            }
+        }
+        state.files_made = before.files.len();
+        Self { root: root.to_owned(), before, state: Mutex::new(state) }
+    }
+
+    /// Makes the call with this number fail, counted from 0, and no other.
+    pub fn fail_at(&self, call: usize, trouble: Trouble) {
+        self.lock().trouble = Some((call..call + 1, trouble));
+    }
+
+    /// Makes the call with this number and all later ones fail, until [`SimDisk::heal`].
+    pub fn fail_from(&self, call: usize, trouble: Trouble) {
+        self.lock().trouble = Some((call..usize::MAX, trouble));
+    }
+
+    /// Ends all trouble.
+    pub fn heal(&self) {
+        self.lock().trouble = None;
+    }
+
+    /// Returns how many calls were made that change the disk.
+    pub fn calls(&self) -> usize {
+        self.lock().calls
+    }
+
+    /// Notes that the code under test has promised something: see `Crash::marks`.
+    pub fn mark(&self, mark: u64) {
+        self.lock().ops.push(Op::Mark(mark));
+    }
+
+    pub(crate) fn ops(&self) -> Vec<Op> {
+        self.lock().ops.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Counts a call and returns its trouble, if it is to have any.
+    fn begin(&self) -> (MutexGuard<'_, State>, Option<Trouble>) {
+        let mut state = self.lock();
+        let call = state.calls;
+        state.calls += 1;
+        let trouble = state.trouble.clone().filter(|(calls, _)| calls.contains(&call));
+        (state, trouble.map(|(_, trouble)| trouble))
+    }
+
+    /// Does a call that either works or fails, and records it if it worked.
+    fn call<T>(
+        &self,
+        act: impl FnOnce() -> io::Result<T>,
+        record: impl FnOnce(&mut State, &T) -> Op,
+    ) -> io::Result<T> {
+        let (mut state, trouble) = self.begin();
+        if let Some(error) = trouble.and_then(Trouble::error) {
+            return Err(error);
+        }
+        let done = act()?;
+        let op = record(&mut state, &done);
+        state.ops.push(op);
+        Ok(done)
+    }
+
+    fn inside(&self, path: &Utf8Path) -> Utf8PathBuf {
+        path.strip_prefix(&self.root).expect("the disk is used for its own folder").to_owned()
+    }
+
+    fn rename_by(
+        &self,
+        from: &Utf8Path,
+        to: &Utf8Path,
+        rename: fn(&OsDisk, &Utf8Path, &Utf8Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        assert_eq!(from.parent(), to.parent(), "renames stay in their folder");
+        let op = Op::Rename { from: self.inside(from), to: self.inside(to) };
+        self.call(|| rename(&OsDisk, from, to), |_, ()| op)
+    }
+}
+
+impl State {
+    fn id(&self, file: &File) -> FileId {
+        self.files[&file.metadata().unwrap().ino()]
+    }
+}
+
+impl Disk for SimDisk {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        self.call(
+            || OsDisk.create(path),
+            |state, file| {
+                let id = state.files_made;
+                state.files_made += 1;
+                // An inode of a removed file may come again: it is another file then.
+                state.files.insert(file.metadata().unwrap().ino(), id);
+                Op::Create { file: id, path: self.inside(path) }
+            },
+        )
+    }
+
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        let op = Op::CreateFolder { path: self.inside(path) };
+        self.call(|| OsDisk.create_folder(path), |_, ()| op)
+    }
+
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        let (mut state, trouble) = self.begin();
+        let half = &bytes[..bytes.len() / 2];
+        let (taken, result) = match trouble {
+            None => (bytes, Ok(bytes.len())),
+            Some(Trouble::Short) => (half, Ok(half.len())),
+            Some(Trouble::Torn) => (half, Err(io::Error::from_raw_os_error(5))),
+            Some(trouble) => (&[][..], Err(trouble.error().expect("only a short write has none"))),
+        };
+        assert_eq!(OsDisk.write(file, taken)?, taken.len(), "the real disk is full");
+        let op = Op::Write { file: state.id(file), bytes: taken.to_owned() };
+        state.ops.push(op);
+        result
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        self.call(
+            || OsDisk.truncate(file, len),
+            |state, ()| Op::Truncate { file: state.id(file), len },
+        )
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        // The real sync would cost milliseconds and prove nothing.
+        self.call(|| Ok(()), |state, ()| Op::Sync { file: state.id(file) })
+    }
+
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        self.rename_by(from, to, OsDisk::rename)
+    }
+
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        self.rename_by(from, to, OsDisk::rename_new)
+    }
+
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        let op = Op::Remove { path: self.inside(path) };
+        self.call(|| OsDisk.remove(path), |_, ()| op)
+    }
+
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        let op = Op::SyncFolder { path: self.inside(path) };
+        self.call(|| Ok(()), |_, ()| op)
+    }
+}

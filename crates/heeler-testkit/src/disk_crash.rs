@@ -1,0 +1,297 @@
+//! Every state that a power loss may leave behind, made real in a folder.
+//!
+//! What was synced is there. Of what was done to a file since its last sync, any beginning may be
+//! there: the last write may be torn, may have its length but NULs for data, or may be there while
+//! an earlier one is NULs. Of the names changed in a folder since its last sync, any beginning may
+//! be there. Start at `SimDisk::crashes`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+use crate::disk::{FileId, Op, SimDisk};
+
+/// Writes up to this length are torn at every byte, longer ones at a few.
+const TORN_EVERYWHERE_MAX: usize = 12;
+
+/// What is left after a power loss.
+#[derive(Debug)]
+pub struct Crash {
+    /// A folder that holds what the recorded folder held. It is removed after the visit.
+    pub root: Utf8PathBuf,
+    /// The marks that were made before the power went.
+    pub marks: Vec<u64>,
+    /// After how many operations the power went.
+    pub after: usize,
+}
+
+/// The names of all folders (`None`) and files, and the files' content.
+type Tree = BTreeMap<Utf8PathBuf, Option<Vec<u8>>>;
+
+impl SimDisk {
+    /// Visits every legal state after a power loss at any moment so far; returns how many.
+    ///
+    /// A state that several moments can leave is visited with the marks of the last of them.
+    pub fn crashes(&self, visit: &mut dyn FnMut(&Crash)) -> usize {
+        let ops = self.ops();
+        let mut seen = HashSet::new();
+        for after in (0..=ops.len()).rev() {
+            let happened = &ops[..after];
+            let mark = |op: &Op| if let Op::Mark(mark) = op { Some(*mark) } else { None };
+            let marks: Vec<u64> = happened.iter().filter_map(mark).collect();
+            for tree in self.trees(happened) {
+                if seen.contains(&tree) {
+                    continue;
+                }
+                let temp = tempfile::tempdir().unwrap();
+                let root = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
+                plant(&root, &tree);
+                visit(&Crash { root, marks: marks.clone(), after });
+                seen.insert(tree);
+            }
+        }
+        seen.len()
+    }
+
+    fn trees(&self, happened: &[Op]) -> Vec<Tree> {
+        let mut trees = Vec::new();
+        for names in self.name_states(happened) {
+            let mut partial = vec![Tree::new()];
+            for (path, file) in names {
+                let contents = match file {
+                    None => vec![None],
+                    Some(file) => self.contents(happened, file).into_iter().map(Some).collect(),
+                };
+                let extended = partial.iter().flat_map(|tree| {
+                    contents.iter().map(|content| {
+                        let mut tree = tree.clone();
+                        tree.insert(path.clone(), content.clone());
+                        tree
+                    })
+                });
+                partial = extended.collect();
+            }
+            trees.append(&mut partial);
+        }
+        trees
+    }
+
+    /// Every legal set of names: for each folder, any beginning of its unsynced changes.
+    fn name_states(&self, happened: &[Op]) -> Vec<BTreeMap<Utf8PathBuf, Option<FileId>>> {
+        let mut folders: Vec<Utf8PathBuf> = happened.iter().filter_map(folder_of).collect();
+        folders.sort();
+        folders.dedup();
+        let files = self.before.files.iter().enumerate();
+        let mut start: BTreeMap<_, _> =
+            files.map(|(file, (path, _))| (path.clone(), Some(file))).collect();
+        start.extend(self.before.folders.iter().map(|path| (path.clone(), None)));
+        let mut states = vec![start];
+        // A parent sorts before what is in it, so a folder exists before its names do.
+        for folder in folders {
+            let is_sync = |op: &Op| matches!(op, Op::SyncFolder { path } if *path == folder);
+            let synced = happened.iter().rposition(is_sync).unwrap_or(0);
+            let changes = happened.iter().enumerate();
+            let changes: Vec<_> =
+                changes.filter(|(_, op)| folder_of(op).as_ref() == Some(&folder)).collect();
+            let durable = changes.iter().filter(|(at, _)| *at < synced).count();
+            let extended = states.iter().flat_map(|state| {
+                (durable..=changes.len()).map(|done| {
+                    let mut state = state.clone();
+                    changes[..done].iter().for_each(|(_, op)| rename(&mut state, op));
+                    state
+                })
+            });
+            states = extended.collect();
+        }
+        // Names in a folder that is not there are not there either.
+        for state in &mut states {
+            let names: HashSet<_> = state.keys().cloned().collect();
+            state.retain(|path, _| path.ancestors().skip(1).all(|a| a == "" || names.contains(a)));
+        }
+        states
+    }
+
+    /// Every legal content of a file.
+    fn contents(&self, happened: &[Op], file: FileId) -> Vec<Vec<u8>> {
+        let of_file = |op: &&Op| {
+            matches!(op, Op::Write { file: f, .. } | Op::Truncate { file: f, .. }
+                | Op::Sync { file: f } if *f == file)
+        };
+        let ops: Vec<&Op> = happened.iter().filter(of_file).collect();
+        let synced = ops.iter().rposition(|op| matches!(op, Op::Sync { .. })).unwrap_or(0);
+        let mut content = self.before.files.get(file).map_or_else(Vec::new, |(_, c)| c.clone());
+        ops[..synced].iter().for_each(|op| apply(&mut content, op));
+        let mut contents = vec![content.clone()];
+        let unsynced = &ops[synced..];
+        for (at, op) in unsynced.iter().enumerate() {
+            if let Op::Write { bytes, .. } = op {
+                contents.extend(torn(&content, bytes));
+                contents.extend(with_hole(&content, bytes.len(), &unsynced[at..]));
+            }
+            apply(&mut content, op);
+            contents.push(content.clone());
+        }
+        contents.sort();
+        contents.dedup();
+        contents
+    }
+}
+
+/// The folder whose names the operation changes.
+fn folder_of(op: &Op) -> Option<Utf8PathBuf> {
+    match op {
+        Op::Create { path, .. }
+        | Op::CreateFolder { path }
+        | Op::Remove { path }
+        | Op::Rename { to: path, .. } => path.parent().map(Utf8Path::to_owned),
+        _ => None,
+    }
+}
+
+fn rename(names: &mut BTreeMap<Utf8PathBuf, Option<FileId>>, op: &Op) {
+    match op {
+        Op::Create { file, path } => drop(names.insert(path.clone(), Some(*file))),
+        Op::CreateFolder { path } => drop(names.insert(path.clone(), None)),
+        Op::Remove { path } => drop(names.remove(path)),
+        Op::Rename { from, to } => {
+            let file = names.remove(from).expect("what is renamed was there");
+            names.insert(to.clone(), file);
+        }
+        _ => {}
+    }
+}
+
+fn apply(content: &mut Vec<u8>, op: &Op) {
+    match op {
+        Op::Write { bytes, .. } => content.extend_from_slice(bytes),
+        Op::Truncate { len, .. } => content.truncate(usize::try_from(*len).unwrap()),
+        _ => {}
+    }
+}
+
+/// The file with a part of the write, and with NULs in place of the rest.
+fn torn(content: &[u8], bytes: &[u8]) -> Vec<Vec<u8>> {
+    let len = bytes.len();
+    let cuts: Vec<usize> = match len {
+        0..=TORN_EVERYWHERE_MAX => (0..len).collect(),
+        _ => vec![0, 1, len / 2, len - 1],
+    };
+    let cut_off = cuts.iter().map(|&cut| [content, &bytes[..cut]].concat());
+    let nul_filled =
+        cuts.iter().map(|&cut| [content, &bytes[..cut], &vec![0; len - cut][..]].concat());
+    cut_off.chain(nul_filled).collect()
+}
+
+/// The file with NULs in place of the write and all later operations done.
+fn with_hole(content: &[u8], len: usize, ops: &[&Op]) -> Vec<Vec<u8>> {
+    let mut holed = [content, &vec![0; len][..]].concat();
+    let mut states = Vec::new();
+    for op in &ops[1..] {
+        apply(&mut holed, op);
+        states.push(holed.clone());
+    }
+    states
+}
+
+fn plant(root: &Utf8Path, tree: &Tree) {
+    for (path, content) in tree {
+        match content {
+            None => std::fs::create_dir(root.join(path)).unwrap(),
+            Some(bytes) => std::fs::write(root.join(path), bytes).unwrap(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use heeler_transcript::Disk as _;
+
+    use super::*;
+
+    fn disk() -> (tempfile::TempDir, Utf8PathBuf, SimDisk) {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
+        std::fs::write(root.join("old"), "0").unwrap();
+        let disk = SimDisk::new(&root);
+        (temp, root, disk)
+    }
+
+    /// Every state as the files' names and contents, with NULs shown as `_`.
+    fn states(disk: &SimDisk) -> BTreeSet<String> {
+        let mut states = BTreeSet::new();
+        disk.crashes(&mut |crash| {
+            let mut names: Vec<_> = crash
+                .root
+                .read_dir_utf8()
+                .unwrap()
+                .map(|entry| entry.unwrap().into_path())
+                .collect();
+            names.sort();
+            let show = |path: &Utf8PathBuf| {
+                let text = std::fs::read_to_string(path).unwrap_or_default().replace('\0', "_");
+                format!("{}={text}", path.file_name().unwrap())
+            };
+            states.insert(names.iter().map(show).collect::<Vec<_>>().join(" "));
+        });
+        states
+    }
+
+    fn set(states: &[&str]) -> BTreeSet<String> {
+        states.iter().map(|&state| state.to_owned()).collect()
+    }
+
+    #[test]
+    fn unsynced_writes_may_be_lost_torn_or_filled_with_nuls() {
+        let (_temp, root, disk) = disk();
+        let file = std::fs::OpenOptions::new().append(true).open(root.join("old")).unwrap();
+        disk.write(&file, b"ab").unwrap();
+        disk.write(&file, b"c").unwrap();
+        let expected = [
+            "old=0", "old=0a", "old=0ab", "old=0abc", "old=0__", "old=0a_", "old=0ab_", "old=0__c",
+        ];
+        assert_eq!(states(&disk), set(&expected));
+    }
+
+    #[test]
+    fn synced_writes_stay() {
+        let (_temp, root, disk) = disk();
+        let file = std::fs::OpenOptions::new().append(true).open(root.join("old")).unwrap();
+        disk.write(&file, b"a").unwrap();
+        disk.sync(&file).unwrap();
+        disk.mark(7);
+        disk.crashes(&mut |crash| {
+            if crash.marks == [7] {
+                assert_eq!(std::fs::read(crash.root.join("old")).unwrap(), b"0a");
+            }
+        });
+        disk.truncate(&file, 0).unwrap();
+        assert_eq!(states(&disk), set(&["old=", "old=0", "old=0_", "old=0a"]));
+    }
+
+    #[test]
+    fn unsynced_names_may_be_lost_from_the_last_on() {
+        let (_temp, root, disk) = disk();
+        drop(disk.create(&root.join("new")).unwrap());
+        disk.rename(&root.join("new"), &root.join("old")).unwrap();
+        assert_eq!(states(&disk), set(&["old=0", "new= old=0", "old="]));
+        disk.sync_folder(&root).unwrap();
+        disk.mark(1);
+        disk.crashes(&mut |crash| {
+            if crash.marks == [1] {
+                assert_eq!(std::fs::read(crash.root.join("old")).unwrap(), b"");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_in_a_lost_folder_is_lost() {
+        let (_temp, root, disk) = disk();
+        disk.create_folder(&root.join("folder")).unwrap();
+        let file = disk.create(&root.join("folder/file")).unwrap();
+        disk.sync(&file).unwrap();
+        disk.sync_folder(&root.join("folder")).unwrap();
+        assert_eq!(states(&disk), set(&["old=0", "folder= old=0"]));
+    }
+}

@@ -1,0 +1,118 @@
+//! Copies the beginning of a transcript, for a fork.
+//!
+//! Only whole lines are copied, and the copy appears under its name when it is complete and
+//! synced. Start at [`copy_prefix`].
+
+use std::fs::File;
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use thiserror::Error;
+
+use crate::disk::{Disk, DiskError, Taken, publish};
+use crate::index::Numbers;
+use crate::lines::{last_line_end, read_at};
+
+const BLOCK_BYTES: usize = 1024 * 1024;
+
+/// How much of a transcript to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpTo {
+    /// The first so many lines, faults and blank lines included.
+    Line(u64),
+    /// The lines before this offset, which is the start of a line: a record's `next`.
+    Offset(u64),
+}
+
+/// Why a transcript was not copied.
+#[derive(Debug, Error)]
+pub enum CopyError {
+    /// The source is shorter than what was asked for.
+    #[error("cannot copy {up_to:?} of {path}: its whole lines end at byte {end}")]
+    TooShort {
+        /// The source.
+        path: Utf8PathBuf,
+        /// What was asked for.
+        up_to: UpTo,
+        /// Where the source's last whole line ends.
+        end: u64,
+    },
+    /// The offset is in the middle of a line.
+    #[error("cannot copy {path} up to byte {offset}, which is inside a line")]
+    InsideLine {
+        /// The source.
+        path: Utf8PathBuf,
+        /// What was asked for.
+        offset: u64,
+    },
+    /// Something has the copy's name already; it is left as it is.
+    #[error("cannot copy to {path}: it exists already")]
+    Exists {
+        /// The copy.
+        path: Utf8PathBuf,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Copies the first lines of `source` to the new file `copy`; returns how many bytes it has.
+///
+/// The source may be appended to meanwhile. Once this returns, the copy survives a power loss.
+pub fn copy_prefix(
+    disk: &dyn Disk,
+    source: &Utf8Path,
+    copy: &Utf8Path,
+    up_to: UpTo,
+) -> Result<u64, CopyError> {
+    let file = File::open(source).map_err(DiskError::at("open", source))?;
+    let len = find_end(source, &file, up_to)?;
+    // Cheaper than to find out after the work; `publish` refuses it in any case.
+    if copy.symlink_metadata().is_ok() {
+        return Err(CopyError::Exists { path: copy.to_owned() });
+    }
+    let copied = publish(disk, copy, Taken::Refuse, |draft| {
+        let mut block = vec![0; BLOCK_BYTES];
+        let mut at = 0;
+        while at < len {
+            let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let read = read_at(&file, &mut block[..wanted], at)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            draft.write_all(&block[..read])?;
+            at += read as u64;
+        }
+        Ok(())
+    });
+    match copied {
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
+            Err(CopyError::Exists { path: copy.to_owned() })
+        }
+        result => Ok(result.map(|()| len)?),
+    }
+}
+
+/// Returns how many bytes to copy.
+fn find_end(source: &Utf8Path, file: &File, up_to: UpTo) -> Result<u64, CopyError> {
+    let failed = DiskError::at("read", source);
+    let len = file.metadata().map_err(failed)?.len();
+    let whole = last_line_end(file, len).map_err(failed)?;
+    let path = source.to_owned();
+    match up_to {
+        UpTo::Line(number) => {
+            let numbers = Numbers::of(source, file, whole);
+            if numbers.count().map_err(failed)? < number {
+                return Err(CopyError::TooShort { path, up_to, end: whole });
+            }
+            Ok(numbers.line_start(number).map_err(failed)?)
+        }
+        UpTo::Offset(offset) if offset > whole => {
+            Err(CopyError::TooShort { path, up_to, end: whole })
+        }
+        UpTo::Offset(offset) if last_line_end(file, offset).map_err(failed)? < offset => {
+            Err(CopyError::InsideLine { path, offset })
+        }
+        UpTo::Offset(offset) => Ok(offset),
+    }
+}

@@ -1,0 +1,254 @@
+//! Searches transcripts for a text or a regular expression, with ripgrep's own engine.
+//!
+//! What is matched is the line as it stands in the file, JSON escapes included; what is shown are
+//! records only. Start at [`search`].
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use grep_matcher::Matcher as _;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use memchr::{memchr, memrchr};
+use thiserror::Error;
+
+use crate::disk::DiskError;
+use crate::line::{Entry, LINE_BYTES_MAX, Record, split_line};
+
+/// The searcher holds one line, and grows its buffer by doubling.
+const HEAP_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// What to look for.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// The text or expression.
+    pub pattern: Pattern,
+    /// Whether case matters.
+    pub case: Case,
+    /// The search ends after so many hits.
+    pub hits_max: usize,
+}
+
+/// A text or an expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// Exactly this text.
+    Literal(String),
+    /// This regular expression, in the syntax of Rust's `regex` crate.
+    Regex(String),
+}
+
+/// Whether case matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Case {
+    /// It does.
+    Sensitive,
+    /// It does not.
+    Insensitive,
+    /// It does if the pattern has an upper-case letter.
+    #[default]
+    Smart,
+}
+
+/// A record that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit<'a> {
+    /// The file it is in.
+    pub path: &'a Utf8Path,
+    /// The number of its line, from 0.
+    pub line: u64,
+    /// The record.
+    pub record: Record,
+}
+
+/// What a search came to.
+#[derive(Debug, Default)]
+pub struct Searched {
+    /// How many records matched and were shown.
+    pub hits: usize,
+    /// How many lines matched and were not shown since they are damaged or too long.
+    pub faults: usize,
+    /// The files that could not be read, to their end at least.
+    pub unreadable: Vec<DiskError>,
+    /// Whether it ended early, by `hits_max` or by the caller.
+    pub ended_early: bool,
+}
+
+/// The regular expression is not one.
+#[derive(Debug, Error)]
+#[error("cannot search for {pattern:?}")]
+pub struct QueryError {
+    /// What was given.
+    pub pattern: String,
+    /// What is wrong with it.
+    #[source]
+    pub source: grep_regex::Error,
+}
+
+/// Searches the files in the given order and passes every matching record to `on_hit`.
+///
+/// A file that cannot be read is reported in the result and does not end the search.
+pub fn search(
+    query: &Query,
+    paths: &[Utf8PathBuf],
+    on_hit: &mut dyn FnMut(Hit<'_>) -> ControlFlow<()>,
+) -> Result<Searched, QueryError> {
+    let matcher = matcher(query)?;
+    let mut searcher = SearcherBuilder::new()
+        .line_number(true)
+        .heap_limit(Some(HEAP_BYTES_MAX))
+        .binary_detection(BinaryDetection::none())
+        // Another encoding would move every offset.
+        .bom_sniffing(false)
+        .build();
+    let mut searched = Searched { ended_early: query.hits_max == 0, ..Searched::default() };
+    for path in paths {
+        if searched.ended_early {
+            break;
+        }
+        let cuts = RefCell::new(Vec::new());
+        let hits_left = query.hits_max - searched.hits;
+        let hits =
+            Hits { path, matcher: &matcher, cuts: &cuts, hits_left, out: &mut searched, on_hit };
+        if let Err(error) = search_file(&mut searcher, &matcher, &cuts, hits) {
+            searched.unreadable.push(DiskError::at("search", path)(error));
+        }
+    }
+    Ok(searched)
+}
+
+fn matcher(query: &Query) -> Result<RegexMatcher, QueryError> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder
+        .line_terminator(Some(b'\n'))
+        .case_insensitive(query.case == Case::Insensitive)
+        .case_smart(query.case == Case::Smart);
+    let (built, pattern) = match &query.pattern {
+        Pattern::Literal(text) => (builder.fixed_strings(true).build(text), text),
+        Pattern::Regex(text) => (builder.build(text), text),
+    };
+    built.map_err(|source| QueryError { pattern: pattern.clone(), source })
+}
+
+fn search_file(
+    searcher: &mut Searcher,
+    matcher: &RegexMatcher,
+    cuts: &RefCell<Vec<u64>>,
+    hits: Hits<'_>,
+) -> io::Result<()> {
+    let file = File::open(hits.path)?;
+    let reader = ShortLines { inner: file, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
+    searcher.search_reader(matcher, reader, hits)
+}
+
+/// Puts a newline into lines that are too long, so that the searcher's memory stays bounded.
+///
+/// One byte is overwritten and none is added, so offsets stay true. Where it did is in `cuts`.
+struct ShortLines<'a, R> {
+    inner: R,
+    offset: u64,
+    /// Length of the line that is being read, so far.
+    line_len: usize,
+    max: usize,
+    cuts: &'a RefCell<Vec<u64>>,
+}
+
+impl<R: Read> Read for ShortLines<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // Less than a line's limit at a time, so at most one cut is needed.
+        let wanted = buf.len().min(BLOCK_BYTES).min(self.max);
+        let read = self.inner.read(&mut buf[..wanted])?;
+        let block = &mut buf[..read];
+        let first_line = memchr(b'\n', block).unwrap_or(read);
+        if self.line_len + first_line > self.max {
+            let cut = self.max - self.line_len;
+            block[cut] = b'\n';
+            self.cuts.borrow_mut().push(self.offset + cut as u64);
+        }
+        self.line_len = match memrchr(b'\n', block) {
+            Some(newline) => read - newline - 1,
+            None => self.line_len + read,
+        };
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+/// Turns matching lines of one file into hits.
+struct Hits<'a> {
+    path: &'a Utf8Path,
+    matcher: &'a RegexMatcher,
+    cuts: &'a RefCell<Vec<u64>>,
+    hits_left: usize,
+    out: &'a mut Searched,
+    on_hit: &'a mut dyn FnMut(Hit<'_>) -> ControlFlow<()>,
+}
+
+impl Sink for Hits<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let offset = found.absolute_byte_offset();
+        let cuts = self.cuts.borrow();
+        let cuts_before = cuts.partition_point(|&cut| cut < offset);
+        let ends_at = offset + found.bytes().len() as u64 - 1;
+        let is_piece = offset.checked_sub(1).is_some_and(|at| cuts.binary_search(&at).is_ok())
+            || cuts.binary_search(&ends_at).is_ok();
+        let Some(line) = found.bytes().strip_suffix(b"\n").filter(|_| !is_piece) else {
+            self.out.faults += 1;
+            return Ok(true);
+        };
+        let number = found.line_number().expect("the searcher counts lines") - 1;
+        Ok(self.show(number - cuts_before as u64, offset, line).is_continue())
+    }
+}
+
+impl Hits<'_> {
+    fn show(&mut self, number: u64, offset: u64, line: &[u8]) -> ControlFlow<()> {
+        let mut records = Vec::new();
+        split_line(offset, line, &mut |entry| match entry {
+            Entry::Record(record) => records.push(record),
+            Entry::Fault(_) => self.out.faults += 1,
+        });
+        // Of glued records, not all need match.
+        let is_match =
+            |record: &Record| matches!(self.matcher.is_match(record.text.as_bytes()), Ok(true));
+        for record in records.into_iter().filter(is_match) {
+            let flow = (self.on_hit)(Hit { path: self.path, line: number, record });
+            self.out.hits += 1;
+            self.hits_left -= 1;
+            if flow.is_break() || self.hits_left == 0 {
+                self.out.ended_early = true;
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_too_long_are_cut_and_nothing_moves() {
+        let text = b"ab\n0123456789\ncd\n01234567890123456789".repeat(20);
+        let cuts = RefCell::new(Vec::new());
+        let mut reader =
+            ShortLines { inner: &text[..], offset: 0, line_len: 0, max: 10, cuts: &cuts };
+        let mut out = Vec::new();
+        reader.read_to_end(&mut out).unwrap();
+        assert!(out.split(|&byte| byte == b'\n').all(|line| line.len() <= 10));
+        for (at, (&read, &written)) in text.iter().zip(&out).enumerate() {
+            let cut = cuts.borrow().contains(&(at as u64));
+            assert_eq!(written, if cut { b'\n' } else { read }, "at {at}");
+            assert!(!cut || read != b'\n', "a newline was there already");
+        }
+        assert_eq!(out.len(), text.len());
+        assert!(!cuts.borrow().is_empty());
+    }
+}

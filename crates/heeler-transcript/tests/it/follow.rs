@@ -1,0 +1,266 @@
+//! Followers: every record once, in order, whatever happens to the file.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use camino::Utf8Path;
+use heeler_testkit::Proof;
+use heeler_transcript::{
+    FaultKind, Follower, Log, LogOptions, Restart, Start, Update, replace_file, tail,
+};
+
+use crate::{folder, open};
+
+/// Far longer than any event takes; a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOW: Duration = Duration::ZERO;
+
+#[track_caller]
+fn next_text(follower: &mut Follower) -> String {
+    match follower.next(PATIENCE).unwrap() {
+        Some(Update::Record { record, .. }) => record.text,
+        other => panic!("not a record: {other:?}"),
+    }
+}
+
+fn append(path: &Utf8Path, text: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+fn follow(path: &Utf8Path, start: Start) -> Follower {
+    let mut follower = Follower::new();
+    assert_eq!(follower.add(path, start), 0);
+    follower
+}
+
+#[test]
+fn records_are_told_from_the_start_that_was_asked_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"n\":2}\n");
+    let mut all = follow(&path, Start::Beginning);
+    let mut new = follow(&path, Start::End);
+    let mut some = follow(&path, Start::Offset(tail(&path, 1).unwrap().start));
+    assert_eq!(next_text(&mut all), r#"{"n":1}"#);
+    assert_eq!(next_text(&mut all), r#"{"n":2}"#);
+    assert_eq!(new.next(NOW).unwrap(), None);
+    assert_eq!(next_text(&mut some), r#"{"n":2}"#);
+    append(&path, "{\"n\":3}\n");
+    for follower in [&mut all, &mut new, &mut some] {
+        assert_eq!(next_text(follower), r#"{"n":3}"#);
+        assert_eq!(follower.next(NOW).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_bare_tail_waits_for_its_newline() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\"");
+    let mut follower = follow(&path, Start::Beginning);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    append(&path, ":1}");
+    assert_eq!(follower.next(Duration::from_millis(20)).unwrap(), None);
+    append(&path, "\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+}
+
+#[test]
+fn a_torn_tail_that_is_cut_off_is_never_told() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{}\n{\"torn\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    let mut follower = follow(&path, Start::Beginning);
+    assert_eq!(next_text(&mut follower), "{}");
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    open(&path).append(br#"{"n":2}"#).unwrap();
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+}
+
+#[test]
+fn faults_are_told_between_the_records() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "\0\0{\"n\":1}\n");
+    let mut follower = follow(&path, Start::Beginning);
+    let first = follower.next(PATIENCE).unwrap();
+    let Some(Update::Fault { file: 0, fault }) = first else { panic!("{first:?}") };
+    assert_eq!((fault.offset, fault.len, fault.kind), (0, 2, FaultKind::Nul));
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+}
+
+#[test]
+fn a_file_that_does_not_exist_yet_is_waited_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    let mut follower = follow(&path, Start::End);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    open(&path).append(br#"{"n":1}"#).unwrap();
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+}
+
+#[test]
+fn a_folder_that_does_not_exist_yet_is_waited_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("later/a.jsonl");
+    let mut follower = follow(&path, Start::Beginning);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    std::fs::create_dir(folder.join("later")).unwrap();
+    append(&path, "{\"n\":1}\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+    append(&path, "{\"n\":2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
+fn a_replaced_file_is_read_from_its_beginning() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"to");
+    let mut follower = follow(&path, Start::Beginning);
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+    replace_file(&heeler_transcript::OsDisk, &path, b"{\"new\":1}\n").unwrap();
+    let torn = follower.next(PATIENCE).unwrap();
+    let Some(Update::Fault { fault, .. }) = torn else { panic!("{torn:?}") };
+    assert_eq!((fault.offset, fault.kind), (8, FaultKind::TornTail));
+    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(next_text(&mut follower), r#"{"new":1}"#);
+    append(&path, "{\"new\":2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"new":2}"#);
+}
+
+#[test]
+fn a_file_that_was_removed_and_comes_again_is_read_from_its_beginning() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n");
+    let mut follower = follow(&path, Start::Beginning);
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    append(&path, "{\"n\":2}\n");
+    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
+fn a_file_rewritten_in_place_is_noticed_even_if_it_is_longer() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"n\":2}\n");
+    for rewritten in ["{\"m\":1}\n", "{\"longer\":\"than before\"}\n{\"x\":1}\n{\"x\":2}\n"] {
+        let mut follower = follow(&path, Start::End);
+        assert_eq!(follower.next(NOW).unwrap(), None);
+        std::fs::write(&path, rewritten).unwrap();
+        let restarted = Update::Restarted { file: 0, why: Restart::Rewritten };
+        // A write and a cut are two events, and the follower may come between them.
+        let mut shown = Vec::new();
+        while shown.len() < rewritten.lines().count() {
+            match follower.next(PATIENCE).unwrap() {
+                Some(Update::Record { record, .. }) => shown.push(record.text),
+                other => assert_eq!(other, Some(restarted.clone())),
+            }
+        }
+        assert!(shown.iter().eq(rewritten.lines()), "{shown:?}");
+    }
+}
+
+#[test]
+fn another_thread_can_stop_it() {
+    let (_temp, folder) = folder();
+    let mut follower = follow(&folder.join("a.jsonl"), Start::Beginning);
+    let stopper = follower.stopper();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| stopper.stop());
+        assert_eq!(follower.next(Duration::MAX).unwrap(), None);
+    });
+    assert!(follower.is_stopped());
+    assert!(started.elapsed() < PATIENCE);
+    assert_eq!(follower.next(PATIENCE).unwrap(), None);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_once_and_the_others_go_on() {
+    let (_temp, folder) = folder();
+    // A path through a file can never be opened, not even by root.
+    append(&folder.join("file"), "");
+    let mut follower = Follower::new();
+    follower.add(&folder.join("file/a.jsonl"), Start::Beginning);
+    follower.add(&folder.join("b.jsonl"), Start::Beginning);
+    append(&folder.join("b.jsonl"), "{\"n\":1}\n");
+    let error = follower.next(PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot follow {folder}/file/a.jsonl"));
+    assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
+    assert_eq!(follower.next(Duration::from_millis(1500)).unwrap(), None);
+}
+
+#[test]
+fn proof_followers_that_start_at_any_moment_miss_nothing() {
+    let proof = Proof::new(100);
+    let (_temp, folder) = folder();
+    for round in 0..proof.rounds {
+        let mut random = proof.random(round);
+        let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
+        let lines = random.u64(1..300);
+        let paths = [folder.join(format!("{round}.a")), folder.join(format!("{round}.b"))];
+        std::thread::scope(|scope| {
+            for path in &paths {
+                scope.spawn(move || {
+                    let mut log = Log::open(path, LogOptions::default()).unwrap().log;
+                    for n in 0..lines {
+                        log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
+                    }
+                });
+            }
+            for _ in 0..2 {
+                let (paths, context) = (&paths, &context);
+                let spins = random.u32(0..200_000);
+                scope.spawn(move || {
+                    (0..spins).for_each(|_| std::hint::spin_loop());
+                    check_nothing_is_missed(paths, lines, context);
+                });
+            }
+        });
+        paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+}
+
+/// Waits far less than a poll would take at the end, so events alone must be enough.
+fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context: &str) {
+    let mut follower = Follower::new();
+    for path in paths {
+        follower.add(path, Start::Beginning);
+    }
+    let mut told = [0, 0];
+    while told != [lines; 2] {
+        match follower.next(PATIENCE).unwrap() {
+            Some(Update::Record { file, record }) => {
+                assert_eq!(record.text, format!("{{\"n\":{}}}", told[file]), "{context}");
+                told[file] += 1;
+            }
+            other => panic!("{context}: {other:?} after {told:?}"),
+        }
+    }
+}
+
+#[test]
+fn events_arrive_without_waiting_for_a_poll() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    let mut log = open(&path);
+    let mut follower = follow(&path, Start::End);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    let started = Instant::now();
+    const LINES: u32 = 50;
+    for n in 0..LINES {
+        log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
+        assert_eq!(next_text(&mut follower), format!("{{\"n\":{n}}}"));
+    }
+    // Polling alone would take a second for each.
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}

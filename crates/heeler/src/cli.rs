@@ -1,0 +1,177 @@
+//! The command line: what can be typed, and the help that teaches it.
+
+use std::num::NonZeroU32;
+
+use camino::Utf8PathBuf;
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
+use heeler_model::{JobStatus, SessionStatus};
+
+use crate::commands;
+use crate::complete;
+
+/// Runs fleets of coding agents and never loses their work.
+#[derive(Parser)]
+#[command(
+    name = "heeler",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    after_help = "Start with `heeler init`, or run any command in a herdctl project: it is adopted in place.\n\
+        Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 70 our bug, 130 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Args, Clone)]
+pub(crate) struct Global {
+    /// Config file, or the folder to look upward from [default: the working directory]
+    #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// State directory [default: .heeler or .herdctl beside the config file]
+    #[arg(
+        short = 's', long = "state-dir", alias = "state", global = true, value_name = "DIR",
+        env = "HEELER_STATE_DIR", hide_env_values = true, value_hint = ValueHint::DirPath
+    )]
+    pub(crate) state_dir: Option<Utf8PathBuf>,
+    /// Say more on stderr; repeat for more still (or set HEELER_LOG)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show the fleet: what runs, what comes next, what failed
+    Status(commands::status::StatusArgs),
+    /// List jobs, newest first; `jobs show`, `jobs logs`
+    Jobs(commands::jobs::JobsArgs),
+    /// Show one job (herdctl's spelling of `jobs show`)
+    #[command(hide = true)]
+    Job(commands::jobs::JobArgs),
+    /// Print the newest transcript lines of an agent or of the fleet
+    Logs(commands::logs::LogsArgs),
+    /// List sessions
+    Session {
+        #[command(subcommand)]
+        command: commands::session::SessionCommand,
+    },
+    /// List sessions (herdctl's spelling of `session list`)
+    #[command(hide = true)]
+    Sessions(commands::session::ListArgs),
+    /// Find text in all transcripts
+    Search(commands::search::SearchArgs),
+    /// Make a fleet that works at once, or add an agent to one
+    Init(commands::init::InitArgs),
+    /// Check, show or edit the configuration
+    Config {
+        #[command(subcommand)]
+        command: commands::config::ConfigCommand,
+    },
+    /// Take over the state of herdctl, Last Light or agents-fleet
+    Import(commands::import::ImportArgs),
+    /// Examine the state directory; say what is wrong and the cure
+    Doctor(commands::doctor::DoctorArgs),
+    /// Write the whole state directory to one file, also while a daemon runs
+    Backup(commands::backup::BackupArgs),
+    /// Bring back what `backup` wrote; nothing newer is deleted
+    Restore(commands::backup::RestoreArgs),
+    /// See Heeler at work in a folder of its own
+    Demo(commands::demo::DemoArgs),
+    /// Print a shell's completion script
+    #[command(
+        after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too."
+    )]
+    Completions(commands::completions::CompletionsArgs),
+    /// Write the manual pages
+    Man(commands::completions::ManArgs),
+    /// Print the version, and those of what is inside
+    Version(commands::completions::VersionArgs),
+}
+
+/// Which page of a list, and in what form.
+#[derive(Args, Clone)]
+pub(crate) struct Page {
+    /// How many to show
+    #[arg(short = 'l', long, value_name = "N", default_value = "20")]
+    pub(crate) limit: NonZeroU32,
+    /// Only what is older than this one (an id); for the next page
+    #[arg(long, value_name = "ID")]
+    pub(crate) before: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads a job status, with the list of them on a mistake.
+pub(crate) fn job_status() -> impl clap::builder::TypedValueParser<Value = JobStatus> {
+    words(JobStatus::ALL.iter().map(|status| status.as_str()))
+}
+
+/// Reads a session status.
+pub(crate) fn session_status() -> impl clap::builder::TypedValueParser<Value = SessionStatus> {
+    words(SessionStatus::ALL.iter().map(|status| status.as_str()))
+}
+
+fn words<T>(
+    words: impl Iterator<Item = &'static str>,
+) -> impl clap::builder::TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = heeler_model::UnknownWord> + Clone + Send + Sync + 'static,
+{
+    use clap::builder::TypedValueParser as _;
+    clap::builder::PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
+}
+
+/// Completes agent names.
+pub(crate) fn agents() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::agents)
+}
+
+/// Completes job ids.
+pub(crate) fn jobs() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::jobs)
+}
+
+impl Command {
+    /// Says whether stdout is promised to be JSON, so that a failure is told in JSON too.
+    pub(crate) fn wants_json(&self) -> bool {
+        use commands::config::ConfigCommand;
+        use commands::jobs::JobsCommand;
+        use commands::session::SessionCommand;
+        match self {
+            Command::Status(args) => args.json,
+            Command::Jobs(args) => match &args.command {
+                None => args.list.page.json,
+                Some(JobsCommand::Show(args)) => args.json,
+                Some(JobsCommand::Logs(args)) => args.how.json,
+            },
+            Command::Job(args) => args.show.json,
+            Command::Logs(args) => args.how.json,
+            Command::Session { command: SessionCommand::List(args) } | Command::Sessions(args) => {
+                args.page.json
+            }
+            Command::Search(args) => args.json,
+            Command::Config { command } => match command {
+                ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,
+                ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
+            },
+            Command::Import(args) => args.json,
+            Command::Doctor(args) => args.json,
+            Command::Backup(args) => args.json,
+            Command::Restore(args) => args.json,
+            Command::Version(args) => args.json,
+            Command::Init(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => {
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The commands, one file each.
+
+pub(crate) mod backup;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod import;
+pub(crate) mod init;
+pub(crate) mod jobs;
+pub(crate) mod logs;
+pub(crate) mod search;
+pub(crate) mod session;
+pub(crate) mod status;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Outcome;
+
+/// Runs the command that was typed.
+pub(crate) fn run(cli: Cli) -> Outcome {
+    let global = &cli.global;
+    match cli.command {
+        Command::Status(args) => status::run(global, &args),
+        Command::Jobs(args) => jobs::run(global, &args),
+        Command::Job(args) => jobs::run_job(global, &args),
+        Command::Logs(args) => logs::run(global, &args),
+        Command::Session { command } => session::run(global, &command),
+        Command::Sessions(args) => session::list(global, &args),
+        Command::Search(args) => search::run(global, &args),
+        Command::Init(args) => init::run(&args),
+        Command::Config { command } => config::run(global, &command),
+        Command::Import(args) => import::run(global, &args),
+        Command::Doctor(args) => doctor::run(global, &args),
+        Command::Backup(args) => backup::run(global, &args),
+        Command::Restore(args) => backup::restore(global, &args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => completions::man(&args),
+        Command::Version(args) => completions::version(&args),
+    }
+}

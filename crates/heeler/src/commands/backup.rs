@@ -1,0 +1,133 @@
+//! `heeler backup FILE` and `heeler restore FILE`.
+
+use std::io::IsTerminal as _;
+
+use camino::Utf8PathBuf;
+use clap::{Args, ValueHint};
+use heeler_store::{RestoreError, RestoreReport, StateDir, backup_to_file, restore_from_file};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output::{self, Progress};
+use crate::place::{self, Place};
+
+/// Arguments of `backup`.
+#[derive(Args)]
+pub(crate) struct BackupArgs {
+    /// The file to write; `.tar`, or compressed when it ends in `.tar.gz` or `.tgz`
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: Utf8PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `restore`.
+#[derive(Args)]
+#[command(
+    after_help = "The present database is backed up first; transcripts are put back where they are missing, never shortened."
+)]
+pub(crate) struct RestoreArgs {
+    /// A file that `heeler backup` wrote
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: Utf8PathBuf,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Writes the state directory to one file.
+pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
+    let place = Place::find(global)?;
+    if place.reader()?.is_none() {
+        let message = format!("there is nothing to back up in {}", place.state_dir);
+        return Err(Failure::message(Code::NotFound, message));
+    }
+    let progress = Progress::bytes("backing up", place.quiet || args.json);
+    let report = backup_to_file(&place.dir()?, &args.file, place::now(), &mut |done, all| {
+        progress.at(done, all);
+    });
+    progress.end();
+    let report = report.map_err(|error| Failure::new(Code::Failed, error))?;
+    let manifest = &report.manifest;
+    if args.json {
+        return Ok(output::json(&json!({
+            "file": args.file, "bytes": report.bytes, "jobs": manifest.jobs,
+            "sessions": manifest.sessions, "files": manifest.files.len(),
+        }))?);
+    }
+    Ok(output::line(&format!(
+        "wrote {}: {} jobs, {} sessions, {} files, {}",
+        args.file,
+        output::grouped(manifest.jobs.unsigned_abs()),
+        output::grouped(manifest.sessions.unsigned_abs()),
+        output::grouped(manifest.files.len() as u64),
+        output::size(report.bytes),
+    ))?)
+}
+
+/// Brings a backup back.
+pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let there = place.reader()?;
+    if there.is_some() && !args.yes {
+        confirm(&place, args)?;
+    }
+    drop(there);
+    let dir = StateDir::create(&place.state_dir)?;
+    let progress = Progress::bytes("restoring", place.quiet || args.json);
+    let report =
+        restore_from_file(&dir, &args.file, place::now(), &mut |done, all| progress.at(done, all));
+    progress.end();
+    let report = report.map_err(|error| match error {
+        RestoreError::BadArchive { .. } => Failure::new(Code::Failed, error),
+        RestoreError::Lock(_) => Failure::new(Code::Refused, error),
+        other => Failure::new(Code::Failed, other),
+    })?;
+    print(args, &report)
+}
+
+fn confirm(place: &Place, args: &RestoreArgs) -> Outcome {
+    let question = format!("Replace the state in {} by {}?", place.state_dir, args.file);
+    if !std::io::stdin().is_terminal() {
+        let message = format!("{} has state already", place.state_dir);
+        return Err(Failure::message(Code::Refused, message)
+            .hint("--yes replaces it; the present database is backed up first"));
+    }
+    match output::ask(&question, false)? {
+        true => Ok(()),
+        false => Err(Failure::message(Code::Refused, "nothing was changed")),
+    }
+}
+
+fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
+    let manifest = &report.manifest;
+    if args.json {
+        return Ok(output::json(&json!({
+            "file": args.file, "createdAt": manifest.created_at, "jobs": manifest.jobs,
+            "sessions": manifest.sessions, "putBack": report.put_back,
+            "keptBeside": report.kept_beside, "safetyBackup": report.safety_backup,
+        }))?);
+    }
+    output::line(&format!(
+        "restored {} jobs and {} sessions from {} of {}",
+        output::grouped(manifest.jobs.unsigned_abs()),
+        output::grouped(manifest.sessions.unsigned_abs()),
+        args.file,
+        heeler_model::iso_millis(manifest.created_at),
+    ))?;
+    if !report.put_back.is_empty() {
+        output::line(&format!("put back {} files", report.put_back.len()))?;
+    }
+    for path in &report.kept_beside {
+        output::line(&format!("differs from what is there, kept beside it: {path}"))?;
+    }
+    if let Some(path) = &report.safety_backup {
+        output::line(&format!("the state before is in {path}"))?;
+    }
+    Ok(())
+}

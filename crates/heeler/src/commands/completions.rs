@@ -1,0 +1,95 @@
+//! What the program says of itself: completion scripts, manual pages, versions.
+
+use std::io::Write as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, ValueHint};
+use clap_complete::env::Shells;
+use serde::Serialize;
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::output;
+
+/// Arguments of `completions`.
+#[derive(Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell: bash, zsh, fish, elvish or powershell
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(Shells::builtins().names()))]
+    shell: String,
+}
+
+/// Arguments of `man`.
+#[derive(Args)]
+pub(crate) struct ManArgs {
+    /// The folder to write into, such as ~/.local/share/man/man1
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: Utf8PathBuf,
+}
+
+/// Arguments of `version`.
+#[derive(Args)]
+pub(crate) struct VersionArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Prints the registration script; the shell then asks the program itself for completions.
+pub(crate) fn run(args: &CompletionsArgs) -> Outcome {
+    let shells = Shells::builtins();
+    let shell = shells
+        .completer(&args.shell)
+        .ok_or_else(|| Failure::message(Code::Usage, format!("unknown shell {}", args.shell)))?;
+    let mut script = Vec::new();
+    shell.write_registration("COMPLETE", "heeler", "heeler", "heeler", &mut script)?;
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+/// Writes one page a command.
+pub(crate) fn man(args: &ManArgs) -> Outcome {
+    std::fs::create_dir_all(&args.dir)?;
+    let mut command = crate::command();
+    command.build();
+    let count = write_pages(&command, "heeler", &args.dir)?;
+    Ok(output::line(&format!("wrote {count} manual pages to {}", args.dir))?)
+}
+
+fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> Outcome<usize> {
+    let mut count = 1;
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone().name(name.to_owned())).render(&mut page)?;
+    std::fs::write(dir.join(format!("{name}.1")), page)?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        if sub.get_name() != "help" {
+            count += write_pages(sub, &format!("{name}-{}", sub.get_name()), dir)?;
+        }
+    }
+    Ok(count)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    heeler: &'static str,
+    sqlite: String,
+    database: i64,
+    target: String,
+}
+
+/// Prints the versions that a bug report needs.
+pub(crate) fn version(args: &VersionArgs) -> Outcome {
+    let versions = Versions {
+        heeler: env!("CARGO_PKG_VERSION"),
+        sqlite: heeler_store::sqlite_version().to_owned(),
+        database: heeler_store::SCHEMA_VERSION,
+        target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+    };
+    if args.json {
+        return Ok(output::json(&versions)?);
+    }
+    let Versions { heeler, sqlite, database, target } = versions;
+    Ok(output::line(&format!(
+        "heeler {heeler} (database version {database}, SQLite {sqlite}, {target})"
+    ))?)
+}

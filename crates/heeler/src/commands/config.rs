@@ -1,0 +1,227 @@
+//! `heeler config`: check, show, describe and edit the configuration.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::Command;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, Subcommand};
+use heeler_model::config::{self, Faults, Loaded, Severity};
+use serde_json::{Value, json};
+
+use crate::cli::{self, Global};
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output;
+use crate::place::{Place, beside};
+use crate::schema;
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check every file of the fleet; list every fault with its place
+    Validate(JsonArg),
+    /// Show the configuration as it is used: merged, with defaults
+    Show(JsonArg),
+    /// Print the JSON Schema of the config files, for editors
+    Schema(SchemaArgs),
+    /// Edit a config file; it is saved only when the whole fleet is valid
+    Edit(EditArgs),
+}
+
+/// Arguments of `config validate` and `config show`.
+#[derive(Args)]
+pub(crate) struct JsonArg {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `config schema`.
+#[derive(Args)]
+pub(crate) struct SchemaArgs {
+    /// The schema of an agent file instead of a fleet file
+    #[arg(long)]
+    agent: bool,
+}
+
+/// Arguments of `config edit`.
+#[derive(Args)]
+pub(crate) struct EditArgs {
+    /// The agent whose file to edit [default: the fleet's own file]
+    #[arg(add = cli::agents())]
+    agent: Option<String>,
+}
+
+/// Runs `config` and its verbs.
+pub(crate) fn run(global: &Global, command: &ConfigCommand) -> Outcome {
+    match command {
+        ConfigCommand::Validate(args) => validate(&Place::find(global)?, args.json),
+        ConfigCommand::Show(args) => show(&Place::find(global)?, args.json),
+        ConfigCommand::Schema(args) => schema(args),
+        ConfigCommand::Edit(args) => edit(&Place::find(global)?, args),
+    }
+}
+
+fn validate(place: &Place, as_json: bool) -> Outcome {
+    let file = place.config_file()?;
+    let result = fleet::try_load(place, file, &|path| std::fs::read_to_string(path))?;
+    if as_json {
+        output::json(&validation_json(file, &result))?;
+        return match result {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::silent(Code::Usage)),
+        };
+    }
+    match result {
+        Ok(loaded) => {
+            fleet::print_faults(place, &loaded.warnings)?;
+            if place.state_dir.is_dir() {
+                schema::place(&place.state_dir)?;
+            }
+            let agents: Vec<&str> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
+            let files = loaded.files.len();
+            let found = match agents.len() {
+                0 => "no agents yet".to_owned(),
+                1 => format!("1 agent: {}", agents[0]),
+                n => format!("{n} agents: {}", agents.join(", ")),
+            };
+            let counted = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+            Ok(output::line(&format!("{file} is valid ({counted}, {found})"))?)
+        }
+        Err(faults) => {
+            fleet::print_faults(place, &faults)?;
+            Err(Failure::message(Code::Usage, faults.summary()))
+        }
+    }
+}
+
+fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
+    let faults = match result {
+        Ok(loaded) => &loaded.warnings,
+        Err(faults) => faults,
+    };
+    let of = |severity: Severity| -> Vec<Value> {
+        let list = faults.list.iter().filter(|fault| fault.severity == severity);
+        list.map(|fault| {
+            json!({
+                "file": fault.path(), "line": fault.line(), "column": fault.column(),
+                "message": fault.message, "expected": fault.expected, "help": fault.help,
+            })
+        })
+        .collect()
+    };
+    let agents: Vec<&str> = match result {
+        Ok(loaded) => loaded.agents.iter().map(|agent| agent.name.as_str()).collect(),
+        Err(_) => Vec::new(),
+    };
+    json!({
+        "valid": result.is_ok(), "configPath": file, "agents": agents,
+        "errors": of(Severity::Error), "warnings": of(Severity::Warning),
+    })
+}
+
+fn show(place: &Place, as_json: bool) -> Outcome {
+    let loaded = fleet::load(place)?;
+    let mut value = loaded.show();
+    if as_json {
+        value["configPath"] = json!(place.config);
+        return Ok(output::json(&value)?);
+    }
+    let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
+    output::line(&format!("# {}", place.config_file()?))?;
+    Ok(output::line(yaml.trim_end())?)
+}
+
+fn schema(args: &SchemaArgs) -> Outcome {
+    let schema = if args.agent { config::agent_schema() } else { config::fleet_schema() };
+    Ok(output::json(&schema)?)
+}
+
+fn edit(place: &Place, args: &EditArgs) -> Outcome {
+    let file = file_to_edit(place, args)?;
+    // A link stays a link: what it points to is edited.
+    let file = file.canonicalize_utf8()?;
+    let before = std::fs::read_to_string(&file)?;
+    let name = file.file_name().unwrap_or("config.yaml");
+    let draft =
+        tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
+    std::fs::write(draft.path(), &before)?;
+    loop {
+        open_editor(place, draft.path())?;
+        let text = std::fs::read_to_string(draft.path())?;
+        if text == before {
+            return Ok(output::note("nothing changed")?);
+        }
+        match check_edit(place, &file, &text)? {
+            Ok(loaded) => {
+                fleet::print_faults(place, &loaded.warnings)?;
+                save(&file, &before, &text)?;
+                return Ok(output::line(&format!("saved {file}"))?);
+            }
+            Err(faults) => {
+                fleet::print_faults(place, &faults)?;
+                if !ask_again()? {
+                    let (_, kept) = draft.keep().map_err(|error| error.error)?;
+                    let message = format!("{file} was not changed: {}", faults.summary());
+                    return Err(Failure::message(Code::Usage, message)
+                        .hint(format!("your edit is kept in {}", kept.display())));
+                }
+            }
+        }
+    }
+}
+
+fn file_to_edit(place: &Place, args: &EditArgs) -> Outcome<Utf8PathBuf> {
+    let Some(name) = &args.agent else { return Ok(place.config_file()?.to_owned()) };
+    let loaded = fleet::load(place)?;
+    let agent = loaded.agents.iter().find(|agent| agent.name.as_str() == name);
+    let agent = agent.ok_or_else(|| {
+        Failure::message(Code::NotFound, format!("there is no agent `{name}`"))
+            .hint("heeler config validate lists them")
+    })?;
+    Ok(agent.file.clone())
+}
+
+/// Checks the whole fleet with the edited text in place of the file's.
+fn check_edit(place: &Place, file: &Utf8Path, text: &str) -> Outcome<Result<Loaded, Faults>> {
+    let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
+    fleet::try_load(place, place.config_file()?, &|path| match is_edited(path) {
+        true => Ok(text.to_owned()),
+        false => std::fs::read_to_string(path),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the user's editor")]
+fn open_editor(place: &Place, draft: &std::path::Path) -> Outcome {
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| place.env.get(*name));
+    let editor = editor.map_or("vi", String::as_str);
+    // As git does: the value may hold arguments.
+    let script = format!("{editor} \"$@\"");
+    let status = Command::new("sh").args(["-c", &script, editor]).arg(draft).status()?;
+    if !status.success() {
+        let message = format!("the editor `{editor}` ended with {status}; nothing was changed");
+        return Err(Failure::message(Code::Failed, message).hint("set EDITOR to your editor"));
+    }
+    Ok(())
+}
+
+/// Replaces the file, unless somebody else changed it meanwhile.
+fn save(file: &Utf8Path, before: &str, text: &str) -> Outcome {
+    if std::fs::read_to_string(file)? != before {
+        let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
+        return Err(Failure::message(Code::Refused, message));
+    }
+    let permissions = std::fs::metadata(file)?.permissions();
+    let mut temp = tempfile::NamedTempFile::new_in(beside(file))?;
+    temp.write_all(text.as_bytes())?;
+    temp.as_file().set_permissions(permissions)?;
+    temp.as_file().sync_all()?;
+    temp.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn ask_again() -> Outcome<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    output::ask("Edit again?", true)
+}

@@ -1,0 +1,138 @@
+//! `heeler init`: a fleet that works at once, or one more agent. Never overwrites.
+
+use std::io::Write as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, Subcommand, ValueHint};
+use heeler_model::Name;
+use heeler_model::config::templates;
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::output;
+use crate::place::working_directory;
+use crate::schema;
+
+/// Arguments of `init`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct InitArgs {
+    #[command(subcommand)]
+    command: Option<InitCommand>,
+    /// The folder to make the fleet in [default: the working directory]
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: Option<Utf8PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum InitCommand {
+    /// Make a fleet (the same as `init` alone)
+    #[command(hide = true)]
+    Fleet {
+        /// The folder to make it in
+        dir: Option<Utf8PathBuf>,
+    },
+    /// Add an agent to the fleet of the working directory
+    Agent {
+        /// Its name: letters, digits, `-` and `_`
+        name: String,
+    },
+}
+
+/// Makes a fleet or an agent.
+pub(crate) fn run(args: &InitArgs) -> Outcome {
+    let here = working_directory()?;
+    match &args.command {
+        Some(InitCommand::Agent { name }) => agent(&here, name),
+        Some(InitCommand::Fleet { dir }) => fleet(&here, dir.as_deref()),
+        None => fleet(&here, args.dir.as_deref()),
+    }
+}
+
+fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
+    let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
+    for name in ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"] {
+        if folder.join(name).exists() {
+            let message = format!("{} exists; nothing was changed", folder.join(name));
+            return Err(Failure::message(Code::Refused, message).hint("heeler init agent NAME"));
+        }
+    }
+    std::fs::create_dir_all(&folder)?;
+    let own_name = folder.file_name().and_then(|name| name.parse::<Name>().ok());
+    let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
+    schema::place(&folder.join(".heeler"))?;
+    let first_agent = folder.join(templates::FIRST_AGENT_PATH);
+    if !first_agent.exists() {
+        let schema = format!("../.heeler/{}", schema::AGENT);
+        write_new(&first_agent, &templates::first_agent_file(&schema))?;
+    }
+    let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
+    // Last, so that a fleet whose making was cut off can be made again.
+    write_new(&folder.join("heeler.yaml"), &fleet_file)?;
+    ignore_state(&folder)?;
+    let next = match dir {
+        Some(dir) => format!("cd {dir} && heeler config validate"),
+        None => "heeler config validate".to_owned(),
+    };
+    Ok(output::line(&format!("\nNext: {next}"))?)
+}
+
+fn agent(here: &Utf8Path, name: &str) -> Outcome {
+    let name: Name = name.parse()?;
+    let file = ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"]
+        .map(|file| here.join(file))
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            Failure::message(Code::Usage, format!("there is no heeler.yaml in {here}"))
+                .hint("heeler init")
+        })?;
+    let state_name = if file.as_str().contains("herdctl.") { ".herdctl" } else { ".heeler" };
+    let relative = format!("agents/{name}.yaml");
+    let before = std::fs::read_to_string(&file)?;
+    let after = templates::add_agent(&before, &relative)
+        .map_err(|error| Failure::new(Code::Refused, error))?;
+    schema::place(&here.join(state_name))?;
+    let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
+    write_new(&here.join(&relative), &text)?;
+    let mut temp = tempfile::NamedTempFile::new_in(here)?;
+    temp.write_all(after.as_bytes())?;
+    temp.as_file().set_permissions(std::fs::metadata(&file)?.permissions())?;
+    temp.as_file().sync_all()?;
+    temp.persist(&file).map_err(|error| error.error)?;
+    output::line(&format!("added {name} to {file}"))?;
+    Ok(output::line("\nNext: heeler config validate")?)
+}
+
+/// Writes a file that must not exist yet.
+fn write_new(path: &Utf8Path, text: &str) -> Outcome {
+    std::fs::create_dir_all(crate::place::beside(path))?;
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Failure::message(Code::Refused, format!("{path} exists; it was not changed"))
+        }
+        _ => Failure::new(
+            Code::Failed,
+            anyhow::Error::new(error).context(format!("cannot write {path}")),
+        ),
+    })?;
+    file.write_all(text.as_bytes())?;
+    Ok(output::line(&format!("wrote {path}"))?)
+}
+
+/// Keeps the state directory out of git; an entry that is there is left alone.
+fn ignore_state(folder: &Utf8Path) -> Outcome {
+    let path = folder.join(".gitignore");
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error.into()),
+    };
+    if text.lines().any(|line| matches!(line.trim(), ".heeler" | ".heeler/" | "/.heeler/")) {
+        return Ok(());
+    }
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&path)?;
+    file.write_all(format!("{newline}.heeler/\n.env\n").as_bytes())?;
+    Ok(output::line(&format!("added .heeler/ to {path}"))?)
+}

@@ -1,0 +1,316 @@
+//! `heeler jobs`: the list, one job, its transcript.
+
+use clap::{Args, Subcommand};
+use heeler_model::{Job, JobHead, JobStatus};
+use heeler_store::{JobCursor, JobFilter, Reader};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cli::{self, Global, Page};
+use crate::commands::logs;
+use crate::failure::Outcome;
+use crate::output::{self, Lines};
+use crate::place::{self, Place};
+use crate::since;
+
+/// Arguments of `jobs`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct JobsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<JobsCommand>,
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum JobsCommand {
+    /// Show one job
+    Show(ShowArgs),
+    /// Print the newest lines of a job's transcript
+    Logs(LogsArgs),
+}
+
+/// Which jobs to list.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// Only this agent's
+    #[arg(short, long, value_name = "NAME", add = cli::agents())]
+    agent: Option<String>,
+    /// Only those in this state
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::job_status())]
+    status: Option<JobStatus>,
+    /// Only those asked for since: a length (2h, 7d) or a date
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: Page,
+}
+
+/// Arguments of `jobs show`.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// The job's id; a beginning will do while it is unique
+    #[arg(add = cli::jobs())]
+    id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `jobs logs`.
+#[derive(Args)]
+pub(crate) struct LogsArgs {
+    /// The job's id; a beginning will do while it is unique
+    #[arg(add = cli::jobs())]
+    id: String,
+    #[command(flatten)]
+    pub(crate) how: logs::How,
+}
+
+/// Arguments of herdctl's `job`.
+#[derive(Args)]
+pub(crate) struct JobArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+    /// Print its transcript too
+    #[arg(short = 'L', long)]
+    logs: bool,
+}
+
+/// Runs `jobs` and its verbs.
+pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
+    match &args.command {
+        None => list(global, &args.list),
+        Some(JobsCommand::Show(args)) => show(global, args),
+        Some(JobsCommand::Logs(args)) => logs::of_job(global, &args.id, &args.how),
+    }
+}
+
+/// Runs herdctl's `job ID [--logs]`.
+pub(crate) fn run_job(global: &Global, args: &JobArgs) -> Outcome {
+    if args.logs && args.show.json {
+        return logs::of_job(global, &args.show.id, &logs::How::raw());
+    }
+    show(global, &args.show)?;
+    if args.logs {
+        output::line("")?;
+        logs::of_job(global, &args.show.id, &logs::How::default())?;
+    }
+    Ok(())
+}
+
+fn list(global: &Global, args: &ListArgs) -> Outcome {
+    let now = place::now();
+    let place = Place::find(global)?;
+    let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+    let filter = JobFilter { agent: args.agent.clone(), status: args.status, since };
+    let limit = args.page.limit.get() as usize;
+    let Some(reader) = place.reader()? else { return print_list(&place, &[], 0, args, now) };
+    let before = match &args.page.before {
+        None => None,
+        Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
+    };
+    let heads = reader.jobs(&filter, before.as_ref(), limit)?;
+    let total = reader.count_jobs(&filter)?;
+    let shown: Vec<Shown> =
+        heads.into_iter().map(|head| Shown::of(head, &reader, &place)).collect::<Outcome<_>>()?;
+    drop(reader);
+    print_list(&place, &shown, total, args, now)
+}
+
+/// A job as a list shows it.
+struct Shown {
+    head: JobHead,
+    /// It is `running` by the record, and no process runs it.
+    dead: bool,
+}
+
+impl Shown {
+    fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
+        let dead = head.status == JobStatus::Running && !place.is_alive(reader, &head.id)?;
+        Ok(Shown { head, dead })
+    }
+}
+
+fn print_list(
+    place: &Place,
+    jobs: &[Shown],
+    total: i64,
+    args: &ListArgs,
+    now: Timestamp,
+) -> Outcome {
+    if args.page.json {
+        let jobs: Vec<Value> =
+            jobs.iter().map(|shown| head_json(&shown.head, shown.dead)).collect();
+        let limit = args.page.limit;
+        return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
+    }
+    let Some(last) = jobs.last() else { return Ok(output::line(&nothing(place, args))?) };
+    let mut lines = Lines::new(&["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"]);
+    for Shown { head, dead } in jobs {
+        lines.push(vec![
+            head.id.to_string(),
+            output::one_line(&head.agent),
+            status_text(head.status, *dead),
+            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())),
+            output::relative(head.started_at, now),
+            head.duration_ms.map(output::duration).unwrap_or_default(),
+            output::one_line(head.summary.as_deref().unwrap_or_default()),
+        ]);
+    }
+    lines.print()?;
+    if jobs.iter().any(|shown| shown.dead) {
+        output::note(
+            "dead: the record says running, but no process runs it; `heeler doctor --fix` settles it",
+        )?;
+    }
+    if total > jobs.len() as i64 {
+        let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
+        let older =
+            format!("showing {shown} of {total}; older: heeler jobs --before {}", last.head.id);
+        output::note(&older)?;
+    }
+    Ok(())
+}
+
+fn nothing(place: &Place, args: &ListArgs) -> String {
+    let filtered = args.agent.is_some() || args.status.is_some() || args.since.is_some();
+    match (filtered, &args.page.before) {
+        (true, _) => "no jobs match".to_owned(),
+        (false, Some(id)) => format!("no jobs before {id}"),
+        (false, None) => format!("no jobs yet in {}", place.state_dir),
+    }
+}
+
+/// Returns a status in its colour.
+pub(crate) fn status_text(status: JobStatus, dead: bool) -> String {
+    let (word, style) = match dead {
+        true => ("dead", output::status_style(JobStatus::Failed)),
+        false => (status.as_str(), output::status_style(status)),
+    };
+    format!("{style}{word}{style:#}")
+}
+
+/// Returns what programs get of a job in a list.
+pub(crate) fn head_json(head: &JobHead, dead: bool) -> Value {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head<'a> {
+        id: &'a str,
+        agent: &'a str,
+        schedule: Option<&'a str>,
+        status: JobStatus,
+        dead: bool,
+        trigger_type: &'a str,
+        started_at: Timestamp,
+        finished_at: Option<Timestamp>,
+        duration_seconds: Option<f64>,
+        exit_reason: Option<heeler_model::ExitReason>,
+        cost_usd: Option<f64>,
+        session_id: Option<&'a str>,
+        summary: Option<&'a str>,
+    }
+    json!(Head {
+        id: head.id.as_str(),
+        agent: &head.agent,
+        schedule: head.schedule.as_deref(),
+        status: head.status,
+        dead,
+        trigger_type: head.trigger_type.as_str(),
+        started_at: head.started_at,
+        finished_at: head.finished_at,
+        duration_seconds: head.duration_ms.map(|ms| ms as f64 / 1_000.0),
+        exit_reason: head.exit_reason,
+        cost_usd: head.cost_usd,
+        session_id: head.session_id.as_ref().map(|id| id.as_str()),
+        summary: head.summary.as_deref(),
+    })
+}
+
+fn show(global: &Global, args: &ShowArgs) -> Outcome {
+    let now = place::now();
+    let place = Place::find(global)?;
+    let reader = place.reader_for("job", &args.id)?;
+    let job = reader.find_job(&args.id)?;
+    let dead = job.head.status == JobStatus::Running && !place.is_alive(&reader, &job.head.id)?;
+    let log = place.log_path(&reader, &job.head)?;
+    drop(reader);
+    if args.json {
+        return Ok(output::json(&json!({ "job": job_json(&job, dead, log.as_deref()) }))?);
+    }
+    print_job(&job, dead, log.as_deref(), now)
+}
+
+fn job_json(job: &Job, dead: bool, log: Option<&camino::Utf8Path>) -> Value {
+    let mut value = head_json(&job.head, dead);
+    let rest = json!({
+        "prompt": job.prompt,
+        "error": job.error,
+        "stopReason": job.stop_reason,
+        "interrupted": job.interrupted,
+        "restartCount": job.restart_count,
+        "forkedFrom": job.forked_from,
+        "skill": job.skill,
+        "triggerId": job.trigger_id,
+        "repo": job.repo,
+        "issueNumber": job.issue_number,
+        "workflowRunId": job.workflow_run_id,
+        "workingDirectory": job.working_directory,
+        "outputFile": log,
+        "origin": job.origin,
+        "usage": {
+            "numTurns": job.usage.num_turns,
+            "apiDurationMs": job.usage.api_duration_ms,
+            "inputTokens": job.usage.input_tokens,
+            "cacheCreationInputTokens": job.usage.cache_creation_input_tokens,
+            "cacheReadInputTokens": job.usage.cache_read_input_tokens,
+            "outputTokens": job.usage.output_tokens,
+            "perModel": job.usage.per_model,
+        },
+    });
+    if let (Value::Object(value), Value::Object(rest)) = (&mut value, rest) {
+        value.extend(rest);
+    }
+    value
+}
+
+fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timestamp) -> Outcome {
+    let head = &job.head;
+    let when =
+        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+    let tokens = match (job.usage.input_tokens, job.usage.output_tokens) {
+        (None, None) => None,
+        (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
+    };
+    let status = match head.exit_reason {
+        Some(reason) => format!("{} ({reason})", status_text(head.status, dead)),
+        None => status_text(head.status, dead),
+    };
+    let interrupted = job.interrupted.then(|| "yes: cut off by a crash".to_owned());
+    let fields: [(&str, Option<String>); 17] = [
+        ("job", Some(head.id.to_string())),
+        ("agent", Some(head.agent.clone())),
+        ("status", Some(status)),
+        ("interrupted", interrupted),
+        ("trigger", Some(head.trigger_type.as_str().to_owned())),
+        ("schedule", head.schedule.clone()),
+        ("started", Some(when(head.started_at))),
+        ("finished", head.finished_at.map(when)),
+        ("took", head.duration_ms.map(output::duration)),
+        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}"))),
+        ("tokens", tokens),
+        ("session", head.session_id.as_ref().map(ToString::to_string)),
+        ("forked from", job.forked_from.as_ref().map(ToString::to_string)),
+        ("origin", job.origin.clone()),
+        ("transcript", log.map(ToString::to_string)),
+        ("summary", head.summary.clone()),
+        ("error", job.error.clone()),
+    ];
+    for (name, value) in fields {
+        output::field(name, value.as_deref())?;
+    }
+    output::field("prompt", job.prompt.as_deref())?;
+    Ok(())
+}

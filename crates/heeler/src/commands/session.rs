@@ -1,0 +1,136 @@
+//! `heeler session list`.
+
+use clap::{Args, Subcommand};
+use heeler_model::{Session, SessionStatus};
+use heeler_store::{Reader, SessionCursor, SessionFilter};
+use serde_json::{Value, json};
+
+use crate::cli::{self, Global, Page};
+use crate::failure::Outcome;
+use crate::output::{self, Lines};
+use crate::place::{self, Place};
+
+#[derive(Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List sessions, last used first
+    List(ListArgs),
+}
+
+/// Arguments of `session list`.
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    /// Only this agent's
+    #[arg(short, long, value_name = "NAME", add = cli::agents())]
+    agent: Option<String>,
+    /// Only those in this state
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
+    status: Option<SessionStatus>,
+    #[command(flatten)]
+    pub(crate) page: Page,
+}
+
+/// Runs `session` and its verbs.
+pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
+    match command {
+        SessionCommand::List(args) => list(global, args),
+    }
+}
+
+/// Lists sessions.
+pub(crate) fn list(global: &Global, args: &ListArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let filter = SessionFilter { agent: args.agent.clone(), status: args.status };
+    let limit = args.page.limit.get() as usize;
+    let Some(reader) = place.reader()? else { return print(&place, &[], &[], 0, args) };
+    let before = match &args.page.before {
+        None => None,
+        Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
+    };
+    let sessions = reader.sessions(&filter, before.as_ref(), limit)?;
+    let total = reader.count_sessions(&filter)?;
+    let rows = match args.page.json {
+        true => sessions.iter().map(|session| to_json(&reader, session)).collect::<Outcome<_>>()?,
+        false => Vec::new(),
+    };
+    drop(reader);
+    print(&place, &sessions, &rows, total, args)
+}
+
+fn print(
+    place: &Place,
+    sessions: &[Session],
+    json: &[Value],
+    total: i64,
+    args: &ListArgs,
+) -> Outcome {
+    if args.page.json {
+        let limit = args.page.limit;
+        return Ok(output::json(&json!({ "sessions": json, "total": total, "limit": limit }))?);
+    }
+    let Some(last) = sessions.last() else {
+        let filtered = args.agent.is_some() || args.status.is_some();
+        let text = match filtered {
+            true => "no sessions match".to_owned(),
+            false => format!("no sessions yet in {}", place.state_dir),
+        };
+        return Ok(output::line(&text)?);
+    };
+    let now = place::now();
+    let mut lines = Lines::new(&[
+        "ID",
+        "AGENT",
+        "STATUS",
+        "MODE",
+        "LAST USED",
+        "MESSAGES",
+        "JOBS",
+        "AGENT'S OWN ID",
+    ]);
+    for session in sessions {
+        lines.push(vec![
+            session.id.to_string(),
+            output::one_line(&session.agent),
+            session.status.to_string(),
+            session.mode.to_string(),
+            output::relative(session.last_active_at, now),
+            session.message_count.to_string(),
+            session.job_count.to_string(),
+            session.agent_session_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ]);
+    }
+    lines.print()?;
+    if total > sessions.len() as i64 {
+        let (shown, total) = (sessions.len(), output::grouped(total.unsigned_abs()));
+        let older =
+            format!("showing {shown} of {total}; older: heeler session list --before {}", last.id);
+        output::note(&older)?;
+    }
+    Ok(())
+}
+
+fn to_json(reader: &Reader, session: &Session) -> Outcome<Value> {
+    let jobs = match &session.agent_session_id {
+        Some(id) => reader.job_ids_of_session(id)?,
+        None => Vec::new(),
+    };
+    Ok(json!({
+        "id": session.id,
+        "agentSessionId": session.agent_session_id,
+        "agentId": session.agent,
+        "mode": session.mode,
+        "approvals": session.approvals,
+        "status": session.status,
+        "channelId": session.channel_id,
+        "createdAt": session.created_at,
+        "lastActiveAt": session.last_active_at,
+        "messageCount": session.message_count,
+        "tokenEstimate": session.token_estimate,
+        "jobCount": session.job_count,
+        "jobs": jobs,
+        "workingDirectory": session.working_directory,
+        "runtime": session.runtime,
+        "parent": session.parent,
+        "forkedAtMessage": session.forked_at_message,
+        "origin": session.origin,
+    }))
+}

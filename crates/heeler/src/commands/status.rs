@@ -1,0 +1,229 @@
+//! `heeler status`: the fleet at a glance, from the state directory alone.
+
+use clap::Args;
+use heeler_model::{AgentState, JobHead, JobStatus};
+use heeler_store::{JobFilter, LockFile, Reader};
+use indexmap::IndexMap;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::cli::{self, Global};
+use crate::commands::jobs::{head_json, status_text};
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output::{self, Lines};
+use crate::place::{self, Place};
+
+/// How far back failures are shown.
+const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
+/// How many failures are shown.
+const FAILURES_MAX: usize = 5;
+
+/// Arguments of `status`.
+#[derive(Args)]
+pub(crate) struct StatusArgs {
+    /// Only this agent
+    #[arg(add = cli::agents())]
+    agent: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is known of the fleet at one moment.
+struct Snapshot {
+    name: Option<String>,
+    agents: IndexMap<String, AgentState>,
+    jobs_total: i64,
+    running: Vec<(JobHead, bool)>,
+    failed: Vec<JobHead>,
+    writer: Option<String>,
+    started_at: Option<String>,
+}
+
+/// Shows the fleet.
+pub(crate) fn run(global: &Global, args: &StatusArgs) -> Outcome {
+    let now = place::now();
+    let place = Place::find(global)?;
+    let reader = place.reader()?;
+    let mut snapshot = take(&place, reader.as_ref(), now)?;
+    drop(reader);
+    if let Some(name) = &args.agent {
+        snapshot.agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
+        snapshot.running.retain(|(head, _)| snapshot.agents.contains_key(&head.agent));
+        snapshot.failed.retain(|head| snapshot.agents.contains_key(&head.agent));
+        if snapshot.agents.is_empty() {
+            let message = format!("there is no agent `{name}`");
+            return Err(Failure::message(Code::NotFound, message).hint("heeler status lists them"));
+        }
+    }
+    match args.json {
+        true => Ok(output::json(&to_json(&place, &snapshot))?),
+        false => print(&place, &snapshot, now),
+    }
+}
+
+fn take(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Snapshot> {
+    let mut snapshot = Snapshot {
+        name: None,
+        agents: IndexMap::new(),
+        jobs_total: 0,
+        running: Vec::new(),
+        failed: Vec::new(),
+        writer: None,
+        started_at: None,
+    };
+    add_configured(place, &mut snapshot)?;
+    let Some(reader) = reader else { return Ok(snapshot) };
+    for (name, state) in reader.agents()? {
+        snapshot.agents.insert(name, state);
+    }
+    snapshot.jobs_total = reader.count_jobs(&JobFilter::default())?;
+    for head in reader.running_jobs()? {
+        let dead = !place.is_alive(reader, &head.id)?;
+        snapshot.running.push((head, dead));
+    }
+    let failed = JobFilter {
+        status: Some(JobStatus::Failed),
+        since: now.checked_sub(FAILURES_SINCE).ok(),
+        ..JobFilter::default()
+    };
+    snapshot.failed = reader.jobs(&failed, None, FAILURES_MAX)?;
+    snapshot.started_at = reader.meta(heeler_store::STARTED_AT)?;
+    let lock = LockFile::probe(&place.dir()?.lock()).map_err(anyhow::Error::from)?;
+    snapshot.writer = lock.map(|state| match state.holder {
+        Some(holder) => holder.to_string(),
+        None => "another process".to_owned(),
+    });
+    Ok(snapshot)
+}
+
+/// Adds the agents of the config; faults there do not hide the state.
+fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
+    let Some(file) = &place.config else { return Ok(()) };
+    match fleet::try_load(place, file, &|path| std::fs::read_to_string(path))? {
+        Ok(loaded) => {
+            snapshot.name = loaded
+                .fleets
+                .first()
+                .and_then(|fleet| fleet.name.as_ref())
+                .map(ToString::to_string);
+            for agent in &loaded.agents {
+                let state = configured_state(agent);
+                snapshot.agents.insert(agent.name.to_string(), state);
+            }
+        }
+        Err(faults) => {
+            output::note(&format!("{}; see: heeler config validate", faults.summary()))?;
+        }
+    }
+    Ok(())
+}
+
+/// What an agent is before anything ran: idle, with the schedules that its config names.
+fn configured_state(agent: &heeler_model::config::Agent) -> AgentState {
+    let schedules = agent.schedules.iter();
+    let named = schedules
+        .map(|schedule| (schedule.name.to_string(), heeler_model::ScheduleState::default()));
+    AgentState { schedules: named.collect(), ..AgentState::default() }
+}
+
+fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
+    let name = snapshot.name.as_deref().unwrap_or("fleet");
+    let writer = match &snapshot.writer {
+        Some(holder) => format!("written to by {holder}"),
+        None => "no daemon".to_owned(),
+    };
+    let jobs = output::grouped(snapshot.jobs_total.unsigned_abs());
+    output::line(&format!("{name} in {}: {writer}, {jobs} jobs", place.state_dir))?;
+    if snapshot.agents.is_empty() {
+        return Ok(output::line("no agents yet; add one with: heeler init agent NAME")?);
+    }
+    output::line("")?;
+    print_agents(snapshot, now)?;
+    for (title, jobs) in [("Running", &snapshot.running)] {
+        if !jobs.is_empty() {
+            output::line(&format!("\n{title}"))?;
+        }
+        for (head, dead) in jobs {
+            print_job(head, *dead, now)?;
+        }
+    }
+    if !snapshot.failed.is_empty() {
+        output::line("\nFailed in the last 24 hours")?;
+    }
+    for head in &snapshot.failed {
+        print_job(head, false, now)?;
+    }
+    Ok(())
+}
+
+fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
+    let mut lines = Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"]);
+    for (name, agent) in &snapshot.agents {
+        let schedules: Vec<String> = agent
+            .schedules
+            .iter()
+            .map(|(name, state)| match state.status {
+                heeler_model::ScheduleStatus::Idle => name.clone(),
+                status => format!("{name} ({status})"),
+            })
+            .collect();
+        let next = agent
+            .next_trigger_at
+            .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
+        lines.push(vec![
+            name.clone(),
+            agent.status.to_string(),
+            agent.last_job.as_ref().map(ToString::to_string).unwrap_or_default(),
+            schedules.join(", "),
+            next.map(|at| output::relative(at, now)).unwrap_or_default(),
+        ]);
+    }
+    lines.print()?;
+    Ok(())
+}
+
+fn print_job(head: &JobHead, dead: bool, now: Timestamp) -> Outcome {
+    let why = output::one_line(head.summary.as_deref().unwrap_or_default());
+    let (id, agent, since) = (&head.id, &head.agent, output::relative(head.started_at, now));
+    Ok(output::line(&format!(
+        "  {id}  {agent}  {}  {since}  {why}",
+        status_text(head.status, dead)
+    ))?)
+}
+
+fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
+    let agents: Vec<Value> = snapshot
+        .agents
+        .iter()
+        .map(|(name, agent)| {
+            let schedules: Vec<Value> = agent
+                .schedules
+                .iter()
+                .map(|(name, state)| {
+                    json!({
+                        "name": name, "status": state.status, "lastRunAt": state.last_run_at,
+                        "nextRunAt": state.next_run_at, "lastError": state.last_error,
+                    })
+                })
+                .collect();
+            json!({
+                "name": name, "status": agent.status, "currentJob": agent.current_job,
+                "lastJob": agent.last_job, "nextSchedule": agent.next_schedule,
+                "nextTriggerAt": agent.next_trigger_at, "containerId": agent.container_id,
+                "errorMessage": agent.error_message, "schedules": schedules,
+            })
+        })
+        .collect();
+    let running: Vec<Value> =
+        snapshot.running.iter().map(|(head, dead)| head_json(head, *dead)).collect();
+    let failed: Vec<Value> = snapshot.failed.iter().map(|head| head_json(head, false)).collect();
+    json!({
+        "fleet": {
+            "name": snapshot.name, "configPath": place.config, "stateDir": place.state_dir,
+            "startedAt": snapshot.started_at, "writer": snapshot.writer,
+        },
+        "jobsTotal": snapshot.jobs_total, "agents": agents, "running": running, "failed": failed,
+    })
+}

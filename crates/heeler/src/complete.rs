@@ -1,0 +1,82 @@
+//! What completes beyond commands and options: agents and jobs of the fleet at hand.
+//!
+//! Completion must never fail or speak: where nothing can be read, nothing is offered.
+
+use std::ffi::OsStr;
+
+use clap_complete::CompletionCandidate;
+use heeler_store::{JobFilter, Reader, StateDir};
+
+use crate::cli::Global;
+use crate::fleet;
+use crate::output;
+use crate::place::{self, Place};
+
+/// How many jobs are offered.
+const JOBS_MAX: usize = 50;
+
+fn place() -> Option<Place> {
+    let global = Global { config: None, state_dir: None, verbose: 0, quiet: true };
+    Place::find(&global).ok()
+}
+
+/// Opens without adopting: pressing Tab changes nothing.
+fn reader(place: &Place) -> Option<Reader> {
+    Reader::open(&StateDir::open(&place.state_dir).ok()?).ok()
+}
+
+/// Offers the agents of the config and those with state.
+pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(place) = place() else { return Vec::new() };
+    let read = |path: &camino::Utf8Path| std::fs::read_to_string(path);
+    let loaded = place.config.as_deref().and_then(|file| fleet::try_load(&place, file, &read).ok());
+    let mut names: Vec<String> = match loaded {
+        Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    names.extend(reader(&place).and_then(|reader| reader.agent_names().ok()).unwrap_or_default());
+    names.sort();
+    names.dedup();
+    let typed = typed.to_string_lossy();
+    names
+        .into_iter()
+        .filter(|name| name.starts_with(&*typed))
+        .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Offers the newest jobs, with their agent and age beside them.
+pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let now = place::now();
+    let typed = typed.to_string_lossy();
+    let newest = reader.jobs(&JobFilter::default(), None, JOBS_MAX).unwrap_or_default();
+    newest
+        .into_iter()
+        .filter(|head| head.id.as_str().starts_with(&*typed))
+        .map(|head| {
+            let help = format!(
+                "{} {}, {}",
+                head.agent,
+                head.status,
+                output::relative(head.started_at, now)
+            );
+            CompletionCandidate::new(head.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}
+
+/// Offers the sessions used last.
+pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let newest = reader.sessions(&heeler_store::SessionFilter::default(), None, JOBS_MAX);
+    newest
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|session| session.id.as_str().starts_with(&*typed))
+        .map(|session| {
+            CompletionCandidate::new(session.id.as_str()).help(Some(session.agent.into()))
+        })
+        .collect()
+}

@@ -1,0 +1,63 @@
+//! The `heeler` program: commands, wiring, exit codes, reading config files and the environment.
+//!
+//! No logic that a library should own lives here. Start at [`cli`] for what can be typed and at
+//! `commands` for what each command does; `place` finds the fleet that a command speaks of.
+
+mod adopt;
+mod cli;
+mod commands;
+mod complete;
+mod failure;
+mod fleet;
+mod logging;
+mod output;
+mod place;
+mod rows;
+mod schema;
+mod since;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::Cli;
+use crate::failure::{Code, Failure};
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    clap_complete::CompleteEnv::with_factory(Cli::command).complete();
+    let cli = Cli::parse();
+    logging::start(cli.global.verbose, cli.global.quiet);
+    let json = cli.command.wants_json();
+    match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => report(&failure, json),
+        // The panic's own message is on stderr already.
+        Err(_) => {
+            eprintln!("error: this is a bug in heeler; please report it with the lines above");
+            ExitCode::from(Code::Bug as u8)
+        }
+    }
+}
+
+/// Returns the command line as data, for the generated reference and manual pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+fn report(failure: &Failure, json: bool) -> ExitCode {
+    if failure.is_broken_pipe() {
+        return ExitCode::SUCCESS;
+    }
+    if failure.is_silent() {
+        return ExitCode::from(failure.code as u8);
+    }
+    if json {
+        // When even this cannot be written there is nobody left to tell.
+        drop(output::json(&failure.json()));
+    } else {
+        anstream::eprintln!("{}", failure.text());
+    }
+    ExitCode::from(failure.code as u8)
+}

@@ -1,0 +1,240 @@
+//! What people see: aligned tables, relative times, harmless text; and JSON for programs.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, ContentArrangement, Row, Table, presets};
+use heeler_model::JobStatus;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+
+/// Prints one JSON document, as `--json` promises.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
+/// Prints one line; colours go to terminals only.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    writeln!(anstream::stdout().lock(), "{text}")
+}
+
+/// Prints a remark to stderr, dimmed, so that stdout holds results only.
+pub(crate) fn note(text: &str) -> io::Result<()> {
+    let dim = anstyle::Style::new().dimmed();
+    writeln!(anstream::stderr().lock(), "{dim}{text}{dim:#}")
+}
+
+/// Prints what is wrong to stderr.
+pub(crate) fn complain(text: &str) -> io::Result<()> {
+    writeln!(anstream::stderr().lock(), "{text}")
+}
+
+/// Prints `name: value` when there is a value; further lines are indented.
+pub(crate) fn field(name: &str, value: Option<&str>) -> io::Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    let bold = anstyle::Style::new().bold();
+    let value = value.trim_end().replace('\n', &format!("\n{:14}", ""));
+    line(&format!("{bold}{:<13}{bold:#} {value}", format!("{name}:")))
+}
+
+/// Asks a question on the terminal; Enter takes the default.
+pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
+    let choices = if default { "[Y/n]" } else { "[y/N]" };
+    write!(anstream::stderr().lock(), "{question} {choices} ")?;
+    let mut answer = String::new();
+    // The end of input is no answer, and no answer is no.
+    if io::stdin().read_line(&mut answer)? == 0 {
+        return Ok(false);
+    }
+    Ok(match answer.trim().to_lowercase().as_str() {
+        "" => default,
+        "y" | "yes" => true,
+        _ => false,
+    })
+}
+
+/// A table for a terminal or a pipe: no borders, one line a row.
+pub(crate) struct Lines(Table);
+
+impl Lines {
+    /// Starts a table with its headings.
+    pub(crate) fn new(headings: &[&str]) -> Lines {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(headings.iter().map(|text| Cell::new(text)));
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        Lines(table)
+    }
+
+    /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        let mut row = Row::from(cells);
+        if self.0.is_tty() {
+            row.max_height(1);
+        }
+        self.0.add_row(row);
+    }
+
+    /// Prints the table.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let mut out = anstream::stdout().lock();
+        for line in self.0.lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Progress on long work, on stderr, where a person sees it.
+pub(crate) struct Progress(indicatif::ProgressBar);
+
+impl Progress {
+    /// Starts a bar that counts bytes; hidden where nobody looks.
+    pub(crate) fn bytes(what: &'static str, hidden: bool) -> Progress {
+        let style = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
+        Progress::start(what, style, hidden)
+    }
+
+    /// Starts a spinner for work of unknown length.
+    pub(crate) fn spinner(what: &'static str, hidden: bool) -> Progress {
+        Progress::start(what, "{spinner} {msg} {elapsed}", hidden)
+    }
+
+    fn start(what: &'static str, style: &str, hidden: bool) -> Progress {
+        if hidden {
+            return Progress(indicatif::ProgressBar::hidden());
+        }
+        let style = indicatif::ProgressStyle::with_template(style).expect("templates are tested");
+        let bar = indicatif::ProgressBar::new(0).with_style(style).with_message(what);
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        Progress(bar)
+    }
+
+    /// Moves the bar.
+    pub(crate) fn at(&self, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Returns a size: `12 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    indicatif::DecimalBytes(bytes).to_string()
+}
+
+/// Returns the style a status is shown in.
+pub(crate) fn status_style(status: JobStatus) -> anstyle::Style {
+    use anstyle::AnsiColor::{Blue, Cyan, Green, Red, Yellow};
+    let color = match status {
+        JobStatus::Pending => Blue,
+        JobStatus::Running => Cyan,
+        JobStatus::Completed => Green,
+        JobStatus::Failed => Red,
+        JobStatus::Cancelled => Yellow,
+    };
+    color.on_default()
+}
+
+/// Returns `3m ago`, `in 2h`, or the date when it is far away.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+    const FAR: SignedDuration = SignedDuration::from_hours(24 * 30);
+    let distance = now.duration_since(at);
+    let span = brief(distance.abs());
+    match () {
+        () if distance.abs() > FAR => at.strftime("%Y-%m-%d").to_string(),
+        () if span == "0s" => "now".to_owned(),
+        () if distance.is_negative() => format!("in {span}"),
+        () => format!("{span} ago"),
+    }
+}
+
+/// Returns the largest fitting unit: `45s`, `12m`, `3h`, `2d`.
+pub(crate) fn brief(length: SignedDuration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Returns a length with two units: `5m 23s`, `1h 02m`; `320ms` below a second.
+pub(crate) fn duration(milliseconds: i64) -> String {
+    let seconds = milliseconds / 1_000;
+    match seconds {
+        i64::MIN..1 => format!("{milliseconds}ms"),
+        1..60 => format!("{}.{}s", seconds, milliseconds % 1_000 / 100),
+        60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// Returns a number with thousands separators.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns the text without anything that could steer a terminal. Agents print untrusted text.
+pub(crate) fn harmless(text: &str) -> String {
+    let stripped = anstream::adapter::strip_str(text).to_string();
+    stripped.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Returns the text on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    harmless(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        let ago = |text: &str| relative(text.parse().unwrap(), now);
+        assert_eq!(ago("2026-11-15T12:00:00Z"), "now");
+        assert_eq!(ago("2026-11-15T11:59:15Z"), "45s ago");
+        assert_eq!(ago("2026-11-15T09:00:00Z"), "3h ago");
+        assert_eq!(ago("2026-11-15T12:05:30Z"), "in 5m");
+        assert_eq!(ago("2026-11-10T12:00:00Z"), "5d ago");
+        assert_eq!(ago("2024-01-19T09:00:00Z"), "2024-01-19");
+    }
+
+    #[test]
+    fn lengths_and_numbers_are_short() {
+        assert_eq!(duration(320), "320ms");
+        assert_eq!(duration(12_340), "12.3s");
+        assert_eq!(duration(323_000), "5m 23s");
+        assert_eq!(duration(3_720_000), "1h 02m");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(999), "999");
+    }
+
+    #[test]
+    fn agent_text_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
+        assert_eq!(one_line("two\n  lines\t here"), "two lines here");
+    }
+}

@@ -1,0 +1,218 @@
+//! Where a command is: the config file, the state directory, the user's heeler folder.
+//!
+//! This is the one reader of the environment and of the clock.
+
+use std::collections::BTreeMap;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{JobHead, JobId};
+use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
+use jiff::Timestamp;
+
+use crate::adopt;
+use crate::cli::Global;
+use crate::failure::{Code, Failure, Outcome};
+
+/// How many jobs are asked for at a time when all are needed.
+const JOBS_PER_PAGE: usize = 1_000;
+
+/// Config file names, in the order in which they are looked for, with the state directory of each.
+const CONFIG_NAMES: [(&str, &str); 4] = [
+    ("heeler.yaml", ".heeler"),
+    ("heeler.yml", ".heeler"),
+    ("herdctl.yaml", ".herdctl"),
+    ("herdctl.yml", ".herdctl"),
+];
+
+/// Where a command is.
+pub(crate) struct Place {
+    /// The fleet's config file, when there is one.
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The fleet's state directory; it need not exist yet.
+    pub(crate) state_dir: Utf8PathBuf,
+    /// The user's own folder: session locks, interactive sessions.
+    pub(crate) home: Utf8PathBuf,
+    /// The environment, read once.
+    pub(crate) env: BTreeMap<String, String>,
+    /// The working directory.
+    pub(crate) here: Utf8PathBuf,
+    /// Whether to keep quiet about what is not a result.
+    pub(crate) quiet: bool,
+}
+
+impl Place {
+    /// Finds the fleet that the options and the working directory speak of.
+    pub(crate) fn find(global: &Global) -> Outcome<Place> {
+        let env = environment();
+        let here = working_directory()?;
+        let config = find_config(global.config.as_deref(), &here)?;
+        let state_dir = match (&global.state_dir, &config) {
+            (Some(given), _) => here.join(given),
+            (None, Some((file, state_name))) => beside(file).join(state_name),
+            (None, None) => find_state_dir(&here).ok_or_else(|| no_fleet(&here))?,
+        };
+        let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
+            (Some(path), _) => here.join(path),
+            (None, Some(home)) => Utf8Path::new(home).join(".heeler"),
+            (None, None) => {
+                return Err(Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set"));
+            }
+        };
+        let config = config.map(|(file, _)| file);
+        Ok(Place { config, state_dir, home, env, here, quiet: global.quiet })
+    }
+
+    /// Returns the config file, for commands that need one.
+    pub(crate) fn config_file(&self) -> Outcome<&Utf8Path> {
+        self.config.as_deref().ok_or_else(|| {
+            Failure::message(Code::Usage, "no heeler.yaml here or in any folder above")
+                .hint("heeler init")
+        })
+    }
+}
+
+/// Reading the state.
+impl Place {
+    /// Opens the state for reading; `None` when there is none yet. A herdctl directory is adopted.
+    pub(crate) fn reader(&self) -> Outcome<Option<Reader>> {
+        if !self.state_dir.is_dir() {
+            return Ok(None);
+        }
+        adopt::if_foreign(self)?;
+        match Reader::open(&self.dir()?) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(OpenError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens the state for reading in search of one thing.
+    pub(crate) fn reader_for(&self, what: &str, id: &str) -> Outcome<Reader> {
+        self.reader()?.ok_or_else(|| {
+            let message = format!("there is no {what} `{id}`: {} is empty", self.state_dir);
+            Failure::message(Code::NotFound, message)
+        })
+    }
+
+    /// Returns the paths of the state directory, which must exist.
+    pub(crate) fn dir(&self) -> Outcome<StateDir> {
+        Ok(StateDir::open(&self.state_dir)?)
+    }
+
+    /// Says whether a process runs the job: only then is one of its run locks held.
+    pub(crate) fn is_alive(&self, reader: &Reader, job: &JobId) -> Outcome<bool> {
+        let dir = self.dir()?;
+        for run in reader.runs_of_job(job)? {
+            let held = LockFile::probe(&dir.run(run.id).join("lock"));
+            if held.map_err(anyhow::Error::from)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns a job's transcript: its own, or its session's for what Last Light ran.
+    pub(crate) fn log_path(&self, reader: &Reader, head: &JobHead) -> Outcome<Option<Utf8PathBuf>> {
+        let own = self.dir()?.log_of(&head.id);
+        if own.is_file() {
+            return Ok(Some(own));
+        }
+        let session = match &head.session_id {
+            Some(id) => reader.session_by_agent_id(id)?,
+            None => None,
+        };
+        let log = session.and_then(|session| session.log_path);
+        let log = log.map(|path| self.state_dir.join(path)).filter(|path| path.is_file());
+        Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
+    }
+
+    /// Lists the transcripts of all of an agent's jobs.
+    pub(crate) fn logs_of_agent(&self, reader: &Reader, agent: &str) -> Outcome<Vec<Utf8PathBuf>> {
+        let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
+        let mut found = Vec::new();
+        let mut before = None;
+        loop {
+            let page = reader.jobs(&filter, before.as_ref(), JOBS_PER_PAGE)?;
+            let Some(last) = page.last() else { break };
+            before = Some(JobCursor::after(last));
+            for head in &page {
+                found.extend(self.log_path(reader, head)?);
+            }
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+/// Returns the time. Every command takes it once, so that one output has one `now`.
+#[expect(clippy::disallowed_methods, reason = "the program's one look at the clock")]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Returns the working directory.
+pub(crate) fn working_directory() -> Outcome<Utf8PathBuf> {
+    let here = std::env::current_dir().map_err(|error| {
+        Failure::new(Code::Failed, error).hint("change to a folder that exists")
+    })?;
+    Utf8PathBuf::from_path_buf(here).map_err(|path| {
+        Failure::message(
+            Code::Usage,
+            format!("the working directory {} is not valid UTF-8", path.display()),
+        )
+    })
+}
+
+/// Returns the environment; variables that are not UTF-8 cannot be named in a config file.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Returns the folder that a file lies in.
+pub(crate) fn beside(file: &Utf8Path) -> &Utf8Path {
+    file.parent().unwrap_or(Utf8Path::new(""))
+}
+
+fn find_config(
+    given: Option<&Utf8Path>,
+    here: &Utf8Path,
+) -> Outcome<Option<(Utf8PathBuf, &'static str)>> {
+    let Some(given) = given else { return Ok(look_upward(here)) };
+    let given = here.join(given);
+    if given.is_dir() {
+        return Ok(look_upward(&given));
+    }
+    if !given.is_file() {
+        return Err(Failure::message(Code::Usage, format!("there is no config file {given}")));
+    }
+    let name = given.file_name().unwrap_or_default();
+    let state_name = if name.starts_with("herdctl.") { ".herdctl" } else { ".heeler" };
+    Ok(Some((given, state_name)))
+}
+
+fn look_upward(from: &Utf8Path) -> Option<(Utf8PathBuf, &'static str)> {
+    from.ancestors()
+        .flat_map(|folder| CONFIG_NAMES.map(|(name, state)| (folder.join(name), state)))
+        .find(|(file, _)| file.is_file())
+}
+
+/// A state directory without a config file is still worth reading.
+fn find_state_dir(here: &Utf8Path) -> Option<Utf8PathBuf> {
+    [".heeler", ".herdctl"]
+        .map(|name| here.join(name))
+        .into_iter()
+        .find(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+}
+
+fn no_fleet(here: &Utf8Path) -> Failure {
+    Failure::message(
+        Code::Usage,
+        format!(
+            "no fleet here: {here} and the folders above it have no heeler.yaml or herdctl.yaml"
+        ),
+    )
+    .hint("heeler init, or name one with --config PATH")
+}

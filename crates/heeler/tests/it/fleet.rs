@@ -1,0 +1,131 @@
+//! A fleet in a temporary folder, and the real program run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use camino::Utf8PathBuf;
+use heeler_model::{ExitReason, Job, JobId, JobStatus, TriggerType};
+use heeler_store::{DbError, StateDir, Store};
+use jiff::Timestamp;
+
+/// A fleet of its own for each test.
+pub(crate) struct Fleet {
+    folder: tempfile::TempDir,
+}
+
+/// What a command did.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Fleet {
+    /// An empty folder.
+    pub(crate) fn empty() -> Fleet {
+        Fleet { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A folder in which `heeler init` was run.
+    pub(crate) fn new() -> Fleet {
+        let fleet = Fleet::empty();
+        fleet.run(&["init"]).ok();
+        fleet
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::create_dir_all(self.file(name).parent().unwrap()).unwrap();
+        std::fs::write(self.file(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// The program, in this folder, with nothing of the user's environment.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heeler"));
+        command.args(args).current_dir(self.path()).stdin(Stdio::null());
+        command.env_clear().env("HOME", self.path().join("home")).env("TZ", "UTC");
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+    }
+
+    #[track_caller]
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command(args).output().unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.run(args).ok()).unwrap()
+    }
+
+    /// Puts jobs into the state directory, through the store.
+    pub(crate) fn with_jobs(self, jobs: Vec<Job>) -> Fleet {
+        let dir = StateDir::create(&self.state_dir()).unwrap();
+        let store = Store::open(&dir, "test", at(0)).unwrap().store;
+        let insert = store.write(move |tx| -> Result<(), DbError> {
+            jobs.iter().try_for_each(|job| tx.insert_job(job))
+        });
+        insert.unwrap();
+        store.publish_views(at(0)).unwrap();
+        self
+    }
+
+    pub(crate) fn state_dir(&self) -> Utf8PathBuf {
+        Utf8PathBuf::from_path_buf(self.file(".heeler")).unwrap()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    /// The output of a command that must succeed.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// What a command that must fail with this code said of it.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stderr
+    }
+}
+
+/// A moment, so many minutes after a fixed one.
+pub(crate) fn at(minutes: i64) -> Timestamp {
+    Timestamp::from_second(1_763_000_000 + minutes * 60).unwrap()
+}
+
+/// A finished job, so many minutes after a fixed moment.
+pub(crate) fn job(agent: &str, minutes: i64) -> Job {
+    let id = JobId::mint(at(minutes), minutes.unsigned_abs());
+    let mut job = Job::asked(id, agent, TriggerType::Manual, at(minutes));
+    job.head.status = JobStatus::Completed;
+    job.head.exit_reason = Some(ExitReason::Success);
+    job.head.finished_at = Some(at(minutes + 1));
+    job.head.duration_ms = Some(60_000);
+    job.head.summary = Some(format!("did thing {minutes}"));
+    job.prompt = Some("Do the thing.".to_owned());
+    job
+}

@@ -1,0 +1,273 @@
+//! Lists, transcripts and search.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use heeler_model::JobStatus;
+use heeler_transcript::{Log, LogOptions};
+
+use crate::fleet::{Fleet, job};
+
+#[test]
+fn jobs_page_newest_first_and_count_all() {
+    let fleet = Fleet::new().with_jobs((0..50).map(|n| job("coder", n)).collect());
+    let first = fleet.json(&["jobs", "--json", "--limit", "20"]);
+    assert_eq!((&first["total"], &first["limit"]), (&50.into(), &20.into()));
+    let mut seen = Vec::new();
+    let mut page = first;
+    loop {
+        let jobs = page["jobs"].as_array().unwrap().clone();
+        let Some(last) = jobs.last() else { break };
+        let before = last["id"].as_str().unwrap().to_owned();
+        seen.extend(jobs.iter().map(|job| job["summary"].as_str().unwrap().to_owned()));
+        page = fleet.json(&["jobs", "--json", "--limit", "20", "--before", &before]);
+    }
+    let all: Vec<String> = (0..50).rev().map(|n| format!("did thing {n}")).collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn a_job_in_json_has_the_documented_keys() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let jobs = fleet.json(&["jobs", "--json"]);
+    let keys: Vec<&String> = jobs["jobs"][0].as_object().unwrap().keys().collect();
+    assert_eq!(keys.len(), 13);
+    for key in [
+        "id",
+        "agent",
+        "schedule",
+        "status",
+        "triggerType",
+        "startedAt",
+        "finishedAt",
+        "durationSeconds",
+        "exitReason",
+        "summary",
+    ] {
+        assert!(keys.iter().any(|known| *known == key), "{key}");
+    }
+    assert_eq!(jobs["jobs"][0]["durationSeconds"], 60.0);
+}
+
+#[test]
+fn jobs_filter_by_agent_status_and_time() {
+    let mut failed = job("coder", 5);
+    failed.head.status = JobStatus::Failed;
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1), failed, job("writer", 3)]);
+    let count = |args: &[&str]| {
+        let args: Vec<&str> = ["jobs", "--json"].iter().chain(args).copied().collect();
+        let page = fleet.json(&args);
+        assert_eq!(page["total"], page["jobs"].as_array().unwrap().len());
+        page["total"].as_i64().unwrap()
+    };
+    assert_eq!(count(&[]), 3);
+    assert_eq!(count(&["--agent", "coder"]), 2);
+    assert_eq!(count(&["-a", "coder", "-S", "failed"]), 1);
+    assert_eq!(count(&["--status", "cancelled"]), 0);
+    assert_eq!(count(&["--since", "1m"]), 0);
+    assert_eq!(count(&["--since", "2020-01-01"]), 3);
+    fleet.run(&["jobs", "--status", "runing"]).fails(2);
+    assert!(
+        fleet.run(&["jobs", "--since", "soon"]).fails(2).contains("neither a length nor a date")
+    );
+}
+
+#[test]
+fn the_table_is_aligned_and_plain_in_a_pipe() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1), job("a-much-longer-name", 2)]);
+    let text = fleet.run(&["jobs"]).ok();
+    assert!(!text.contains('\x1b'), "{text}");
+    let column = |line: &str| line.find("completed").or(line.find("STATUS")).unwrap();
+    let columns: Vec<usize> = text.lines().map(column).collect();
+    assert_eq!(columns.len(), 3);
+    assert!(columns.iter().all(|at| *at == columns[0]), "{text}");
+}
+
+#[test]
+fn one_job_is_shown_by_a_unique_beginning_of_its_id() {
+    let one = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![one.clone(), job("coder", 2)]);
+    let id = one.head.id.as_str();
+    assert!(fleet.run(&["jobs", "show", id]).ok().contains("did thing 1"));
+    assert_eq!(fleet.json(&["job", id, "--json"])["job"]["prompt"], "Do the thing.");
+    assert!(fleet.run(&["jobs", "show", "job-"]).fails(2).contains("may be any of"));
+    assert!(fleet.run(&["jobs", "show", "job-1999"]).fails(4).contains("there is no job"));
+    let error: serde_json::Value =
+        serde_json::from_str(&fleet.run(&["jobs", "show", "nope", "--json"]).stdout).unwrap();
+    assert_eq!(error["error"]["code"], "not_found");
+}
+
+#[test]
+fn a_running_job_without_a_process_is_shown_as_dead() {
+    let mut stuck = job("coder", 1);
+    stuck.head.status = JobStatus::Running;
+    let fleet = Fleet::new().with_jobs(vec![stuck]);
+    assert!(fleet.run(&["jobs"]).ok().contains(" dead "));
+    assert_eq!(fleet.json(&["jobs", "--json"])["jobs"][0]["dead"], true);
+    assert!(fleet.run(&["status"]).ok().contains("dead"));
+}
+
+fn log(fleet: &Fleet, job: &heeler_model::Job) -> Log {
+    let path = fleet.state_dir().join(format!("jobs/{}.jsonl", job.head.id));
+    Log::open(&path, LogOptions::default()).unwrap().log
+}
+
+#[test]
+fn logs_print_the_newest_lines_and_end() {
+    let job = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![job.clone()]);
+    let mut log = log(&fleet, &job);
+    for n in 0..10 {
+        let row = format!(
+            r#"{{"type":"assistant","content":"line {n}","timestamp":"2026-11-15T10:00:0{n}Z"}}"#
+        );
+        log.append(row.as_bytes()).unwrap();
+    }
+    let id = job.head.id.as_str();
+    assert_eq!(
+        fleet.run(&["jobs", "logs", id, "-n", "2"]).ok(),
+        "10:00:08 assistant   line 8\n10:00:09 assistant   line 9\n"
+    );
+    assert_eq!(fleet.run(&["logs", "-n", "1"]).ok(), "coder        10:00:09 assistant   line 9\n");
+    assert_eq!(fleet.run(&["logs", "coder", "--json"]).ok().lines().count(), 10);
+    assert!(fleet.run(&["logs", "nobody"]).fails(4).contains("there is no agent `nobody`"));
+}
+
+#[test]
+fn a_torn_line_is_reported_and_never_shown() {
+    let job = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![job.clone()]);
+    let path = fleet.state_dir().join(format!("jobs/{}.jsonl", job.head.id));
+    std::fs::write(
+        &path,
+        "{\"type\":\"assistant\",\"content\":\"whole\"}\n\0\0\0\n{\"type\":\"assist",
+    )
+    .unwrap();
+    let ran = fleet.run(&["jobs", "logs", job.head.id.as_str()]);
+    assert!(ran.stderr.contains("skipped NUL bytes"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("skipped an unfinished last line"), "{}", ran.stderr);
+    assert_eq!(ran.ok(), "--:--:-- assistant   whole\n");
+}
+
+#[test]
+fn following_a_job_prints_each_line_as_it_comes_and_ends_with_the_job() {
+    let mut running = job("coder", 1);
+    running.head.status = JobStatus::Running;
+    let fleet = Fleet::new().with_jobs(vec![running.clone()]);
+    let mut log = log(&fleet, &running);
+    let mut child = fleet
+        .command(&["jobs", "logs", running.head.id.as_str(), "-f", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for n in 0..100 {
+        log.append(format!(r#"{{"n":{n}}}"#).as_bytes()).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), format!(r#"{{"n":{n}}}"#));
+    }
+    log.append(br#"{"n":"last"}"#).unwrap();
+    finish(&fleet, running);
+    assert_eq!(lines.next().unwrap().unwrap(), r#"{"n":"last"}"#);
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success());
+}
+
+fn finish(fleet: &Fleet, mut job: heeler_model::Job) {
+    let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
+    let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(9)).unwrap().store;
+    job.head.status = JobStatus::Completed;
+    store.write(move |tx| tx.update_job(&job)).unwrap();
+}
+
+#[test]
+fn search_finds_text_as_people_write_it() {
+    let job = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![job.clone()]);
+    let mut log = log(&fleet, &job);
+    log.append(br#"{"type":"assistant","content":"He said \"no way\"\nand left"}"#).unwrap();
+    log.append(br#"{"type":"assistant","content":"Timeout in auth"}"#).unwrap();
+    assert!(fleet.run(&["search", "\"no way\"\nand"]).ok().contains("no way"));
+    assert!(fleet.run(&["search", "timeout"]).ok().contains("Timeout in auth"));
+    assert!(
+        fleet.run(&["search", "-e", "time.*auth", "--agent", "coder"]).ok().contains("Timeout")
+    );
+    let hit: serde_json::Value =
+        serde_json::from_str(&fleet.run(&["search", "auth", "--json"]).ok()).unwrap();
+    assert_eq!((&hit["id"], &hit["line"]), (&job.head.id.as_str().into(), &2.into()));
+    fleet.run(&["search", "TIMEOUT"]).fails(1);
+    assert!(fleet.run(&["search", "-e", "("]).fails(2).contains("cannot search"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let fleet = Fleet::new().with_jobs((0..300).map(|n| job("coder", n)).collect());
+    let mut child = fleet
+        .command(&["jobs", "--limit", "300"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn an_empty_fleet_says_so() {
+    let fleet = Fleet::new();
+    assert!(fleet.run(&["jobs"]).ok().starts_with("no jobs yet"));
+    assert!(fleet.run(&["session", "list"]).ok().starts_with("no sessions yet"));
+    assert_eq!(fleet.json(&["sessions", "--json"])["total"], 0);
+    assert!(fleet.run(&["status"]).ok().contains("greeter"));
+    let message = Fleet::empty().run(&["jobs"]).fails(2);
+    assert!(message.contains("no fleet here") && message.contains("heeler init"), "{message}");
+}
+
+#[test]
+fn completion_knows_agents_and_jobs() {
+    let one = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![one.clone()]);
+    let complete = |words: &[&str]| {
+        let mut command = fleet.command(&["--"]);
+        command
+            .args(words)
+            .env("COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+        command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "true");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(complete(&["heeler", "logs", "gr"]).contains("greeter"));
+    assert!(complete(&["heeler", "logs", "co"]).contains("coder"));
+    assert!(complete(&["heeler", "jobs", "show", "job-"]).contains(one.head.id.as_str()));
+    assert!(fleet.run(&["completions", "bash"]).ok().contains("COMPLETE"));
+    assert!(fleet.run(&["completions", "tcsh"]).fails(2).contains("bash"));
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let fleet = Fleet::empty();
+    fleet.run(&["man", "pages"]).ok();
+    let page = fleet.read("pages/heeler-jobs-logs.1");
+    assert!(page.contains("follow"), "{page}");
+}
+
+#[test]
+fn rows_written_by_hand_reach_a_follower_of_the_fleet() {
+    let mut running = job("coder", 1);
+    running.head.status = JobStatus::Running;
+    let fleet = Fleet::new().with_jobs(vec![running.clone()]);
+    let mut log = log(&fleet, &running);
+    log.append(br#"{"n":"before"}"#).unwrap();
+    let mut child =
+        fleet.command(&["logs", "-f", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), r#"{"n":"before"}"#);
+    drop(log);
+    let path = fleet.state_dir().join(format!("jobs/{}.jsonl", running.head.id));
+    let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+    writeln!(file, r#"{{"n":"by hand"}}"#).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), r#"{"n":"by hand"}"#);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

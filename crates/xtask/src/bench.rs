@@ -1,0 +1,40 @@
+//! `cargo xtask bench`: prepares the alternatives, then measures both sides in one run.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::setup;
+use crate::shell::{run, succeeds, workspace_root};
+
+const SCRIPTS: &str = "crates/heeler/benches/node";
+
+/// Measures and prints.
+pub(crate) fn all() -> Result<()> {
+    setup::debian(&[("node", "nodejs"), ("npm", "npm")])?;
+    let node = alternatives()?;
+    let node = node.to_string_lossy();
+    run(
+        &["cargo", "bench", "--package", "heeler", "--bench", "figures"],
+        &[("HEELER_BENCH_NODE", &node)],
+    )
+}
+
+/// Installs what the Node.js scripts need, outside the source tree.
+fn alternatives() -> Result<PathBuf> {
+    let folder = workspace_root()?.join("target/bench-node");
+    std::fs::create_dir_all(&folder)?;
+    for entry in std::fs::read_dir(SCRIPTS)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
+    }
+    let prefix = folder.to_string_lossy();
+    let works = format!("require('{prefix}/node_modules/better-sqlite3')(':memory:')");
+    if !succeeds(&["node", "-e", &works]) {
+        // Debian's and the vendor's packages keep Node's headers here; without them a build of
+        // the SQLite binding would look for them on the network.
+        let headers = [("npm_config_nodedir", "/usr")];
+        run(&["npm", "install", "--prefix", &prefix, "--no-audit", "--no-fund"], &headers)?;
+    }
+    Ok(folder)
+}

@@ -1,0 +1,42 @@
+//! Installing what the checks need from outside: packages by name, only what is missing.
+
+use anyhow::{Result, bail};
+
+use crate::shell::{run, succeeds};
+
+/// A cargo tool and the version we check with.
+const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-deny", "0.20.2")];
+
+/// Installs all that is missing.
+pub(crate) fn all() -> Result<()> {
+    for (tool, version) in CARGO_TOOLS {
+        let name = tool.trim_start_matches("cargo-");
+        if succeeds(&["cargo", name, "--version"]) {
+            eprintln!("setup: {tool} is there");
+            continue;
+        }
+        eprintln!("setup: installing {tool} {version} (some minutes)");
+        run(&["cargo", "install", "--locked", tool, "--version", version], &[])?;
+    }
+    Ok(())
+}
+
+/// Installs the Debian packages that are missing.
+pub(crate) fn debian(packages: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|(program, _)| !succeeds(&["sh", "-c", &format!("command -v {program}")]))
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !succeeds(&["sh", "-c", "command -v apt-get"]) {
+        bail!("install {} by hand: this is not a Debian system", missing.join(", "));
+    }
+    eprintln!("setup: installing {}", missing.join(", "));
+    let mut command = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
+    command.extend(missing);
+    run(&["apt-get", "update", "--quiet"], &[])?;
+    run(&command, &[("DEBIAN_FRONTEND", "noninteractive")])
+}

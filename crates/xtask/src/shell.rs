@@ -1,0 +1,54 @@
+//! Starting programs, with their command shown and their failure named.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use std::path::PathBuf;
+
+/// A named command with the variables it gets.
+pub(crate) type Step<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
+
+/// Returns the root of the workspace, wherever cargo was called.
+pub(crate) fn workspace_root() -> Result<PathBuf> {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest.ancestors().nth(2).context("xtask lives two folders below the root")?;
+    Ok(root.to_owned())
+}
+
+/// Runs one named step and says how long it took.
+pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    eprintln!("\nxtask: {name}");
+    let start = Instant::now();
+    work().with_context(|| format!("step `{name}` failed"))?;
+    eprintln!("xtask: {name} done in {:.1} s", start.elapsed().as_secs_f32());
+    Ok(())
+}
+
+/// Runs a command to its end; its output goes where ours goes.
+pub(crate) fn run(command: &[&str], env: &[(&str, &str)]) -> Result<()> {
+    eprintln!("$ {}", command.join(" "));
+    let (program, args) = command.split_first().context("empty command")?;
+    let status = Command::new(program)
+        .args(args)
+        .envs(env.iter().copied())
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !status.success() {
+        bail!("`{}` ended with {status}", command.join(" "));
+    }
+    Ok(())
+}
+
+/// Says whether a command can be run and succeeds; its output is dropped.
+pub(crate) fn succeeds(command: &[&str]) -> bool {
+    let Some((program, args)) = command.split_first() else { return false };
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
