@@ -7,6 +7,8 @@
 mod archive;
 mod backup;
 mod db;
+pub mod doctor;
+pub mod import;
 mod layout;
 mod lock;
 mod reader;

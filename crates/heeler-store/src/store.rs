@@ -20,6 +20,8 @@ use thiserror::Error;
 use crate::backup::{self, BackupError};
 use crate::db::migrate::{self, Migration};
 use crate::db::{Attempt as _, Db, DbError, OpenError};
+use crate::doctor;
+use crate::import::ImportError;
 use crate::layout::StateDir;
 use crate::lock::{Holder, LockError, LockFile};
 use crate::tx::Tx;
@@ -61,6 +63,9 @@ pub enum StoreError {
     /// The backup before a migration failed, so nothing was migrated.
     #[error("the database was not migrated, because its backup failed")]
     Backup(#[source] BackupError),
+    /// A rebuild was cut off and cannot be completed.
+    #[error("a rebuild of the database was cut off and cannot be completed")]
+    Rebuild(#[source] ImportError),
     /// The writer's thread could not be started.
     #[error("cannot start the writer's thread")]
     Thread(#[source] std::io::Error),
@@ -119,6 +124,7 @@ impl Store {
         let lock = LockFile::acquire(&dir.lock(), &Holder::this_process(command, now), LOCK_WAIT)
             .map_err(|source| StoreError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
+        doctor::finish_rebuild(dir).map_err(StoreError::Rebuild)?;
         let swept = views::sweep(dir, now);
         let db = Db::write(&dir.database())?;
         migrate::check_not_newer(&db.conn, &dir.database())?;

@@ -21,10 +21,11 @@ use jiff::Timestamp;
 
 pub(crate) use absorb::absorb;
 pub use absorb::{HandEdits, StatusEdit};
+pub(crate) use node::Format;
 pub use publish::{PublishError, PublishReport, ViewFailure};
 pub(crate) use publish::{hex, publish, sha256_hex};
 pub use render::render_view;
-pub(crate) use sweep::sweep;
+pub(crate) use sweep::{is_temp, sweep};
 
 use crate::store::Store;
 
