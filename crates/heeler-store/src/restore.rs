@@ -420,7 +420,7 @@ fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result
         return Err(bad("its database is empty".to_owned()));
     }
     while version < migrate::SCHEMA_VERSION {
-        version = migrate::apply_next(&db.conn, version, now)?;
+        version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
     }
     Ok(db)
 }

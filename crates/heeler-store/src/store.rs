@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::db::{Attempt as _, Db, DbError, OpenError, migrate};
+use crate::db::migrate::{self, Migration};
+use crate::db::{Attempt as _, Db, DbError, OpenError};
 use crate::doctor;
 use crate::import::ImportError;
 use crate::layout::StateDir;
@@ -125,7 +126,9 @@ impl Store {
         refuse_while_restoring(dir)?;
         doctor::finish_rebuild(dir).map_err(StoreError::Rebuild)?;
         let swept = views::sweep(dir, now);
-        let (db, migrated_from) = open_current(dir, now)?;
+        let db = Db::write(&dir.database())?;
+        migrate::check_not_newer(&db.conn, &dir.database())?;
+        let migrated_from = bring_up_to_date(dir, &db, migrate::MIGRATIONS, now)?;
         let store = Store::start(dir.clone(), lock, db)?;
         let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what was edited by hand");
@@ -236,20 +239,24 @@ fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreError> {
     }
 }
 
-/// Opens the database and applies the migrations it lacks, each after a backup.
-fn open_current(dir: &StateDir, now: Timestamp) -> Result<(Db, Option<i64>), StoreError> {
-    let path = dir.database();
-    let db = Db::write(&path)?;
-    let found = migrate::check_not_newer(&db.conn, &path)?;
+/// Applies the migrations that a database lacks, each after a backup of what is there; returns
+/// the version before, if it changed.
+pub(crate) fn bring_up_to_date(
+    dir: &StateDir,
+    db: &Db,
+    steps: &[Migration],
+    now: Timestamp,
+) -> Result<Option<i64>, StoreError> {
+    let found = db.schema_version()?;
     let mut version = found;
-    while version < migrate::SCHEMA_VERSION {
+    while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
         if version > 0 {
             let label = format!("before-schema-{}", version + 1);
             backup::take(dir, &label, now).map_err(StoreError::Backup)?;
         }
-        version = migrate::apply_next(&db.conn, version, now)?;
+        version = migrate::apply_next(&db.conn, steps, version, now)?;
     }
-    Ok((db, (found < version).then_some(found)))
+    Ok((found < version).then_some(found))
 }
 
 /// A command on its way through the writer's thread.

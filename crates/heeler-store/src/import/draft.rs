@@ -46,7 +46,7 @@ impl Draft {
             .attempt("prepare a new database")?;
         let mut version = migrate::check_not_newer(&db.conn, &path).map_err(unusable)?;
         while version < migrate::SCHEMA_VERSION {
-            version = migrate::apply_next(&db.conn, version, now)?;
+            version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
         }
         Ok(draft)
     }

@@ -116,7 +116,7 @@ fn be_the_child() -> ControlFlow<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = StateDir::open(Utf8PathBuf::from(root).as_path()).unwrap();
     let store = Arc::new(Store::open(&dir, "child", now()).unwrap().store);
-    let _publisher = Publisher::start(Arc::clone(&store), now).unwrap();
+    let _publisher = publish_meanwhile(&store, random.bool());
     let mut out = std::io::stdout().lock();
     // Ends the line that the test harness has begun.
     writeln!(out).unwrap();
@@ -130,9 +130,6 @@ fn be_the_child() -> ControlFlow<()> {
             Ok(job)
         });
         writeln!(out, "ack {} {}", job.head.id, job.version).unwrap();
-        if random.bool() {
-            drop(store.publish_views(now()));
-        }
         job.head.status = if random.bool() { JobStatus::Completed } else { JobStatus::Failed };
         let id = job.head.id.clone();
         let version = commit(&store, move |tx| {
@@ -157,6 +154,12 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
     std::fs::write(place.dir.log_of(&job_id(1)), "{\"archived\":1}\n").unwrap();
     crate::backup_to_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
     drop(store);
+    let whole = {
+        let began = Instant::now();
+        crate::restore_from_file(&place.dir, &archive(&place), now(), &mut |_, _| {}).unwrap();
+        u64::try_from(began.elapsed().as_micros()).unwrap()
+    };
+    let mut restored = 0;
     let grown = "{\"archived\":1}\n{\"later\":2}\n";
     for round in 0..proof.rounds {
         let context = format!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
@@ -167,7 +170,8 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         let mut child = start_child(&place, RESTORER, 0);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         lines.find(|line| line == "restoring").expect("the child tells when it begins");
-        let (moment, waited) = (Duration::from_micros(random.u64(0..60_000)), Instant::now());
+        let (moment, waited) =
+            (Duration::from_micros(random.u64(0..whole * 3 / 2)), Instant::now());
         while waited.elapsed() < moment {
             std::hint::spin_loop();
         }
@@ -183,8 +187,24 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         assert_eq!(reader.count_jobs(&old).unwrap(), 400, "{context}");
         let is_new = reader.job(&job_id(number)).unwrap().is_none();
         assert!(is_new || !is_done, "{context}: a finished restore is undone");
+        restored += u64::from(is_new);
         assert_eq!(place.read(&format!("jobs/{}.jsonl", job_id(1))), grown, "{context}");
     }
+    println!("{} kills, {restored} of them after the restore", proof.rounds);
+}
+
+/// Publishes as the daemon does, or without a pause, so that a kill often comes in the middle.
+fn publish_meanwhile(store: &Arc<Store>, without_pause: bool) -> Option<Publisher> {
+    let store = Arc::clone(store);
+    if !without_pause {
+        return Some(Publisher::start(store, now).unwrap());
+    }
+    std::thread::spawn(move || {
+        loop {
+            store.publish_views(now()).unwrap();
+        }
+    });
+    None
 }
 
 fn archive(place: &Place) -> Utf8PathBuf {

@@ -204,9 +204,25 @@ fn a_failed_migration_leaves_the_old_schema() {
     let place = place();
     let db = Db::write(&place.dir.database()).unwrap();
     db.conn.execute_batch("CREATE TABLE views (in_the_way TEXT)").unwrap();
-    migrate::apply_next(&db.conn, 0, now()).unwrap_err();
+    migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap_err();
     assert_eq!(migrate::version(&db.conn).unwrap(), 0);
     assert_eq!(tables_and_columns(&db), ["views.in_the_way"]);
+}
+
+#[test]
+fn an_existing_database_is_backed_up_before_each_migration() {
+    let place = place();
+    insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
+    let db = Db::write(&place.dir.database()).unwrap();
+    let steps = [migrate::MIGRATIONS, &[("probe", "CREATE TABLE probe (x TEXT)")]].concat();
+    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), Some(1));
+    assert_eq!(migrate::version(&db.conn).unwrap(), 2);
+    let [backup] = &crate::backups(&place.dir).unwrap()[..] else { panic!("one backup") };
+    assert!(backup.as_str().ends_with("-before-schema-2.db"), "{backup}");
+    let backup = Db::read(backup).unwrap();
+    assert!(backup.job(&job_id(1)).unwrap().is_some());
+    assert_eq!(backup.schema_version().unwrap(), 1);
+    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), None);
 }
 
 #[test]

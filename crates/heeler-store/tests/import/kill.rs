@@ -1,15 +1,16 @@
 //! `kill -9` of an importing process at random moments: the next import completes it.
 
-use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
 use heeler_store::import::{Kind, adopt, herdctl, is_adoptable};
 use heeler_store::{JobFilter, Reader, StateDir, Store};
+use heeler_testkit::Proof;
 
 use super::{Place, now};
 
-/// How many processes are killed, unless HEELER_PROOF_SCALE says otherwise.
+/// How many processes are killed in CI.
 const KILLS: u64 = 20;
 
 /// How many jobs the source holds: enough for several batches of writes.
@@ -17,11 +18,6 @@ const JOBS: usize = 50;
 
 /// What the child does: `import SOURCE STATE` or `adopt STATE`.
 const TASK: &str = "HEELER_IMPORT_TASK";
-
-#[expect(clippy::disallowed_methods, reason = "proofs take size and seed from the environment")]
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
 
 fn fill(jobs: &Utf8Path) {
     std::fs::create_dir_all(jobs).unwrap();
@@ -38,7 +34,8 @@ fn fill(jobs: &Utf8Path) {
 /// The process that is killed; without a task it has nothing to do.
 #[test]
 fn child_that_imports() {
-    let Some(task) = environment(TASK) else { return };
+    #[expect(clippy::disallowed_methods, reason = "the parent says by it what to do")]
+    let Ok(task) = std::env::var(TASK) else { return };
     match task.split(' ').collect::<Vec<_>>()[..] {
         ["import", source, state] => {
             let dir = StateDir::create(Utf8Path::new(state)).unwrap();
@@ -69,29 +66,20 @@ fn run_child(task: &str, delay: Option<Duration>) -> Duration {
     started.elapsed()
 }
 
-/// Names the seed when the proof fails.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            drop(writeln!(std::io::stderr(), "repeat with HEELER_PROOF_SEED={}", self.0));
-        }
-    }
-}
-
+/// Kills a child at random moments; what `check` then finds wrong is told with the seed.
 fn proof(check: impl Fn(&Place, u64, Duration)) {
-    let kills =
-        environment("HEELER_PROOF_SCALE").and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let seed = environment("HEELER_PROOF_SEED").and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let _named_on_failure = Seed(seed);
-    let mut random = fastrand::Rng::with_seed(seed);
+    let proof = Proof::new(KILLS);
     let place = Place::new();
     fill(&place.path("site/.herdctl/jobs"));
     let whole = run_child(&format!("import {} {}", place.path("site"), place.path("whole")), None);
-    for kill in 0..kills {
-        check(&place, kill, whole.mul_f64(random.f64()));
+    for kill in 0..proof.rounds {
+        let delay = whole.mul_f64(proof.random(kill).f64());
+        let checked = catch_unwind(AssertUnwindSafe(|| check(&place, kill, delay)));
+        assert!(
+            checked.is_ok(),
+            "kill {kill} failed; repeat with HEELER_PROOF_SEED={}",
+            proof.seed
+        );
     }
 }
 

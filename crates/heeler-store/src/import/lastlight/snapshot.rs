@@ -174,7 +174,13 @@ struct TempFolder {
 }
 
 impl TempFolder {
+    /// Makes a folder in `near`. One that is there was left by a crash: its maker held the same lock.
     fn make(near: &Utf8Path) -> Result<TempFolder, ImportError> {
+        let entries = near.read_dir_utf8().into_iter().flatten().flatten();
+        for left in entries.filter(|entry| entry.file_name().starts_with(".import.tmp.")) {
+            // What cannot be removed is found by `doctor`, and in nobody's way.
+            let _removed = fs::remove_dir_all(left.path());
+        }
         let path = place::temp_name(&near.join("import"));
         place::folder(&path)?;
         Ok(TempFolder { path })
