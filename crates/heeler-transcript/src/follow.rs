@@ -126,6 +126,7 @@ impl Follower {
             if let Some(update) = self.ready.pop_front() {
                 return update.map(Some);
             }
+            self.ring_due_polls();
             // Taken before the read: what rings during the read is read again.
             for number in self.bell.take() {
                 self.read(number);
@@ -136,20 +137,19 @@ impl Follower {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
-            self.wait(deadline);
+            let poll_at = self.polled().map(|(_, file)| file.read_at + POLL_EVERY).min();
+            self.bell.wait(deadline.into_iter().chain(poll_at).min());
         }
     }
 
-    fn wait(&self, deadline: Option<Instant>) {
-        let polls = || self.files.iter().enumerate().filter(|(_, file)| file.needs_polling());
-        let poll_at = polls().map(|(_, file)| file.read_at + POLL_EVERY).min();
-        self.bell.wait(deadline.into_iter().chain(poll_at).min());
-        if poll_at.is_some() {
-            let now = Instant::now();
-            for (number, _) in polls().filter(|(_, file)| file.read_at + POLL_EVERY <= now) {
-                self.bell.ring(number);
-            }
+    fn ring_due_polls(&self) {
+        for (number, _) in self.polled().filter(|(_, file)| file.read_at.elapsed() >= POLL_EVERY) {
+            self.bell.ring(number);
         }
+    }
+
+    fn polled(&self) -> impl Iterator<Item = (usize, &Followed)> {
+        self.files.iter().enumerate().filter(|(_, file)| file.needs_polling())
     }
 
     fn read(&mut self, number: usize) {
