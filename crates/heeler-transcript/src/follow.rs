@@ -97,10 +97,12 @@ impl Follower {
     }
 
     /// Follows one more file, which need not exist yet; returns its number, counted from 0.
+    ///
+    /// The place to start from is found now, not at the first `next`.
     pub fn add(&mut self, path: &Utf8Path, start: Start) -> usize {
         let number = self.files.len();
         self.files.push(Followed::new(path, start));
-        self.bell.ring(number);
+        self.read(number);
         number
     }
 

@@ -55,6 +55,16 @@ fn records_are_told_from_the_start_that_was_asked_for() {
 }
 
 #[test]
+fn the_end_to_start_from_is_that_of_the_moment_it_was_asked_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"n\":");
+    let mut follower = follow(&path, Start::End);
+    append(&path, "2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
 fn a_bare_tail_waits_for_its_newline() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
