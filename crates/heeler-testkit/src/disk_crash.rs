@@ -201,3 +201,97 @@ fn plant(root: &Utf8Path, tree: &Tree) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use heeler_transcript::Disk as _;
+
+    use super::*;
+
+    fn disk() -> (tempfile::TempDir, Utf8PathBuf, SimDisk) {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::try_from(temp.path().to_owned()).unwrap();
+        std::fs::write(root.join("old"), "0").unwrap();
+        let disk = SimDisk::new(&root);
+        (temp, root, disk)
+    }
+
+    /// Every state as the files' names and contents, with NULs shown as `_`.
+    fn states(disk: &SimDisk) -> BTreeSet<String> {
+        let mut states = BTreeSet::new();
+        disk.crashes(&mut |crash| {
+            let mut names: Vec<_> = crash
+                .root
+                .read_dir_utf8()
+                .unwrap()
+                .map(|entry| entry.unwrap().into_path())
+                .collect();
+            names.sort();
+            let show = |path: &Utf8PathBuf| {
+                let text = std::fs::read_to_string(path).unwrap_or_default().replace('\0', "_");
+                format!("{}={text}", path.file_name().unwrap())
+            };
+            states.insert(names.iter().map(show).collect::<Vec<_>>().join(" "));
+        });
+        states
+    }
+
+    fn set(states: &[&str]) -> BTreeSet<String> {
+        states.iter().map(|&state| state.to_owned()).collect()
+    }
+
+    #[test]
+    fn unsynced_writes_may_be_lost_torn_or_filled_with_nuls() {
+        let (_temp, root, disk) = disk();
+        let file = std::fs::OpenOptions::new().append(true).open(root.join("old")).unwrap();
+        disk.write(&file, b"ab").unwrap();
+        disk.write(&file, b"c").unwrap();
+        let expected = [
+            "old=0", "old=0a", "old=0ab", "old=0abc", "old=0__", "old=0a_", "old=0ab_", "old=0__c",
+        ];
+        assert_eq!(states(&disk), set(&expected));
+    }
+
+    #[test]
+    fn synced_writes_stay() {
+        let (_temp, root, disk) = disk();
+        let file = std::fs::OpenOptions::new().append(true).open(root.join("old")).unwrap();
+        disk.write(&file, b"a").unwrap();
+        disk.sync(&file).unwrap();
+        disk.mark(7);
+        disk.crashes(&mut |crash| {
+            if crash.marks == [7] {
+                assert_eq!(std::fs::read(crash.root.join("old")).unwrap(), b"0a");
+            }
+        });
+        disk.truncate(&file, 0).unwrap();
+        assert_eq!(states(&disk), set(&["old=", "old=0", "old=0_", "old=0a"]));
+    }
+
+    #[test]
+    fn unsynced_names_may_be_lost_from_the_last_on() {
+        let (_temp, root, disk) = disk();
+        drop(disk.create(&root.join("new")).unwrap());
+        disk.rename(&root.join("new"), &root.join("old")).unwrap();
+        assert_eq!(states(&disk), set(&["old=0", "new= old=0", "old="]));
+        disk.sync_folder(&root).unwrap();
+        disk.mark(1);
+        disk.crashes(&mut |crash| {
+            if crash.marks == [1] {
+                assert_eq!(std::fs::read(crash.root.join("old")).unwrap(), b"");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_in_a_lost_folder_is_lost() {
+        let (_temp, root, disk) = disk();
+        disk.create_folder(&root.join("folder")).unwrap();
+        let file = disk.create(&root.join("folder/file")).unwrap();
+        disk.sync(&file).unwrap();
+        disk.sync_folder(&root.join("folder")).unwrap();
+        assert_eq!(states(&disk), set(&["old=0", "folder= old=0"]));
+    }
+}

@@ -256,3 +256,49 @@ pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<us
     }
     Ok(read)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn next(lines: &mut Forward, file: &File) -> Option<String> {
+        let line = lines.next(file).unwrap()?;
+        Some(String::from_utf8(line.bytes.unwrap().to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_torn_tail_that_was_cut_off_between_two_reads_is_not_mixed_with_what_came_after() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut lines = Forward::new(0);
+        file.write_all(b"first\n{\"torn\":\"aaaa").unwrap();
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("first"));
+        assert_eq!(next(&mut lines, &file), None);
+        file.set_len(6).unwrap();
+        file.write_all_at(b"{\"next\":\"bbbbbbbbbb\"}\nlast\n", 6).unwrap();
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("{\"next\":\"bbbbbbbbbb\"}"));
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("last"));
+        assert_eq!(next(&mut lines, &file), None);
+    }
+
+    #[test]
+    fn both_directions_see_the_same_lines_across_blocks() {
+        let mut file = tempfile::tempfile().unwrap();
+        let lengths = [0, 1, 16_383, 16_384, 16_385, 5, 70_000, 0, 1_500_000, 3];
+        let written: Vec<String> = lengths.iter().map(|&len| "x".repeat(len)).collect();
+        file.write_all((written.join("\n") + "\n").as_bytes()).unwrap();
+        let mut forward = Forward::new(0);
+        let mut there = Vec::new();
+        while let Some(line) = next(&mut forward, &file) {
+            there.push(line);
+        }
+        assert!(there == written);
+        let mut backward = Backward::new(file.metadata().unwrap().len());
+        for expected in written.iter().rev() {
+            let line = backward.next(&file).unwrap().unwrap();
+            assert!(line.bytes.unwrap() == expected.as_bytes());
+        }
+        assert!(backward.next(&file).unwrap().is_none());
+    }
+}

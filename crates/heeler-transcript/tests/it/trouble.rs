@@ -242,3 +242,38 @@ fn dirty_logs_are_synced_within_a_second_without_being_asked() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn whole_lines_of_a_short_write_stay_since_readers_may_have_seen_them() {
+    let (_temp, root) = folder();
+    let path = root.join("a.jsonl");
+    let disk = Arc::new(SimDisk::new(&root));
+    let options = LogOptions { durability: Durability::Event, disk: Arc::clone(&disk) as _ };
+    let mut log = Log::open(&path, options).unwrap().log;
+    disk.fail_at(disk.calls(), Trouble::Short);
+    // Half of the write is the first two lines and a part of the third.
+    let lines: [&[u8]; 5] = [b"{\"n\":0}", b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":3}", b"{\"n\":4}"];
+    let error = log.append_all(&lines).unwrap_err();
+    let AppendError::Write { appended, source, .. } = error else { panic!("{error}") };
+    assert_eq!(appended, 2);
+    assert_eq!(source.to_string(), "only 20 of 40 bytes were written; the disk may be full");
+    assert_eq!(std::fs::read(&path).unwrap(), b"{\"n\":0}\n{\"n\":1}\n");
+    log.append_all(&lines[appended..]).unwrap();
+    assert_eq!(read_all(&path).0.len(), 5);
+}
+
+#[test]
+fn what_another_process_wrote_is_not_cut_off() {
+    let (_temp, root) = folder();
+    let path = root.join("a.jsonl");
+    let disk = Arc::new(SimDisk::new(&root));
+    let options = LogOptions { durability: Durability::Interval, disk: Arc::clone(&disk) as _ };
+    let mut log = Log::open(&path, options).unwrap().log;
+    log.append(b"{}").unwrap();
+    // Someone who does not ask for the lock.
+    std::fs::write(&path, "{}\n{\"foreign\":1}\n").unwrap();
+    disk.fail_at(disk.calls(), Trouble::Torn);
+    let error = log.append(b"{\"mine\":1}").unwrap_err();
+    assert!(matches!(error, AppendError::HalfLine { .. }), "{error}");
+    assert!(std::fs::read(&path).unwrap().starts_with(b"{}\n{\"foreign\":1}\n"));
+}
