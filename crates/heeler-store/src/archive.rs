@@ -286,7 +286,7 @@ impl Packer<'_> {
         for source in sources {
             match File::open(&source.file) {
                 Ok(file) => {
-                    self.add(&mut tar, source, file).map_err(at("archive", &source.file))?
+                    self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
                 }
                 // Rotated or purged since it was listed.
                 Err(error) => skipped.push(format!("{}: {error}", source.file)),

@@ -7,6 +7,8 @@
 mod archive;
 mod backup;
 mod db;
+pub mod doctor;
+pub mod import;
 mod layout;
 mod lock;
 mod reader;
@@ -42,3 +44,6 @@ pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;
 pub fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
+
+#[cfg(test)]
+mod tests;

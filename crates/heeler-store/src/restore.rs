@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write as _};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -145,10 +145,6 @@ impl<'a> Archive<'a> {
         Ok(Archive { path, file, bytes })
     }
 
-    fn bad(&self, reason: impl ToString) -> RestoreError {
-        RestoreError::BadArchive { path: self.path.to_owned(), reason: reason.to_string() }
-    }
-
     /// Calls `visit` with every file in the archive.
     fn each(
         &mut self,
@@ -211,7 +207,7 @@ impl<'a> Archive<'a> {
             }
             let mut entry = Hashing::new(entry);
             if name == DATABASE {
-                extract(&mut entry, &database.0)?;
+                extract(&mut entry, &database.0, &bad)?;
             } else {
                 let there = checked_path(dir, name).map_err(&bad)?;
                 fates.insert(name.to_owned(), compare(&mut entry, &there, &bad)?);
@@ -236,12 +232,12 @@ impl<'a> Archive<'a> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(Vec<Utf8PathBuf>, Vec<Utf8PathBuf>), RestoreError> {
         let (mut put_back, mut beside) = (Vec::new(), Vec::new());
-        let error = self.bad("it changed while it was read");
+        let path = self.path.to_owned();
+        let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
         let mut expected: HashMap<&str, &str> = HashMap::new();
         for file in &verified.manifest.files {
             expected.insert(&file.path, &file.sha256);
         }
-        let mut changed = false;
         self.each(1, progress, |name, entry| {
             let there = dir.root().join(name);
             let (target, list) = match verified.fates.get(name) {
@@ -249,14 +245,11 @@ impl<'a> Archive<'a> {
                 Some(Fate::Beside) => (beside_path(&there, now), &mut beside),
                 Some(Fate::Leave) | None => return Ok(()),
             };
-            if !place(entry, &target, expected.get(name).copied().unwrap_or_default())? {
-                changed = true;
-            } else {
-                list.push(target);
-            }
+            place(entry, &target, expected.get(name).copied().unwrap_or_default(), &bad)?;
+            list.push(target);
             Ok(())
         })?;
-        if changed { Err(error) } else { Ok((put_back, beside)) }
+        Ok((put_back, beside))
     }
 }
 
@@ -321,10 +314,20 @@ fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, String> {
     resolve_inside(dir.root(), name).map_err(|error| error.to_string())
 }
 
-fn extract(entry: &mut impl Read, to: &Utf8Path) -> Result<(), RestoreError> {
+fn extract(
+    entry: &mut impl Read,
+    to: &Utf8Path,
+    bad: &dyn Fn(String) -> RestoreError,
+) -> Result<(), RestoreError> {
     let mut file = OsDisk.create(to).map_err(at("create", to))?;
-    io::copy(entry, &mut file).map_err(at("write", to))?;
-    OsDisk.sync(&file).map_err(at("sync", to))
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let count = entry.read(&mut chunk).map_err(|error| bad(error.to_string()))?;
+        if count == 0 {
+            return OsDisk.sync(&file).map_err(at("sync", to));
+        }
+        file.write_all(&chunk[..count]).map_err(at("write", to))?;
+    }
 }
 
 /// Compares an archived file with what is there; always reads the entry to its end.
@@ -371,8 +374,13 @@ fn beside_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
     path
 }
 
-/// Writes a file whole or not at all; returns whether its hash was the expected one.
-fn place(entry: &mut dyn Read, to: &Utf8Path, sha256: &str) -> Result<bool, RestoreError> {
+/// Writes a file whole or not at all.
+fn place(
+    entry: &mut dyn Read,
+    to: &Utf8Path,
+    sha256: &str,
+    bad: &dyn Fn(String) -> RestoreError,
+) -> Result<(), RestoreError> {
     let folder = to.parent().expect("every archived file is inside the state directory");
     create_folder(&OsDisk, folder).map_err(|error| RestoreError::Io {
         attempt: "make the folder",
@@ -381,9 +389,9 @@ fn place(entry: &mut dyn Read, to: &Utf8Path, sha256: &str) -> Result<bool, Rest
     })?;
     let draft = Draft::beside(to);
     let mut entry = Hashing::new(entry);
-    extract(&mut entry, &draft.0)?;
+    extract(&mut entry, &draft.0, bad)?;
     if entry.sha256() != sha256 {
-        return Ok(false);
+        return Err(bad("it changed while it was read".to_owned()));
     }
     match OsDisk.rename_new(&draft.0, to) {
         Ok(()) => {}
@@ -391,8 +399,7 @@ fn place(entry: &mut dyn Read, to: &Utf8Path, sha256: &str) -> Result<bool, Rest
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(at("put in place", to)(source)),
     }
-    OsDisk.sync_folder(folder).map_err(at("sync", folder))?;
-    Ok(true)
+    OsDisk.sync_folder(folder).map_err(at("sync", folder))
 }
 
 /// Opens the archived database, checks it and brings it up to date.
@@ -413,7 +420,7 @@ fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result
         return Err(bad("its database is empty".to_owned()));
     }
     while version < migrate::SCHEMA_VERSION {
-        version = migrate::apply_next(&db.conn, version, now)?;
+        version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
     }
     Ok(db)
 }

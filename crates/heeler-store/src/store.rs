@@ -18,7 +18,10 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::db::{Attempt as _, Db, DbError, OpenError, migrate};
+use crate::db::migrate::{self, Migration};
+use crate::db::{Attempt as _, Db, DbError, OpenError};
+use crate::doctor;
+use crate::import::ImportError;
 use crate::layout::StateDir;
 use crate::lock::{Holder, LockError, LockFile};
 use crate::tx::Tx;
@@ -60,6 +63,9 @@ pub enum StoreError {
     /// The backup before a migration failed, so nothing was migrated.
     #[error("the database was not migrated, because its backup failed")]
     Backup(#[source] BackupError),
+    /// A rebuild was cut off and cannot be completed.
+    #[error("a rebuild of the database was cut off and cannot be completed")]
+    Rebuild(#[source] ImportError),
     /// The writer's thread could not be started.
     #[error("cannot start the writer's thread")]
     Thread(#[source] std::io::Error),
@@ -118,8 +124,11 @@ impl Store {
         let lock = LockFile::acquire(&dir.lock(), &Holder::this_process(command, now), LOCK_WAIT)
             .map_err(|source| StoreError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
-        let swept = views::sweep(dir);
-        let (db, migrated_from) = open_current(dir, now)?;
+        doctor::finish_rebuild(dir).map_err(StoreError::Rebuild)?;
+        let swept = views::sweep(dir, now);
+        let db = Db::write(&dir.database())?;
+        migrate::check_not_newer(&db.conn, &dir.database())?;
+        let migrated_from = bring_up_to_date(dir, &db, migrate::MIGRATIONS, now)?;
         let store = Store::start(dir.clone(), lock, db)?;
         let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what was edited by hand");
@@ -136,7 +145,7 @@ impl Store {
         let due = Arc::new(Due::default());
         let (queue, commands) = sync_channel(QUEUE_MAX);
         let writer = Writer {
-            path: dir.database(),
+            dir: dir.clone(),
             db: Some(db),
             epoch: Arc::clone(&epoch),
             due: Arc::clone(&due),
@@ -161,6 +170,9 @@ impl Store {
     }
 
     /// Runs a change on the writer's thread and returns its answer once it is committed.
+    ///
+    /// While the queue is full the caller waits. A command must not call this itself: it would
+    /// wait for its own end.
     pub fn write<T, E, F>(&self, work: F) -> Result<T, WriteError<E>>
     where
         F: FnOnce(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
@@ -227,20 +239,24 @@ fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreError> {
     }
 }
 
-/// Opens the database and applies the migrations it lacks, each after a backup.
-fn open_current(dir: &StateDir, now: Timestamp) -> Result<(Db, Option<i64>), StoreError> {
-    let path = dir.database();
-    let db = Db::write(&path)?;
-    let found = migrate::check_not_newer(&db.conn, &path)?;
+/// Applies the migrations that a database lacks, each after a backup of what is there; returns
+/// the version before, if it changed.
+pub(crate) fn bring_up_to_date(
+    dir: &StateDir,
+    db: &Db,
+    steps: &[Migration],
+    now: Timestamp,
+) -> Result<Option<i64>, StoreError> {
+    let found = db.schema_version()?;
     let mut version = found;
-    while version < migrate::SCHEMA_VERSION {
+    while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
         if version > 0 {
             let label = format!("before-schema-{}", version + 1);
             backup::take(dir, &label, now).map_err(StoreError::Backup)?;
         }
-        version = migrate::apply_next(&db.conn, version, now)?;
+        version = migrate::apply_next(&db.conn, steps, version, now)?;
     }
-    Ok((db, (found < version).then_some(found)))
+    Ok((found < version).then_some(found))
 }
 
 /// A command on its way through the writer's thread.
@@ -308,7 +324,7 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 
 /// The thread that alone writes to the database.
 struct Writer {
-    path: Utf8PathBuf,
+    dir: StateDir,
     /// Absent after a failure, until it can be opened anew.
     db: Option<Db>,
     epoch: Arc<AtomicI64>,
@@ -332,7 +348,7 @@ impl Writer {
 
     /// Runs what is queued in one transaction; every command it took is in `batch` afterwards.
     fn transact(&mut self, first: Box<dyn Command>, batch: &mut Vec<Box<dyn Command>>) -> Fate {
-        let db = match begin(&mut self.db, &self.path, &self.epoch) {
+        let db = match begin(&mut self.db, &self.dir, &self.epoch) {
             Ok(db) => db,
             Err(fate) => {
                 batch.push(first);
@@ -342,7 +358,7 @@ impl Writer {
         let mut marked = false;
         let mut next = Some(first);
         while let Some(mut command) = next {
-            let ran = run_one(db, command.as_mut());
+            let ran = run_one(db, &self.dir, command.as_mut());
             batch.push(command);
             match ran {
                 Ok(has_marked) => marked |= has_marked,
@@ -364,11 +380,11 @@ impl Writer {
 }
 
 /// Begins a transaction, opening the database anew where a failure closed it.
-fn begin<'w>(slot: &'w mut Option<Db>, path: &Utf8Path, epoch: &AtomicI64) -> Result<&'w Db, Fate> {
+fn begin<'w>(slot: &'w mut Option<Db>, dir: &StateDir, epoch: &AtomicI64) -> Result<&'w Db, Fate> {
     let not_saved = |error| Fate::NotSaved(Arc::new(error));
     let db = match slot.take() {
         Some(db) => db,
-        None => reopen(path).map_err(not_saved)?,
+        None => reopen(&dir.database()).map_err(not_saved)?,
     };
     let db = slot.insert(db);
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
@@ -377,9 +393,9 @@ fn begin<'w>(slot: &'w mut Option<Db>, path: &Utf8Path, epoch: &AtomicI64) -> Re
 }
 
 /// Runs a command under its savepoint. An error means that the whole transaction is gone.
-fn run_one(db: &Db, command: &mut dyn Command) -> Result<bool, DbError> {
+fn run_one(db: &Db, dir: &StateDir, command: &mut dyn Command) -> Result<bool, DbError> {
     db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
-    let mut tx = Tx::new(db);
+    let mut tx = Tx::new(db, dir);
     let keep = command.run(&mut tx);
     let marked = tx.has_marked();
     if db.conn.is_autocommit() {
@@ -398,10 +414,9 @@ fn run_one(db: &Db, command: &mut dyn Command) -> Result<bool, DbError> {
 }
 
 fn reopen(path: &Utf8Path) -> Result<Db, DbError> {
-    let db = Db::write(path).map_err(|error| {
+    Db::write(path).map_err(|error| {
         let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
         let source = rusqlite::Error::SqliteFailure(cannot, Some(error.to_string()));
         DbError::Sqlite { attempt: "open the database anew", source }
-    })?;
-    Ok(db)
+    })
 }

@@ -20,12 +20,14 @@ use crate::db::runs::Run;
 use crate::db::{
     Db, DbError, agents, counters, effects, foreign, jobs, meta, runs, sessions, views,
 };
+use crate::layout::StateDir;
 use crate::views::View;
 
 /// The writer's transaction, as one command sees it. Reads (it is a [`Db`]) see its own changes.
 #[derive(Debug)]
 pub struct Tx<'c> {
     db: &'c Db,
+    dir: &'c StateDir,
     marked: Cell<bool>,
 }
 
@@ -37,8 +39,8 @@ impl Deref for Tx<'_> {
 }
 
 impl<'c> Tx<'c> {
-    pub(crate) fn new(db: &'c Db) -> Tx<'c> {
-        Tx { db, marked: Cell::new(false) }
+    pub(crate) fn new(db: &'c Db, dir: &'c StateDir) -> Tx<'c> {
+        Tx { db, dir, marked: Cell::new(false) }
     }
 
     /// Says whether a view is due because of this command.
@@ -46,11 +48,11 @@ impl<'c> Tx<'c> {
         self.marked.get()
     }
 
-    /// Mints a job id that no job has.
+    /// Mints a job id that no job has, nor a transcript that outlived a restored database.
     pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DbError> {
         loop {
             let id = JobId::mint(now, fastrand::u64(..));
-            if !jobs::exists(&self.conn, &id)? {
+            if !jobs::exists(&self.conn, &id)? && !self.dir.log_of(&id).exists() {
                 return Ok(id);
             }
         }

@@ -21,15 +21,19 @@ use jiff::Timestamp;
 
 pub(crate) use absorb::absorb;
 pub use absorb::{HandEdits, StatusEdit};
+pub(crate) use node::Format;
 pub use publish::{PublishError, PublishReport, ViewFailure};
 pub(crate) use publish::{hex, publish, sha256_hex};
 pub use render::render_view;
-pub(crate) use sweep::sweep;
+pub(crate) use sweep::{is_temp, sweep};
 
 use crate::store::Store;
 
 /// How often views are written at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
+
+/// How long to wait before a view that could not be written is tried again unasked.
+const RETRY_EVERY: Duration = Duration::from_secs(10);
 
 /// A file made from the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +93,11 @@ impl Due {
         self.changed.notify_all();
     }
 
-    /// Waits until a view is due, and takes the signal.
-    fn wait(&self) {
+    /// Waits until a view is due or `most` has passed, and takes the signal.
+    fn wait(&self, most: Duration) {
         let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut is_due = self
-            .changed
-            .wait_while(is_due, |is_due| !*is_due)
-            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is_due, most, |is_due| !*is_due);
+        let (mut is_due, _) = waited.unwrap_or_else(PoisonError::into_inner);
         *is_due = false;
     }
 }
@@ -152,25 +154,27 @@ fn keep_publishing(
     loop {
         let is_last = is_ending.load(Ordering::SeqCst);
         let started = Instant::now();
-        match store.publish_views(clock()) {
-            Ok(report) => report.failed.iter().for_each(|failure| {
-                tracing::warn!(view = failure.path, error = failure.reason, "view not written");
-            }),
-            Err(error) => tracing::warn!(%error, "views not written"),
-        }
+        let is_done = publish_and_report(store, clock());
         if is_last {
             return;
         }
-        ended.wait_for(PUBLISH_EVERY.saturating_sub(started.elapsed()));
-        store.due().wait();
+        ended.wait(PUBLISH_EVERY.saturating_sub(started.elapsed()));
+        store.due().wait(if is_done { Duration::MAX } else { RETRY_EVERY });
     }
 }
 
-impl Due {
-    /// Waits until signalled or until `most` has passed; leaves the signal.
-    fn wait_for(&self, most: Duration) {
-        let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is_due, most, |is_due| !*is_due);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+/// Publishes, and returns whether nothing is left to be tried again.
+fn publish_and_report(store: &Store, now: Timestamp) -> bool {
+    match store.publish_views(now) {
+        Ok(report) => {
+            for failure in &report.failed {
+                tracing::warn!(view = failure.path, error = failure.reason, "view not written");
+            }
+            report.failed.is_empty()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "views not written");
+            false
+        }
     }
 }

@@ -29,8 +29,7 @@ macro_rules! page_of {
             head_columns!(),
             " FROM executions WHERE ",
             $filter,
-            "(started_at, id) < (?3, ?4) AND started_at >= ?5 ",
-            "ORDER BY started_at DESC, id DESC LIMIT ?6"
+            "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
         )
     };
 }
@@ -166,13 +165,23 @@ impl Db {
         since: Option<Timestamp>,
         limit: usize,
     ) -> Result<Vec<JobHead>, DbError> {
+        let attempt = "list jobs";
         let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
-        let since = since.map(iso_millis).unwrap_or_default();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        collect(&self.conn, sql, params![key, status, at, id, since, limit], "list jobs", |row| {
-            read_head(&mut Columns::new("executions", row))
-        })
+        let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
+        let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
+        let mut page = Vec::new();
+        while let Some(row) = rows.next().attempt(attempt)? {
+            let head = read_head(&mut Columns::new("executions", row))?;
+            // Newest first: whatever follows is older still. A lower bound in the SQL would make
+            // SQLite take the index of one filter where there is one of two.
+            if since.is_some_and(|since| head.started_at < since) {
+                break;
+            }
+            page.push(head);
+        }
+        Ok(page)
     }
 
     /// Counts the jobs that a filter shows: from counters, or over an index where `since` is set.

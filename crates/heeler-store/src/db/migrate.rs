@@ -7,8 +7,11 @@ use rusqlite::{Connection, params};
 
 use super::{Attempt as _, DbError, OpenError, sqlite};
 
-/// Every step of the schema in order; a step's version is its place, counted from one.
-pub(crate) const MIGRATIONS: &[(&str, &str)] =
+/// A step of the schema: its name and its SQL.
+pub(crate) type Migration = (&'static str, &'static str);
+
+/// Every step in order; a step's version is its place, counted from one.
+pub(crate) const MIGRATIONS: &[Migration] =
     &[("base", include_str!("../../migrations/001_base.sql"))];
 
 /// The schema that this version of Heeler knows.
@@ -45,10 +48,15 @@ pub(crate) fn check_not_newer(conn: &Connection, path: &Utf8Path) -> Result<i64,
     Ok(found)
 }
 
-/// Applies the next step, in a transaction of its own.
-pub(crate) fn apply_next(conn: &Connection, found: i64, now: Timestamp) -> Result<i64, DbError> {
+/// Applies the step after version `found`, in a transaction of its own; returns its version.
+pub(crate) fn apply_next(
+    conn: &Connection,
+    steps: &[Migration],
+    found: i64,
+    now: Timestamp,
+) -> Result<i64, DbError> {
     let place = usize::try_from(found).expect("a version is a count");
-    let (name, sql) = MIGRATIONS[place];
+    let (name, sql) = steps[place];
     let next = found + 1;
     conn.execute_batch("BEGIN EXCLUSIVE").attempt("begin a migration")?;
     let applied = conn

@@ -56,7 +56,8 @@ fn absorb_state(
     edits: &mut HandEdits,
 ) -> Result<(), PublishError> {
     let path = View::State.path();
-    let Some(row) = db.view(&path)? else { return Ok(()) };
+    // What was never published was not edited since.
+    let Some(row) = db.view(&path)?.filter(|row| row.sha256.is_some()) else { return Ok(()) };
     let file = store.dir().root().join(&path);
     let found = match read_if_there(&file) {
         Ok(Some(bytes)) if !row.is_ours(&sha256_hex(&bytes)) => bytes,

@@ -1,0 +1,38 @@
+//! Backups of the database: whether there is one, and how old it is.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::finding::{Area, Finding, Severity};
+use crate::backup;
+use crate::layout::StateDir;
+
+/// A running daemon takes one a day.
+const AGE_MAX: SignedDuration = SignedDuration::from_hours(72);
+
+/// What to do about it.
+const CURE: &str = "`heeler start` takes one a day; `heeler backup FILE` takes one now";
+
+/// Finds that there is no backup, or only an old one.
+pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
+    if !dir.database().exists() {
+        return None;
+    }
+    let subject = dir.backups();
+    let newest = match backup::list(dir) {
+        Ok(backups) => backups.last().cloned(),
+        Err(error) => {
+            let problem = format!("cannot be listed: {error}");
+            let finding = Finding::new(Severity::Warning, Area::Backups, subject, problem);
+            return Some(finding.cure("check its permissions and the disk"));
+        }
+    };
+    let Some(newest) = newest else {
+        let problem = "holds no backup of the database yet";
+        return Some(Finding::new(Severity::Note, Area::Backups, subject, problem).cure(CURE));
+    };
+    let taken = newest.metadata().and_then(|meta| meta.modified()).ok();
+    let age = now.duration_since(Timestamp::try_from(taken?).ok()?);
+    let problem = format!("is the newest backup, and {} days old", age.as_hours() / 24);
+    (age > AGE_MAX)
+        .then(|| Finding::new(Severity::Warning, Area::Backups, newest, problem).cure(CURE))
+}

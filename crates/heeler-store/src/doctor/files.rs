@@ -1,0 +1,159 @@
+//! Permissions, temp files, the disk: what can be said without knowing what the files mean.
+
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::SystemTime;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::{SignedDuration, Timestamp};
+
+use super::finding::{Area, Finding, Fix, Severity, first_of};
+use crate::views::is_temp;
+
+/// Below this, writing soon fails.
+const DISK_FREE_ERROR: u64 = 32 << 20;
+
+/// Below this, a day of busy agents may not fit.
+const DISK_FREE_WARNING: u64 = 512 << 20;
+
+/// A temp file younger than this may belong to a process that is writing it.
+const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// Permission bits of group and others.
+const OTHERS: u32 = 0o077;
+
+/// Folders that are not ours to judge: copies as they were found, and what was thrown away.
+const NOT_EXAMINED: [&str; 2] = [".before-heeler", "trash"];
+
+/// Everything in the directory, symbolic links left alone.
+pub(crate) fn walk(root: &Utf8Path) -> Vec<(Utf8PathBuf, Metadata)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = folder.read_dir_utf8() else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path().to_owned();
+            let Ok(meta) = path.symlink_metadata() else { continue };
+            if meta.is_dir() && !NOT_EXAMINED.contains(&entry.file_name()) {
+                folders.push(path.clone());
+            }
+            if !meta.is_symlink() {
+                found.push((path, meta));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+/// Finds what others than the owner can read or write.
+pub(crate) fn permissions(root: &Utf8Path, files: &[(Utf8PathBuf, Metadata)]) -> Option<Finding> {
+    let mut open = Vec::new();
+    if root.metadata().is_ok_and(|meta| is_open(&meta)) {
+        open.push(root.to_owned());
+    }
+    open.extend(files.iter().filter(|(_, meta)| is_open(meta)).map(|(path, _)| path.clone()));
+    if open.is_empty() {
+        return None;
+    }
+    let problem = "can be read or written by other users of this machine";
+    let finding = Finding::new(Severity::Warning, Area::Permissions, first_of(&open), problem);
+    Some(finding.fixable(Fix::Permissions(open)))
+}
+
+fn is_open(meta: &Metadata) -> bool {
+    meta.permissions().mode() & OTHERS != 0
+}
+
+/// Takes the permissions of group and others away.
+pub(crate) fn close(path: &Utf8Path) -> std::io::Result<()> {
+    let mut permissions = path.metadata()?.permissions();
+    permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS);
+    std::fs::set_permissions(path, permissions)
+}
+
+/// Takes the permissions of group and others away from everything in a directory, as far as it can.
+pub(crate) fn close_to_others(root: &Utf8Path) {
+    let found = walk(root);
+    if let Some(Finding { fix: Some(Fix::Permissions(paths)), .. }) = permissions(root, &found) {
+        for path in paths {
+            if let Err(error) = close(&path) {
+                tracing::warn!(%path, %error, "cannot take the permissions of others away");
+            }
+        }
+    }
+}
+
+/// Finds what a crash left half-written.
+pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> Option<Finding> {
+    let left = files
+        .iter()
+        .filter(|(path, meta)| path.file_name().is_some_and(is_temp) && is_old(meta, now))
+        .map(|(path, _)| path.clone())
+        .collect::<Vec<_>>();
+    if left.is_empty() {
+        return None;
+    }
+    let problem = "was left half-written by a crash";
+    let finding = Finding::new(Severity::Note, Area::TempFiles, first_of(&left), problem);
+    Some(finding.fixable(Fix::Sweep(left)))
+}
+
+fn is_old(meta: &Metadata, now: Timestamp) -> bool {
+    let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    Timestamp::try_from(modified).is_ok_and(|at| now.duration_since(at) >= TEMP_AGE_MIN)
+}
+
+/// Removes a file or folder that a crash left half-written.
+pub(crate) fn sweep(path: &Utf8Path) -> std::io::Result<()> {
+    if path.symlink_metadata()?.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    }
+}
+
+/// Finds that the disk is nearly full.
+pub(crate) fn disk(root: &Utf8Path) -> Option<Finding> {
+    match rustix::fs::statvfs(root.as_std_path()) {
+        Ok(stat) => low_space(root, stat.f_bavail.saturating_mul(stat.f_frsize)),
+        Err(error) => Some(
+            Finding::new(
+                Severity::Warning,
+                Area::Disk,
+                root.as_str(),
+                format!("its free space is not known: {error}"),
+            )
+            .cure("check the disk"),
+        ),
+    }
+}
+
+fn low_space(root: &Utf8Path, free: u64) -> Option<Finding> {
+    let severity = match free {
+        ..DISK_FREE_ERROR => Severity::Error,
+        DISK_FREE_ERROR..DISK_FREE_WARNING => Severity::Warning,
+        _ => return None,
+    };
+    let problem = format!("only {} MiB are free on its disk", free >> 20);
+    let finding = Finding::new(severity, Area::Disk, root.as_str(), problem);
+    Some(
+        finding.cure(
+            "free some space; logs and `trash/` are the largest parts of most state directories",
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_nearly_full_is_found_at_both_limits() {
+        let at = |free| low_space(Utf8Path::new("/s"), free).map(|finding| finding.severity);
+        assert_eq!(at(DISK_FREE_ERROR - 1), Some(Severity::Error));
+        assert_eq!(at(DISK_FREE_ERROR), Some(Severity::Warning));
+        assert_eq!(at(DISK_FREE_WARNING - 1), Some(Severity::Warning));
+        assert_eq!(at(DISK_FREE_WARNING), None);
+    }
+}

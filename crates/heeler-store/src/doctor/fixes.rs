@@ -1,0 +1,165 @@
+//! Repairs that lose nothing.
+//!
+//! What needs the database is done through a [`Store`], which refuses while another process is the
+//! writer: then that process does these repairs itself.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus};
+use jiff::Timestamp;
+
+use super::finding::{Finding, Fix};
+use super::{files, rebuild, transcripts};
+use crate::db::DbError;
+use crate::layout::StateDir;
+use crate::lock::{Holder, LockFile};
+use crate::store::Store;
+use crate::tx::Tx;
+use crate::views::View;
+
+/// What the record of a job says that nobody worked on any more.
+const INTERRUPTED: &str = "interrupted: nobody was working on this job any more";
+
+/// A finding, and what was done about it or why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fixed {
+    /// The finding.
+    pub finding: Finding,
+    /// What was done; the error says why nothing was.
+    pub outcome: Result<String, String>,
+}
+
+/// Repairs what can be repaired without losing anything; other findings are left out.
+pub fn fix(root: &Utf8Path, findings: &[Finding], now: Timestamp) -> Vec<Fixed> {
+    let mut fixer = Fixer { root, store: None, now };
+    let fixable = findings.iter().filter_map(|finding| Some((finding, finding.fix.as_ref()?)));
+    let fixed = fixable.map(|(finding, fix)| {
+        let outcome = fixer.apply(fix);
+        Fixed { finding: finding.clone(), outcome }
+    });
+    fixed.collect()
+}
+
+struct Fixer<'a> {
+    root: &'a Utf8Path,
+    /// Opened by the first repair that needs it.
+    store: Option<Store>,
+    now: Timestamp,
+}
+
+impl Fixer<'_> {
+    fn apply(&mut self, fix: &Fix) -> Result<String, String> {
+        match fix {
+            Fix::Permissions(paths) => each(paths, files::close, "closed to others"),
+            Fix::Sweep(paths) => each(paths, files::sweep, "removed"),
+            Fix::RepairTail(log) => transcripts::repair(log),
+            Fix::Publish(views) => self.publish(views),
+            Fix::Recount => self.recount(),
+            Fix::Interrupt(job) => self.interrupt(job),
+            Fix::FinishRebuild => self.finish_rebuild(),
+        }
+    }
+
+    fn store(&mut self) -> Result<&Store, String> {
+        if self.store.is_none() {
+            let dir = StateDir::open(self.root).map_err(|error| chain(&error))?;
+            let opened =
+                Store::open(&dir, "doctor --fix", self.now).map_err(|error| chain(&error))?;
+            self.store = Some(opened.store);
+        }
+        Ok(self.store.as_ref().expect("it was opened above"))
+    }
+
+    fn publish(&mut self, views: &[View]) -> Result<String, String> {
+        let now = self.now;
+        let store = self.store()?;
+        store.absorb_hand_edits(now).map_err(|error| chain(&error))?;
+        let due = views.to_vec();
+        let marked =
+            store.write::<(), DbError, _>(move |tx| due.iter().try_for_each(|view| tx.mark(view)));
+        marked.map_err(|error| chain(&error))?;
+        let report = store.publish_views(now).map_err(|error| chain(&error))?;
+        match report.failed.first() {
+            None => Ok(format!("published {}", counted(views.len(), "file"))),
+            Some(failure) => Err(format!("{}: {}", failure.path, failure.reason)),
+        }
+    }
+
+    fn recount(&mut self) -> Result<String, String> {
+        let recounted = self.store()?.write(|tx| tx.recount());
+        recounted.map_err(|error| chain(&error))?;
+        Ok("counted anew".to_owned())
+    }
+
+    fn interrupt(&mut self, job: &JobId) -> Result<String, String> {
+        let (id, now) = (job.clone(), self.now);
+        let done = self.store()?.write(move |tx| interrupt(tx, &id, now));
+        match done.map_err(|error| chain(&error))? {
+            true => Ok("marked as interrupted".to_owned()),
+            false => Ok("it has ended meanwhile".to_owned()),
+        }
+    }
+
+    fn finish_rebuild(&mut self) -> Result<String, String> {
+        let dir = StateDir::open(self.root).map_err(|error| chain(&error))?;
+        let holder = Holder::this_process("doctor --fix", self.now);
+        let _lock = LockFile::acquire(&dir.lock(), &holder, rebuild::LOCK_WAIT)
+            .map_err(|error| chain(&error))?;
+        rebuild::finish_rebuild(&dir).map_err(|error| chain(&error))?;
+        Ok("completed the rebuild".to_owned())
+    }
+}
+
+/// Settles a job, and its agent if that was at it.
+fn interrupt(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<bool, DbError> {
+    let Some(mut job) = tx.job(id)?.filter(|job| job.head.status == JobStatus::Running) else {
+        return Ok(false);
+    };
+    job.head.status = JobStatus::Failed;
+    job.head.exit_reason = Some(ExitReason::Error);
+    job.head.finished_at = Some(now);
+    job.interrupted = true;
+    job.error = Some(INTERRUPTED.to_owned());
+    tx.update_job(&job)?;
+    if let Some(mut agent) = tx.agent(&job.head.agent)?
+        && agent.current_job.as_ref() == Some(id)
+    {
+        agent.status = AgentStatus::Idle;
+        agent.current_job = None;
+        agent.last_job = Some(id.clone());
+        tx.put_agent(&job.head.agent, &agent)?;
+    }
+    Ok(true)
+}
+
+fn each(
+    paths: &[Utf8PathBuf],
+    work: impl Fn(&Utf8Path) -> std::io::Result<()>,
+    done: &str,
+) -> Result<String, String> {
+    for path in paths {
+        match work(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{path}: {error}")),
+        }
+    }
+    Ok(format!("{done}: {}", counted(paths.len(), "file")))
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Spells an error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

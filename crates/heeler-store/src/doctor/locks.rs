@@ -1,0 +1,50 @@
+//! Locks: who holds them, and whether that can be true.
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+use super::finding::{Area, Finding, Severity};
+use crate::layout::StateDir;
+use crate::lock::LockFile;
+
+/// Finds locks that are held.
+pub(crate) fn examine(dir: &StateDir, home: Option<&Utf8Path>) -> Vec<Finding> {
+    let mut locks = vec![dir.lock(), dir.restore_lock()];
+    locks.extend(home.into_iter().flat_map(session_locks));
+    locks.iter().filter_map(|lock| lock_finding(lock)).collect()
+}
+
+fn session_locks(home: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let entries = home.join("locks").read_dir_utf8().into_iter().flatten().flatten();
+    let mut locks = entries.map(|entry| entry.path().to_owned()).collect::<Vec<_>>();
+    locks.sort();
+    locks
+}
+
+fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
+    let state = match LockFile::probe(lock) {
+        Ok(state) => state?,
+        Err(error) => {
+            let problem = format!("cannot be asked: {error}");
+            let finding = Finding::new(Severity::Warning, Area::Locks, lock.as_str(), problem);
+            return Some(finding.cure("check its permissions"));
+        }
+    };
+    let Some(holder) = state.holder else {
+        let finding = Finding::new(
+            Severity::Warning,
+            Area::Locks,
+            lock.as_str(),
+            "is held by a process that did not sign it",
+        );
+        return Some(finding.cure(format!("find the process with `fuser {lock}`")));
+    };
+    if Utf8Path::new(&format!("/proc/{}", holder.pid)).exists() {
+        let problem = format!("is held by {holder}");
+        let finding = Finding::new(Severity::Note, Area::Locks, lock.as_str(), problem);
+        return Some(finding.cure("nothing to do while that process works"));
+    }
+    let problem =
+        format!("was taken by {holder}, which is gone, and is still held by a child of it");
+    let finding = Finding::new(Severity::Warning, Area::Locks, lock.as_str(), problem);
+    Some(finding.cure(format!("find the process with `fuser {lock}` and end it")))
+}

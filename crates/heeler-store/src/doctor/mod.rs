@@ -1,0 +1,64 @@
+//! What is wrong with a state directory, and the cure.
+//!
+//! [`examine`] only looks, and works on a broken, read-only or busy directory. [`fix`] does what
+//! loses nothing. [`rebuild`] makes a new database from the newest good backup and from what views
+//! and logs know; the old one goes to `trash/`, nothing is deleted. Start at [`examine`].
+
+mod backups;
+mod database;
+mod files;
+mod finding;
+mod fixes;
+mod locks;
+mod rebuild;
+mod records;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod transcripts;
+mod views;
+
+use camino::Utf8Path;
+use jiff::Timestamp;
+
+pub(crate) use self::files::close_to_others;
+pub use self::finding::{Area, Finding, Fix, Severity};
+pub use self::fixes::{Fixed, fix};
+pub(crate) use self::rebuild::finish_rebuild;
+pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
+use crate::layout::{LayoutError, StateDir};
+
+/// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
+/// sessions.
+pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<Finding> {
+    let dir = match StateDir::open(root) {
+        Ok(dir) => dir,
+        Err(error) => return vec![unusable(root, &error)],
+    };
+    let found = files::walk(dir.root());
+    let mut findings = Vec::new();
+    findings.extend(files::disk(dir.root()));
+    findings.extend(files::permissions(dir.root(), &found));
+    findings.extend(home.and_then(|home| files::permissions(home, &files::walk(home))));
+    findings.extend(files::temp_files(&found, now));
+    findings.extend(locks::examine(&dir, home));
+    let db = database::examine(&dir, &mut findings);
+    let logs = records::logs(&found);
+    findings.extend(logs.iter().flat_map(|log| transcripts::contents(log)));
+    if let Some(db) = db {
+        records::examine(&dir, &db, &logs, &mut findings);
+        views::examine(&dir, &db, &mut findings);
+        runs::examine(&dir, &db, &mut findings);
+    }
+    findings.extend(backups::examine(&dir, now));
+    findings
+}
+
+fn unusable(root: &Utf8Path, error: &LayoutError) -> Finding {
+    let cure = match error {
+        LayoutError::Missing { .. } => "run `heeler init`, or name the directory with --state-dir",
+        LayoutError::Network { .. } => "move it to a local disk",
+        LayoutError::Io { .. } => "check its permissions and the disk",
+    };
+    Finding::new(Severity::Error, Area::Disk, root.as_str(), error.to_string()).cure(cure)
+}

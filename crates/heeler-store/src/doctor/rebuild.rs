@@ -1,0 +1,257 @@
+//! A new database from the newest good backup and from what views and logs know.
+//!
+//! It is built complete under a name of its own. Then a marker says that it is to take the old one's
+//! place; with the marker, [`finish_rebuild`] can be cut off anywhere and called again: the old
+//! database goes first (nobody can open what is not there), its log and shared memory follow, and the
+//! rename of the new one is the point from which it counts. Whoever opens the store or adopts the
+//! directory calls it first.
+
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::AgentSessionId;
+use heeler_transcript::{OsDisk, replace_file};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::backup;
+use crate::db::Db;
+use crate::import::draft::{Draft, rename, sync_folder_of};
+use crate::import::herdctl::{Herdctl, Purpose};
+use crate::import::session::{put_imported, resting_session};
+use crate::import::source::Source;
+use crate::import::target::{Target, transaction};
+use crate::import::{ImportError, Kind, Report, messages, place};
+use crate::layout::{LayoutError, StateDir};
+use crate::lock::{Holder, LockError, LockFile};
+
+/// Says that a rebuilt database is to take the old one's place.
+const MARKER: &str = "rebuild.json";
+
+/// The rebuilt database until it is in its place.
+const READY: &str = "heeler.db.rebuilt";
+
+/// What SQLite keeps beside a database; the database itself goes first.
+const PARTS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// Tables that views and logs know nothing of.
+const ONLY_IN_DATABASE: [(&str, &str); 6] = [
+    ("runs", "runs"),
+    ("effects", "effects"),
+    ("workflow_runs", "workflow runs"),
+    ("workflow_approvals", "approvals"),
+    ("messaging_sessions", "chat threads"),
+    ("messaging_messages", "chat messages"),
+];
+
+/// The agent of a session of which only the log is left.
+const UNKNOWN_AGENT: &str = "unknown";
+
+/// How long to try for the lock.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// What a rebuild did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The backup that it started from.
+    pub base: Option<Utf8PathBuf>,
+    /// What views and logs added.
+    pub report: Report,
+    /// What is lost, as far as that is known.
+    pub lost: Vec<String>,
+    /// Where the old database is now.
+    pub trash: Utf8PathBuf,
+}
+
+/// Why a database was not rebuilt. The old one is where it was.
+#[derive(Debug, Error)]
+pub enum RebuildError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Another process is the writer.
+    #[error("cannot rebuild the database while it is in use")]
+    Locked(#[source] LockError),
+    /// The new database could not be built or put in place.
+    #[error("the database was not rebuilt")]
+    Build(#[source] ImportError),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    version: u32,
+    /// Where the old database goes, relative to the state directory.
+    trash: String,
+}
+
+/// Rebuilds the database of a state directory.
+pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<Rebuilt, RebuildError> {
+    let dir = StateDir::open(root)?;
+    let holder = Holder::this_process("doctor --rebuild", now);
+    let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT).map_err(RebuildError::Locked)?;
+    let dir = StateDir::create(root)?;
+    finish_rebuild(&dir).map_err(RebuildError::Build)?;
+    build(&dir, now).map_err(RebuildError::Build)
+}
+
+fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
+    let (draft, base) = begin(dir, now)?;
+    let source = Source::open(dir.root())?;
+    let target = Target::draft(dir, draft.db());
+    let mut views = Herdctl::new(&source, &target, Purpose::Rebuild, now);
+    views.run()?;
+    let mut report = views.report;
+    sessions_from_logs(dir, &target, &source, &mut report)?;
+    let old = Db::read_any(&dir.database()).ok();
+    let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
+    let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1) + 1;
+    transaction(dir, draft.db(), |tx| {
+        tx.set_meta("epoch", &epoch.to_string())?;
+        tx.recount()?;
+        tx.mark_all_views()
+    })?;
+    let lost = lost(old.as_ref(), draft.db(), base.as_deref(), dir);
+    drop(old);
+    let trash = free_trash(dir, now);
+    rename(&draft.finish()?, &dir.root().join(READY))?;
+    let marker = Marker { version: 1, trash: trash.clone() };
+    let marker = serde_json::to_vec(&marker).expect("a marker is plain JSON");
+    place::fault_point()?;
+    replace_file(&OsDisk, &dir.root().join(MARKER), &marker)
+        .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
+    finish_rebuild(dir)?;
+    Ok(Rebuilt { base, report, lost, trash: dir.root().join(trash) })
+}
+
+/// Begins with the newest backup that is sound, or with nothing.
+fn begin(dir: &StateDir, now: Timestamp) -> Result<(Draft, Option<Utf8PathBuf>), ImportError> {
+    let backups = backup::list(dir).unwrap_or_default();
+    for backup in backups.into_iter().rev() {
+        let draft = match Draft::begin(dir, Some(&backup), now) {
+            Ok(draft) => draft,
+            // A full disk is no fault of the backup.
+            Err(error @ ImportError::Write { .. }) => return Err(error),
+            Err(_) => continue,
+        };
+        if draft.db().integrity_faults().is_ok_and(|faults| faults.is_empty()) {
+            return Ok((draft, Some(backup)));
+        }
+    }
+    Ok((Draft::begin(dir, None, now)?, None))
+}
+
+/// Makes a session of each event log that no session names.
+fn sessions_from_logs(
+    dir: &StateDir,
+    target: &Target<'_>,
+    source: &Source,
+    report: &mut Report,
+) -> Result<(), ImportError> {
+    let mut found = Vec::new();
+    for slug in source.names("agent-sessions/projects", Kind::Session, report) {
+        let folder = format!("agent-sessions/projects/{slug}");
+        for name in source.names(&folder, Kind::Session, report) {
+            let id: Option<AgentSessionId> =
+                name.strip_suffix(".jsonl").and_then(|stem| stem.parse().ok());
+            let Some(id) = id.filter(|id| !id.as_str().starts_with("agent-")) else { continue };
+            let relative = format!("{folder}/{name}");
+            let is_named = target.db().session_by_agent_id(&id)?.is_some()
+                || id
+                    .as_str()
+                    .parse()
+                    .is_ok_and(|id| matches!(target.db().session(&id), Ok(Some(_))));
+            let Ok(file) = source.file(&relative) else { continue };
+            if is_named {
+                continue;
+            }
+            let written = file.metadata().and_then(|meta| meta.modified()).ok();
+            let written = written.and_then(|at| Timestamp::try_from(at).ok());
+            let job = target.db().jobs_of_session(&id, None, 1)?.pop();
+            let agent = job.map_or(UNKNOWN_AGENT.to_owned(), |job| job.agent);
+            let mut session =
+                resting_session(&agent, Some(id), written.unwrap_or(Timestamp::UNIX_EPOCH));
+            session.message_count = messages::count(&dir.root().join(&relative)).unwrap_or(0);
+            session.log_path = Some(relative.into());
+            found.push(session);
+            report.imported(Kind::Session);
+        }
+    }
+    transaction(dir, target.db(), |tx| {
+        found.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
+    })?;
+    Ok(())
+}
+
+/// Says what neither the backup nor views and logs could tell.
+fn lost(old: Option<&Db>, new: &Db, base: Option<&Utf8Path>, dir: &StateDir) -> Vec<String> {
+    let count = |db: &Db, table: &str| -> Option<i64> {
+        let sql = format!("SELECT COUNT(*) FROM {table}");
+        db.conn.query_row(&sql, [], |row| row.get(0)).ok()
+    };
+    let since = match base.and_then(Utf8Path::file_name) {
+        Some(name) => format!("since the backup {name}"),
+        None => "since the beginning: there was no usable backup".to_owned(),
+    };
+    if !dir.database().exists() {
+        return Vec::new();
+    }
+    let mut lost = Vec::new();
+    for (table, what) in ONLY_IN_DATABASE {
+        match old.and_then(|old| count(old, table)) {
+            None => lost.push(format!("{what} {since} (the old database does not say how many)")),
+            Some(before) => {
+                let missing = before - count(new, table).unwrap_or(0);
+                if missing > 0 {
+                    lost.push(format!("{missing} {what} {since}"));
+                }
+            }
+        }
+    }
+    lost
+}
+
+/// Returns a folder in the trash that is not there yet, relative to the state directory.
+fn free_trash(dir: &StateDir, now: Timestamp) -> String {
+    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    let names = (1..).map(|count| match count {
+        1 => format!("trash/{stamp}-database"),
+        _ => format!("trash/{stamp}-database-{count}"),
+    });
+    let mut free = names.filter(|name| dir.root().join(name).symlink_metadata().is_err());
+    free.next().expect("there are more names than folders")
+}
+
+/// Says whether a rebuild was cut off.
+pub(crate) fn is_unfinished(dir: &StateDir) -> bool {
+    dir.root().join(MARKER).exists()
+}
+
+/// Completes a rebuild that was cut off. The caller holds the directory's lock.
+pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
+    let marker = dir.root().join(MARKER);
+    let ready = dir.root().join(READY);
+    let failed = |source| ImportError::Write { path: marker.clone(), source };
+    let text = match std::fs::read(&marker) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(failed(source)),
+    };
+    let Marker { trash, .. } =
+        serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    if ready.exists() {
+        let trash = dir.root().join(trash);
+        place::folder(&trash)?;
+        sync_folder_of(&trash)?;
+        for part in PARTS {
+            let name = format!("heeler.db{part}");
+            if dir.root().join(&name).exists() {
+                rename(&dir.root().join(&name), &trash.join(&name))?;
+            }
+        }
+        rename(&ready, &dir.database())?;
+    }
+    place::fault_point()?;
+    std::fs::remove_file(&marker).map_err(failed)?;
+    sync_folder_of(&marker)
+}

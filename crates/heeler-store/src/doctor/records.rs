@@ -1,0 +1,92 @@
+//! Whether records and logs know each other, and whether what is `running` runs.
+
+use std::collections::HashSet;
+use std::fs::Metadata;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::JobHead;
+
+use super::finding::{Area, Finding, Fix, Severity};
+use super::transcripts;
+use crate::db::jobs;
+use crate::db::sessions::{SessionCursor, SessionFilter};
+use crate::db::{Db, DbError};
+use crate::layout::StateDir;
+use crate::lock::LockFile;
+
+/// How many records are asked for at once.
+const PAGE: usize = 1000;
+
+/// Returns every log among the files.
+pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
+    let is_log = |path: &Utf8Path| matches!(path.extension(), Some("jsonl" | "ndjson"));
+    let logs = files.iter().filter(|(path, meta)| meta.is_file() && is_log(path));
+    logs.map(|(path, _)| path.clone()).collect()
+}
+
+/// Finds logs without records, records without logs, and jobs that nobody works on.
+pub(crate) fn examine(dir: &StateDir, db: &Db, logs: &[Utf8PathBuf], findings: &mut Vec<Finding>) {
+    if let Err(error) = try_examine(dir, db, logs, findings) {
+        let finding =
+            Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
+        findings.push(finding.cure("run `heeler doctor --rebuild`"));
+    }
+}
+
+fn try_examine(
+    dir: &StateDir,
+    db: &Db,
+    logs: &[Utf8PathBuf],
+    findings: &mut Vec<Finding>,
+) -> Result<(), DbError> {
+    let session_logs = session_logs(dir, db)?;
+    findings.extend(transcripts::missing(&session_logs));
+    let mut named = session_logs.into_iter().collect::<HashSet<_>>();
+    for log in logs {
+        // Sub-agents' logs belong to a session that their name does not tell.
+        let is_sub_agent = log.file_name().is_some_and(|name| name.starts_with("agent-"));
+        let job = log.file_stem().filter(|_| log.parent() == Some(&dir.jobs()));
+        let is_jobs = match job.map(str::parse) {
+            Some(Ok(id)) => jobs::exists(&db.conn, &id)?,
+            _ => false,
+        };
+        if is_jobs || is_sub_agent {
+            named.insert(log.clone());
+        }
+    }
+    findings.extend(transcripts::unnamed(logs, &named));
+    let has_writer = !matches!(LockFile::probe(&dir.lock()), Ok(None));
+    if !has_writer {
+        for job in db.running_jobs()? {
+            findings.extend(dead_job(dir, db, &job)?);
+        }
+    }
+    Ok(())
+}
+
+fn session_logs(dir: &StateDir, db: &Db) -> Result<Vec<Utf8PathBuf>, DbError> {
+    let mut logs = Vec::new();
+    let mut before: Option<SessionCursor> = None;
+    loop {
+        let page = db.sessions(&SessionFilter::default(), before.as_ref(), PAGE)?;
+        let Some(last) = page.last() else { return Ok(logs) };
+        before = Some(SessionCursor::after(last));
+        logs.extend(
+            page.into_iter().filter_map(|session| session.log_path).map(|log| dir.root().join(log)),
+        );
+    }
+}
+
+/// Finds that a job is `running` though no daemon lives and no run of it holds its lock.
+fn dead_job(dir: &StateDir, db: &Db, job: &JobHead) -> Result<Option<Finding>, DbError> {
+    let runs = db.runs_of_job(&job.id)?;
+    let lives = runs
+        .iter()
+        .any(|run| matches!(LockFile::probe(&dir.run(run.id).join("lock")), Ok(Some(_))));
+    if lives {
+        return Ok(None);
+    }
+    let problem = "is shown as running, and nobody works on it";
+    let finding = Finding::new(Severity::Warning, Area::Database, job.id.as_str(), problem);
+    Ok(Some(finding.fixable(Fix::Interrupt(job.id.clone()))))
+}

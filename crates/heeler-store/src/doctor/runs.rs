@@ -1,0 +1,61 @@
+//! Folders of runs: without a record, without a result, or gone.
+
+use std::collections::HashSet;
+
+use heeler_model::RunId;
+
+use super::finding::{Area, Finding, Severity};
+use crate::db::{Db, DbError};
+use crate::layout::StateDir;
+use crate::lock::LockFile;
+
+const SETTLES: &str = "`heeler start` settles it";
+
+/// Finds runs whose folder and record do not fit.
+pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
+    if let Err(error) = try_examine(dir, db, findings) {
+        let finding =
+            Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
+        findings.push(finding.cure("run `heeler doctor --rebuild`"));
+    }
+}
+
+fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {
+    let mut folders = HashSet::new();
+    let entries = dir.runs().read_dir_utf8().into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_owned()).collect::<Vec<_>>();
+    names.sort();
+    for name in names {
+        let warn = |problem: &str, cure: &str| {
+            let subject = format!("runs/{name}");
+            Finding::new(Severity::Warning, Area::Runs, subject, problem).cure(cure)
+        };
+        let Ok(id) = name.parse::<RunId>() else {
+            findings.push(warn("is not the folder of a run", "move it elsewhere"));
+            continue;
+        };
+        folders.insert(id);
+        let has = |file: &str| dir.run(id).join(file).exists();
+        if db.run(id)?.is_none() {
+            findings.push(warn(
+                "has no record in the database",
+                "`heeler start` adopts it from its spec",
+            ));
+        } else if has("started.json") && !has("result.json") && !is_alive(dir, id) {
+            findings.push(warn("was started, has no result, and nobody works on it", SETTLES));
+        }
+    }
+    for run in db.uncommitted_runs()? {
+        if !folders.contains(&run.id) {
+            let subject = format!("runs/{}", run.id);
+            let problem = "is gone, and its result is not in the database";
+            findings
+                .push(Finding::new(Severity::Warning, Area::Runs, subject, problem).cure(SETTLES));
+        }
+    }
+    Ok(())
+}
+
+fn is_alive(dir: &StateDir, run: RunId) -> bool {
+    matches!(LockFile::probe(&dir.run(run).join("lock")), Ok(Some(_)))
+}

@@ -1,0 +1,466 @@
+//! For each finding: make the damage, see it, cure it, see it gone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{
+    AgentState, AgentStatus, Job, JobId, JobStatus, RunId, ScheduleState, TriggerType,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Area, Finding, Severity, examine, fix, rebuild};
+use crate::db::Db;
+use crate::db::jobs::JobFilter;
+use crate::db::runs::Run;
+use crate::import::session::resting_session;
+use crate::layout::StateDir;
+use crate::lock::{Holder, LockFile};
+use crate::reader::Reader;
+use crate::store::Store;
+
+struct Fleet {
+    dir: StateDir,
+    home: Utf8PathBuf,
+    _temp: tempfile::TempDir,
+}
+
+fn now() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+impl Fleet {
+    /// A fleet in good health: an agent, a finished job with its log, a session, a backup.
+    fn new() -> Fleet {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+        let dir = StateDir::create(&root.join(".heeler")).unwrap();
+        let fleet = Fleet { dir, home: root.join("home"), _temp: temp };
+        let store = fleet.store();
+        store
+            .write(|tx| {
+                let mut agent = AgentState::default();
+                agent.schedules.insert("nightly".to_owned(), ScheduleState::default());
+                tx.put_agent("coder", &agent)?;
+                tx.insert_job(&job("job-2026-11-15-aaaaaa", JobStatus::Completed))?;
+                let own = Some("5b7c2c0e".parse().expect("a plain id"));
+                let mut session = resting_session("coder", own, now());
+                session.log_path = Some("agent-sessions/projects/-x/5b7c2c0e.jsonl".into());
+                tx.put_session(&session)
+            })
+            .unwrap();
+        fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", "{\"type\":\"system\"}\n");
+        fleet.write("agent-sessions/projects/-x/5b7c2c0e.jsonl", "{\"type\":\"user\"}\n");
+        store.publish_views(now()).unwrap();
+        store.backup_daily(now()).unwrap().unwrap();
+        drop(store);
+        let found = fleet.examine();
+        assert!(found.is_empty(), "{found:#?}");
+        fleet
+    }
+
+    fn store(&self) -> Store {
+        Store::open(&self.dir, "test", now()).unwrap().store
+    }
+
+    fn path(&self, relative: &str) -> Utf8PathBuf {
+        self.dir.root().join(relative)
+    }
+
+    fn write(&self, relative: &str, text: &str) {
+        let path = self.path(relative);
+        crate::import::place::folder(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Changes the database behind the store's back.
+    fn sql(&self, sql: &str) {
+        let db = Db::private(&self.dir.database()).unwrap();
+        db.conn.execute_batch(sql).unwrap();
+    }
+
+    fn examine(&self) -> Vec<Finding> {
+        // Old enough for temp files, young enough for backups.
+        let touched = self.dir.root().metadata().unwrap().modified().unwrap();
+        let later = Timestamp::try_from(touched).unwrap() + SignedDuration::from_hours(1);
+        examine(self.dir.root(), Some(&self.home), later)
+    }
+
+    /// Expects exactly one finding, and returns it.
+    #[track_caller]
+    fn finds(&self, area: Area, severity: Severity, problem: &str) -> Finding {
+        let found = self.examine();
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let finding = found.into_iter().next().unwrap();
+        assert_eq!((finding.area, finding.severity), (area, severity), "{finding:#?}");
+        assert!(finding.problem.contains(problem), "{finding:#?}");
+        assert!(!finding.cure.is_empty());
+        finding
+    }
+
+    /// Fixes what can be fixed and expects that nothing is left.
+    #[track_caller]
+    fn fixes(&self) -> Vec<String> {
+        let fixed = fix(self.dir.root(), &self.examine(), now());
+        let done = fixed.into_iter().map(|fixed| fixed.outcome.unwrap()).collect();
+        let left = self.examine();
+        assert!(left.is_empty(), "{left:#?}");
+        done
+    }
+}
+
+fn job(id: &str, status: JobStatus) -> Job {
+    let mut job = Job::asked(id.parse().unwrap(), "coder", TriggerType::Manual, now());
+    job.head.status = status;
+    job
+}
+
+#[test]
+fn permissions_are_found_and_closed() {
+    let fleet = Fleet::new();
+    fs::set_permissions(fleet.path("jobs"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(fleet.path("state.yaml"), fs::Permissions::from_mode(0o644)).unwrap();
+    let finding = fleet.finds(Area::Permissions, Severity::Warning, "other users");
+    assert!(finding.subject.ends_with("and 1 more"), "{}", finding.subject);
+    assert_eq!(fleet.fixes(), ["closed to others: 2 files"]);
+}
+
+#[test]
+fn temp_files_are_found_and_removed() {
+    let fleet = Fleet::new();
+    fleet.write("agent-sessions/.log.tmp.0123456789abcdef", "half");
+    fleet.write(".import.tmp.0123456789abcdef/copy.db", "half");
+    fleet.write("jobs/.hidden", "of the user");
+    fs::set_permissions(
+        fleet.path(".import.tmp.0123456789abcdef"),
+        fs::Permissions::from_mode(0o700),
+    )
+    .unwrap();
+    fleet.finds(Area::TempFiles, Severity::Note, "half-written");
+    assert_eq!(fleet.fixes(), ["removed: 2 files"]);
+    assert!(fleet.path("jobs/.hidden").exists());
+}
+
+#[test]
+fn a_torn_tail_is_found_and_cut_but_not_under_a_writer() {
+    let fleet = Fleet::new();
+    let log = fleet.path("jobs/job-2026-11-15-aaaaaa.jsonl");
+    fs::write(&log, "{\"type\":\"system\"}\n{\"type\":\"assi").unwrap();
+    let finding = fleet.finds(Area::Transcripts, Severity::Warning, "middle of a line");
+
+    let writer = fs::File::open(&log).unwrap();
+    writer.try_lock().unwrap();
+    assert!(fleet.examine().is_empty(), "its writer lives");
+    let refused = fix(fleet.dir.root(), &[finding], now());
+    assert_eq!(refused[0].outcome, Err("it has a writer now".to_owned()));
+    drop(writer);
+
+    let done = fleet.fixes();
+    assert!(done[0].starts_with("cut 13 bytes off, kept in "), "{done:?}");
+    assert_eq!(fs::read_to_string(&log).unwrap(), "{\"type\":\"system\"}\n");
+}
+
+#[test]
+fn damaged_lines_are_counted() {
+    let fleet = Fleet::new();
+    let text = "{\"a\":1}\ngarbage\n\0\0\0\n{\"b\":1}{\"c\":1} x\n{}\n";
+    fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", text);
+    let finding = fleet.finds(Area::Transcripts, Severity::Warning, "");
+    assert_eq!(finding.problem, "has 2 damaged lines and 1 block of NUL bytes; readers skip them");
+}
+
+#[test]
+fn logs_without_records_and_records_without_logs_are_found() {
+    let fleet = Fleet::new();
+    fleet.write("jobs/job-2026-11-15-zzzzzz.jsonl", "{}\n");
+    let finding = fleet.finds(Area::Transcripts, Severity::Note, "belongs to no job");
+    assert!(finding.subject.ends_with("job-2026-11-15-zzzzzz.jsonl"));
+    fs::remove_file(fleet.path("jobs/job-2026-11-15-zzzzzz.jsonl")).unwrap();
+    fs::remove_file(fleet.path("agent-sessions/projects/-x/5b7c2c0e.jsonl")).unwrap();
+    fleet.finds(Area::Transcripts, Severity::Warning, "is not there");
+}
+
+#[test]
+fn views_that_are_missing_or_unreadable_or_edited_come_back() {
+    let fleet = Fleet::new();
+    let yaml = fleet.path("jobs/job-2026-11-15-aaaaaa.yaml");
+    let good = fs::read_to_string(&yaml).unwrap();
+    fs::remove_file(&yaml).unwrap();
+    fleet.finds(Area::Views, Severity::Warning, "is not there");
+    assert_eq!(fleet.fixes(), ["published 1 file"]);
+    assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
+
+    fleet.write("jobs/job-2026-11-15-aaaaaa.yaml", "id: [half");
+    fleet.finds(Area::Views, Severity::Warning, "cannot be read");
+    assert_eq!(fleet.fixes(), ["published 1 file"]);
+    assert_eq!(fs::read_to_string(&yaml).unwrap(), good);
+    let kept = yaml.parent().unwrap().read_dir_utf8().unwrap().flatten();
+    assert!(kept.into_iter().any(|entry| entry.file_name().contains("unreadable")));
+
+    fleet.write("jobs/job-2026-11-15-aaaaaa.yaml", &format!("{good}note: mine\n"));
+    fleet.finds(Area::Views, Severity::Note, "changed by hand");
+    assert_eq!(fleet.fixes(), ["published 1 file"]);
+    assert!(fs::read_to_string(&yaml).unwrap().contains("note: mine"));
+}
+
+#[test]
+fn a_view_that_is_behind_is_found_and_published() {
+    let fleet = Fleet::new();
+    fleet.sql("UPDATE views SET generation = generation + 1 WHERE path = 'state.yaml'");
+    fleet.finds(Area::Views, Severity::Note, "is behind");
+    fleet.fixes();
+}
+
+#[test]
+fn wrong_totals_are_found_and_counted_anew() {
+    let fleet = Fleet::new();
+    fleet.sql("UPDATE counters SET total = 7 WHERE kind = 'job'");
+    fleet.finds(Area::Database, Severity::Warning, "totals");
+    assert_eq!(fleet.fixes(), ["counted anew"]);
+    let reader = Reader::open(&fleet.dir).unwrap();
+    assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
+}
+
+#[test]
+fn a_job_that_nobody_works_on_is_found_and_interrupted() {
+    let fleet = Fleet::new();
+    let store = fleet.store();
+    let id: JobId = "job-2026-11-15-bbbbbb".parse().unwrap();
+    let current = Some(id.clone());
+    store
+        .write::<(), crate::db::DbError, _>(move |tx| {
+            tx.insert_job(&job("job-2026-11-15-bbbbbb", JobStatus::Running))?;
+            let agent = AgentState {
+                status: AgentStatus::Running,
+                current_job: current,
+                ..AgentState::default()
+            };
+            tx.put_agent("coder", &agent)
+        })
+        .unwrap();
+    store.publish_views(now()).unwrap();
+    let under_a_daemon = fleet.examine();
+    assert!(
+        under_a_daemon.iter().all(|finding| finding.area == Area::Locks),
+        "{under_a_daemon:#?}"
+    );
+    drop(store);
+
+    let finding = fleet.finds(Area::Database, Severity::Warning, "nobody works on it");
+    assert_eq!(finding.subject, id.as_str());
+    let fixed = fix(fleet.dir.root(), &fleet.examine(), now());
+    assert_eq!(fixed[0].outcome, Ok("marked as interrupted".to_owned()));
+    drop(fleet.store());
+    assert!(fleet.examine().is_empty());
+    let reader = Reader::open(&fleet.dir).unwrap();
+    let job = reader.job(&id).unwrap().unwrap();
+    assert!(job.interrupted && job.head.status == JobStatus::Failed);
+    let agent = reader.agent("coder").unwrap().unwrap();
+    assert_eq!(
+        (agent.status, agent.current_job, agent.last_job),
+        (AgentStatus::Idle, None, Some(id))
+    );
+}
+
+#[test]
+fn held_locks_name_their_holder() {
+    let fleet = Fleet::new();
+    fs::create_dir_all(fleet.home.join("locks")).unwrap();
+    for folder in [fleet.home.clone(), fleet.home.join("locks")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let lock = fleet.home.join("locks/5b7c2c0e");
+    let wait = std::time::Duration::ZERO;
+    let held = LockFile::acquire(&lock, &Holder::this_process("start", now()), wait).unwrap();
+    fleet.finds(Area::Locks, Severity::Note, &format!("process {}", std::process::id()));
+    drop(held);
+    assert!(fleet.examine().is_empty(), "what a holder left in the file is no lock");
+    let gone = Holder { pid: 99_999_999, command: "start".to_owned(), since: now() };
+    let _held = LockFile::acquire(&lock, &gone, wait).unwrap();
+    fleet.finds(Area::Locks, Severity::Warning, "which is gone");
+}
+
+#[test]
+fn folders_of_runs_that_do_not_fit_are_found() {
+    let fleet = Fleet::new();
+    let run = RunId::mint(now(), [7; 10]);
+    fleet.write(&format!("runs/{run}/spec.json"), "{}");
+    fleet.finds(Area::Runs, Severity::Warning, "has no record");
+
+    let store = fleet.store();
+    store
+        .write(move |tx| {
+            tx.insert_run(&Run {
+                id: run,
+                job_id: "job-2026-11-15-aaaaaa".parse().expect("a job id"),
+                attempt: 1,
+                host: "here".to_owned(),
+                epoch: 1,
+                status: "running".to_owned(),
+                created_at: now(),
+                started_at: None,
+                finished_at: None,
+                committed: false,
+                version: 1,
+            })
+        })
+        .unwrap();
+    drop(store);
+    assert!(fleet.examine().is_empty(), "not started yet");
+    fleet.write(&format!("runs/{run}/started.json"), "{}");
+    fleet.finds(Area::Runs, Severity::Warning, "was started, has no result");
+    let lock = fleet.dir.run(run).join("lock");
+    let holder = Holder::this_process("runner", now());
+    let held = LockFile::acquire(&lock, &holder, std::time::Duration::ZERO).unwrap();
+    assert!(fleet.examine().is_empty(), "its runner lives");
+    drop(held);
+    fs::remove_dir_all(fleet.dir.run(run)).unwrap();
+    fleet.finds(Area::Runs, Severity::Warning, "is gone");
+    fs::create_dir(fleet.path("runs/mine")).unwrap();
+    fs::set_permissions(fleet.path("runs/mine"), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(fleet.examine().iter().any(|finding| finding.problem == "is not the folder of a run"));
+}
+
+#[test]
+fn old_and_missing_backups_are_found() {
+    let fleet = Fleet::new();
+    let later = now() + SignedDuration::from_hours(24 * 400);
+    let found = examine(fleet.dir.root(), None, later);
+    assert!(
+        found
+            .iter()
+            .any(|finding| finding.area == Area::Backups && finding.severity == Severity::Warning)
+    );
+    for backup in crate::backup::list(&fleet.dir).unwrap() {
+        fs::remove_file(backup).unwrap();
+    }
+    fleet.finds(Area::Backups, Severity::Note, "no backup");
+    fleet.store().backup_daily(now()).unwrap().unwrap();
+    assert!(fleet.examine().is_empty());
+}
+
+#[test]
+fn databases_of_other_versions_are_found() {
+    let fleet = Fleet::new();
+    fleet.sql("INSERT INTO schema_migration VALUES (99, 'later', 'x')");
+    fleet.finds(Area::Versions, Severity::Error, "newer heeler");
+    fleet.sql("DELETE FROM schema_migration WHERE version = 99");
+    assert!(fleet.examine().is_empty());
+}
+
+#[test]
+fn rows_that_point_nowhere_are_found() {
+    let fleet = Fleet::new();
+    fleet.sql(
+        "PRAGMA foreign_keys = OFF; INSERT INTO schedules (agent, name) VALUES ('nobody', 'x');",
+    );
+    fleet.finds(Area::Database, Severity::Warning, "point to rows that are gone");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_said_to_be_missing() {
+    let found = examine(Utf8Path::new("/nonexistent/fleet"), None, now());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].problem.contains("there is no state directory"));
+}
+
+/// Overwrites the middle of the database, as a bad disk does.
+fn damage(fleet: &Fleet) {
+    let path = fleet.dir.database();
+    let mut bytes = fs::read(&path).unwrap();
+    let len = bytes.len();
+    bytes[4096..len].fill(0x5A);
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
+    let fleet = Fleet::new();
+    let store = fleet.store();
+    store
+        .write::<(), crate::db::DbError, _>(|tx| {
+            let mut job = job("job-2026-11-15-cccccc", JobStatus::Completed);
+            job.head.summary = Some("after the backup".to_owned());
+            tx.insert_job(&job)?;
+            let mut first =
+                tx.job(&"job-2026-11-15-aaaaaa".parse().expect("an id"))?.expect("it is there");
+            first.head.status = JobStatus::Failed;
+            tx.update_job(&first).map(drop)
+        })
+        .unwrap();
+    store.publish_views(now()).unwrap();
+    drop(store);
+    fleet.write(
+        "agent-sessions/projects/-y/77aa.jsonl",
+        "{\"type\":\"user\",\"message\":{\"content\":\"x\"}}\n",
+    );
+    damage(&fleet);
+    let found = fleet.examine();
+    assert!(
+        found.iter().any(|finding| finding.area == Area::Database
+            && finding.severity == Severity::Error
+            && finding.cure.contains("--rebuild")),
+        "{found:#?}"
+    );
+
+    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
+    assert!(rebuilt.base.is_some());
+    assert!(
+        rebuilt.lost.iter().any(|lost| lost.starts_with("effects since the backup")),
+        "{rebuilt:#?}"
+    );
+    assert!(rebuilt.trash.join("heeler.db").exists());
+    drop(fleet.store());
+    assert_eq!(fleet.examine(), []);
+    let reader = Reader::open(&fleet.dir).unwrap();
+    let job = reader.find_job("job-2026-11-15-cccccc").unwrap();
+    assert_eq!(job.head.summary.as_deref(), Some("after the backup"));
+    assert_eq!(reader.find_job("job-2026-11-15-aaaaaa").unwrap().head.status, JobStatus::Failed);
+    assert_eq!(reader.find_session("77aa").unwrap().message_count, 1);
+    assert_eq!(reader.find_session("5b7c2c0e").unwrap().agent, "coder");
+    assert!(reader.agents().unwrap()["coder"].schedules.contains_key("nightly"));
+    assert_eq!(reader.epoch().unwrap(), 2);
+}
+
+#[test]
+fn without_a_backup_views_and_logs_alone_make_a_database() {
+    let fleet = Fleet::new();
+    fs::remove_dir_all(fleet.path("backups")).unwrap();
+    fs::write(fleet.dir.database(), "no database at all, just some text").unwrap();
+    fs::write(format!("{}-wal", fleet.dir.database()), "stale").unwrap();
+    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
+    assert_eq!(rebuilt.base, None);
+    assert_eq!(fs::read(rebuilt.trash.join("heeler.db-wal")).unwrap(), b"stale");
+    assert!(!Utf8Path::new(&format!("{}-wal", fleet.dir.database())).exists());
+    let reader = Reader::open(&fleet.dir).unwrap();
+    assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
+    assert_eq!(reader.find_session("5b7c2c0e").unwrap().agent, "coder");
+}
+
+#[test]
+fn a_damaged_backup_is_passed_over() {
+    let fleet = Fleet::new();
+    fs::write(fleet.path("backups/heeler-2027-01-01T00-00-00Z-daily.db"), "not a database")
+        .unwrap();
+    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
+    assert!(rebuilt.base.unwrap().as_str().contains("2026-11-15"));
+}
+
+#[test]
+fn a_rebuild_is_refused_while_a_writer_lives() {
+    let fleet = Fleet::new();
+    let _store = fleet.store();
+    let error = rebuild(fleet.dir.root(), now()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot rebuild the database while it is in use");
+}
+
+#[test]
+fn a_rebuild_that_was_cut_off_is_found_and_completed() {
+    let fleet = Fleet::new();
+    fs::copy(fleet.dir.database(), fleet.path("heeler.db.rebuilt")).unwrap();
+    fleet.write("rebuild.json", "{\"version\":1,\"trash\":\"trash/x\"}");
+    fleet.finds(Area::Database, Severity::Error, "cut off");
+    assert_eq!(fleet.fixes(), ["completed the rebuild"]);
+    assert!(fleet.path("trash/x/heeler.db").exists());
+}

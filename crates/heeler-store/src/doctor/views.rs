@@ -1,0 +1,98 @@
+//! Views against the database: missing, unreadable, changed by hand, behind.
+
+use std::collections::HashSet;
+
+use super::finding::{Area, Finding, Fix, Severity, first_of};
+use crate::db::{Db, DbError};
+use crate::layout::StateDir;
+use crate::views::{Format, View, render_view, sha256_hex};
+
+/// How many views are asked for at once.
+const PAGE: usize = 1000;
+
+/// Views by what is wrong with them.
+#[derive(Default)]
+struct Faulty {
+    missing: Vec<View>,
+    unreadable: Vec<View>,
+    edited: Vec<View>,
+    behind: Vec<View>,
+}
+
+/// Finds views that are not as they were published.
+pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
+    let faulty = match sort(dir, db) {
+        Ok(faulty) => faulty,
+        Err(error) => {
+            let finding =
+                Finding::new(Severity::Error, Area::Database, dir.database(), error.to_string());
+            findings.push(finding.cure("run `heeler doctor --rebuild`"));
+            return;
+        }
+    };
+    for (views, severity, problem) in [
+        (faulty.missing, Severity::Warning, "is not there"),
+        (faulty.unreadable, Severity::Warning, "cannot be read as what it is"),
+        (faulty.edited, Severity::Note, "was changed by hand"),
+        (faulty.behind, Severity::Note, "is behind the database"),
+    ] {
+        if !views.is_empty() {
+            let finding = Finding::new(severity, Area::Views, first_of(&views), problem);
+            findings.push(finding.fixable(Fix::Publish(views)));
+        }
+    }
+}
+
+fn sort(dir: &StateDir, db: &Db) -> Result<Faulty, DbError> {
+    let mut faulty = Faulty::default();
+    let due = due_paths(db)?;
+    let mut after = String::new();
+    loop {
+        let paths = db.view_paths(&after, PAGE)?;
+        let Some(last) = paths.last() else { return Ok(faulty) };
+        after.clone_from(last);
+        for path in &paths {
+            let Some(view) = View::at(path) else { continue };
+            let is_due = due.contains(path);
+            sort_one(dir, db, view, is_due, &mut faulty)?;
+        }
+    }
+}
+
+fn sort_one(
+    dir: &StateDir,
+    db: &Db,
+    view: View,
+    is_due: bool,
+    faulty: &mut Faulty,
+) -> Result<(), DbError> {
+    let path = view.path();
+    let Ok(bytes) = std::fs::read(dir.root().join(&path)) else {
+        // A deleted file of an agent's session means something, and is taken over at the start.
+        let means_something = matches!(view, View::AgentSession(_));
+        if !means_something && render_view(db, &view)?.is_some() {
+            faulty.missing.push(view);
+        }
+        return Ok(());
+    };
+    let is_ours = db.view(&path)?.is_some_and(|row| row.is_ours(&sha256_hex(&bytes)));
+    if Format::of(&path).parse(&bytes).is_err() {
+        faulty.unreadable.push(view);
+    } else if is_due {
+        faulty.behind.push(view);
+    } else if !is_ours {
+        faulty.edited.push(view);
+    }
+    Ok(())
+}
+
+fn due_paths(db: &Db) -> Result<HashSet<String>, DbError> {
+    let mut found = HashSet::new();
+    let mut after = String::new();
+    loop {
+        let due = db.due_views(&after, PAGE)?;
+        let Some(last) = due.last() else { return Ok(found) };
+        after.clone_from(&last.path);
+        found.extend(due.into_iter().map(|view| view.path));
+    }
+}

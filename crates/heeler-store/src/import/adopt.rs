@@ -1,0 +1,195 @@
+//! A `.herdctl/` becomes a state directory of ours, in place.
+//!
+//! Nothing of herdctl's is changed until the database is complete and in its place; before a file is
+//! rewritten for the first time, `.before-heeler/` has it as it was. Start at [`adopt`].
+
+use std::io;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::draft::{Draft, rename};
+use super::herdctl::{Herdctl, Purpose, running_herdctl};
+use super::source::Source;
+use super::target::Target;
+use super::{ImportError, Report, place};
+use crate::db::Db;
+use crate::doctor;
+use crate::layout::{LayoutError, StateDir};
+use crate::lock::{Holder, LockError, LockFile};
+
+/// Where files are kept as they were before Heeler came.
+const BEFORE: &str = ".before-heeler";
+
+/// How long to try for the lock: another command may be adopting the same directory.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// What was adopted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adoption {
+    /// What was found, by kind, and what could not be read.
+    pub report: Report,
+    /// How many jobs herdctl had left unfinished; they are marked as interrupted.
+    pub interrupted: u64,
+    /// How many files were kept in `.before-heeler/`.
+    pub kept: usize,
+}
+
+/// Why a directory was not adopted. Nothing was changed in it.
+#[derive(Debug, Error)]
+pub enum AdoptError {
+    /// herdctl is at work there.
+    #[error("herdctl (process {pid}) is running on {dir}; stop it first: `herdctl stop`")]
+    HerdctlRuns {
+        /// The directory.
+        dir: Utf8PathBuf,
+        /// herdctl's process.
+        pid: u32,
+    },
+    /// The directory cannot be written.
+    #[error(
+        "{dir} is read-only, so its herdctl state cannot be adopted; make it writable, or copy it \
+         with `heeler import herdctl`"
+    )]
+    ReadOnly {
+        /// The directory.
+        dir: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process holds the directory.
+    #[error("cannot adopt the herdctl state in {dir} now")]
+    Locked {
+        /// The directory.
+        dir: Utf8PathBuf,
+        /// The cause; it names the holder.
+        #[source]
+        source: LockError,
+    },
+    /// The directory cannot be a state directory.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The database could not be built.
+    #[error("the herdctl state in {dir} was not adopted; it is as it was")]
+    Build {
+        /// The directory.
+        dir: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: ImportError,
+    },
+}
+
+/// Says whether a directory holds state of herdctl and no database of ours yet.
+pub fn is_adoptable(root: &Utf8Path) -> bool {
+    let has = |name: &str| root.join(name).exists();
+    let has_jobs = || {
+        let mut entries = root.join("jobs").read_dir_utf8().into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().ends_with(".yaml"))
+    };
+    !has("heeler.db") && (has("state.yaml") || has("herdctl.pid") || has_jobs())
+}
+
+/// Adopts a directory; `None` when another process has done so meanwhile.
+pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<Adoption>, AdoptError> {
+    if let Some(pid) = running_herdctl(root) {
+        return Err(AdoptError::HerdctlRuns { dir: root.to_owned(), pid });
+    }
+    let dir = StateDir::open(root)?;
+    let holder = Holder::this_process("adopt", now);
+    let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
+        .map_err(|error| lock_error(&dir, error))?;
+    let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
+    doctor::finish_rebuild(&dir).map_err(failed)?;
+    if dir.database().exists() {
+        return Ok(None);
+    }
+    StateDir::create(root)?;
+    build(&dir, now).map(Some).map_err(failed)
+}
+
+fn lock_error(dir: &StateDir, error: LockError) -> AdoptError {
+    let dir = dir.root().to_owned();
+    match error {
+        LockError::Io { source, .. }
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            AdoptError::ReadOnly { dir, source }
+        }
+        source => AdoptError::Locked { dir, source },
+    }
+}
+
+fn build(dir: &StateDir, now: Timestamp) -> Result<Adoption, ImportError> {
+    let source = Source::open(dir.root())?;
+    let draft = Draft::begin(dir, None, now)?;
+    let target = Target::draft(dir, draft.db());
+    let mut herdctl = Herdctl::new(&source, &target, Purpose::TakeOver, now);
+    herdctl.run()?;
+    let (report, interrupted) = (herdctl.report, herdctl.interrupted);
+    let kept = keep_before(dir, draft.db(), &source)?;
+    place::sync(dir.root())?;
+    rename(&draft.finish()?, &dir.database())?;
+    doctor::close_to_others(dir.root());
+    Ok(Adoption { report, interrupted, kept })
+}
+
+/// Copies what will be rewritten: views that are due, and those that the next job touches.
+fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, ImportError> {
+    let mut files = vec!["state.yaml".to_owned()];
+    let mut report = Report::default();
+    let sessions = source.names("sessions", super::Kind::Session, &mut report);
+    files.extend(
+        sessions
+            .iter()
+            .filter(|name| name.ends_with(".json"))
+            .map(|name| format!("sessions/{name}")),
+    );
+    let mut after = String::new();
+    loop {
+        let due = db.due_views(&after, 1000)?;
+        let Some(last) = due.last() else { break };
+        after.clone_from(&last.path);
+        files.extend(due.into_iter().map(|view| view.path));
+    }
+    files.sort_unstable();
+    files.dedup();
+    let mut kept = 0;
+    for file in files {
+        let to = dir.root().join(BEFORE).join(&file);
+        // A copy of an earlier adoption is older, and so closer to what herdctl wrote.
+        let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
+        if is_kept || !source.has(&file) {
+            continue;
+        }
+        let Ok(mut from) = source.file(&file) else { continue };
+        place::folder(to.parent().expect("a kept file lies in a folder"))?;
+        place::copy(&mut from, &to)?;
+        kept += 1;
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_called_read_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap();
+        let dir = StateDir::open(root).unwrap();
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            let error = LockError::Io { attempt: "open", path: dir.lock(), source: kind.into() };
+            assert!(matches!(lock_error(&dir, error), AdoptError::ReadOnly { .. }));
+        }
+        let error = LockError::Held { path: dir.lock(), holder: None };
+        assert!(matches!(lock_error(&dir, error), AdoptError::Locked { .. }));
+    }
+}

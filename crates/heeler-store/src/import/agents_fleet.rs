@@ -1,0 +1,222 @@
+//! Interactive sessions of agents-fleet, copied to the user's own folder of such sessions.
+//!
+//! A session's JSON is written after its transcripts, so what has its JSON is complete; a session
+//! that is there is left alone, since its owner may have gone on with it. Start at
+//! [`agents_fleet`].
+
+mod read;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::Session;
+use jiff::Timestamp;
+
+use self::read::{FleetSession, own_transcript};
+use super::session::put_imported;
+use super::source::Source;
+use super::target::Target;
+use super::{ImportError, Kind, Report, place};
+use crate::store::Store;
+
+const TRANSCRIPT: &str = ".transcript.ndjson";
+const WORKERS: &str = ".workers";
+
+/// How many sessions share a transaction.
+const BATCH: usize = 500;
+
+/// Imports the sessions of `~/.fleet`, or of its `sessions/`, to `sessions/` of Heeler's home.
+///
+/// They are listed under the agent `interactive`. The source is only read.
+pub fn agents_fleet(
+    store: &Store,
+    home: &Utf8Path,
+    path: &Utf8Path,
+    now: Timestamp,
+) -> Result<Report, ImportError> {
+    let inner = path.join("sessions");
+    let source = Source::open(if inner.is_dir() { &inner } else { path })?;
+    let sessions = home.join("sessions");
+    place::folder(&sessions)?;
+    let sessions = sessions
+        .canonicalize_utf8()
+        .map_err(|source| ImportError::Write { path: sessions.clone(), source })?;
+    if source.root() == sessions {
+        return Err(ImportError::Itself { path: path.to_owned() });
+    }
+    let target = Target::store(store)?;
+    let origin = format!("agents-fleet:{}", source.root());
+    let report = Report::default();
+    let mut import =
+        AgentsFleet { source: &source, target: &target, sessions, origin, now, report };
+    import.run()?;
+    Ok(import.report)
+}
+
+struct AgentsFleet<'a> {
+    source: &'a Source,
+    target: &'a Target<'a>,
+    /// Where the sessions go.
+    sessions: Utf8PathBuf,
+    origin: String,
+    now: Timestamp,
+    report: Report,
+}
+
+/// A session whose transcripts are in place.
+struct Pending {
+    /// Its JSON, unless that is there.
+    json: Option<(Utf8PathBuf, Vec<u8>)>,
+    /// Its row, unless that is there.
+    session: Option<Session>,
+}
+
+impl AgentsFleet<'_> {
+    fn run(&mut self) -> Result<(), ImportError> {
+        let names = self.source.names("", Kind::Session, &mut self.report);
+        let stems = names
+            .iter()
+            .filter(|name| !name.starts_with('.'))
+            .filter_map(|name| name.strip_suffix(".json"))
+            .collect::<Vec<_>>();
+        for batch in stems.chunks(BATCH) {
+            let mut ready = Vec::new();
+            for stem in batch {
+                ready.extend(self.session(stem)?);
+            }
+            self.put(ready)?;
+        }
+        for name in &names {
+            let owner = name.strip_suffix(TRANSCRIPT).or_else(|| name.strip_suffix(WORKERS));
+            if owner.is_some_and(|owner| !stems.contains(&owner)) {
+                let reason = "there is no session file beside it";
+                self.report.refuse(Kind::Transcript, name, reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a session's transcripts; returns what is still to be written.
+    fn session(&mut self, stem: &str) -> Result<Option<Pending>, ImportError> {
+        let what = format!("{stem}.json");
+        let read = self.source.text(&what).and_then(|text| FleetSession::read(stem, &text));
+        let read = match read {
+            Ok(read) => read,
+            Err(reason) => {
+                self.report.refuse(Kind::Session, what, reason);
+                return Ok(None);
+            }
+        };
+        let json = self.sessions.join(&what);
+        let is_written = json.exists();
+        let is_listed = self.target.db().session_by_agent_id(&read.id)?.is_some();
+        if is_written && is_listed {
+            self.report.already_there(Kind::Session);
+            return Ok(None);
+        }
+        let transcript = self.sessions.join(own_transcript(&read.id));
+        if !is_written {
+            self.transcript(&read, &transcript)?;
+            self.workers(&read)?;
+        }
+        let messages = count_entries(&transcript)?;
+        let mut session = read.session(messages, self.written_at(&what));
+        session.log_path = Some(transcript);
+        session.origin = Some(self.origin.clone());
+        let json = (!is_written).then(|| (json, read.raised(messages)));
+        Ok(Some(Pending { json, session: (!is_listed).then_some(session) }))
+    }
+
+    /// Brings the coordinator's transcript: its own file, or else what the JSON holds.
+    fn transcript(&mut self, read: &FleetSession, to: &Utf8Path) -> Result<(), ImportError> {
+        let name = match &read.transcript {
+            Ok(name) => name.clone(),
+            Err(reason) => {
+                self.report.refuse(Kind::Transcript, format!("{}.json", read.id), reason);
+                own_transcript(&read.id)
+            }
+        };
+        if self.source.has(&name) {
+            match self.source.file(&name) {
+                Ok(mut file) => {
+                    let is_empty = file.metadata().is_ok_and(|meta| meta.len() == 0);
+                    if !is_empty || read.inline_transcript().is_none() {
+                        place::copy(&mut file, to)?;
+                        self.report.imported(Kind::Transcript);
+                        return Ok(());
+                    }
+                }
+                Err(reason) => self.report.refuse(Kind::Transcript, name, reason),
+            }
+        }
+        place::write(&read.inline_transcript().unwrap_or_default(), to)
+    }
+
+    fn workers(&mut self, read: &FleetSession) -> Result<(), ImportError> {
+        for (worker, reason) in &read.unsafe_workers {
+            self.report.refuse(Kind::Worker, format!("{}.json: {worker}", read.id), reason);
+        }
+        let folder = format!("{}{WORKERS}", read.id);
+        let names = self.source.names(&folder, Kind::Worker, &mut self.report);
+        for worker in read.workers.iter().filter(|worker| !names.contains(worker)) {
+            let what = format!("{}.json: {worker}", read.id);
+            self.report.refuse(Kind::Worker, what, "its transcript is not there");
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        place::folder(&self.sessions.join(&folder))?;
+        for name in names.iter().filter(|name| !name.starts_with('.')) {
+            let what = format!("{folder}/{name}");
+            match self.source.file(&what) {
+                Ok(mut file) => {
+                    place::copy(&mut file, &self.sessions.join(&what))?;
+                    self.report.imported(Kind::Worker);
+                }
+                Err(reason) => self.report.refuse(Kind::Worker, what, reason),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the batch still lacks, each step durable before the next.
+    fn put(&mut self, batch: Vec<Pending>) -> Result<(), ImportError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let count = batch.len();
+        place::sync(&self.sessions)?;
+        let mut rows = Vec::new();
+        for Pending { json, session } in batch {
+            if let Some((path, bytes)) = json {
+                place::write(&bytes, &path)?;
+            }
+            rows.extend(session);
+        }
+        place::sync(&self.sessions)?;
+        self.target.commit(move |tx| {
+            rows.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
+        })?;
+        (0..count).for_each(|_| self.report.imported(Kind::Session));
+        Ok(())
+    }
+
+    fn written_at(&self, relative: &str) -> Timestamp {
+        let meta = self.source.file(relative).ok().and_then(|file| file.metadata().ok());
+        let at = meta.and_then(|meta| meta.modified().ok());
+        at.and_then(|at| Timestamp::try_from(at).ok()).unwrap_or(self.now)
+    }
+}
+
+/// Counts the entries of a transcript, as `msgCount` does.
+fn count_entries(transcript: &Utf8Path) -> Result<i64, ImportError> {
+    let failed = |error: heeler_transcript::DiskError| ImportError::Write {
+        path: transcript.to_owned(),
+        source: error.source,
+    };
+    let mut count = 0;
+    for entry in heeler_transcript::Scan::open(transcript).map_err(failed)? {
+        if matches!(entry.map_err(failed)?, heeler_transcript::Entry::Record(_)) {
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,96 @@
+//! A database that is built beside its place and put there whole.
+//!
+//! A crash leaves either no new database or the complete one. The draft keeps no side files, so
+//! what a crash leaves of it is one temp file, which is swept. Start at [`Draft`].
+
+use std::fs::File;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use jiff::Timestamp;
+
+use super::{ImportError, place};
+use crate::db::{Attempt as _, Db, OpenError, migrate};
+use crate::layout::StateDir;
+
+/// A database under construction; dropping it throws it away.
+pub(crate) struct Draft {
+    /// Absent once it is closed.
+    db: Option<Db>,
+    path: Utf8PathBuf,
+}
+
+impl Draft {
+    /// Begins a database with our schema: an empty one, or a copy of `base`.
+    pub(crate) fn begin(
+        dir: &StateDir,
+        base: Option<&Utf8Path>,
+        now: Timestamp,
+    ) -> Result<Draft, ImportError> {
+        let path = place::temp_name(&dir.database());
+        if let Some(base) = base {
+            let opened = File::open(base);
+            let mut file =
+                opened.map_err(|source| ImportError::Open { path: base.to_owned(), source })?;
+            place::copy(&mut file, &path)?;
+        }
+        let unusable = |error: OpenError| ImportError::Database {
+            path: path.clone(),
+            source: Box::new(error),
+        };
+        let db = Db::private(&path).map_err(unusable)?;
+        let draft = Draft { db: Some(db), path: path.clone() };
+        let db = draft.db();
+        // Its only reader is this process until it is complete: no journal file, no waiting.
+        db.conn
+            .execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;")
+            .attempt("prepare a new database")?;
+        let mut version = migrate::check_not_newer(&db.conn, &path).map_err(unusable)?;
+        while version < migrate::SCHEMA_VERSION {
+            version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
+        }
+        Ok(draft)
+    }
+
+    /// Returns the database, to fill it.
+    pub(crate) fn db(&self) -> &Db {
+        self.db.as_ref().expect("only `finish` closes it")
+    }
+
+    /// Closes the database, makes it durable, and returns where it is. It is not thrown away now.
+    pub(crate) fn finish(mut self) -> Result<Utf8PathBuf, ImportError> {
+        self.db = None;
+        place::fault_point()?;
+        let failed = |source| ImportError::Write { path: self.path.clone(), source };
+        File::open(&self.path).and_then(|file| file.sync_all()).map_err(failed)?;
+        Ok(std::mem::take(&mut self.path))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        self.db = None;
+        if !self.path.as_str().is_empty() {
+            // What cannot be removed now is swept at the next start, as after a crash.
+            let _removed = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Renames a file within the state directory, durably.
+pub(crate) fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
+    place::fault_point()?;
+    let failed = |source| ImportError::Write { path: to.to_owned(), source };
+    std::fs::rename(from, to).map_err(failed)?;
+    for path in [to, from] {
+        sync_folder_of(path)?;
+    }
+    Ok(())
+}
+
+/// Makes the names in a file's folder durable.
+pub(crate) fn sync_folder_of(path: &Utf8Path) -> Result<(), ImportError> {
+    let folder = path.parent().unwrap_or(path);
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|source| ImportError::Write { path: folder.to_owned(), source })
+}

@@ -1,0 +1,199 @@
+//! herdctl's jobs: records, logs, readable output.
+
+use camino::Utf8Path;
+use heeler_model::{Job, JobId, from_iso};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::read::{HerdctlJob, check_agent, job, settle};
+use super::{Herdctl, Purpose};
+use crate::db::jobs::{self, ForeignExecution};
+use crate::import::source::unsafe_name;
+use crate::import::{ImportError, Kind, place};
+use crate::views::{View, sha256_hex};
+
+/// How many jobs share a sync and a transaction.
+const BATCH: usize = 1000;
+
+/// A job whose files are in place.
+struct Placed {
+    read: HerdctlJob,
+    /// The row that is there and knows less than the file.
+    known: Option<Job>,
+    sha256: String,
+}
+
+impl Herdctl<'_> {
+    /// Imports all jobs, and logs without a record.
+    pub(super) fn jobs(&mut self) -> Result<(), ImportError> {
+        let names = self.source.names("jobs", Kind::Job, &mut self.report);
+        let stems = names
+            .iter()
+            .filter_map(|name| name.strip_suffix(".yaml"))
+            .filter(|stem| !stem.starts_with('.'))
+            .collect::<Vec<_>>();
+        for batch in stems.chunks(BATCH) {
+            self.job_batch(batch)?;
+        }
+        for name in names.iter().filter(|name| name.ends_with(".jsonl")) {
+            let stem = name.trim_end_matches(".jsonl");
+            let id: Result<JobId, _> = stem.parse();
+            match id {
+                // Records that name another log have brought it already.
+                Ok(id) if jobs::exists(&self.target.db().conn, &id)? => {}
+                Ok(_) => self.bring_loose(Kind::Transcript, &format!("jobs/{name}"))?,
+                Err(error) => {
+                    let what = format!("jobs/{name}");
+                    self.report.refuse(Kind::Transcript, what, error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn job_batch(&mut self, stems: &[&str]) -> Result<(), ImportError> {
+        let mut placed = Vec::new();
+        for stem in stems {
+            if let Some(job) = self.place_job(stem)? {
+                placed.push(job);
+            }
+        }
+        if placed.is_empty() {
+            return Ok(());
+        }
+        let now = self.now;
+        let (fresh, unfinished) = self.target.commit(move |tx| {
+            let (mut fresh, mut unfinished) = (0_u64, 0_u64);
+            for Placed { read, known, sha256 } in &placed {
+                match known {
+                    Some(job) => drop(tx.update_job(job)?),
+                    None if !tx.import_job(&read.job, &ForeignExecution::default())? => continue,
+                    None => {}
+                }
+                fresh += 1;
+                let view = View::Job(read.job.head.id.clone());
+                tx.adopt_view(&view, sha256, now)?;
+                if read.job.interrupted && read.unfinished {
+                    unfinished += 1;
+                    tx.mark(&view)?;
+                }
+            }
+            Ok((fresh, unfinished))
+        })?;
+        (0..fresh).for_each(|_| self.report.imported(Kind::Job));
+        self.interrupted += unfinished;
+        Ok(())
+    }
+
+    /// Reads a job and puts its files in place; `None` when it is here already or refused.
+    fn place_job(&mut self, stem: &str) -> Result<Option<Placed>, ImportError> {
+        let relative = format!("jobs/{stem}.yaml");
+        let known = match stem.parse() {
+            Ok(id) if self.purpose == Purpose::Rebuild => self.target.db().job(&id)?,
+            Ok(id) if jobs::exists(&self.target.db().conn, &id)? => {
+                self.report.already_there(Kind::Job);
+                if self.source.has(&format!("jobs/{stem}.jsonl")) {
+                    self.report.already_there(Kind::Transcript);
+                }
+                return Ok(None);
+            }
+            _ => None,
+        };
+        let read = self.source.text(&relative).and_then(|text| {
+            let read = job(stem, &text)?;
+            if self.purpose == Purpose::TakeOver {
+                check_agent(&read.job.head.agent)?;
+            }
+            Ok((read, text))
+        });
+        let (mut read, text) = match read {
+            Ok(read) => read,
+            Err(reason) => {
+                self.report.refuse(Kind::Job, relative, reason);
+                return Ok(None);
+            }
+        };
+        if let (Some(pid), true) = (self.alive, read.unfinished) {
+            let reason =
+                format!("herdctl (process {pid}) is at it; import again when it has ended");
+            self.report.refuse(Kind::Job, relative, reason);
+            return Ok(None);
+        }
+        let known = match known {
+            None => None,
+            Some(row) => match overlay(row, &read.job) {
+                Some(job) => Some(job),
+                None => {
+                    self.report.already_there(Kind::Job);
+                    return Ok(None);
+                }
+            },
+        };
+        self.place_logs(stem, &read)?;
+        if read.unfinished && self.purpose == Purpose::TakeOver {
+            settle(&mut read.job);
+            read.job.head.finished_at = last_moment(&self.target.dir.log_of(&read.job.head.id));
+        }
+        read.job.origin.clone_from(&self.origin);
+        // The record goes last: what is in `jobs/` with a record is complete.
+        if !self.target.is_at(&self.source.root().join(&relative), &relative) {
+            place::write(text.as_bytes(), &self.target.dir.root().join(&relative))?;
+        }
+        Ok(Some(Placed { read, known, sha256: sha256_hex(text.as_bytes()) }))
+    }
+
+    fn place_logs(&mut self, stem: &str, read: &HerdctlJob) -> Result<(), ImportError> {
+        let usual = format!("{stem}.jsonl");
+        let other = read.output_name.as_deref().filter(|name| unsafe_name(name).is_none());
+        let log = [Some(usual.as_str()), other]
+            .into_iter()
+            .flatten()
+            .find(|name| self.source.has(&format!("jobs/{name}")));
+        if let Some(log) = log {
+            self.bring(Kind::Transcript, &format!("jobs/{log}"), &format!("jobs/{usual}"))?;
+        }
+        let output = format!("jobs/{stem}/output.log");
+        if self.source.has(&output) {
+            place::folder(&self.target.dir.root().join(format!("jobs/{stem}")))?;
+            self.bring(Kind::File, &output, &output)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lays what a newer view says over a row; `None` when it says nothing new.
+fn overlay(row: Job, view: &Job) -> Option<Job> {
+    let says = |job: &Job| {
+        let head = &job.head;
+        (
+            head.status,
+            head.exit_reason,
+            head.finished_at,
+            head.session_id.clone(),
+            job.restart_count,
+        )
+    };
+    if says(&row) == says(view) {
+        return None;
+    }
+    let mut job = row;
+    job.head.status = view.head.status;
+    job.head.exit_reason = view.head.exit_reason;
+    job.head.finished_at = view.head.finished_at;
+    job.head.duration_ms = view.head.duration_ms;
+    job.head.session_id.clone_from(&view.head.session_id);
+    job.head.summary.clone_from(&view.head.summary);
+    job.head.cost_usd = view.head.cost_usd;
+    job.usage.clone_from(&view.usage);
+    job.error.clone_from(&view.error);
+    job.interrupted = view.interrupted;
+    job.restart_count = view.restart_count;
+    Some(job)
+}
+
+/// Returns when the last row of a log was written: as late as is known that the job lived.
+fn last_moment(log: &Utf8Path) -> Option<Timestamp> {
+    let page = heeler_transcript::tail(log, 1).ok()?;
+    let row: Value = serde_json::from_str(&page.records.last()?.text).ok()?;
+    from_iso(row.get("timestamp")?.as_str()?)
+}

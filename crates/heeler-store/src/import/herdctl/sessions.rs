@@ -1,0 +1,324 @@
+//! herdctl's sessions: agents' own, numbered, of chat channels, adopted, in containers.
+
+use heeler_model::{AgentSessionId, Session, SessionId, SessionMode};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+
+use super::{Herdctl, Purpose, read};
+use crate::db::{DbError, views};
+use crate::import::session::{put_imported, resting_session};
+use crate::import::{ImportError, Kind, messages, place};
+use crate::tx::Tx;
+use crate::views::View;
+
+/// The agent of a session of which nothing says whose it is.
+const UNKNOWN_AGENT: &str = "unknown";
+
+/// Where the contexts of numbered sessions go: nothing says where their agents worked.
+const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
+
+/// A session that is to become a row.
+struct Planned {
+    session: Session,
+    /// The file of the agent whose own session it is, as it was read.
+    own_view: Option<String>,
+    /// The file of the session itself, as it was read.
+    view: Option<String>,
+}
+
+/// A session whose files are in place.
+struct Ready {
+    session: Session,
+    /// The hash of its own file, when that was taken over.
+    sha256: Option<String>,
+    /// Whether it is the one that its agent goes on with.
+    is_own: bool,
+    /// The hash of its agent's file, when that was taken over.
+    own_sha256: Option<String>,
+}
+
+impl Ready {
+    fn put(self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
+        let session = put_imported(tx, self.session)?;
+        if let Some(sha256) = self.sha256 {
+            let view = View::Session(session.id.clone());
+            tx.adopt_view(&view, &sha256, now)?;
+            if session.log_path.is_some() {
+                // With the file comes the link to the log.
+                tx.mark(&view)?;
+            }
+        }
+        if !self.is_own || tx.agent_session(&session.agent)?.is_some() {
+            return Ok(());
+        }
+        tx.set_agent_session(&session.agent, Some(&session.id))?;
+        let (Some(sha256), Ok(agent)) = (self.own_sha256, session.agent.parse()) else {
+            return Ok(());
+        };
+        // The file is about this session: deleting it later lets the session go.
+        match tx.view(&View::AgentSession(agent).path())? {
+            Some(row) => {
+                views::published(&tx.conn, &row, Some(&sha256), Some(session.id.as_str()), now)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sessions by the agent's id, or by ours where there is none.
+type Plan = IndexMap<String, Planned>;
+
+impl Herdctl<'_> {
+    /// Imports all sessions.
+    pub(super) fn sessions(&mut self) -> Result<(), ImportError> {
+        let mut plan = Plan::new();
+        for folder in ["discord-sessions", "slack-sessions", "web-sessions"] {
+            self.plan_chats(folder, &mut plan);
+        }
+        self.plan_files(&mut plan)?;
+        self.plan_adopted(&mut plan);
+        self.plan_containers(&mut plan)?;
+        self.put_plan(plan)
+    }
+
+    fn plan_chats(&mut self, folder: &str, plan: &mut Plan) {
+        for (stem, what) in self.records(folder, ".yaml") {
+            let channels =
+                self.source.text(&what).and_then(|text| read::chat_sessions(&stem, &text));
+            let channels = match channels {
+                Ok(channels) => channels,
+                Err(reason) => {
+                    self.report.refuse(Kind::Session, what, reason);
+                    continue;
+                }
+            };
+            for (channel, session) in channels {
+                let what = format!("{what}: channel {channel}");
+                match session {
+                    Ok(session) => self.plan(plan, what, session),
+                    Err(reason) => self.report.refuse(Kind::Session, what, reason),
+                }
+            }
+        }
+    }
+
+    fn plan_files(&mut self, plan: &mut Plan) -> Result<(), ImportError> {
+        for (stem, what) in self.records("sessions", ".json") {
+            let read = self.source.text(&what).and_then(|text| {
+                let session = read::session(&stem, &text)?;
+                if self.purpose == Purpose::TakeOver {
+                    read::check_agent(&session.agent)?;
+                }
+                Ok((session, text))
+            });
+            let (mut session, text) = match read {
+                Ok(read) => read,
+                Err(reason) => {
+                    self.report.refuse(Kind::Session, what, reason);
+                    continue;
+                }
+            };
+            let numbered = stem.parse::<SessionId>().is_ok();
+            if numbered {
+                self.bring_context(&stem, &mut session)?;
+            }
+            let key = key_of(&session);
+            self.plan(plan, what, session);
+            if let Some(planned) = plan.get_mut(&key) {
+                let file = if numbered { &mut planned.view } else { &mut planned.own_view };
+                *file = Some(text);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_adopted(&mut self, plan: &mut Plan) {
+        for (stem, what) in self.records("adopted-sessions", ".yaml") {
+            match self.source.text(&what).and_then(|text| read::adopted_session(&stem, &text)) {
+                Ok(session) => self.plan(plan, what, session),
+                Err(reason) => self.report.refuse(Kind::Session, what, reason),
+            }
+        }
+    }
+
+    /// Logs of containers: of a session that is planned, of a job's, or of nobody's.
+    fn plan_containers(&mut self, plan: &mut Plan) -> Result<(), ImportError> {
+        for (stem, what) in self.records("docker-sessions", ".jsonl") {
+            let id: AgentSessionId = match stem.parse() {
+                Ok(id) => id,
+                Err(error) => {
+                    self.report.refuse(Kind::Transcript, what, format!("{error}"));
+                    continue;
+                }
+            };
+            if self.target.db().session_by_agent_id(&id)?.is_some() {
+                self.report.already_there(Kind::Transcript);
+                continue;
+            }
+            if !self.bring(Kind::Transcript, &what, &what)? {
+                continue;
+            }
+            if !plan.contains_key(&stem) {
+                let session = self.container_session(id)?;
+                self.plan(plan, what.clone(), session);
+            }
+            if let Some(planned) = plan.get_mut(&stem) {
+                self.set_log(&mut planned.session, &what)?;
+                planned.session.docker_enabled = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn container_session(&self, id: AgentSessionId) -> Result<Session, ImportError> {
+        let job = self.target.db().jobs_of_session(&id, None, 1)?.pop();
+        let agent = job.as_ref().map_or(UNKNOWN_AGENT, |job| job.agent.as_str());
+        let at = job.as_ref().map_or(self.now, |job| job.finished_at.unwrap_or(job.started_at));
+        let mut session = resting_session(agent, Some(id), at);
+        session.mode = SessionMode::FreshPerJob;
+        session.job_count = i64::from(job.is_some());
+        Ok(session)
+    }
+
+    /// Copies the conversation of a numbered session to where logs of sessions are.
+    fn bring_context(&mut self, stem: &str, session: &mut Session) -> Result<(), ImportError> {
+        let context = format!("sessions/{stem}.context");
+        if !self.source.has(&context) || self.target.db().session(&session.id)?.is_some() {
+            return Ok(());
+        }
+        if self.target.is_at(&self.source.root().join(&context), &context)
+            && let Ok(link) = self.source.root().join(&context).read_link_utf8()
+        {
+            // It is a link of ours already, and says where the log is.
+            session.log_path = Some(link.strip_prefix("..").map_or(link.clone(), Into::into));
+            return Ok(());
+        }
+        let name = session.agent_session_id.as_ref().map_or(stem, AgentSessionId::as_str);
+        let to = format!("{CONTEXTS}/{name}.jsonl");
+        place::folder(&self.target.dir.root().join(CONTEXTS))?;
+        if self.bring(Kind::Transcript, &context, &to)? {
+            self.set_log(session, &to)?;
+        }
+        Ok(())
+    }
+
+    fn set_log(&self, session: &mut Session, relative: &str) -> Result<(), ImportError> {
+        if session.message_count == 0 {
+            let log = self.target.dir.root().join(relative);
+            session.message_count = messages::count(&log)
+                .map_err(|error| ImportError::Write { path: log, source: error.source })?;
+        }
+        session.log_path = Some(relative.into());
+        Ok(())
+    }
+
+    /// Adds a session to the plan, or completes the one that is there.
+    fn plan(&mut self, plan: &mut Plan, what: String, session: Session) {
+        match plan.get_mut(&key_of(&session)) {
+            None => {
+                plan.insert(key_of(&session), Planned { session, own_view: None, view: None });
+            }
+            Some(planned) => {
+                let clash = session.channel_id.is_some()
+                    && planned.session.channel_id.is_some()
+                    && session.channel_id != planned.session.channel_id;
+                if clash {
+                    let reason = "another channel has the same session; the first one keeps it";
+                    self.report.refuse(Kind::Session, what, reason);
+                    return;
+                }
+                complete(&mut planned.session, session);
+                self.report.already_there(Kind::Session);
+            }
+        }
+    }
+
+    fn put_plan(&mut self, plan: Plan) -> Result<(), ImportError> {
+        let (mut ready, mut newer) = (Vec::new(), Vec::new());
+        for planned in plan.into_values() {
+            let db = self.target.db();
+            let known = match &planned.session.agent_session_id {
+                Some(id) => db.session_by_agent_id(id)?,
+                None => db.session(&planned.session.id)?,
+            };
+            match known {
+                None => {
+                    ready.push(self.place_views(planned)?);
+                    self.report.imported(Kind::Session);
+                }
+                Some(row) if self.is_news(&row, &planned.session) => {
+                    newer.push(overlay(row, &planned.session));
+                    self.report.imported(Kind::Session);
+                }
+                Some(_) => self.report.already_there(Kind::Session),
+            }
+        }
+        let now = self.now;
+        if ready.is_empty() && newer.is_empty() {
+            return Ok(());
+        }
+        self.target.commit(move |tx| {
+            newer.iter().try_for_each(|session| tx.put_session(session).map(drop))?;
+            ready.into_iter().try_for_each(|session| session.put(tx, now))
+        })
+    }
+
+    /// Says whether a view knows more of a session than its row does.
+    fn is_news(&self, row: &Session, view: &Session) -> bool {
+        self.purpose == Purpose::Rebuild && view.last_active_at > row.last_active_at
+    }
+
+    fn place_views(&mut self, planned: Planned) -> Result<Ready, ImportError> {
+        let Planned { mut session, own_view, view } = planned;
+        session.origin.clone_from(&self.origin);
+        let is_own = own_view.is_some();
+        let own_sha256 = match own_view {
+            Some(text) => self.bring_view(&format!("sessions/{}.json", session.agent), &text)?,
+            None => None,
+        };
+        let sha256 = match view {
+            Some(text) => self.bring_view(&format!("sessions/{}.json", session.id), &text)?,
+            None => None,
+        };
+        Ok(Ready { session, sha256, is_own, own_sha256 })
+    }
+
+    /// Lists the records of a folder: their stems, and their paths in the source.
+    fn records(&mut self, folder: &str, ending: &str) -> Vec<(String, String)> {
+        let names = self.source.names(folder, Kind::Session, &mut self.report);
+        names
+            .iter()
+            .filter(|name| !name.starts_with('.'))
+            .filter_map(|name| {
+                Some((name.strip_suffix(ending)?.to_owned(), format!("{folder}/{name}")))
+            })
+            .collect()
+    }
+}
+
+fn key_of(session: &Session) -> String {
+    let own = session.agent_session_id.as_ref().map(AgentSessionId::as_str);
+    own.unwrap_or(session.id.as_str()).to_owned()
+}
+
+/// Lays what a newer view says over a row.
+fn overlay(mut row: Session, view: &Session) -> Session {
+    row.last_active_at = view.last_active_at;
+    row.status = view.status;
+    row.message_count = row.message_count.max(view.message_count);
+    row.token_estimate = row.token_estimate.max(view.token_estimate);
+    row.job_count = row.job_count.max(view.job_count);
+    row
+}
+
+/// Fills in what another file knows of the same session.
+fn complete(known: &mut Session, other: Session) {
+    known.created_at = known.created_at.min(other.created_at);
+    known.last_active_at = known.last_active_at.max(other.last_active_at);
+    known.job_count = known.job_count.max(other.job_count);
+    known.message_count = known.message_count.max(other.message_count);
+    known.channel_id = known.channel_id.take().or(other.channel_id);
+    known.log_path = known.log_path.take().or(other.log_path);
+    known.working_directory = known.working_directory.take().or(other.working_directory);
+    known.docker_enabled |= other.docker_enabled;
+}

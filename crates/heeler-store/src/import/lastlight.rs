@@ -1,0 +1,373 @@
+//! The state of Last Light: its database, by copy, and the logs of its agents' sessions.
+//!
+//! Logs are in place before the rows that name them. Rows go in as they come, except that nothing
+//! stays running that is not. Start at [`lastlight`].
+
+mod logs;
+mod read;
+mod snapshot;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{Job, iso_millis};
+use jiff::Timestamp;
+use rusqlite::types::Value;
+
+use self::read::{EXECUTIONS, ForeignRow};
+use self::snapshot::Snapshot;
+use super::source::Source;
+use super::target::Target;
+use super::{ImportError, Kind, Report};
+use crate::db::foreign::ForeignTable;
+use crate::db::jobs::ForeignExecution;
+use crate::store::Store;
+
+/// How many rows share a transaction.
+const BATCH_ROWS: usize = 1000;
+
+/// How many bytes of rows are held before they are written: a context can be megabytes.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// The file name of Last Light's database.
+const DATABASE: &str = "lastlight.db";
+
+/// The statuses of a workflow run that somebody must be working on.
+const AT_WORK: [&str; 2] = ["running", "queued"];
+
+/// Imports the state of Last Light: a `STATE_DIR`, or its `lastlight.db`.
+///
+/// The source is only read. Views are due afterwards: publish them.
+pub fn lastlight(store: &Store, path: &Utf8Path, now: Timestamp) -> Result<Report, ImportError> {
+    let database = locate(path)?;
+    let source = Source::open(database.parent().unwrap_or(&database))?;
+    let snapshot = Snapshot::take(&database, store.dir().root())?;
+    let target = Target::store(store)?;
+    let origin = format!("lastlight:{}", source.root());
+    let mut import =
+        LastLight { source: &source, target: &target, origin, now, report: Report::default() };
+    import.run(&snapshot, &database)?;
+    Ok(import.report)
+}
+
+fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
+    let path = path
+        .canonicalize_utf8()
+        .map_err(|source| ImportError::Open { path: path.to_owned(), source })?;
+    let database = if path.is_dir() { path.join(DATABASE) } else { path.clone() };
+    if database.is_file() {
+        Ok(database)
+    } else {
+        Err(ImportError::NotThere { path, what: "lastlight.db" })
+    }
+}
+
+/// One import: what is read, where it goes, and what became of it.
+struct LastLight<'a> {
+    source: &'a Source,
+    target: &'a Target<'a>,
+    origin: String,
+    now: Timestamp,
+    report: Report,
+}
+
+/// A row on its way into a table of the same name.
+struct RawRow {
+    key: String,
+    values: Vec<Value>,
+}
+
+impl LastLight<'_> {
+    fn run(&mut self, snapshot: &Snapshot, database: &Utf8Path) -> Result<(), ImportError> {
+        let tables = snapshot.tables().map_err(|error| ImportError::Database {
+            path: database.to_owned(),
+            source: Box::new(error),
+        })?;
+        let has = |name: &str| tables.iter().any(|table| table == name);
+        if !has("executions") && !has("workflow_runs") {
+            let path = database.to_owned();
+            return Err(ImportError::NotThere { path, what: "state of Last Light" });
+        }
+        if has("executions") {
+            self.executions(snapshot)?;
+        }
+        for table in [
+            ForeignTable::WorkflowRuns,
+            ForeignTable::WorkflowApprovals,
+            ForeignTable::CronOverrides,
+            ForeignTable::WorkflowOverrides,
+        ] {
+            if has(table.name()) {
+                self.table(snapshot, table)?;
+            }
+        }
+        let mut threads = Vec::new();
+        if has(ForeignTable::MessagingSessions.name()) {
+            threads = self.chat_threads(snapshot)?;
+        }
+        if has(ForeignTable::MessagingMessages.name()) {
+            self.table(snapshot, ForeignTable::MessagingMessages)?;
+        }
+        self.session_logs(&threads)?;
+        self.note_other_tables(snapshot, &tables);
+        Ok(())
+    }
+
+    fn executions(&mut self, snapshot: &Snapshot) -> Result<(), ImportError> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut unfinished_jobs = 0_u64;
+        let damage = snapshot.each("executions", &EXECUTIONS, |row| {
+            match read::execution(&row) {
+                Err(reason) => {
+                    self.report.refuse(Kind::Job, format!("executions: {}", row.key()), reason);
+                }
+                Ok((mut job, unfinished)) => {
+                    job.origin = Some(self.origin.clone());
+                    bytes += row.bytes();
+                    batch.push((job, read::extra(&row), unfinished));
+                }
+            }
+            if batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES {
+                bytes = 0;
+                unfinished_jobs += self.put_jobs(std::mem::take(&mut batch))?;
+            }
+            Ok(())
+        })?;
+        unfinished_jobs += self.put_jobs(batch)?;
+        self.refuse_rest("executions", Kind::Job, damage);
+        if unfinished_jobs > 0 {
+            self.report.note(format!(
+                "{unfinished_jobs} unfinished executions were marked as interrupted"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Inserts jobs and returns how many of the new ones were unfinished.
+    fn put_jobs(&mut self, batch: Vec<(Job, ForeignExecution, bool)>) -> Result<u64, ImportError> {
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let fresh = self.target.commit(move |tx| {
+            let put = |(job, extra, unfinished): &(Job, ForeignExecution, bool)| {
+                Ok(tx.import_job(job, extra)?.then_some(*unfinished))
+            };
+            batch.iter().map(put).collect::<Result<Vec<_>, _>>()
+        })?;
+        fresh.iter().for_each(|fresh| self.count(Kind::Job, fresh.is_some()));
+        Ok(fresh.iter().filter(|fresh| **fresh == Some(true)).count() as u64)
+    }
+
+    /// Imports a table as it is; only what nobody works on any more is settled.
+    fn table(&mut self, snapshot: &Snapshot, table: ForeignTable) -> Result<(), ImportError> {
+        let kind = kind_of(table);
+        let columns = table.columns().collect::<Vec<_>>();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut settled = 0_u64;
+        let now = iso_millis(self.now);
+        let mut source_columns = columns.clone();
+        if table == ForeignTable::MessagingMessages {
+            // Theirs, from which ours is made.
+            source_columns.push("id");
+        }
+        let damage = snapshot.each(table.name(), &source_columns, |mut row| {
+            if let Err(reason) = row.require(required(table)) {
+                self.report.refuse(kind, format!("{}: {}", table.name(), row.key()), reason);
+                return Ok(());
+            }
+            settled += u64::from(settle(table, &mut row, &now));
+            set_origin(table, &mut row, &self.origin);
+            row.default_missing(defaults(table));
+            bytes += row.bytes();
+            batch.push(RawRow { key: row.key(), values: row.take(columns.len()) });
+            if batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES {
+                bytes = 0;
+                self.put_rows(table, std::mem::take(&mut batch))?;
+            }
+            Ok(())
+        })?;
+        self.put_rows(table, batch)?;
+        self.refuse_rest(table.name(), kind, damage);
+        if settled > 0 {
+            self.report.note(format!(
+                "{settled} workflow runs that nobody works on were marked as failed"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Inserts rows; one that the database refuses is refused alone.
+    fn put_rows(&mut self, table: ForeignTable, rows: Vec<RawRow>) -> Result<(), ImportError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let outcomes = self.target.commit(move |tx| {
+            let put = |row: RawRow| {
+                let outcome = tx.import_row(table, &row.values).map_err(|error| error.to_string());
+                (row.key, outcome)
+            };
+            Ok(rows.into_iter().map(put).collect::<Vec<_>>())
+        })?;
+        let kind = kind_of(table);
+        for (key, outcome) in outcomes {
+            match outcome {
+                Ok(fresh) => self.count(kind, fresh),
+                Err(reason) => {
+                    self.report.refuse(kind, format!("{}: {key}", table.name()), reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Imports chat threads and returns their rows.
+    fn chat_threads(&mut self, snapshot: &Snapshot) -> Result<Vec<ForeignRow>, ImportError> {
+        let table = ForeignTable::MessagingSessions;
+        let columns = table.columns().collect::<Vec<_>>();
+        let mut rows = Vec::new();
+        let damage = snapshot.each(table.name(), &columns, |row| {
+            match row.require(required(table)) {
+                Ok(()) => rows.push(row),
+                Err(reason) => {
+                    let what = format!("{}: {}", table.name(), row.key());
+                    self.report.refuse(Kind::ChatThread, what, reason);
+                }
+            }
+            Ok(())
+        })?;
+        self.refuse_rest(table.name(), Kind::ChatThread, damage);
+        let rested = read::keep_newest_active(&mut rows);
+        if rested > 0 {
+            self.report.note(format!(
+                "{rested} chat threads shared a place with a newer one and are no longer active"
+            ));
+        }
+        for batch in rows.chunks(BATCH_ROWS) {
+            let raw = |row: &ForeignRow| RawRow {
+                key: row.key(),
+                values: row.clone().take(columns.len()),
+            };
+            self.put_threads(batch.iter().map(raw).collect())?;
+        }
+        Ok(rows)
+    }
+
+    /// Inserts threads; where this fleet has an active one in the same place, that one stays.
+    fn put_threads(&mut self, rows: Vec<RawRow>) -> Result<(), ImportError> {
+        let table = ForeignTable::MessagingSessions;
+        let fresh = self.target.commit(move |tx| {
+            let active = table.columns().position(|name| name == "active");
+            let active = active.expect("a chat thread has the column `active`");
+            let mut put = |mut row: RawRow| match tx.import_row(table, &row.values) {
+                Err(_) if row.values[active] != Value::Integer(0) => {
+                    row.values[active] = Value::Integer(0);
+                    tx.import_row(table, &row.values)
+                }
+                outcome => outcome,
+            };
+            rows.into_iter().map(&mut put).collect::<Result<Vec<_>, _>>()
+        })?;
+        fresh.into_iter().for_each(|fresh| self.count(Kind::ChatThread, fresh));
+        Ok(())
+    }
+
+    fn note_other_tables(&mut self, snapshot: &Snapshot, tables: &[String]) {
+        for table in tables.iter().filter(|table| !is_imported(table)) {
+            let rows =
+                snapshot.count(table).map_or("unreadable".to_owned(), |n| format!("{n} rows"));
+            self.report.note(format!("table {table} has no place here and was left out ({rows})"));
+        }
+    }
+
+    fn refuse_rest(&mut self, table: &str, kind: Kind, damage: Option<rusqlite::Error>) {
+        if let Some(error) = damage {
+            let reason = format!("the rest of the table cannot be read: {error}");
+            self.report.refuse(kind, table, reason);
+        }
+    }
+
+    fn count(&mut self, kind: Kind, fresh: bool) {
+        if fresh { self.report.imported(kind) } else { self.report.already_there(kind) }
+    }
+}
+
+fn is_imported(table: &str) -> bool {
+    table == "executions" || TABLES.iter().any(|known| known.name() == table)
+}
+
+const TABLES: [ForeignTable; 6] = [
+    ForeignTable::WorkflowRuns,
+    ForeignTable::WorkflowApprovals,
+    ForeignTable::CronOverrides,
+    ForeignTable::WorkflowOverrides,
+    ForeignTable::MessagingSessions,
+    ForeignTable::MessagingMessages,
+];
+
+fn kind_of(table: ForeignTable) -> Kind {
+    match table {
+        ForeignTable::WorkflowRuns => Kind::WorkflowRun,
+        ForeignTable::WorkflowApprovals => Kind::Approval,
+        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => Kind::Override,
+        ForeignTable::MessagingSessions => Kind::ChatThread,
+        ForeignTable::MessagingMessages => Kind::ChatMessage,
+    }
+}
+
+/// Columns without which a row means nothing.
+fn required(table: ForeignTable) -> &'static [&'static str] {
+    match table {
+        ForeignTable::WorkflowRuns => {
+            &["id", "workflow_name", "trigger_id", "current_phase", "started_at"]
+        }
+        ForeignTable::WorkflowApprovals => &["id", "workflow_run_id", "gate", "created_at"],
+        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => &["name"],
+        ForeignTable::MessagingSessions => {
+            &["id", "platform", "channel_id", "user_id", "created_at", "last_activity_at"]
+        }
+        ForeignTable::MessagingMessages => &["session_id", "role", "content", "timestamp"],
+    }
+}
+
+/// What stands in for columns that must hold something and were empty or not there yet.
+fn defaults(table: ForeignTable) -> &'static [(&'static str, &'static str)] {
+    match table {
+        ForeignTable::WorkflowRuns => &[
+            ("phase_history", "[]"),
+            ("status", "failed"),
+            ("restart_count", "0"),
+            ("updated_at", ""),
+        ],
+        ForeignTable::WorkflowApprovals => {
+            &[("summary", ""), ("status", "pending"), ("kind", "approve")]
+        }
+        ForeignTable::CronOverrides | ForeignTable::WorkflowOverrides => {
+            &[("enabled", "1"), ("updated_at", "")]
+        }
+        ForeignTable::MessagingSessions | ForeignTable::MessagingMessages => &[],
+    }
+}
+
+/// Ends a workflow run that nobody works on; says whether it had to.
+fn settle(table: ForeignTable, row: &mut ForeignRow, now: &str) -> bool {
+    let status = row.text("status").unwrap_or_default();
+    if table != ForeignTable::WorkflowRuns || !AT_WORK.contains(&status.as_str()) {
+        return false;
+    }
+    row.set("status", Value::Text("failed".to_owned()));
+    row.set("finished_at", Value::Text(row.text("updated_at").unwrap_or_else(|| now.to_owned())));
+    true
+}
+
+/// Says where a row came from, so that a second import meets it again.
+fn set_origin(table: ForeignTable, row: &mut ForeignRow, origin: &str) {
+    match table {
+        ForeignTable::WorkflowRuns => row.set("origin", Value::Text(origin.to_owned())),
+        ForeignTable::MessagingMessages => {
+            let session = row.text("session_id").unwrap_or_default();
+            let id = row.text("id").unwrap_or_default();
+            row.set("origin_id", Value::Text(format!("{session}/{id}")));
+        }
+        _ => {}
+    }
+}

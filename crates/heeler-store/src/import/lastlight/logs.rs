@@ -1,0 +1,139 @@
+//! The event logs of Last Light's sessions, and a session for each.
+
+use heeler_model::{AgentSessionId, Session, SessionMode};
+use jiff::Timestamp;
+
+use super::LastLight;
+use super::read::{ForeignRow, chat_session};
+use crate::import::session::{put_imported, resting_session};
+use crate::import::source::unsafe_name;
+use crate::import::{ImportError, Kind, messages, place};
+
+/// Where Last Light and Heeler both keep event logs.
+const PROJECTS: &str = "agent-sessions/projects";
+
+/// The agent of a session that no execution and no chat names.
+const UNKNOWN_AGENT: &str = "unknown";
+
+/// Logs of sub-agents: they belong to a session that their name does not tell.
+const SUB_AGENT: &str = "agent-";
+
+/// How many sessions share a sync and a transaction.
+const BATCH: usize = 500;
+
+impl LastLight<'_> {
+    /// Copies all logs and makes a session of each.
+    pub(super) fn session_logs(&mut self, threads: &[ForeignRow]) -> Result<(), ImportError> {
+        let mut batch = Vec::new();
+        for slug in self.source.names(PROJECTS, Kind::Transcript, &mut self.report) {
+            let folder = format!("{PROJECTS}/{slug}");
+            if let Some(reason) = unsafe_name(&slug) {
+                self.report.refuse(Kind::Transcript, folder, reason);
+                continue;
+            }
+            for name in self.source.names(&folder, Kind::Transcript, &mut self.report) {
+                let relative = format!("{folder}/{name}");
+                batch.extend(self.log(&relative, &name, threads)?);
+                if batch.len() >= BATCH {
+                    self.put_sessions(std::mem::take(&mut batch))?;
+                }
+            }
+        }
+        self.put_sessions(batch)
+    }
+
+    /// Copies one log; returns the session that it makes.
+    fn log(
+        &mut self,
+        relative: &str,
+        name: &str,
+        threads: &[ForeignRow],
+    ) -> Result<Option<Session>, ImportError> {
+        let Some(stem) = name.strip_suffix(".jsonl").filter(|stem| !stem.starts_with('.')) else {
+            return Ok(None);
+        };
+        let id: AgentSessionId = match stem.parse() {
+            Ok(id) => id,
+            Err(error) => {
+                self.report.refuse(Kind::Transcript, relative, format!("{error}"));
+                return Ok(None);
+            }
+        };
+        let to = self.target.dir.root().join(relative);
+        let is_sub_agent = stem.starts_with(SUB_AGENT);
+        let known = match is_sub_agent {
+            true => to.exists(),
+            false => self.target.db().session_by_agent_id(&id)?.is_some(),
+        };
+        if known {
+            self.report.already_there(Kind::Transcript);
+            if !is_sub_agent {
+                self.report.already_there(Kind::Session);
+            }
+            return Ok(None);
+        }
+        let mut file = match self.source.file(relative) {
+            Ok(file) => file,
+            Err(reason) => {
+                self.report.refuse(Kind::Transcript, relative, reason);
+                return Ok(None);
+            }
+        };
+        let written_at = file.metadata().and_then(|meta| meta.modified()).ok();
+        let written_at = written_at.and_then(|at| Timestamp::try_from(at).ok());
+        place::folder(to.parent().expect("a log lies in its project's folder"))?;
+        place::copy(&mut file, &to)?;
+        self.report.imported(Kind::Transcript);
+        if is_sub_agent {
+            return Ok(None);
+        }
+        let mut session = self.session(id, written_at.unwrap_or(self.now), threads)?;
+        session.message_count = messages::count(&to)
+            .map_err(|error| ImportError::Write { path: to, source: error.source })?;
+        session.log_path = Some(relative.into());
+        session.origin = Some(self.origin.clone());
+        Ok(Some(session))
+    }
+
+    /// Says what is known of a session: by its chat, by its executions, or by its log alone.
+    fn session(
+        &self,
+        id: AgentSessionId,
+        written_at: Timestamp,
+        threads: &[ForeignRow],
+    ) -> Result<Session, ImportError> {
+        let thread = threads
+            .iter()
+            .find(|row| row.text("agent_session_id").as_deref() == Some(id.as_str()))
+            .and_then(chat_session);
+        let jobs = self.target.db().jobs_of_session(&id, None, i64::MAX as usize)?;
+        let mut session = match (thread, jobs.first()) {
+            (Some(session), _) => session,
+            (None, Some(newest)) => {
+                let mut session = resting_session(&newest.agent, Some(id), newest.started_at);
+                session.mode = SessionMode::FreshPerJob;
+                session
+            }
+            (None, None) => resting_session(UNKNOWN_AGENT, Some(id), written_at),
+        };
+        for job in &jobs {
+            session.created_at = session.created_at.min(job.started_at);
+            session.last_active_at =
+                session.last_active_at.max(job.finished_at.unwrap_or(job.started_at));
+        }
+        session.job_count = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
+        Ok(session)
+    }
+
+    fn put_sessions(&mut self, sessions: Vec<Session>) -> Result<(), ImportError> {
+        if sessions.is_empty() {
+            return Ok(());
+        }
+        let count = sessions.len();
+        self.target.commit(move |tx| {
+            sessions.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
+        })?;
+        (0..count).for_each(|_| self.report.imported(Kind::Session));
+        Ok(())
+    }
+}

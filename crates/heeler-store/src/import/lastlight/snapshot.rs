@@ -1,0 +1,195 @@
+//! A private copy of another system's SQLite database.
+//!
+//! SQLite alters a database by opening it (it makes shared memory, it may check the log in), so the
+//! original is only ever copied, together with its write-ahead log. Start at [`Snapshot`].
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Row, Statement};
+
+use super::read::ForeignRow;
+use crate::db::Db;
+use crate::import::{ImportError, place};
+
+/// How often a copy is tried while the original keeps changing.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// The copy; dropping it removes it.
+pub(crate) struct Snapshot {
+    // Declared first: the database is closed before its folder goes.
+    db: Db,
+    _folder: TempFolder,
+}
+
+impl Snapshot {
+    /// Copies a database into a folder of its own in `near`, and opens the copy.
+    pub(crate) fn take(original: &Utf8Path, near: &Utf8Path) -> Result<Snapshot, ImportError> {
+        let folder = TempFolder::make(near)?;
+        let copy = folder.path.join("copy.db");
+        for attempt in 1.. {
+            let before = fingerprint(original);
+            copy_file(original, &copy)?;
+            copy_file(&log_of(original), &log_of(&copy))?;
+            if fingerprint(original) == before {
+                break;
+            }
+            if attempt == ATTEMPTS_MAX {
+                return Err(ImportError::InUse { path: original.to_owned() });
+            }
+        }
+        let unreadable = |source| ImportError::Database { path: original.to_owned(), source };
+        let db = Db::private(&copy).map_err(|error| unreadable(Box::new(error)))?;
+        db.conn
+            .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
+            .map_err(|error| unreadable(Box::new(error)))?;
+        Ok(Snapshot { db, _folder: folder })
+    }
+
+    /// Lists its tables, SQLite's own apart.
+    pub(crate) fn tables(&self) -> rusqlite::Result<Vec<String>> {
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' \
+                   AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
+        self.conn().prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// Counts the rows of a table.
+    pub(crate) fn count(&self, table: &str) -> rusqlite::Result<i64> {
+        self.conn()
+            .query_row(&format!("SELECT COUNT(*) FROM {}", quoted(table)), [], |row| row.get(0))
+    }
+
+    /// Passes every row of a table to `take`, oldest first; a column that it lacks is NULL.
+    ///
+    /// Damage ends the table early: the answer is then what SQLite said.
+    pub(crate) fn each(
+        &self,
+        table: &str,
+        columns: &[&'static str],
+        mut take: impl FnMut(ForeignRow) -> Result<(), ImportError>,
+    ) -> Result<Option<rusqlite::Error>, ImportError> {
+        let names: Arc<[&'static str]> = columns.into();
+        let mut statement = match self.select(table, columns) {
+            Ok(statement) => statement,
+            Err(error) => return Ok(Some(error)),
+        };
+        let mut rows = match statement.query([]) {
+            Ok(rows) => rows,
+            Err(error) => return Ok(Some(error)),
+        };
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => values(row, columns.len()),
+                Ok(None) => return Ok(None),
+                Err(error) => Err(error),
+            };
+            match row {
+                Ok(values) => take(ForeignRow::new(Arc::clone(&names), values))?,
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+    }
+
+    fn select(&self, table: &str, columns: &[&str]) -> rusqlite::Result<Statement<'_>> {
+        let has = self.columns(table)?;
+        let select = columns
+            .iter()
+            .map(|name| match has.iter().any(|column| column == name) {
+                true => quoted(name),
+                false => "NULL".to_owned(),
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        self.conn().prepare(&format!("SELECT {select} FROM {} ORDER BY rowid", quoted(table)))
+    }
+
+    /// Lists the columns of a table.
+    pub(crate) fn columns(&self, table: &str) -> rusqlite::Result<Vec<String>> {
+        let sql = "SELECT name FROM pragma_table_info(?1)";
+        self.conn().prepare(sql)?.query_map([table], |row| row.get(0))?.collect()
+    }
+
+    fn conn(&self) -> &Connection {
+        &self.db.conn
+    }
+}
+
+/// Text that is not UTF-8 is kept as far as it is.
+fn values(row: &Row<'_>, count: usize) -> rusqlite::Result<Vec<Value>> {
+    (0..count)
+        .map(|at| {
+            Ok(match row.get_ref(at)? {
+                ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(number) => Value::Integer(number),
+                ValueRef::Real(number) => Value::Real(number),
+                ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+            })
+        })
+        .collect()
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Returns what changes whenever somebody writes to the database.
+fn fingerprint(database: &Utf8Path) -> Vec<Option<(u64, u64, i64, i64)>> {
+    [database.to_owned(), log_of(database)]
+        .iter()
+        .map(|path| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        })
+        .collect()
+}
+
+fn log_of(database: &Utf8Path) -> Utf8PathBuf {
+    Utf8PathBuf::from(format!("{database}-wal"))
+}
+
+/// Copies a file; the copy of a missing write-ahead log is none.
+fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
+    match File::open(from) {
+        Ok(mut file) => place::copy(&mut file, to),
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") =>
+        {
+            match fs::remove_file(to) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(ImportError::Write { path: to.to_owned(), source: error })
+                }
+                _ => Ok(()),
+            }
+        }
+        Err(source) => Err(ImportError::Open { path: from.to_owned(), source }),
+    }
+}
+
+struct TempFolder {
+    path: Utf8PathBuf,
+}
+
+impl TempFolder {
+    /// Makes a folder in `near`. One that is there was left by a crash: its maker held the same lock.
+    fn make(near: &Utf8Path) -> Result<TempFolder, ImportError> {
+        let entries = near.read_dir_utf8().into_iter().flatten().flatten();
+        for left in entries.filter(|entry| entry.file_name().starts_with(".import.tmp.")) {
+            // What cannot be removed is found by `doctor`, and in nobody's way.
+            let _removed = fs::remove_dir_all(left.path());
+        }
+        let path = place::temp_name(&near.join("import"));
+        place::folder(&path)?;
+        Ok(TempFolder { path })
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // What cannot be removed now is swept by `doctor`, as after a crash.
+        let _removed = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,108 @@
+//! The state of other systems, brought in: herdctl, Last Light, agents-fleet.
+//!
+//! The source is never written. What can be read comes in, what cannot is listed with the reason,
+//! and a second import finds everything there. Reading (`read.rs` of each) is pure; files are put in
+//! place whole and synced before the rows that name them. Start at [`Report`], the answer of
+//! [`herdctl`], [`lastlight`] and [`agents_fleet`].
+
+use std::error::Error as StdError;
+use std::io;
+
+use camino::Utf8PathBuf;
+use thiserror::Error;
+
+use crate::db::DbError;
+
+mod adopt;
+mod agents_fleet;
+#[cfg(test)]
+mod crash_tests;
+pub(crate) mod draft;
+pub(crate) mod herdctl;
+mod lastlight;
+pub(crate) mod messages;
+pub(crate) mod place;
+mod record;
+mod report;
+pub(crate) mod session;
+pub(crate) mod source;
+pub(crate) mod target;
+
+pub use self::adopt::{AdoptError, Adoption, adopt, is_adoptable};
+pub use self::agents_fleet::agents_fleet;
+pub use self::herdctl::herdctl;
+pub use self::lastlight::lastlight;
+pub use self::report::{Kind, Refusal, Report, Tally};
+
+/// Why an import stopped. What it had finished stays; importing again goes on from there.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// The source cannot be opened.
+    #[error("cannot open {path} to import from it")]
+    Open {
+        /// The source.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The source is no folder.
+    #[error("{path} is not a folder")]
+    NotAFolder {
+        /// The source.
+        path: Utf8PathBuf,
+    },
+    /// There is nothing of that system.
+    #[error("there is no {what} at {path}")]
+    NotThere {
+        /// The source.
+        path: Utf8PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// The source is the state directory itself.
+    #[error("{path} is this fleet's own state directory: it needs no import")]
+    Itself {
+        /// The source.
+        path: Utf8PathBuf,
+    },
+    /// The source is being written.
+    #[error("{path} keeps changing while it is copied; stop the server that uses it and try again")]
+    InUse {
+        /// The source.
+        path: Utf8PathBuf,
+    },
+    /// The source is a database that SQLite cannot read.
+    #[error("cannot read the database {path}")]
+    Database {
+        /// The source.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// A file could not be written here.
+    #[error("cannot write {path}; what was imported so far is complete, import again to go on")]
+    Write {
+        /// The file.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The database here did not take or answer something.
+    #[error(
+        "the import was not saved; what was imported before is complete, import again to go on"
+    )]
+    Save {
+        /// The cause.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+impl From<DbError> for ImportError {
+    fn from(error: DbError) -> ImportError {
+        ImportError::Save { source: Box::new(error) }
+    }
+}

@@ -1,0 +1,55 @@
+//! Sessions of other systems, at rest.
+
+use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, SessionStatus};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::db::DbError;
+use crate::tx::Tx;
+
+/// Starts the record of a session that nobody is working in.
+///
+/// Our id follows from the agent's own, so that a second import meets the same session.
+pub(crate) fn resting_session(agent: &str, own: Option<AgentSessionId>, at: Timestamp) -> Session {
+    let id = derived_id(own.as_ref().map_or(agent, AgentSessionId::as_str), 0);
+    Session {
+        id,
+        agent_session_id: own,
+        agent: agent.to_owned(),
+        mode: SessionMode::Persistent,
+        approvals: Approvals::Autonomous,
+        status: SessionStatus::Paused,
+        channel_id: None,
+        created_at: at,
+        last_active_at: at,
+        message_count: 0,
+        token_estimate: 0,
+        job_count: 0,
+        working_directory: None,
+        runtime: "sdk".to_owned(),
+        docker_enabled: false,
+        parent: None,
+        forked_at_message: None,
+        log_path: None,
+        origin: None,
+        version: 1,
+    }
+}
+
+/// Returns the `attempt`th id for a session; later ones are for when another session has it.
+pub(crate) fn derived_id(own: &str, attempt: u32) -> SessionId {
+    let hash = Sha256::new().chain_update(own).chain_update(attempt.to_le_bytes()).finalize();
+    SessionId::mint(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]))
+}
+
+/// Inserts a session under the first id that no other session has, and returns it as inserted.
+pub(crate) fn put_imported(tx: &mut Tx<'_>, mut session: Session) -> Result<Session, DbError> {
+    let own = session.agent_session_id.as_ref().map(|id| id.as_str().to_owned());
+    let mut attempt = 0;
+    while tx.session(&session.id)?.is_some() {
+        attempt += 1;
+        session.id = derived_id(own.as_deref().unwrap_or(&session.agent), attempt);
+    }
+    tx.put_session(&session)?;
+    Ok(session)
+}

@@ -1,0 +1,282 @@
+//! Backups, archives and the way back.
+
+use std::io::Write as _;
+
+use camino::Utf8Path;
+use heeler_model::AgentState;
+
+use super::*;
+use crate::db::Db;
+use crate::{
+    JobFilter, LockFile, RestoreError, RestoreReport, WriteError, backup_daily, backup_to_file,
+    backups, restore_from_file,
+};
+
+fn filled(place: &Place) -> Store {
+    let store = place.store();
+    insert_jobs(
+        &store,
+        vec![job(1, "coder", JobStatus::Completed), job(2, "coder", JobStatus::Failed)],
+    );
+    commit(&store, |tx| {
+        tx.put_agent("coder", &AgentState::default())?;
+        tx.put_session(&session(1, "coder"))
+    });
+    store.publish_views(now()).unwrap();
+    let project = place.root.join("agent-sessions/projects/-p");
+    std::fs::create_dir_all(&project).unwrap();
+    std::fs::write(project.join("s.jsonl"), "{\"a\":1}\n{\"a\":2}\n{\"torn").unwrap();
+    std::fs::write(place.dir.log_of(&job_id(1)), "{\"n\":1}\n").unwrap();
+    place.write("logs/coder.log", "a log\n");
+    place.write("jobs/.x.jsonl.idx", "a cache");
+    store
+}
+
+const LOG: &str = "agent-sessions/projects/-p/s.jsonl";
+
+fn archive(place: &Place, name: &str) -> Utf8PathBuf {
+    let file = place.root.parent().unwrap().join(name);
+    let mut told = (0, 0);
+    let report =
+        backup_to_file(&place.dir, &file, now(), &mut |done, total| told = (done, total)).unwrap();
+    assert_eq!(told.0, told.1);
+    assert_eq!(report.manifest.jobs, 2);
+    assert!(report.skipped.is_empty(), "{report:?}");
+    file
+}
+
+fn restore(place: &Place, file: &Utf8Path) -> Result<RestoreReport, RestoreError> {
+    restore_from_file(&place.dir, file, later(100), &mut |_, _| {})
+}
+
+/// What a listing shows, and what the files say.
+fn shown(place: &Place) -> String {
+    let reader = place.reader();
+    let jobs = reader.jobs(&JobFilter::default(), None, 100).unwrap();
+    let sessions = reader.sessions(&crate::SessionFilter::default(), None, 100).unwrap();
+    format!("{jobs:?}\n{sessions:?}\n{:?}", reader.agents().unwrap())
+}
+
+#[test]
+fn what_was_backed_up_comes_back_in_both_formats() {
+    for name in ["fleet.tar", "fleet.tar.gz", "fleet.tgz"] {
+        let place = place();
+        let store = filled(&place);
+        let before = shown(&place);
+        let file = archive(&place, name);
+        insert_jobs(&store, vec![job(3, "other", JobStatus::Running)]);
+        store.publish_views(now()).unwrap();
+        drop(store);
+        std::fs::remove_file(place.root.join(LOG)).unwrap();
+        std::fs::remove_file(place.dir.log_of(&job_id(1))).unwrap();
+        let report = restore(&place, &file).unwrap();
+        assert_eq!(shown(&place), before, "{name}");
+        assert_eq!(place.read(LOG), "{\"a\":1}\n{\"a\":2}\n", "whole lines only");
+        assert_eq!(report.put_back.len(), 2, "{report:?}");
+        assert!(report.kept_beside.is_empty());
+        let opened = Store::open(&place.dir, "test", later(200)).unwrap();
+        assert_eq!(opened.hand_edits, crate::HandEdits::default());
+        assert!(!commit(&opened.store, |tx| tx.recount()));
+        let safety = Db::read(&report.safety_backup.unwrap()).unwrap();
+        assert!(safety.job(&job_id(3)).unwrap().is_some(), "the safety backup has it");
+    }
+}
+
+#[test]
+fn a_new_directory_can_be_made_from_an_archive() {
+    let place = place();
+    let store = filled(&place);
+    let before = shown(&place);
+    let file = archive(&place, "fleet.tar");
+    drop(store);
+    let elsewhere = super::place();
+    let report = restore(&elsewhere, &file).unwrap();
+    assert_eq!(report.safety_backup, None);
+    assert_eq!(shown(&elsewhere), before);
+    assert_eq!(elsewhere.read("logs/coder.log"), "a log\n");
+    assert!(!elsewhere.has("jobs/.x.jsonl.idx"), "caches are not archived");
+    drop(elsewhere.store());
+    assert_eq!(elsewhere.read("state.yaml"), place.read("state.yaml"));
+}
+
+#[test]
+fn a_living_writer_is_told_of_a_restore_before_its_next_change() {
+    let place = place();
+    let store = filled(&place);
+    let file = archive(&place, "fleet.tar");
+    insert_jobs(&store, vec![job(3, "coder", JobStatus::Running)]);
+    let reader = place.reader();
+    let report = restore(&place, &file).unwrap();
+    let refused = store.write(|tx| tx.insert_job(&job(4, "coder", JobStatus::Pending)));
+    assert!(matches!(refused, Err(WriteError::Restored)), "{refused:?}");
+    assert!(reader.job(&job_id(3)).unwrap().is_none(), "open readers see the restored state");
+    assert_eq!(store.accept_restore().unwrap(), report.epoch);
+    insert_jobs(&store, vec![job(4, "coder", JobStatus::Pending)]);
+    store.publish_views(now()).unwrap();
+    assert!(place.reader().integrity_faults().unwrap().is_empty());
+    assert!(!commit(&store, |tx| tx.recount()));
+}
+
+#[test]
+fn no_writer_starts_or_goes_on_while_a_restore_is_under_way() {
+    let place = place();
+    let store = filled(&place);
+    let holder = crate::Holder::this_process("restore", now());
+    let wait = std::time::Duration::ZERO;
+    let lock = LockFile::acquire(&place.dir.restore_lock(), &holder, wait).unwrap();
+    assert!(store.accept_restore().is_err());
+    drop(store);
+    let error = Store::open(&place.dir, "test", now()).unwrap_err();
+    assert!(error.to_string().contains("a restore"), "{error}");
+    let file = place.root.join("none.tar");
+    assert!(matches!(restore(&place, &file), Err(RestoreError::Lock(_))));
+    drop(lock);
+    place.store();
+}
+
+#[test]
+fn transcripts_are_never_shortened_and_differing_copies_are_kept_beside() {
+    let place = place();
+    let store = filled(&place);
+    let file = archive(&place, "fleet.tar");
+    drop(store);
+    let longer = format!("{}{}", "{\"a\":1}\n{\"a\":2}\n", "{\"a\":3}\n");
+    place.write(LOG, &longer);
+    std::fs::write(place.dir.log_of(&job_id(1)), "{\"other\":1}\n").unwrap();
+    let report = restore(&place, &file).unwrap();
+    assert_eq!(place.read(LOG), longer);
+    assert_eq!(std::fs::read_to_string(place.dir.log_of(&job_id(1))).unwrap(), "{\"other\":1}\n");
+    let [beside] = report.kept_beside.as_slice() else { panic!("{report:?}") };
+    assert_eq!(std::fs::read_to_string(beside).unwrap(), "{\"n\":1}\n");
+}
+
+#[track_caller]
+fn refused_without_change(place: &Place, file: &Utf8Path, context: &str) {
+    let before = shown(place);
+    let error = restore(place, file).unwrap_err();
+    assert!(matches!(error, RestoreError::BadArchive { .. }), "{context}: {error}");
+    assert_eq!(shown(place), before, "{context}");
+    assert_eq!(place.reader().epoch().unwrap(), 1, "{context}");
+    assert!(backups(&place.dir).unwrap().is_empty(), "{context}");
+    let temps = place.root.read_dir_utf8().unwrap().map(Result::unwrap);
+    let temps: Vec<_> = temps.filter(|entry| entry.file_name().starts_with(".heeler")).collect();
+    assert!(temps.is_empty(), "{context}: {temps:?}");
+}
+
+#[test]
+fn a_damaged_archive_changes_nothing_wherever_the_damage_is() {
+    let place = place();
+    let store = filled(&place);
+    for name in ["fleet.tar", "fleet.tgz"] {
+        let file = archive(&place, name);
+        let good = std::fs::read(&file).unwrap();
+        let step = good.len() / 25;
+        for offset in (0..good.len()).step_by(step) {
+            let mut bytes = good.clone();
+            bytes[offset] ^= 0x55;
+            std::fs::write(&file, &bytes).unwrap();
+            // Padding and header fields that mean nothing to us may be damaged without harm.
+            if restore_would_work(&place, &file) {
+                continue;
+            }
+            refused_without_change(&place, &file, &format!("{name} byte {offset}"));
+        }
+        for length in [0, 100, good.len() / 2, good.len() - 2000] {
+            std::fs::write(&file, &good[..length]).unwrap();
+            refused_without_change(&place, &file, &format!("{name} cut at {length}"));
+        }
+    }
+    drop(store);
+}
+
+/// Restores into another directory, to see whether the archive is good.
+fn restore_would_work(place: &Place, file: &Utf8Path) -> bool {
+    let elsewhere = super::place();
+    let works = restore(&elsewhere, file).is_ok();
+    if works {
+        assert_eq!(shown(&elsewhere), shown(place), "what is accepted is right");
+    }
+    works
+}
+
+fn tar_with(entries: &[(&str, &[u8])], path: &Utf8Path) {
+    let mut tar = tar::Builder::new(std::fs::File::create(path).unwrap());
+    for (name, bytes) in entries {
+        let mut header = tar::Header::new_gnu();
+        // Written past the library's own checks.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_cksum();
+        tar.append(&header, *bytes).unwrap();
+    }
+    tar.into_inner().unwrap().flush().unwrap();
+}
+
+#[test]
+fn paths_that_leave_the_directory_are_refused() {
+    let place = place();
+    let store = filled(&place);
+    let file = place.root.parent().unwrap().join("evil.tar");
+    for name in [
+        "../evil",
+        "jobs/../../evil",
+        "/etc/evil",
+        "heeler.lock",
+        "jobs/.hidden",
+        "backups/x.db",
+        "jobsx/a",
+        "jobs//a",
+    ] {
+        tar_with(&[(name, b"evil")], &file);
+        refused_without_change(&place, &file, name);
+    }
+    drop(store);
+}
+
+#[test]
+fn a_failed_backup_leaves_no_file() {
+    let place = place();
+    let store = filled(&place);
+    let folder = place.root.parent().unwrap().join("out");
+    std::fs::create_dir(&folder).unwrap();
+    // The final name is taken by a folder, so the last step fails.
+    let file = folder.join("fleet.tar");
+    std::fs::create_dir(&file).unwrap();
+    backup_to_file(&place.dir, &file, now(), &mut |_, _| {}).unwrap_err();
+    assert_eq!(folder.read_dir_utf8().unwrap().count(), 1);
+    drop(store);
+}
+
+#[test]
+fn a_damaged_database_is_set_aside_and_restored() {
+    let place = place();
+    let store = filled(&place);
+    let before = shown(&place);
+    let file = archive(&place, "fleet.tar");
+    drop(store);
+    std::fs::write(
+        place.dir.database(),
+        "not a database at all, but long enough to be read".repeat(99),
+    )
+    .unwrap();
+    let report = restore(&place, &file).unwrap();
+    assert!(report.damaged.is_some_and(|path| path.exists()));
+    assert_eq!(shown(&place), before);
+}
+
+#[test]
+fn one_backup_a_day_is_taken_and_seven_are_kept() {
+    let place = place();
+    let store = filled(&place);
+    for day in 0..10 {
+        assert!(store.backup_daily(later(day * 86_400)).unwrap().is_some());
+        assert!(backup_daily(&place.dir, later(day * 86_400 + 60)).unwrap().is_none());
+    }
+    let kept = backups(&place.dir).unwrap();
+    assert_eq!(kept.len(), 7);
+    assert!(kept[0].file_name().unwrap().starts_with("heeler-2026-11-18T"), "{kept:?}");
+    let newest = Db::read(&kept[6]).unwrap();
+    assert!(newest.job(&job_id(1)).unwrap().is_some());
+    assert!(!place.has(&format!("backups/{}-wal", kept[6].file_name().unwrap())));
+}

@@ -1,0 +1,270 @@
+//! The schema, its SQL and how the database is opened.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rusqlite::types::Value;
+
+use super::*;
+use crate::db::{self, Db, migrate};
+use crate::views::sha256_hex;
+use crate::{ForeignTable, OpenError, StoreError};
+
+#[test]
+fn released_migrations_are_never_edited() {
+    let hashes: Vec<_> = migrate::MIGRATIONS
+        .iter()
+        .map(|(name, sql)| format!("{name} {}", &sha256_hex(sql.as_bytes())[..16]))
+        .collect();
+    expect_test::expect!["base 989e2b2b285c5d29"].assert_eq(&hashes.join("\n"));
+}
+
+#[test]
+fn every_statement_fits_the_schema() {
+    let place = place();
+    drop(place.store());
+    let reader = place.reader();
+    let mut count = 0;
+    for (name, sql) in [
+        db::agents::ALL_SQL,
+        db::counters::ALL_SQL,
+        db::effects::ALL_SQL,
+        db::foreign::ALL_SQL,
+        db::jobs::ALL_SQL,
+        db::meta::ALL_SQL,
+        db::runs::ALL_SQL,
+        db::sessions::ALL_SQL,
+        db::views::ALL_SQL,
+    ]
+    .concat()
+    {
+        reader.conn.prepare(sql).unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
+        count += 1;
+    }
+    assert!(count > 60, "only {count} statements were found");
+}
+
+fn tables_and_columns(db: &Db) -> Vec<String> {
+    let mut statement = db
+        .conn
+        .prepare("SELECT m.name || '.' || c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table'")
+        .unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn every_column_of_last_light_has_its_name_here() {
+    let place = place();
+    drop(place.store());
+    let found = tables_and_columns(&place.reader());
+    let expected = [
+        (
+            "executions",
+            "id trigger_type trigger_id skill repo issue_number started_at finished_at success error turns duration_ms session_id cost_usd input_tokens cache_creation_input_tokens cache_read_input_tokens output_tokens api_duration_ms stop_reason workflow_run_id output_text owner triggered_by trigger_actor_type extension_status skills_status",
+        ),
+        (
+            "workflow_runs",
+            "id workflow_name trigger_id repo issue_number current_phase phase_history status context scratch node_statuses restart_count started_at updated_at finished_at owner triggered_by trigger_actor_type trace_id span_id",
+        ),
+        (
+            "workflow_approvals",
+            "id workflow_run_id gate summary status kind requested_by responded_by response responded_at created_at artifact",
+        ),
+        ("cron_overrides", "name enabled schedule updated_at updated_by"),
+        ("workflow_overrides", "name enabled updated_at updated_by"),
+        (
+            "messaging_sessions",
+            "id platform channel_id thread_id user_id agent_session_id created_at last_activity_at message_count active",
+        ),
+        ("messaging_messages", "id session_id role content timestamp platform_message_id"),
+    ];
+    for (table, columns) in expected {
+        for column in columns.split(' ') {
+            let name = format!("{table}.{column}");
+            assert!(found.contains(&name), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_database_is_for_its_owner_only() {
+    let place = place();
+    let _store = place.store();
+    for name in ["heeler.db", "heeler.db-wal", "heeler.db-shm", "heeler.lock"] {
+        let mode = std::fs::metadata(place.root.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn the_pragmas_are_what_the_promises_need() {
+    let place = place();
+    drop(place.store());
+    let db = Db::write(&place.dir.database()).unwrap();
+    let pragma = |name: &str| -> String {
+        let value: Value =
+            db.conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap();
+        format!("{value:?}")
+    };
+    assert_eq!(pragma("journal_mode"), r#"Text("wal")"#);
+    assert_eq!(pragma("synchronous"), "Integer(2)");
+    assert_eq!(pragma("foreign_keys"), "Integer(1)");
+    assert_eq!(pragma("busy_timeout"), "Integer(5000)");
+}
+
+fn chat(id: &str, thread: Option<&str>, active: i64) -> Vec<Value> {
+    let text = |text: &str| Value::Text(text.to_owned());
+    vec![
+        text(id),
+        text("slack"),
+        text("C1"),
+        thread.map_or(Value::Null, text),
+        text("U1"),
+        Value::Null,
+        text("2026-11-15T00:00:00.000Z"),
+        text("2026-11-15T00:00:00.000Z"),
+        Value::Integer(0),
+        Value::Integer(active),
+    ]
+}
+
+#[test]
+fn a_chat_without_a_thread_has_one_active_session_too() {
+    let place = place();
+    let store = place.store();
+    let table = ForeignTable::MessagingSessions;
+    commit(&store, move |tx| {
+        assert!(tx.import_row(table, &chat("a", None, 1))?);
+        assert!(tx.import_row(table, &chat("b", None, 0))?);
+        assert!(tx.import_row(table, &chat("c", Some("T1"), 1))?);
+        assert!(!tx.import_row(table, &chat("a", None, 1))?, "the same row again is not new");
+        Ok(())
+    });
+    for thread in [None, Some("T1")] {
+        let refused = store.write(move |tx| tx.import_row(table, &chat("d", thread, 1)));
+        assert!(refused.unwrap_err().to_string().contains("UNIQUE constraint"), "{thread:?}");
+    }
+}
+
+#[test]
+fn a_message_without_its_session_is_refused_and_one_with_it_is_imported_once() {
+    let place = place();
+    let store = place.store();
+    let message = |session: &str| -> Vec<Value> {
+        ["user", "hello", "2026-11-15T00:00:00.000Z", "m1", "import:1"]
+            .iter()
+            .map(|text| Value::Text((*text).to_owned()))
+            .fold(vec![Value::Text(session.to_owned())], |mut row, value| {
+                row.push(value);
+                row
+            })
+    };
+    let (orphan, known) = (message("nobody"), message("a"));
+    let error = store.write(move |tx| tx.import_row(ForeignTable::MessagingMessages, &orphan));
+    assert!(error.unwrap_err().to_string().contains("FOREIGN KEY"));
+    commit(&store, move |tx| {
+        tx.import_row(ForeignTable::MessagingSessions, &chat("a", None, 1))?;
+        assert!(tx.import_row(ForeignTable::MessagingMessages, &known)?);
+        assert!(!tx.import_row(ForeignTable::MessagingMessages, &known)?);
+        Ok(())
+    });
+    let messages = place.reader().chat_messages("a").unwrap();
+    assert_eq!(messages, [("user".to_owned(), "hello".to_owned())]);
+}
+
+#[test]
+fn the_columns_of_an_import_are_those_of_its_insert() {
+    let columns: Vec<_> = ForeignTable::CronOverrides.columns().collect();
+    assert_eq!(columns, ["name", "enabled", "schedule", "updated_at", "updated_by"]);
+    assert_eq!(ForeignTable::WorkflowRuns.columns().count(), 21);
+}
+
+fn set_version(place: &Place, version: i64) {
+    let db = Db::write(&place.dir.database()).unwrap();
+    db.conn.execute("UPDATE schema_migration SET version = ?1", [version]).unwrap();
+}
+
+#[test]
+fn a_schema_that_is_not_ours_is_refused_with_the_cure() {
+    let place = place();
+    assert!(matches!(Reader::open(&place.dir), Err(OpenError::Missing { .. })));
+    drop(place.store());
+    set_version(&place, 99);
+    let error = Reader::open(&place.dir).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
+    let error = Store::open(&place.dir, "test", now()).unwrap_err();
+    assert!(matches!(error, StoreError::Open(OpenError::Newer { .. })), "{error}");
+    set_version(&place, -1);
+    let error = Reader::open(&place.dir).unwrap_err();
+    assert!(error.to_string().contains("`heeler start` brings it up to date"), "{error}");
+}
+
+#[test]
+fn a_failed_migration_leaves_the_old_schema() {
+    let place = place();
+    let db = Db::write(&place.dir.database()).unwrap();
+    db.conn.execute_batch("CREATE TABLE views (in_the_way TEXT)").unwrap();
+    migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap_err();
+    assert_eq!(migrate::version(&db.conn).unwrap(), 0);
+    assert_eq!(tables_and_columns(&db), ["views.in_the_way"]);
+}
+
+#[test]
+fn an_existing_database_is_backed_up_before_each_migration() {
+    let place = place();
+    insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
+    let db = Db::write(&place.dir.database()).unwrap();
+    let steps = [migrate::MIGRATIONS, &[("probe", "CREATE TABLE probe (x TEXT)")]].concat();
+    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), Some(1));
+    assert_eq!(migrate::version(&db.conn).unwrap(), 2);
+    let [backup] = &crate::backups(&place.dir).unwrap()[..] else { panic!("one backup") };
+    assert!(backup.as_str().ends_with("-before-schema-2.db"), "{backup}");
+    let backup = Db::read(backup).unwrap();
+    assert!(backup.job(&job_id(1)).unwrap().is_some());
+    assert_eq!(backup.schema_version().unwrap(), 1);
+    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), None);
+}
+
+#[test]
+fn a_reader_works_without_a_writer_and_changes_nothing() {
+    let place = place();
+    insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
+    let reader = place.reader();
+    assert_eq!(reader.job(&job_id(1)).unwrap().unwrap().head.agent, "coder");
+    reader.conn.execute("DELETE FROM executions", []).unwrap_err();
+}
+
+/// Copies the database to where SQLite cannot make its shared memory, as on a read-only medium.
+fn copy_to_read_only(place: &Place, files: &[&str]) -> Place {
+    let medium = super::place();
+    for file in files {
+        std::fs::copy(place.root.join(file), medium.root.join(file)).unwrap();
+    }
+    // A link to nowhere cannot be opened by root either.
+    let nowhere = medium.root.join("none/none");
+    std::os::unix::fs::symlink(nowhere, medium.root.join("heeler.db-shm")).unwrap();
+    medium
+}
+
+#[test]
+fn a_database_on_a_read_only_medium_is_read_unless_its_log_holds_changes() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+    let living = copy_to_read_only(&place, &["heeler.db", "heeler.db-wal"]);
+    let error = Reader::open(&living.dir).unwrap_err();
+    assert!(matches!(error, OpenError::ReadOnlyWithLog { .. }), "{error}");
+    drop(store);
+    let closed = copy_to_read_only(&place, &["heeler.db"]);
+    assert!(closed.reader().job(&job_id(1)).unwrap().is_some());
+}
+
+#[test]
+fn a_damaged_row_is_named() {
+    let place = place();
+    insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
+    let db = Db::write(&place.dir.database()).unwrap();
+    db.conn.execute("UPDATE executions SET status = 'odd'", []).unwrap();
+    let error = place.reader().job(&job_id(1)).unwrap_err().to_string();
+    assert!(error.contains(job_id(1).as_str()) && error.contains("`odd`"), "{error}");
+}

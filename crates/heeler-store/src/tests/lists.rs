@@ -1,0 +1,238 @@
+//! Lists: what they show, how they page, and that they never scan or sort.
+
+use expect_test::expect;
+use heeler_model::JobHead;
+
+use super::*;
+use crate::db;
+use crate::{JobCursor, JobFilter, LookupError, SessionCursor, SessionFilter};
+
+fn many(store: &Store) {
+    let jobs = (0..60)
+        .map(|number| {
+            let agent = if number % 3 == 0 { "coder" } else { "marketer" };
+            let status = JobStatus::ALL[usize::try_from(number).unwrap() % 5];
+            let mut job = job(number, agent, status);
+            // Three jobs share each moment, so that ties are met.
+            job.head.started_at = later(i64::try_from(number / 3).unwrap());
+            job
+        })
+        .collect();
+    insert_jobs(store, jobs);
+}
+
+fn all_pages(place: &Place, filter: &JobFilter, limit: usize) -> Vec<JobHead> {
+    let reader = place.reader();
+    let mut all = Vec::new();
+    let mut before = None;
+    loop {
+        let page = reader.jobs(filter, before.as_ref(), limit).unwrap();
+        assert!(page.len() <= limit);
+        let Some(last) = page.last() else { return all };
+        before = Some(JobCursor::after(last));
+        all.extend(page);
+    }
+}
+
+#[test]
+fn pages_of_any_size_show_every_job_once_newest_first() {
+    let place = place();
+    many(&place.store());
+    let whole = all_pages(&place, &JobFilter::default(), 1000);
+    assert_eq!(whole.len(), 60);
+    assert!(whole.is_sorted_by(|a, b| (a.started_at, &a.id) > (b.started_at, &b.id)));
+    for limit in [1, 2, 7, 59] {
+        assert_eq!(all_pages(&place, &JobFilter::default(), limit), whole, "{limit}");
+    }
+}
+
+#[test]
+fn filters_and_totals_agree() {
+    let place = place();
+    many(&place.store());
+    let reader = place.reader();
+    let whole = all_pages(&place, &JobFilter::default(), 1000);
+    for agent in [None, Some("coder"), Some("nobody")] {
+        for status in [None, Some(JobStatus::Failed)] {
+            for since in [None, Some(later(7)), Some(later(1000))] {
+                let filter = JobFilter { agent: agent.map(str::to_owned), status, since };
+                let expected: Vec<_> = whole
+                    .iter()
+                    .filter(|job| agent.is_none_or(|agent| job.agent == agent))
+                    .filter(|job| status.is_none_or(|status| job.status == status))
+                    .filter(|job| since.is_none_or(|since| job.started_at >= since))
+                    .cloned()
+                    .collect();
+                assert_eq!(all_pages(&place, &filter, 5), expected, "{filter:?}");
+                let total = reader.count_jobs(&filter).unwrap();
+                assert_eq!(usize::try_from(total).unwrap(), expected.len(), "{filter:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_list_scans_or_sorts() {
+    let place = place();
+    drop(place.store());
+    let reader = place.reader();
+    let lists =
+        [db::jobs::ALL_SQL, db::sessions::ALL_SQL, db::effects::ALL_SQL, db::views::ALL_SQL];
+    let mut plans = String::new();
+    for (name, sql) in lists.concat() {
+        if !name.starts_with("PAGE") && !name.starts_with("COUNT_SINCE") && !name.contains("IDS_") {
+            continue;
+        }
+        let mut statement = reader.conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let count = statement.parameter_count();
+        let none = rusqlite::params_from_iter(vec![rusqlite::types::Null; count]);
+        let lines = statement.query_map(none, |row| row.get::<_, String>(3)).unwrap();
+        let plan: Vec<_> = lines.map(Result::unwrap).collect();
+        let plan = plan.join("; ");
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
+        plans += &format!("{name}: {plan}\n");
+    }
+    expect![[r#"
+        PAGE: SEARCH executions USING INDEX idx_executions_newest ((started_at,id)<(?,?))
+        PAGE_OF_AGENT: SEARCH executions USING INDEX idx_executions_agent (agent=? AND (started_at,id)<(?,?))
+        PAGE_OF_STATUS: SEARCH executions USING INDEX idx_executions_status (status=? AND (started_at,id)<(?,?))
+        PAGE_OF_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_agent_status (agent=? AND status=? AND (started_at,id)<(?,?))
+        PAGE_OF_SESSION: SEARCH executions USING INDEX idx_executions_session (session_id=? AND (started_at,id)<(?,?))
+        COUNT_SINCE: SEARCH executions USING COVERING INDEX idx_executions_newest (started_at>?)
+        COUNT_SINCE_OF_AGENT: SEARCH executions USING COVERING INDEX idx_executions_agent (agent=? AND started_at>?)
+        COUNT_SINCE_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>?)
+        COUNT_SINCE_OF_AGENT_STATUS: SEARCH executions USING COVERING INDEX idx_executions_agent_status (agent=? AND status=? AND started_at>?)
+        IDS_FROM: SEARCH executions USING COVERING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
+        IDS_OF_SESSION: SEARCH executions USING COVERING INDEX idx_executions_session (session_id=?)
+        PAGE: SEARCH sessions USING INDEX idx_sessions_newest ((last_active_at,id)<(?,?))
+        PAGE_OF_AGENT: SEARCH sessions USING INDEX idx_sessions_agent (agent=? AND (last_active_at,id)<(?,?))
+        PAGE_OF_STATUS: SEARCH sessions USING INDEX idx_sessions_status (status=? AND (last_active_at,id)<(?,?))
+        PAGE_OF_AGENT_STATUS: SEARCH sessions USING INDEX idx_sessions_agent_status (agent=? AND status=? AND (last_active_at,id)<(?,?))
+        IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
+        IDS_FROM_AGENT_SESSION: SEARCH sessions USING INDEX sqlite_autoindex_sessions_2 (agent_session_id>? AND agent_session_id<?)
+    "#]].assert_eq(&plans);
+}
+
+#[test]
+fn a_job_comes_back_as_it_was_written() {
+    let place = place();
+    let store = place.store();
+    let mut job = job(1, "coder", JobStatus::Completed);
+    job.head.schedule = Some("nightly".to_owned());
+    job.head.exit_reason = Some(heeler_model::ExitReason::MaxTurns);
+    job.head.finished_at = Some(later(99));
+    job.head.duration_ms = Some(323_400);
+    job.head.cost_usd = Some(0.13);
+    job.head.session_id = Some("claude-session-xyz789".parse().unwrap());
+    job.head.summary = Some("done".to_owned());
+    job.run_started_at = Some(later(2));
+    job.trigger_id = "https://example.org/issues/7".to_owned();
+    job.skill = "build:review".to_owned();
+    job.repo = Some("heeler".to_owned());
+    job.issue_number = Some(7);
+    job.workflow_run_id = Some("run-1".to_owned());
+    job.forked_from = Some(job_id(9));
+    job.stop_reason = Some("end_turn".to_owned());
+    job.interrupted = true;
+    job.restart_count = 2;
+    job.usage.num_turns = Some(7);
+    job.usage.input_tokens = Some(1500);
+    job.usage.per_model.insert("m".to_owned(), serde_json::json!({"output_tokens": 3}));
+    job.working_directory = Some("/home/me".into());
+    job.origin = Some("herdctl".to_owned());
+    job.error = Some("boom".to_owned());
+    job.prompt = Some("x".repeat(100_000));
+    job.output_text = Some("out".to_owned());
+    insert_jobs(&store, vec![job.clone()]);
+    assert_eq!(place.reader().job(&job.head.id).unwrap(), Some(job));
+}
+
+#[test]
+fn a_long_summary_is_cut_at_a_character() {
+    let place = place();
+    let mut job = job(1, "coder", JobStatus::Completed);
+    job.head.summary = Some("é".repeat(2000));
+    insert_jobs(&place.store(), vec![job]);
+    let summary = place.reader().job(&job_id(1)).unwrap().unwrap().head.summary.unwrap();
+    assert_eq!(summary, "é".repeat(1024));
+}
+
+#[test]
+fn ids_may_be_shortened_while_unique() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(
+        &store,
+        vec![job(1, "coder", JobStatus::Pending), job(2, "coder", JobStatus::Pending)],
+    );
+    let reader = place.reader();
+    assert_eq!(reader.find_job(job_id(1).as_str()).unwrap().head.id, job_id(1));
+    let error = reader.find_job("job-2026").unwrap_err();
+    let LookupError::Ambiguous { candidates, .. } = error else { panic!("{error}") };
+    assert_eq!(candidates, [job_id(1).to_string(), job_id(2).to_string()]);
+    for text in ["job-2027", "", "../x", "~"] {
+        let error = reader.find_job(text).unwrap_err();
+        assert!(matches!(error, LookupError::Unknown { .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_session_is_found_by_either_id_and_by_a_beginning() {
+    let place = place();
+    let store = place.store();
+    commit(&store, |tx| {
+        tx.put_session(&session(0xa1, "coder"))?;
+        tx.put_session(&session(0xa2, "coder"))
+    });
+    let reader = place.reader();
+    let found = |text: &str| reader.find_session(text).map(|session| session.id.to_string());
+    assert_eq!(found("sess-000000a1").unwrap(), "sess-000000a1");
+    assert_eq!(found("agent-session-161").unwrap(), "sess-000000a1");
+    assert_eq!(found("agent-session-162").unwrap(), "sess-000000a2");
+    assert!(matches!(found("agent-session-16"), Err(LookupError::Ambiguous { .. })));
+    assert!(matches!(found("sess-000000a"), Err(LookupError::Ambiguous { .. })));
+    assert!(matches!(found("nothing"), Err(LookupError::Unknown { .. })));
+}
+
+#[test]
+fn sessions_page_by_last_use_and_are_counted() {
+    let place = place();
+    let store = place.store();
+    commit(&store, |tx| {
+        for number in 0..25 {
+            tx.put_session(&session(number, if number % 2 == 0 { "even" } else { "odd" }))?;
+        }
+        Ok(())
+    });
+    let reader = place.reader();
+    let filter = SessionFilter { agent: Some("odd".to_owned()), status: None };
+    let mut found = Vec::new();
+    let mut before = None;
+    loop {
+        let page = reader.sessions(&filter, before.as_ref(), 5).unwrap();
+        let Some(last) = page.last() else { break };
+        before = Some(SessionCursor::after(last));
+        found.extend(page);
+    }
+    assert_eq!(found.len(), 12);
+    assert!(found.is_sorted_by(|a, b| a.last_active_at > b.last_active_at));
+    assert_eq!(reader.count_sessions(&filter).unwrap(), 12);
+    let paused = SessionFilter { agent: None, status: Some(SessionStatus::Paused) };
+    assert_eq!(reader.count_sessions(&paused).unwrap(), 25);
+}
+
+#[test]
+fn the_jobs_of_a_session_and_the_names_of_agents_are_known() {
+    let place = place();
+    let store = place.store();
+    let mut in_session = job(1, "coder", JobStatus::Running);
+    in_session.head.session_id = session(7, "coder").agent_session_id;
+    insert_jobs(&store, vec![in_session.clone(), job(2, "odd:skill", JobStatus::Completed)]);
+    commit(&store, |tx| tx.put_agent("idler", &heeler_model::AgentState::default()));
+    let reader = place.reader();
+    let id = in_session.head.session_id.clone().unwrap();
+    assert_eq!(reader.jobs_of_session(&id, None, 10).unwrap(), [in_session.head.clone()]);
+    assert_eq!(reader.newest_job("coder").unwrap(), Some(in_session.head.clone()));
+    assert_eq!(reader.running_jobs().unwrap(), [in_session.head]);
+    assert_eq!(reader.agent_names().unwrap(), ["coder", "idler", "odd:skill"]);
+}

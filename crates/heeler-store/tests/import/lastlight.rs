@@ -1,0 +1,265 @@
+//! `import lastlight`.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use expect_test::expect;
+use heeler_model::{JobStatus, SessionMode};
+use heeler_store::import::{ImportError, Kind, lastlight};
+use heeler_store::{Reader, SessionFilter};
+use rusqlite::Connection;
+
+use super::{Place, fingerprint, now, reasons, tally};
+
+const SEED: &str = include_str!("lastlight_seed.sql");
+const VERSION_026: &str = include_str!("lastlight_026.sql");
+
+#[expect(clippy::disallowed_methods, reason = "makes another system's database")]
+fn connect(path: &Utf8Path) -> Connection {
+    Connection::open(path).unwrap()
+}
+
+/// Makes a STATE_DIR; its newest changes are in the write-ahead log only.
+fn state(place: &Place, scripts: &[&str]) -> (Utf8PathBuf, Connection) {
+    let dir = place.path("lastlight");
+    std::fs::create_dir_all(&dir).unwrap();
+    let db = connect(&dir.join("lastlight.db"));
+    db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;").unwrap();
+    for script in scripts {
+        db.execute_batch(script).unwrap();
+    }
+    for (slug, id) in [
+        ("-home-agent-workspace", "aaaa0001-0000-4000-8000-000000000001"),
+        ("-home-agent-workspace", "agent-77"),
+        ("-app", "aaaa0003-0000-4000-8000-000000000003"),
+        ("-app", "bbbb0009-0000-4000-8000-000000000009"),
+    ] {
+        let folder = dir.join("agent-sessions/projects").join(slug);
+        std::fs::create_dir_all(&folder).unwrap();
+        let lines = "{\"type\":\"user\",\"message\":{\"role\":\"user\",\"content\":\"go\"}}\n\
+            {\"type\":\"assistant\",\"message\":{\"role\":\"assistant\",\"content\":[]}}\n{\"type\":\"torn";
+        std::fs::write(folder.join(format!("{id}.jsonl")), lines).unwrap();
+    }
+    (dir, db)
+}
+
+#[test]
+fn rows_of_the_first_version_come_in_with_their_outcome() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    let report = lastlight(&store, &dir, now()).unwrap();
+
+    assert_eq!(report.of(Kind::Job), tally(6, 5, 0, 1));
+    assert_eq!(report.of(Kind::WorkflowRun), tally(3, 3, 0, 0));
+    assert_eq!(report.of(Kind::Approval), tally(1, 1, 0, 0));
+    assert_eq!(report.of(Kind::Override), tally(2, 2, 0, 0));
+    assert_eq!(report.of(Kind::ChatThread), tally(3, 3, 0, 0));
+    assert_eq!(report.of(Kind::ChatMessage), tally(4, 4, 0, 0));
+    assert_eq!(report.of(Kind::Transcript), tally(4, 4, 0, 0));
+    assert_eq!(report.of(Kind::Session), tally(3, 3, 0, 0));
+    expect![[r#"
+        [
+            "executions: ../../etc/passwd: `../../etc/passwd` is not a job id: it must start with a letter or digit",
+        ]
+    "#]]
+    .assert_debug_eq(&reasons(&report));
+    expect![[r#"
+        [
+            "1 unfinished executions were marked as interrupted",
+            "1 workflow runs that nobody works on were marked as failed",
+            "1 chat threads shared a place with a newer one and are no longer active",
+        ]
+    "#]]
+    .assert_debug_eq(&report.notes);
+
+    let reader = Reader::open(store.dir()).unwrap();
+    let status = |last: u8| {
+        let job = reader.find_job(&format!("11111111-0000-4000-8000-00000000000{last}")).unwrap();
+        (job.head.status, job.interrupted, job.stop_reason)
+    };
+    assert_eq!(status(1), (JobStatus::Completed, false, Some("end_turn".to_owned())));
+    assert_eq!(status(2), (JobStatus::Cancelled, false, Some("skipped".to_owned())));
+    assert_eq!(status(3), (JobStatus::Cancelled, false, Some("error_quota".to_owned())));
+    assert_eq!(status(4), (JobStatus::Failed, true, None));
+    assert_eq!(reader.chat_messages("chat-3").unwrap().len(), 2, "equal messages are two");
+}
+
+#[test]
+fn rows_keep_their_json_and_only_the_newest_thread_of_a_place_is_active() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    lastlight(&store, &dir, now()).unwrap();
+    let path = store.dir().database();
+    drop(store);
+    let db = connect(&path);
+    let text = |sql: &str| db.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(
+        text("SELECT node_statuses FROM workflow_runs WHERE id='run-1'"),
+        "{\"architect\":\"succeeded\"}"
+    );
+    assert_eq!(text("SELECT context FROM workflow_runs WHERE id='run-1'"), "{\"title\":\"Login\"}");
+    assert_eq!(
+        text("SELECT group_concat(status) FROM (SELECT status FROM workflow_runs ORDER BY id)"),
+        "succeeded,paused,failed"
+    );
+    assert_eq!(text("SELECT status FROM workflow_approvals"), "pending");
+    assert_eq!(text("SELECT schedule FROM cron_overrides"), "0 3 * * *");
+    assert_eq!(
+        text(
+            "SELECT group_concat(id) FROM (SELECT id FROM messaging_sessions WHERE active = 1 ORDER BY id)"
+        ),
+        "chat-1,chat-3"
+    );
+}
+
+#[test]
+fn the_newest_version_is_read_and_tables_without_a_place_are_named() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED, VERSION_026]);
+    let store = place.store();
+    let report = lastlight(&store, &dir.join("lastlight.db"), now()).unwrap();
+    assert_eq!(report.of(Kind::Job).imported, 5);
+    assert!(
+        report
+            .notes
+            .contains(&"table cron_runs has no place here and was left out (2 rows)".to_owned())
+    );
+    assert!(
+        report
+            .notes
+            .contains(&"table users has no place here and was left out (0 rows)".to_owned())
+    );
+    let job = Reader::open(store.dir()).unwrap();
+    let job = job.find_job("11111111-0000-4000-8000-000000000001").unwrap();
+    assert_eq!(job.repo.as_deref(), Some("ann/site"));
+}
+
+#[test]
+fn each_log_makes_a_session_and_is_copied_with_its_folder() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    lastlight(&store, &dir, now()).unwrap();
+    let reader = Reader::open(store.dir()).unwrap();
+    let sessions = reader.sessions(&SessionFilter::default(), None, 10).unwrap();
+    assert_eq!(sessions.len(), 3);
+    for session in &sessions {
+        let log = session.log_path.as_ref().unwrap();
+        assert_eq!(
+            std::fs::read(store.dir().root().join(log)).unwrap(),
+            std::fs::read(dir.join(log)).unwrap()
+        );
+        assert_eq!(session.message_count, 2);
+    }
+    let of = |agent: &str| sessions.iter().find(|session| session.agent == agent).unwrap();
+    assert_eq!(of("build:architect").mode, SessionMode::FreshPerJob);
+    assert_eq!(of("chat").mode, SessionMode::PerChannel);
+    assert_eq!(of("chat").channel_id.as_deref(), Some("C1:169.22"));
+    assert!(
+        store
+            .dir()
+            .root()
+            .join("agent-sessions/projects/-home-agent-workspace/agent-77.jsonl")
+            .exists()
+    );
+}
+
+#[test]
+fn a_second_import_finds_everything_there_and_the_source_is_untouched() {
+    let place = Place::new();
+    let (dir, db) = state(&place, &[SEED]);
+    let before = fingerprint(&dir);
+    let store = place.store();
+    let first = lastlight(&store, &dir, now()).unwrap();
+    let second = lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(fingerprint(&dir), before);
+    assert_eq!(second.total().imported, 0);
+    assert_eq!(second.total().read, first.total().read);
+    assert_eq!(second.of(Kind::ChatMessage), tally(4, 0, 4, 0));
+
+    db.execute_batch(
+        "INSERT INTO messaging_messages (session_id, role, content, timestamp) \
+        VALUES ('chat-1', 'user', 'more', '2025-02-03T07:30:00.000Z')",
+    )
+    .unwrap();
+    let third = lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(third.of(Kind::ChatMessage), tally(5, 1, 4, 0));
+    let left = store.dir().root().read_dir_utf8().unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().to_owned());
+    assert!(left.into_iter().all(|name| !name.contains(".tmp.")), "the copy is gone");
+}
+
+#[test]
+fn an_active_thread_of_this_fleet_keeps_its_place() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    let path = store.dir().database();
+    drop(store);
+    let ours = connect(&path);
+    ours.execute_batch(
+        "INSERT INTO messaging_sessions (id, platform, channel_id, user_id, created_at, \
+        last_activity_at, active) VALUES ('ours', 'slack', 'C1', 'U1', 'x', 'x', 1)",
+    )
+    .unwrap();
+    drop(ours);
+    let store = place.store();
+    let report = lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(report.of(Kind::ChatThread), tally(3, 3, 0, 0));
+    drop(store);
+    let active: String = connect(&path)
+        .query_row(
+            "SELECT group_concat(id) FROM (SELECT id FROM messaging_sessions WHERE active = 1 \
+            ORDER BY id)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(active, "chat-1,ours");
+}
+
+#[test]
+fn what_is_no_lastlight_database_is_refused() {
+    let place = Place::new();
+    let store = place.store();
+    let path = place.path("other.db");
+    connect(&path).execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(matches!(lastlight(&store, &path, now()), Err(ImportError::NotThere { .. })));
+    std::fs::write(place.path("text.db"), "this is no database, only text of some length").unwrap();
+    let error = lastlight(&store, &place.path("text.db"), now()).unwrap_err();
+    assert!(matches!(error, ImportError::Database { .. }), "{error:?}");
+    assert!(matches!(lastlight(&store, &place.path("gone"), now()), Err(ImportError::Open { .. })));
+    assert!(matches!(lastlight(&store, &place.root, now()), Err(ImportError::NotThere { .. })));
+}
+
+#[test]
+fn a_damaged_table_gives_what_can_be_read_and_says_so() {
+    let place = Place::new();
+    let dir = place.path("lastlight");
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("lastlight.db");
+    let db = connect(&path);
+    db.execute_batch(SEED).unwrap();
+    db.execute_batch("BEGIN").unwrap();
+    for number in 0..2000 {
+        db.execute(
+            "INSERT INTO executions (id, trigger_type, trigger_id, skill, started_at, success) \
+             VALUES (?1, 'api', '', 'chat', '2025-01-01T00:00:00Z', 1)",
+            [format!("more-{number}")],
+        )
+        .unwrap();
+    }
+    db.execute_batch("COMMIT").unwrap();
+    drop(db);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2 / 4096 * 4096;
+    bytes[middle..middle + 8192].fill(0xAA);
+    std::fs::write(&path, bytes).unwrap();
+    let store = place.store();
+    let report = lastlight(&store, &dir, now()).unwrap();
+    assert!(report.of(Kind::Job).imported > 0);
+    assert!(
+        reasons(&report).iter().any(|reason| reason.contains("the rest of the table")),
+        "{report:?}"
+    );
+}
