@@ -4,7 +4,7 @@ use super::finding::{Area, Finding, Fix, Severity};
 use super::rebuild;
 use crate::backup;
 use crate::db::counters::{self, Kind};
-use crate::db::{Db, DbError, OpenError, jobs, sessions};
+use crate::db::{Attempt as _, Db, DbError, OpenError, jobs, sessions};
 use crate::import::is_adoptable;
 use crate::layout::StateDir;
 
@@ -30,11 +30,23 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Db>
             return None;
         }
     };
-    if let Err(error) = check(dir, &db, findings) {
+    if let Err(error) = check_at_one_moment(dir, &db, findings) {
         findings.push(broken(dir, error.to_string()));
         return None;
     }
     Some(db)
+}
+
+/// Checks in one read transaction: a living writer must not come between two questions.
+fn check_at_one_moment(
+    dir: &StateDir,
+    db: &Db,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DbError> {
+    db.conn.execute_batch("BEGIN").attempt("begin to check the database")?;
+    let checked = check(dir, db, findings);
+    db.conn.execute_batch("ROLLBACK").attempt("end the check of the database")?;
+    checked
 }
 
 fn check(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {

@@ -214,6 +214,10 @@ fn a_view_that_is_behind_is_found_and_published() {
     let fleet = Fleet::new();
     fleet.sql("UPDATE views SET generation = generation + 1 WHERE path = 'state.yaml'");
     fleet.finds(Area::Views, Severity::Note, "is behind");
+    let holder = Holder::this_process("start", now());
+    let daemon = LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
+    fleet.finds(Area::Locks, Severity::Note, "is held by");
+    drop(daemon);
     fleet.fixes();
 }
 
