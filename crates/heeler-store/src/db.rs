@@ -289,9 +289,10 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let open = |uri: &str| -> Result<Connection, OpenError> {
         let conn = connect(path, uri, flags)?;
-        let pragmas =
-            "PRAGMA query_only = ON; PRAGMA foreign_keys = ON; SELECT 1 FROM sqlite_schema LIMIT 1";
-        run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
+        // SQLite looks at the file with the first question only.
+        run_pragmas(&conn, "PRAGMA query_only = ON")
+            .and_then(|()| migrate::version(&conn))
+            .map_err(|source| sqlite(path, source))?;
         Ok(conn)
     };
     let uri = file_uri(path);
@@ -318,9 +319,8 @@ fn file_uri(path: &Utf8Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_str().bytes() {
         match byte {
-            b'%' | b'?' | b'#' => uri.push_str(&format!("%{byte:02x}")),
-            _ if byte.is_ascii() => uri.push(char::from(byte)),
-            _ => uri.push_str(&format!("%{byte:02x}")),
+            b'%' | b'?' | b'#' | 0x80.. => uri.push_str(&format!("%{byte:02x}")),
+            _ => uri.push(char::from(byte)),
         }
     }
     uri

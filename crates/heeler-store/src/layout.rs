@@ -2,20 +2,16 @@
 //!
 //! Only this module spells the paths. It makes folders, never files. Start at [`StateDir`].
 
-use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentName, AgentSessionId, JobId, RunId, SessionId};
+use heeler_transcript::{DiskError, OsDisk, create_folder};
 use thiserror::Error;
 
 /// The folders of a state directory, below its root.
 pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
-
-/// Only the owner reads what agents saw.
-const FOLDER_MODE: u32 = 0o700;
 
 /// Network file systems by their `statfs` number: their locks and syncs cannot be relied on.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
@@ -229,17 +225,8 @@ pub fn slug(cwd: &Utf8Path) -> String {
 }
 
 fn make_folder(path: &Utf8Path) -> Result<(), LayoutError> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(FOLDER_MODE)
-        .create(path)
-        .map_err(|source| io_error("make the folder", path, source))?;
-    // The process's umask may have taken bits away.
-    std::fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
-        .map_err(|source| io_error("set the permissions of", path, source))
+    let failed = |error: DiskError| io_error(error.action, &error.path, error.source);
+    create_folder(&OsDisk, path).map_err(failed)
 }
 
 fn refuse_network(root: &Utf8Path) -> Result<(), LayoutError> {
@@ -288,6 +275,8 @@ fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> Layout
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn temp() -> (tempfile::TempDir, Utf8PathBuf) {

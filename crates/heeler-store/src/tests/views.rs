@@ -1,6 +1,8 @@
 //! Views: their shape, who may change them, and what survives.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use expect_test::{Expect, expect};
 use heeler_model::{AgentState, AgentStatus, ExitReason, ScheduleState, ScheduleStatus};
@@ -622,6 +624,26 @@ fn the_publisher_writes_by_itself_and_ends_with_everything_written() {
         assert!(place.has(&format!("jobs/{}.yaml", job_id(number))), "{number}");
     }
     assert!(place.reader().due_views("", 10).unwrap().is_empty());
+}
+
+#[test]
+fn state_yaml_is_written_at_most_twice_a_second_however_often_it_changes() {
+    let place = place();
+    let store = Arc::new(place.store());
+    let _publisher = Publisher::start(Arc::clone(&store), now).unwrap();
+    let began = Instant::now();
+    let (mut commits, mut last, mut writes) = (0, None, 0);
+    while began.elapsed() < Duration::from_millis(1200) {
+        let error_message = Some(commits.to_string());
+        let agent = AgentState { error_message, ..AgentState::default() };
+        commit(&store, move |tx| tx.put_agent("coder", &agent));
+        commits += 1;
+        let found = std::fs::metadata(place.root.join("state.yaml")).ok().map(|found| found.ino());
+        writes += u128::from(found != last);
+        last = found;
+    }
+    let most = began.elapsed().as_millis() / 500 + 2;
+    assert!((1..=most).contains(&writes), "{writes} writes of {commits} commits");
 }
 
 #[test]

@@ -72,7 +72,12 @@ impl Format {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
         let value: Value = match self {
             Format::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
-            Format::Yaml => serde_saphyr::from_str(text).map_err(|error| error.to_string())?,
+            Format::Yaml => {
+                // `yes` is a word since YAML 1.2, and herdctl writes it as one.
+                let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+                serde_saphyr::from_str_with_options(text, options)
+                    .map_err(|error| error.to_string())?
+            }
         };
         if value.is_object() { Ok(value) } else { Err("it is not a map".to_owned()) }
     }
@@ -172,6 +177,21 @@ mod tests {
         let long = "word ".repeat(80);
         let yaml = Format::Yaml.write(&json!({ "summary": long })).unwrap();
         assert_eq!(yaml.lines().count(), 1, "{yaml}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_comes_back_from_yaml(key in "[a-z]{1,8}", text in ".*|(.*\\n){1,4}.*", flat in "[ -~]*") {
+            let value = json!({ key: {"text": text, "flat": flat} });
+            let yaml = Format::Yaml.write(&value).unwrap();
+            proptest::prop_assert_eq!(Format::Yaml.parse(yaml.as_bytes()), Ok(value), "{}", yaml);
+        }
+    }
+
+    #[test]
+    fn words_that_older_yaml_took_for_booleans_stay_words() {
+        let found = Format::Yaml.parse(b"a: yes\nb: off\nc: true\nd: 1\n").unwrap();
+        assert_eq!(found, json!({"a": "yes", "b": "off", "c": true, "d": 1}));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Followers: every record once, in order, whatever happens to the file.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
@@ -51,6 +52,16 @@ fn records_are_told_from_the_start_that_was_asked_for() {
         assert_eq!(next_text(follower), r#"{"n":3}"#);
         assert_eq!(follower.next(NOW).unwrap(), None);
     }
+}
+
+#[test]
+fn the_end_to_start_from_is_that_of_the_moment_it_was_asked_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"n\":");
+    let mut follower = follow(&path, Start::End);
+    append(&path, "2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
 }
 
 #[test]
@@ -112,6 +123,38 @@ fn a_folder_that_does_not_exist_yet_is_waited_for() {
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     append(&path, "{\"n\":2}\n");
     assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
+fn a_caller_that_never_waits_gets_polled_files_too() {
+    let (_temp, folder) = folder();
+    let mut follower = follow(&folder.join("later/a.jsonl"), Start::Beginning);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    std::fs::create_dir(folder.join("later")).unwrap();
+    append(&folder.join("later/a.jsonl"), "{}\n");
+    let started = Instant::now();
+    while follower.next(NOW).unwrap().is_none() {
+        assert!(started.elapsed() < PATIENCE, "never polled");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_link_that_is_pointed_elsewhere_is_noticed() {
+    let (_temp, folder) = folder();
+    let (link, new_link) = (folder.join("link.jsonl"), folder.join("new"));
+    append(&folder.join("a.jsonl"), "{\"a\":1}\n");
+    append(&folder.join("b.jsonl"), "{\"b\":1}\n");
+    std::os::unix::fs::symlink(folder.join("a.jsonl"), &link).unwrap();
+    let mut follower = follow(&link, Start::Beginning);
+    assert_eq!(next_text(&mut follower), r#"{"a":1}"#);
+    append(&folder.join("a.jsonl"), "{\"a\":2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"a":2}"#);
+    std::os::unix::fs::symlink(folder.join("b.jsonl"), &new_link).unwrap();
+    std::fs::rename(&new_link, &link).unwrap();
+    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(next_text(&mut follower), r#"{"b":1}"#);
 }
 
 #[test]
@@ -248,19 +291,32 @@ fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context
     }
 }
 
+/// Every line is the last for a while, so one lost wake stops everything.
 #[test]
-fn events_arrive_without_waiting_for_a_poll() {
+fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
+    let proof = Proof::new(2000);
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     let mut log = open(&path);
-    let mut follower = follow(&path, Start::End);
-    assert_eq!(follower.next(NOW).unwrap(), None);
-    let started = Instant::now();
-    const LINES: u32 = 50;
-    for n in 0..LINES {
-        log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
-        assert_eq!(next_text(&mut follower), format!("{{\"n\":{n}}}"));
-    }
-    // Polling alone would take a second for each.
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let told = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = proof.random(0);
+            for n in 0..proof.rounds {
+                while told.load(Ordering::SeqCst) < n {
+                    std::thread::yield_now();
+                }
+                (0..random.u32(0..2000)).for_each(|_| std::hint::spin_loop());
+                log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
+            }
+        });
+        let mut follower = follow(&path, Start::Beginning);
+        for n in 0..proof.rounds {
+            let started = Instant::now();
+            let text = next_text(&mut follower);
+            let late = started.elapsed() > PATIENCE / 2;
+            assert!(text == format!("{{\"n\":{n}}}") && !late, "seed {}: {text}", proof.seed);
+            told.store(n + 1, Ordering::SeqCst);
+        }
+    });
 }
