@@ -2,8 +2,9 @@
 
 use super::finding::{Area, Finding, Fix, Severity};
 use super::rebuild;
+use crate::backup;
 use crate::db::counters::{self, Kind};
-use crate::db::{Db, DbError, OpenError, jobs, sessions};
+use crate::db::{Attempt as _, Db, DbError, OpenError, jobs, sessions};
 use crate::import::is_adoptable;
 use crate::layout::StateDir;
 
@@ -29,11 +30,23 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Db>
             return None;
         }
     };
-    if let Err(error) = check(dir, &db, findings) {
+    if let Err(error) = check_at_one_moment(dir, &db, findings) {
         findings.push(broken(dir, error.to_string()));
         return None;
     }
     Some(db)
+}
+
+/// Checks in one read transaction: a living writer must not come between two questions.
+fn check_at_one_moment(
+    dir: &StateDir,
+    db: &Db,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DbError> {
+    db.conn.execute_batch("BEGIN").attempt("begin to check the database")?;
+    let checked = check(dir, db, findings);
+    db.conn.execute_batch("ROLLBACK").attempt("end the check of the database")?;
+    checked
 }
 
 fn check(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {
@@ -69,6 +82,9 @@ fn broken(dir: &StateDir, problem: String) -> Finding {
 
 fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
     let (severity, area, cure) = match error {
+        OpenError::Missing { .. } if backup::list(dir).is_ok_and(|list| !list.is_empty()) => {
+            (Severity::Error, Area::Database, REBUILD)
+        }
         OpenError::Missing { .. } if is_adoptable(dir.root()) => {
             (Severity::Note, Area::Database, "any other heeler command adopts what is there")
         }
@@ -87,7 +103,13 @@ fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
         OpenError::Create { .. } => (Severity::Error, Area::Database, "check the disk"),
         OpenError::Sqlite { .. } => (Severity::Error, Area::Database, REBUILD),
     };
-    Finding::new(severity, area, dir.database(), error.to_string()).cure(cure)
+    let problem = match severity {
+        Severity::Error if matches!(error, OpenError::Missing { .. }) => {
+            "it is gone, though there are backups of it".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Finding::new(severity, area, dir.database(), problem).cure(cure)
 }
 
 fn old_sqlite(number: i32) -> Option<Finding> {

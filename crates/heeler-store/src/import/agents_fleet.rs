@@ -4,7 +4,7 @@
 //! that is there is left alone, since its owner may have gone on with it. Start at
 //! [`agents_fleet`].
 
-mod read;
+pub(crate) mod read;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;

@@ -86,6 +86,11 @@ impl LastLight<'_> {
             let path = database.to_owned();
             return Err(ImportError::NotThere { path, what: "state of Last Light" });
         }
+        if let Some(damage) = snapshot.damage() {
+            self.report.note(format!(
+                "the database is damaged ({damage}); if Last Light is running, stop it and import again"
+            ));
+        }
         if has("executions") {
             self.executions(snapshot)?;
         }

@@ -22,6 +22,8 @@ pub(crate) mod herdctl;
 mod lastlight;
 pub(crate) mod messages;
 pub(crate) mod place;
+#[cfg(test)]
+mod property_tests;
 mod record;
 mod report;
 pub(crate) mod session;

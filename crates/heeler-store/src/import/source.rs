@@ -132,6 +132,8 @@ pub(crate) fn unsafe_name(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -174,6 +176,10 @@ mod tests {
         let large = File::create(root.join("large.yaml")).unwrap();
         large.set_len(RECORD_BYTES_MAX + 1).unwrap();
         assert_eq!(source.text("large.yaml").unwrap_err(), "it is larger than 256 MiB");
+        let strange = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff.yaml");
+        std::fs::write(root.as_std_path().join("jobs").join(strange), "").unwrap();
+        assert_eq!(source.names("jobs", Kind::Job, &mut report).len(), 3);
+        assert_eq!(report.refused.remove(0).reason, "its name is not UTF-8");
         assert!(source.names("sessions", Kind::Session, &mut report).is_empty());
         assert_eq!(report.refused[0].reason, "it is a link that leads out of the folder");
     }

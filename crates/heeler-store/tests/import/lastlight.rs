@@ -262,4 +262,5 @@ fn a_damaged_table_gives_what_can_be_read_and_says_so() {
         reasons(&report).iter().any(|reason| reason.contains("the rest of the table")),
         "{report:?}"
     );
+    assert!(report.notes[0].starts_with("the database is damaged"), "{:?}", report.notes);
 }

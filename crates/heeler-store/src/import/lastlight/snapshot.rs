@@ -30,23 +30,20 @@ impl Snapshot {
     pub(crate) fn take(original: &Utf8Path, near: &Utf8Path) -> Result<Snapshot, ImportError> {
         let folder = TempFolder::make(near)?;
         let copy = folder.path.join("copy.db");
-        for attempt in 1.. {
-            let before = fingerprint(original);
-            copy_file(original, &copy)?;
-            copy_file(&log_of(original), &log_of(&copy))?;
-            if fingerprint(original) == before {
-                break;
-            }
-            if attempt == ATTEMPTS_MAX {
-                return Err(ImportError::InUse { path: original.to_owned() });
-            }
-        }
+        copy_steady(original, &copy, || fingerprint(original))?;
         let unreadable = |source| ImportError::Database { path: original.to_owned(), source };
         let db = Db::private(&copy).map_err(|error| unreadable(Box::new(error)))?;
         db.conn
             .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))
             .map_err(|error| unreadable(Box::new(error)))?;
         Ok(Snapshot { db, _folder: folder })
+    }
+
+    /// Returns the first thing that is wrong with the database.
+    pub(crate) fn damage(&self) -> Option<String> {
+        let answer = self.conn().query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+        let answer: String = answer.unwrap_or_else(|error| error.to_string());
+        (answer != "ok").then_some(answer)
     }
 
     /// Lists its tables, SQLite's own apart.
@@ -115,6 +112,23 @@ impl Snapshot {
     fn conn(&self) -> &Connection {
         &self.db.conn
     }
+}
+
+/// Copies a database and its log until nothing changed meanwhile.
+fn copy_steady<T: PartialEq>(
+    original: &Utf8Path,
+    copy: &Utf8Path,
+    fingerprint: impl Fn() -> T,
+) -> Result<(), ImportError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let before = fingerprint();
+        copy_file(original, copy)?;
+        copy_file(&log_of(original), &log_of(copy))?;
+        if fingerprint() == before {
+            return Ok(());
+        }
+    }
+    Err(ImportError::InUse { path: original.to_owned() })
 }
 
 /// Text that is not UTF-8 is kept as far as it is.
@@ -191,5 +205,42 @@ impl Drop for TempFolder {
     fn drop(&mut self) {
         // What cannot be removed now is swept by `doctor`, as after a crash.
         let _removed = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Copies a file that changes during the first `changes` copies.
+    fn copy_changing(changes: u32) -> Result<(), ImportError> {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap();
+        fs::write(root.join("a.db"), "x").unwrap();
+        let asked = Cell::new(0);
+        copy_steady(&root.join("a.db"), &root.join("b.db"), || {
+            asked.set(asked.get() + 1);
+            // Asked before and after each copy.
+            if asked.get() <= 2 * changes { asked.get() } else { 0 }
+        })
+    }
+
+    #[test]
+    fn a_database_that_keeps_changing_is_refused() {
+        assert!(copy_changing(ATTEMPTS_MAX - 1).is_ok());
+        let error = copy_changing(ATTEMPTS_MAX).unwrap_err();
+        assert!(matches!(error, ImportError::InUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_write_to_the_log_changes_the_fingerprint() {
+        let temp = tempfile::tempdir().unwrap();
+        let database = Utf8Path::from_path(temp.path()).unwrap().join("a.db");
+        fs::write(&database, "x").unwrap();
+        let before = fingerprint(&database);
+        fs::write(log_of(&database), "y").unwrap();
+        assert_ne!(fingerprint(&database), before);
     }
 }
