@@ -129,10 +129,15 @@ pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<()
 ///
 /// Folders that exist are left as they are.
 pub fn create_folder(disk: &dyn Disk, path: &Utf8Path) -> Result<(), DiskError> {
-    if path.is_dir() {
-        return Ok(());
-    }
     let parent = folder_of(path);
+    if path.is_dir() {
+        // Whoever created it may have been killed before the sync; its parent was synced first.
+        return match disk.sync_folder(parent) {
+            // A folder that we may not read is one where we have created nothing.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            result => result.map_err(DiskError::at("sync folder", parent)),
+        };
+    }
     if parent != path {
         create_folder(disk, parent)?;
     }

@@ -314,11 +314,12 @@ impl Open {
         Ok(Reached::TurnEnd)
     }
 
+    /// Returns whether the bytes before the read position are others, or no longer there.
     fn is_rewritten(&self) -> io::Result<bool> {
         let mut found = vec![0; self.mark.len()];
         let at = self.offset.saturating_sub(self.mark.len() as u64);
         match self.file.read_exact_at(&mut found, at) {
-            Ok(()) => Ok(found != self.mark || self.file.metadata()?.len() < self.offset),
+            Ok(()) => Ok(found != self.mark),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
             Err(error) => Err(error),
         }
@@ -328,7 +329,7 @@ impl Open {
         let len = self.offset.min(MARK_BYTES);
         self.mark.resize(usize::try_from(len).unwrap_or_default(), 0);
         match self.file.read_exact_at(&mut self.mark, self.offset - len) {
-            // Cut meanwhile, which the next read notices by the length.
+            // Cut meanwhile, which the next read notices in the same way.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             result => result,
         }

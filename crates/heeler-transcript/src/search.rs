@@ -1,7 +1,7 @@
 //! Searches transcripts for a text or a regular expression, with ripgrep's own engine.
 //!
 //! What is matched is the line as it stands in the file, JSON escapes included; what is shown are
-//! records only. Start at [`search`].
+//! records only. A torn tail is not searched. Start at [`search`].
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use crate::disk::DiskError;
 use crate::line::{Entry, LINE_BYTES_MAX, Record, split_line};
+use crate::lines::last_line_end;
 
 /// The searcher holds one line, and grows its buffer by doubling.
 const HEAP_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
@@ -141,7 +142,10 @@ fn search_file(
     hits: Hits<'_>,
 ) -> io::Result<()> {
     let file = File::open(hits.path)?;
-    let reader = ShortLines { inner: file, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
+    // Behind the last newline, bytes may still change.
+    let whole = last_line_end(&file, file.metadata()?.len())?;
+    let inner = file.take(whole);
+    let reader = ShortLines { inner, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
     searcher.search_reader(matcher, reader, hits)
 }
 

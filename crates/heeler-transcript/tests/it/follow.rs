@@ -1,6 +1,7 @@
 //! Followers: every record once, in order, whatever happens to the file.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
@@ -248,19 +249,32 @@ fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context
     }
 }
 
+/// Every line is the last for a while, so one lost wake stops everything.
 #[test]
-fn events_arrive_without_waiting_for_a_poll() {
+fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
+    let proof = Proof::new(2000);
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
     let mut log = open(&path);
-    let mut follower = follow(&path, Start::End);
-    assert_eq!(follower.next(NOW).unwrap(), None);
-    let started = Instant::now();
-    const LINES: u32 = 50;
-    for n in 0..LINES {
-        log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
-        assert_eq!(next_text(&mut follower), format!("{{\"n\":{n}}}"));
-    }
-    // Polling alone would take a second for each.
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let told = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = proof.random(0);
+            for n in 0..proof.rounds {
+                while told.load(Ordering::SeqCst) < n {
+                    std::thread::yield_now();
+                }
+                (0..random.u32(0..2000)).for_each(|_| std::hint::spin_loop());
+                log.append(format!("{{\"n\":{n}}}").as_bytes()).unwrap();
+            }
+        });
+        let mut follower = follow(&path, Start::Beginning);
+        for n in 0..proof.rounds {
+            let started = Instant::now();
+            let text = next_text(&mut follower);
+            let late = started.elapsed() > PATIENCE / 2;
+            assert!(text == format!("{{\"n\":{n}}}") && !late, "seed {}: {text}", proof.seed);
+            told.store(n + 1, Ordering::SeqCst);
+        }
+    });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use camino::Utf8Path;
 use heeler_testkit::{Crash, SimDisk};
 use heeler_transcript::{
-    Durability, Log, LogOptions, UpTo, copy_prefix, create_folder, replace_file,
+    Disk as _, Durability, Log, LogOptions, UpTo, copy_prefix, create_folder, replace_file,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -92,11 +92,8 @@ fn proof_what_a_killed_writer_left_unsynced_is_synced_by_the_next_open() {
     let (_temp, root, disk) = start(|_| ());
     let path = root.join("a.jsonl");
     // As a writer killed before any sync leaves it: created and written, nothing else.
-    {
-        use heeler_transcript::Disk as _;
-        let file = disk.create(&path).unwrap();
-        disk.write(&file, format!("{}\n", LINES[0]).as_bytes()).unwrap();
-    }
+    let file = disk.create(&path).unwrap();
+    disk.write(&file, format!("{}\n", LINES[0]).as_bytes()).unwrap();
     let mut log = Log::open(&path, options(&disk, Durability::Event)).unwrap().log;
     disk.mark(0);
     log.append(LINES[1].as_bytes()).unwrap();
@@ -176,5 +173,16 @@ fn proof_power_loss_never_leaves_half_a_copy() {
     disk.crashes(&mut |crash| match std::fs::read_to_string(crash.root.join("b.jsonl")) {
         Ok(found) => assert_eq!(found, LINES[..2].join("\n") + "\n", "after {}", crash.after),
         Err(_) => assert!(crash.marks.is_empty(), "lost after {}", crash.after),
+    });
+}
+
+#[test]
+fn proof_a_folder_whose_creator_was_killed_survives_once_it_is_asked_for_again() {
+    let (_temp, root, disk) = start(|_| ());
+    disk.create_folder(&root.join("jobs")).unwrap();
+    create_folder(disk.as_ref(), &root.join("jobs")).unwrap();
+    disk.mark(0);
+    disk.crashes(&mut |crash| {
+        assert!(crash.marks.is_empty() || crash.root.join("jobs").is_dir(), "{crash:?}");
     });
 }

