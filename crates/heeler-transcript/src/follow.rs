@@ -97,10 +97,12 @@ impl Follower {
     }
 
     /// Follows one more file, which need not exist yet; returns its number, counted from 0.
+    ///
+    /// The place to start from is found now, not at the first `next`.
     pub fn add(&mut self, path: &Utf8Path, start: Start) -> usize {
         let number = self.files.len();
         self.files.push(Followed::new(path, start));
-        self.bell.ring(number);
+        self.read(number);
         number
     }
 
@@ -126,6 +128,7 @@ impl Follower {
             if let Some(update) = self.ready.pop_front() {
                 return update.map(Some);
             }
+            self.ring_due_polls();
             // Taken before the read: what rings during the read is read again.
             for number in self.bell.take() {
                 self.read(number);
@@ -136,20 +139,19 @@ impl Follower {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
-            self.wait(deadline);
+            let poll_at = self.polled().map(|(_, file)| file.read_at + POLL_EVERY).min();
+            self.bell.wait(deadline.into_iter().chain(poll_at).min());
         }
     }
 
-    fn wait(&self, deadline: Option<Instant>) {
-        let polls = || self.files.iter().enumerate().filter(|(_, file)| file.needs_polling());
-        let poll_at = polls().map(|(_, file)| file.read_at + POLL_EVERY).min();
-        self.bell.wait(deadline.into_iter().chain(poll_at).min());
-        if poll_at.is_some() {
-            let now = Instant::now();
-            for (number, _) in polls().filter(|(_, file)| file.read_at + POLL_EVERY <= now) {
-                self.bell.ring(number);
-            }
+    fn ring_due_polls(&self) {
+        for (number, _) in self.polled().filter(|(_, file)| file.read_at.elapsed() >= POLL_EVERY) {
+            self.bell.ring(number);
         }
+    }
+
+    fn polled(&self) -> impl Iterator<Item = (usize, &Followed)> {
+        self.files.iter().enumerate().filter(|(_, file)| file.needs_polling())
     }
 
     fn read(&mut self, number: usize) {

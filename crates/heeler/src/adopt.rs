@@ -1,6 +1,66 @@
-//! To come.
-use crate::failure::Outcome;
-use crate::place::Place;
-pub(crate) fn if_foreign(_place: &Place) -> Outcome {
+//! Adopting a herdctl state directory in place, at the first command that is run in it.
+
+use std::time::Instant;
+
+use heeler_store::import::{self, AdoptError, Adoption, Kind};
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::output;
+use crate::place::{self, Place};
+
+/// Adopts the state directory when it is herdctl's and not ours yet; says so in one line.
+pub(crate) fn if_foreign(place: &Place) -> Outcome {
+    if !import::is_adoptable(&place.state_dir) {
+        return Ok(());
+    }
+    refuse_own(place)?;
+    let start = Instant::now();
+    let adopted = import::adopt(&place.state_dir, place::now()).map_err(failure)?;
+    let Some(adoption) = adopted else { return Ok(()) };
+    if !place.quiet {
+        let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
+        output::note(&account(place, &adoption, took))?;
+    }
     Ok(())
+}
+
+/// A directory that has backups of ours lost its database: that is a case for the doctor.
+fn refuse_own(place: &Place) -> Outcome {
+    let backups = place.state_dir.join("backups").read_dir_utf8();
+    if backups.is_ok_and(|mut entries| entries.next().is_some()) {
+        let message = format!("{} has lost its database", place.state_dir);
+        return Err(Failure::message(Code::Failed, message).hint("heeler doctor --rebuild"));
+    }
+    Ok(())
+}
+
+fn account(place: &Place, adoption: &Adoption, milliseconds: i64) -> String {
+    let report = &adoption.report;
+    let (jobs, sessions) = (report.of(Kind::Job).imported, report.of(Kind::Session).imported);
+    let mut text = format!(
+        "adopted herdctl's state in {}: {}, {}",
+        place.state_dir,
+        output::counted(jobs, "job"),
+        output::counted(sessions, "session")
+    );
+    if adoption.interrupted > 0 {
+        text += &format!(", {} left unfinished by a crash", adoption.interrupted);
+    }
+    if !report.refused.is_empty() {
+        text += &format!(", {} unreadable (see: heeler doctor)", report.refused.len());
+    }
+    if adoption.kept > 0 {
+        text += &format!("; originals kept in .before-heeler ({})", adoption.kept);
+    }
+    format!("{text}; took {}", output::duration(milliseconds))
+}
+
+fn failure(error: AdoptError) -> Failure {
+    match error {
+        AdoptError::HerdctlRuns { .. }
+        | AdoptError::ReadOnly { .. }
+        | AdoptError::Locked { .. } => Failure::new(Code::Refused, error),
+        AdoptError::Layout(error) => error.into(),
+        AdoptError::Build { .. } => Failure::new(Code::Failed, error),
+    }
 }

@@ -97,15 +97,12 @@ pub(crate) enum Command {
     Version(commands::completions::VersionArgs),
 }
 
-/// Which page of a list, and in what form.
+/// How much of a list, and in what form.
 #[derive(Args, Clone)]
 pub(crate) struct Page {
     /// How many to show
     #[arg(short = 'l', long, value_name = "N", default_value = "20")]
     pub(crate) limit: NonZeroU32,
-    /// Only what is older than this one (an id); for the next page
-    #[arg(long, value_name = "ID")]
-    pub(crate) before: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -134,6 +131,11 @@ where
 /// Completes agent names.
 pub(crate) fn agents() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::agents)
+}
+
+/// Completes session ids.
+pub(crate) fn sessions() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::sessions)
 }
 
 /// Completes job ids.

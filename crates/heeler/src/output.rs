@@ -1,6 +1,6 @@
 //! What people see: aligned tables, relative times, harmless text; and JSON for programs.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use comfy_table::{Cell, ContentArrangement, Row, Table, presets};
 use heeler_model::JobStatus;
@@ -66,7 +66,7 @@ impl Lines {
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(headings.iter().map(|text| Cell::new(text)));
+            .set_header(headings.iter().map(Cell::new));
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
@@ -187,12 +187,18 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
     }
     text
+}
+
+/// Returns `1 job`, `1,234 jobs`.
+pub(crate) fn counted(number: u64, word: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {word}{plural}", grouped(number))
 }
 
 /// Returns the text without anything that could steer a terminal. Agents print untrusted text.

@@ -16,7 +16,7 @@ use super::fault::Faults;
 use super::fleet::{AgentEntry, AgentFileEntry, Fleet, FleetEntry, FleetKeys};
 use super::inert;
 use super::interpolate::interpolate;
-use super::reader::{Dialect, Pos, Reader};
+use super::reader::{Dialect, Pos, Reader, tidy};
 use super::shape::{Shape, canonical};
 use super::value::{At, Value as _};
 use super::yaml::{self, Key, Kind, Node};
@@ -101,7 +101,7 @@ impl Loader<'_> {
         }
         let tree = self.parse(source, &FLEET_SHAPE);
         if let Some(tree) = tree {
-            let place = Place { path: String::new(), defaults: None, chain: &[file.to_owned()] };
+            let place = Place { path: String::new(), defaults: None, chain: &[tidy(file)] };
             self.fleet(tree, file, &place);
         }
     }

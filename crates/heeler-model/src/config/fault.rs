@@ -140,11 +140,13 @@ impl Faults {
     /// Counts what is in here: `2 errors and 1 warning in the config`.
     pub fn summary(&self) -> String {
         let errors = self.list.iter().filter(|fault| fault.severity == Severity::Error).count();
+        // Reading goes on after the list is full only for files full of errors.
+        let errors = errors + self.dropped;
         let counted = |count: usize, word: &str| match count {
             1 => format!("1 {word}"),
             _ => format!("{count} {word}s"),
         };
-        match (errors, self.list.len() - errors) {
+        match (errors, self.list.len() + self.dropped - errors) {
             (errors, 0) => format!("{} in the config", counted(errors, "error")),
             (0, warnings) => format!("{} in the config", counted(warnings, "warning")),
             (errors, warnings) => format!(

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
-use super::reader::Reader;
+use super::reader::{Dialect, Reader};
 use super::shape::{Shape, section};
 use super::value::{At, Value, VarName, expected, word_value};
 use super::when::Zone;
@@ -189,7 +189,11 @@ impl Value for Defaults {
         }
         for (key, _) in refused {
             let message = format!("`{}` cannot have a default", key.text);
-            reader.error(key.at, message).expected("set it on each agent");
+            let fault = match reader.dialect {
+                Dialect::Heeler => reader.error(key.at, message),
+                Dialect::Herdctl => reader.warn(key.at, message),
+            };
+            fault.expected("set it on each agent");
         }
         AgentKeys::read(&tree, reader)?;
         Some(Defaults(tree))

@@ -194,7 +194,8 @@ pub(crate) fn default_json(default: &str) -> serde_json::Value {
     read_default(default).unwrap_or_default()
 }
 
-/// Reads a default. A test reads every one, so none can fail here.
+/// Reads a default. Its places are those of another reader, and are never reported: a test reads
+/// every default.
 fn read_default<T: Value>(default: &str) -> Option<T> {
     let mut reader = Reader::new(Dialect::Heeler, None);
     let file = reader.add_source("<default>".into(), default.to_owned());

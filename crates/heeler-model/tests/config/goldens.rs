@@ -34,6 +34,8 @@ struct Instance<'a> {
     choice: usize,
     extra: Option<&'a str>,
     maps: usize,
+    /// How many keys are null that must not be.
+    missing: usize,
 }
 
 impl Instance<'_> {
@@ -49,7 +51,12 @@ impl Instance<'_> {
             return self.choose(options);
         }
         match (schema["type"].as_str(), schema["properties"].as_object()) {
-            (Some("object"), Some(properties)) => self.map(properties),
+            (Some("object"), Some(properties)) => {
+                let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+                let left_out = |key: &&Json| *key != "path" && *key != "name";
+                self.missing += required.iter().filter(left_out).count();
+                self.map(properties)
+            }
             (Some("object"), None) => json!({ "x": self.make(&schema["additionalProperties"]) }),
             (Some("array"), _) => json!([self.make(&schema["items"])]),
             _ => Json::Null,
@@ -57,19 +64,19 @@ impl Instance<'_> {
     }
 
     fn choose(&mut self, options: &[Json]) -> Json {
-        let maps_before = self.maps;
-        let mut made: Vec<(Json, usize)> = Vec::new();
+        let before = (self.maps, self.missing);
+        let mut made: Vec<(Json, usize, usize)> = Vec::new();
         for option in options {
-            self.maps = 0;
+            (self.maps, self.missing) = (0, 0);
             let instance = self.make(option);
             if !instance.is_null() {
-                made.push((instance, self.maps));
+                made.push((instance, self.maps, self.missing));
             }
         }
         let last = made.len().saturating_sub(1);
-        let (instance, maps) = made.into_iter().nth(self.choice.min(last)).unwrap_or_default();
-        self.maps = maps_before + maps;
-        instance
+        let chosen = made.into_iter().nth(self.choice.min(last)).unwrap_or_default();
+        (self.maps, self.missing) = (before.0 + chosen.1, before.1 + chosen.2);
+        chosen.0
     }
 
     fn map(&mut self, properties: &Map<String, Json>) -> Json {
@@ -95,14 +102,14 @@ impl Instance<'_> {
     }
 }
 
-fn unknown_keys(document: &Json) -> Vec<String> {
+fn faults_about_keys(document: &Json, start: &str) -> Vec<String> {
     let text = document.to_string();
     let files = [("heeler.yaml", text.as_str()), ("x.yaml", "{}")];
     match load_files(&files, &[]) {
         Ok(_) => Vec::new(),
         Err(faults) => {
-            let unknown = faults.list.iter().filter(|fault| fault.message.starts_with("unknown"));
-            unknown.map(|fault| format!("{fault:?}")).collect()
+            let found = faults.list.iter().filter(|fault| fault.message.starts_with(start));
+            found.map(|fault| format!("{fault:?}")).collect()
         }
     }
 }
@@ -112,12 +119,25 @@ fn the_reader_knows_every_key_of_the_schema_and_no_other() {
     let schema = fleet_schema();
     for choice in 0..3 {
         let definitions = &schema["definitions"];
-        let mut known = Instance { definitions, choice, extra: None, maps: 0 };
+        let mut known = Instance { definitions, choice, extra: None, maps: 0, missing: 0 };
         let document = known.make(&schema);
-        assert_eq!(unknown_keys(&document), Vec::<String>::new());
-        let mut more = Instance { definitions, choice, extra: Some("zz_unknown"), maps: 0 };
+        assert_eq!(faults_about_keys(&document, "unknown key"), Vec::<String>::new());
+        let extra = Some("zz_unknown");
+        let mut more = Instance { definitions, choice, extra, maps: 0, missing: 0 };
         let document = more.make(&schema);
-        assert_eq!(unknown_keys(&document).len(), more.maps, "choice {choice}");
+        assert_eq!(faults_about_keys(&document, "unknown key").len(), more.maps, "{choice}");
+    }
+}
+
+#[test]
+fn only_keys_that_the_schema_requires_are_missed_so_every_default_can_be_read() {
+    let schema = fleet_schema();
+    for choice in 0..3 {
+        let definitions = &schema["definitions"];
+        let mut nulls = Instance { definitions, choice, extra: None, maps: 0, missing: 0 };
+        let document = nulls.make(&schema);
+        let missed = faults_about_keys(&document, "the key `");
+        assert_eq!(missed.len(), nulls.missing, "{choice}: {missed:#?}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod any_text;
 mod compose;
 mod examples;
 mod faults;

@@ -1,9 +1,9 @@
 //! What holds for any text.
 
-use heeler_model::config::{Style, parse_dotenv, templates};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
+use crate::any_text::{check_add_agent, check_loader};
 use crate::load_files;
 
 /// Text made of what config is made of, so that it gets past the parser often.
@@ -62,35 +62,17 @@ fn config_like() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_loader_panic(
+    fn any_text_is_loaded_or_refused_with_reasons(
         fleet in prop_oneof![config_like(), "\\PC{0,200}"],
         agent in config_like(),
+        dotenv in "\\PC{0,80}|([XY=\"'# \n\\\\]|export ){0,60}",
     ) {
-        let files = [("heeler.yaml", fleet.as_str()), ("a.yaml", agent.as_str())];
-        match load_files(&files, &[("X", "3")]) {
-            Ok(loaded) => drop((loaded.show(), loaded.warnings.render(Style::Coloured, "/".into()))),
-            Err(faults) => {
-                prop_assert!(!faults.is_empty());
-                for fault in &faults.list {
-                    prop_assert!(fault.line() >= 1 && fault.column() >= 1);
-                }
-                drop(faults.render(Style::Plain, "".into()));
-            }
-        }
+        check_loader(&fleet, &agent, &format!("X=3\n{dotenv}"));
     }
 
     #[test]
-    fn adding_an_agent_never_panics_and_never_breaks_a_file(text in config_like()) {
-        if let Ok(added) = templates::add_agent(&text, "agents/new.yaml") {
-            prop_assert!(added.len() > text.len().saturating_sub(2));
-            prop_assert!(added.contains("agents/new.yaml"));
-        }
-    }
-
-    #[test]
-    fn no_dotenv_text_panics(text in "\\PC{0,80}|([A-Z=\"'# \n\\\\]|export ){0,60}") {
-        let (pairs, faults) = parse_dotenv(&text);
-        prop_assert!(pairs.len() + faults.len() <= text.lines().count());
+    fn an_agent_is_added_to_any_file_or_the_file_is_refused(text in config_like()) {
+        check_add_agent(&text);
     }
 
     #[test]

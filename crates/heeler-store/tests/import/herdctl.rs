@@ -200,6 +200,7 @@ fn hostile_names_and_links_are_refused() {
             "jobs/job 1.yaml: `job 1` is not a job id: only letters, digits, `-` and `_` are allowed",
             "jobs/job-2026-01-01-aaaaaa.yaml: it is a link that leads out of the folder",
             "jobs/job-2026-01-01-bbbbbb.jsonl: it is a link that leads out of the folder",
+            "jobs/job-2026-01-01-cccccc.yaml: `../../x` is not a agent name: it is empty",
         ]
     "#]]
     .assert_debug_eq(&reasons(&report));

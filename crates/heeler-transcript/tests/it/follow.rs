@@ -55,6 +55,16 @@ fn records_are_told_from_the_start_that_was_asked_for() {
 }
 
 #[test]
+fn the_end_to_start_from_is_that_of_the_moment_it_was_asked_for() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    append(&path, "{\"n\":1}\n{\"n\":");
+    let mut follower = follow(&path, Start::End);
+    append(&path, "2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
 fn a_bare_tail_waits_for_its_newline() {
     let (_temp, folder) = folder();
     let path = folder.join("a.jsonl");
@@ -113,6 +123,38 @@ fn a_folder_that_does_not_exist_yet_is_waited_for() {
     assert_eq!(next_text(&mut follower), r#"{"n":1}"#);
     append(&path, "{\"n\":2}\n");
     assert_eq!(next_text(&mut follower), r#"{"n":2}"#);
+}
+
+#[test]
+fn a_caller_that_never_waits_gets_polled_files_too() {
+    let (_temp, folder) = folder();
+    let mut follower = follow(&folder.join("later/a.jsonl"), Start::Beginning);
+    assert_eq!(follower.next(NOW).unwrap(), None);
+    std::fs::create_dir(folder.join("later")).unwrap();
+    append(&folder.join("later/a.jsonl"), "{}\n");
+    let started = Instant::now();
+    while follower.next(NOW).unwrap().is_none() {
+        assert!(started.elapsed() < PATIENCE, "never polled");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_link_that_is_pointed_elsewhere_is_noticed() {
+    let (_temp, folder) = folder();
+    let (link, new_link) = (folder.join("link.jsonl"), folder.join("new"));
+    append(&folder.join("a.jsonl"), "{\"a\":1}\n");
+    append(&folder.join("b.jsonl"), "{\"b\":1}\n");
+    std::os::unix::fs::symlink(folder.join("a.jsonl"), &link).unwrap();
+    let mut follower = follow(&link, Start::Beginning);
+    assert_eq!(next_text(&mut follower), r#"{"a":1}"#);
+    append(&folder.join("a.jsonl"), "{\"a\":2}\n");
+    assert_eq!(next_text(&mut follower), r#"{"a":2}"#);
+    std::os::unix::fs::symlink(folder.join("b.jsonl"), &new_link).unwrap();
+    std::fs::rename(&new_link, &link).unwrap();
+    let restarted = Update::Restarted { file: 0, why: Restart::Replaced };
+    assert_eq!(follower.next(PATIENCE).unwrap(), Some(restarted));
+    assert_eq!(next_text(&mut follower), r#"{"b":1}"#);
 }
 
 #[test]

@@ -94,7 +94,8 @@ fn job(number: u64) -> Job {
     let id = JobId::mint(at, number);
     let mut job = Job::asked(id, &format!("agent-{}", number % 10), TriggerType::Schedule, at);
     job.head.schedule = Some("hourly".to_owned());
-    job.head.status = if number % 17 == 0 { JobStatus::Failed } else { JobStatus::Completed };
+    job.head.status =
+        if number.is_multiple_of(17) { JobStatus::Failed } else { JobStatus::Completed };
     job.head.exit_reason = Some(ExitReason::Success);
     job.head.finished_at = Some(at + SignedDuration::from_secs(90));
     job.head.duration_ms = Some(90_000);

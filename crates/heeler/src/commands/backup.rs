@@ -61,11 +61,11 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
         }))?);
     }
     Ok(output::line(&format!(
-        "wrote {}: {} jobs, {} sessions, {} files, {}",
+        "wrote {}: {}, {}, {}, {}",
         args.file,
-        output::grouped(manifest.jobs.unsigned_abs()),
-        output::grouped(manifest.sessions.unsigned_abs()),
-        output::grouped(manifest.files.len() as u64),
+        output::counted(manifest.jobs.unsigned_abs(), "job"),
+        output::counted(manifest.sessions.unsigned_abs(), "session"),
+        output::counted(manifest.files.len() as u64, "file"),
         output::size(report.bytes),
     ))?)
 }
@@ -114,14 +114,17 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
         }))?);
     }
     output::line(&format!(
-        "restored {} jobs and {} sessions from {} of {}",
-        output::grouped(manifest.jobs.unsigned_abs()),
-        output::grouped(manifest.sessions.unsigned_abs()),
+        "restored {} and {} from {} of {}",
+        output::counted(manifest.jobs.unsigned_abs(), "job"),
+        output::counted(manifest.sessions.unsigned_abs(), "session"),
         args.file,
         heeler_model::iso_millis(manifest.created_at),
     ))?;
     if !report.put_back.is_empty() {
-        output::line(&format!("put back {} files", report.put_back.len()))?;
+        output::line(&format!(
+            "put back {}",
+            output::counted(report.put_back.len() as u64, "file")
+        ))?;
     }
     for path in &report.kept_beside {
         output::line(&format!("differs from what is there, kept beside it: {path}"))?;

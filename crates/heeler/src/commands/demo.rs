@@ -126,7 +126,7 @@ impl Stage {
             acknowledged += told.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
             child.kill()?;
             // What it was told before the kill reached it counts too.
-            acknowledged += told.filter_map(Result::ok).count();
+            acknowledged += told.map_while(Result::ok).count();
             child.wait()?;
         }
         let opened = Log::open(&file, LogOptions::default()).map_err(anyhow::Error::from)?;

@@ -1,11 +1,171 @@
-//! To come.
-use crate::{cli::Global, failure::Outcome};
-#[derive(clap::Args)]
+//! `heeler doctor`: what is wrong with the state directory, and the cure.
+
+use std::io::IsTerminal as _;
+
+use anstyle::AnsiColor;
+use clap::Args;
+use heeler_store::doctor::{self, Finding, Fixed, RebuildError, Rebuilt, Severity};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::commands::import;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output::{self, Progress};
+use crate::place::{self, Place};
+
+/// Arguments of `doctor`.
+#[derive(Args)]
+#[command(after_help = "Ends with 1 when something is wrong that was not fixed.")]
 pub(crate) struct DoctorArgs {
+    /// Do the repairs that lose nothing
+    #[arg(long)]
+    fix: bool,
+    /// Make the database anew, from the newest backup and what views and transcripts know
+    #[arg(long, conflicts_with = "fix")]
+    rebuild: bool,
+    /// Do not ask before a rebuild
+    #[arg(short, long)]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
-pub(crate) fn run(_: &Global, _: &DoctorArgs) -> Outcome {
+
+/// Examines, and repairs when asked.
+pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
+    let place = Place::find(global)?;
+    if args.rebuild {
+        return rebuild(&place, args);
+    }
+    if !place.state_dir.exists() {
+        return Ok(output::line(&format!(
+            "{} does not exist yet: nothing to examine",
+            place.state_dir
+        ))?);
+    }
+    // Adoption comes first; where it is refused, the rest can be examined all the same.
+    if let Err(failure) = crate::adopt::if_foreign(&place) {
+        output::complain(&failure.text())?;
+    }
+    let progress = Progress::spinner("examining", place.quiet || args.json);
+    let mut findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+    let fixed = match args.fix {
+        true => doctor::fix(&place.state_dir, &findings, place::now()),
+        false => Vec::new(),
+    };
+    if args.fix {
+        findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+    }
+    progress.end();
+    match args.json {
+        true => output::json(&to_json(&findings, &fixed))?,
+        false => print(&place, &findings, &fixed)?,
+    }
+    match findings.iter().any(|finding| finding.severity > Severity::Note) {
+        true => Err(Failure::silent(Code::Failed)),
+        false => Ok(()),
+    }
+}
+
+fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
+    let green = AnsiColor::Green.on_default();
+    for Fixed { finding, outcome } in fixed {
+        let line = match outcome {
+            Ok(done) => format!("{green}fixed{green:#}    {}: {done}", finding.subject),
+            Err(why) => format!("not fixed {}: {why}", finding.subject),
+        };
+        output::line(&line)?;
+    }
+    for finding in findings {
+        let (word, style) = match finding.severity {
+            Severity::Note => ("note", AnsiColor::Blue.on_default()),
+            Severity::Warning => ("warning", AnsiColor::Yellow.on_default()),
+            Severity::Error => ("error", AnsiColor::Red.on_default()),
+        };
+        let (subject, problem) =
+            (output::one_line(&finding.subject), output::one_line(&finding.problem));
+        output::line(&format!("{style}{word:<8}{style:#} {subject}: {problem}"))?;
+        if !finding.cure.is_empty() {
+            output::line(&format!("         cure: {}", finding.cure))?;
+        }
+    }
+    if findings.iter().all(|finding| finding.severity == Severity::Note) {
+        output::line(&format!("{green}{} is sound{green:#}", place.state_dir))?;
+    }
     Ok(())
+}
+
+fn to_json(findings: &[Finding], fixed: &[Fixed]) -> Value {
+    let findings: Vec<Value> = findings.iter().map(finding_json).collect();
+    let fixed: Vec<Value> = fixed
+        .iter()
+        .map(|Fixed { finding, outcome }| {
+            json!({
+                "finding": finding_json(finding), "done": outcome.as_ref().ok(),
+                "error": outcome.as_ref().err(),
+            })
+        })
+        .collect();
+    json!({ "findings": findings, "fixed": fixed })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let severity = match finding.severity {
+        Severity::Note => "note",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    };
+    json!({
+        "severity": severity, "area": finding.area.to_string(), "subject": finding.subject,
+        "problem": finding.problem, "cure": finding.cure, "fixable": finding.fix.is_some(),
+    })
+}
+
+fn rebuild(place: &Place, args: &DoctorArgs) -> Outcome {
+    if !args.yes {
+        if !std::io::stdin().is_terminal() {
+            let message = "a rebuild replaces the database";
+            return Err(Failure::message(Code::Refused, message)
+                .hint("--yes does it; the old one goes to trash/"));
+        }
+        let question =
+            format!("Rebuild the database of {}? The old one goes to trash/.", place.state_dir);
+        if !output::ask(&question, false)? {
+            return Err(Failure::message(Code::Refused, "nothing was changed"));
+        }
+    }
+    let progress = Progress::spinner("rebuilding", place.quiet || args.json);
+    let rebuilt = doctor::rebuild(&place.state_dir, place::now());
+    progress.end();
+    let rebuilt = rebuilt.map_err(|error| match error {
+        RebuildError::Locked(_) => Failure::new(Code::Refused, error),
+        other => Failure::new(Code::Failed, other),
+    })?;
+    match args.json {
+        true => Ok(output::json(&json!({
+            "base": rebuilt.base, "trash": rebuilt.trash, "lost": rebuilt.lost,
+            "added": import::to_json(&rebuilt.report),
+        }))?),
+        false => print_rebuilt(&rebuilt),
+    }
+}
+
+fn print_rebuilt(rebuilt: &Rebuilt) -> Outcome {
+    let base = match &rebuilt.base {
+        Some(backup) => format!("the backup {backup}"),
+        None => "views and transcripts alone: there was no good backup".to_owned(),
+    };
+    output::line(&format!("rebuilt the database from {base}"))?;
+    for (kind, tally) in &rebuilt.report.by_kind {
+        if tally.imported > 0 {
+            output::line(&format!("found {} {} beside it", tally.imported, kind.plural()))?;
+        }
+    }
+    for refusal in &rebuilt.report.refused {
+        output::line(&format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
+    }
+    for lost in &rebuilt.lost {
+        output::line(&format!("lost: {lost}"))?;
+    }
+    Ok(output::line(&format!("the old database is in {}", rebuilt.trash))?)
 }

@@ -1,11 +1,129 @@
-//! To come.
-use crate::{cli::Global, failure::Outcome};
-#[derive(clap::Args)]
+//! `heeler import`: the state of other systems, taken over. The source is not touched.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, ValueEnum, ValueHint};
+use heeler_store::import::{self, ImportError, Report};
+use heeler_store::{StateDir, Store};
+use serde_json::{Value, json};
+
+use crate::adopt;
+use crate::cli::Global;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output::{self, Lines, Progress};
+use crate::place::{self, Place};
+
+/// How many refusals are printed; `--json` has them all.
+const REFUSALS_SHOWN_MAX: usize = 50;
+
+/// Arguments of `import`.
+#[derive(Args)]
+#[command(after_help = "Importing twice is safe: what is there already is counted and left alone.")]
 pub(crate) struct ImportArgs {
+    /// The system it comes from
+    system: System,
+    /// Where its state lies: a project, a state directory, a database
+    #[arg(value_hint = ValueHint::AnyPath)]
+    path: Utf8PathBuf,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
-pub(crate) fn run(_: &Global, _: &ImportArgs) -> Outcome {
+
+#[derive(Clone, Copy, ValueEnum)]
+enum System {
+    /// A herdctl project or its .herdctl directory
+    Herdctl,
+    /// Last Light's STATE_DIR or its lastlight.db
+    Lastlight,
+    /// ~/.fleet/sessions of agents-fleet
+    AgentsFleet,
+}
+
+/// Imports.
+pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
+    let now = place::now();
+    let place = Place::find(global)?;
+    adopt::if_foreign(&place)?;
+    let dir = StateDir::create(&place.state_dir)?;
+    let store = Store::open(&dir, "import", now)?.store;
+    let progress = Progress::spinner("importing", place.quiet || args.json);
+    let result = import(&store, args, &place.home);
+    let published = store.publish_views(now);
+    progress.end();
+    let report = result.map_err(|error| match error {
+        ImportError::Open { .. }
+        | ImportError::NotAFolder { .. }
+        | ImportError::NotThere { .. }
+        | ImportError::Itself { .. } => Failure::new(Code::Usage, error),
+        ImportError::InUse { .. } => Failure::new(Code::Refused, error),
+        other => Failure::new(Code::Failed, other),
+    })?;
+    published.map_err(anyhow::Error::from)?;
+    match args.json {
+        true => Ok(output::json(&to_json(&report))?),
+        false => print(args, &report),
+    }
+}
+
+fn import(store: &Store, args: &ImportArgs, home: &Utf8Path) -> Result<Report, ImportError> {
+    let now = place::now();
+    match args.system {
+        System::Herdctl => import::herdctl(store, &args.path, now),
+        System::Lastlight => import::lastlight(store, &args.path, now),
+        System::AgentsFleet => import::agents_fleet(store, home, &args.path, now),
+    }
+}
+
+fn print(args: &ImportArgs, report: &Report) -> Outcome {
+    if report.by_kind.is_empty() {
+        output::line(&format!("{} holds nothing to import", args.path))?;
+    } else {
+        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
+        for (kind, tally) in &report.by_kind {
+            let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
+            let mut cells = vec![kind.plural().to_owned()];
+            cells.extend(numbers.map(output::grouped));
+            lines.push(cells);
+        }
+        lines.print()?;
+    }
+    for note in &report.notes {
+        output::line(&format!("note: {}", output::one_line(note)))?;
+    }
+    for refusal in report.refused.iter().take(REFUSALS_SHOWN_MAX) {
+        let (what, reason) = (output::one_line(&refusal.what), output::one_line(&refusal.reason));
+        output::line(&format!("refused: {what}: {reason}"))?;
+    }
+    let more = report.refused.len().saturating_sub(REFUSALS_SHOWN_MAX);
+    if more > 0 {
+        output::line(&format!("and {more} more refused; --json lists them all"))?;
+    }
     Ok(())
+}
+
+/// Returns a report for programs.
+pub(crate) fn to_json(report: &Report) -> Value {
+    let total = report.total();
+    let by_kind: serde_json::Map<String, Value> = report
+        .by_kind
+        .iter()
+        .map(|(kind, tally)| {
+            let numbers = json!({
+                "read": tally.read, "imported": tally.imported,
+                "alreadyThere": tally.already_there, "refused": tally.refused,
+            });
+            (kind.plural().to_owned(), numbers)
+        })
+        .collect();
+    let refused: Vec<Value> = report
+        .refused
+        .iter()
+        .map(|refusal| {
+            json!({ "kind": refusal.kind.plural(), "what": refusal.what, "reason": refusal.reason })
+        })
+        .collect();
+    json!({
+        "read": total.read, "imported": total.imported, "alreadyThere": total.already_there,
+        "refusedCount": total.refused, "byKind": by_kind, "refused": refused, "notes": report.notes,
+    })
 }

@@ -44,6 +44,9 @@ pub(crate) struct ListArgs {
     /// Only those asked for since: a length (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
+    /// Only those older than this one; for the next page
+    #[arg(long, value_name = "ID", add = cli::jobs())]
+    before: Option<String>,
     #[command(flatten)]
     pub(crate) page: Page,
 }
@@ -108,7 +111,7 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let filter = JobFilter { agent: args.agent.clone(), status: args.status, since };
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print_list(&place, &[], 0, args, now) };
-    let before = match &args.page.before {
+    let before = match &args.before {
         None => None,
         Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
     };
@@ -177,7 +180,7 @@ fn print_list(
 
 fn nothing(place: &Place, args: &ListArgs) -> String {
     let filtered = args.agent.is_some() || args.status.is_some() || args.since.is_some();
-    match (filtered, &args.page.before) {
+    match (filtered, &args.before) {
         (true, _) => "no jobs match".to_owned(),
         (false, Some(id)) => format!("no jobs before {id}"),
         (false, None) => format!("no jobs yet in {}", place.state_dir),

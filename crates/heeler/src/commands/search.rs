@@ -51,7 +51,7 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
     };
     let zone = TimeZone::system();
     let mut failed = None;
-    let found = search(&query, &paths, &mut |hit| match print(&place, args, &zone, &hit) {
+    let found = search(&query, &paths, &mut |hit| match print(args, &zone, &hit) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => {
             failed = Some(error);
@@ -90,8 +90,7 @@ fn pattern(args: &SearchArgs) -> Pattern {
     Pattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
-fn print(place: &Place, args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<()> {
-    let file = hit.path.strip_prefix(&place.state_dir).unwrap_or(hit.path);
+fn print(args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<()> {
     let name = hit.path.file_stem().unwrap_or_default();
     if args.json {
         let row = serde_json::from_str::<Value>(&hit.record.text)?;
@@ -102,7 +101,6 @@ fn print(place: &Place, args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> st
     let row = Row::read(hit.record.text.as_bytes());
     let shown = Row { text: around(&row.text, &args.text), ..row }.show(zone);
     let dim = anstyle::Style::new().dimmed();
-    let _ = file;
     output::line(&format!("{dim}{name}:{}{dim:#} {shown}", hit.line + 1))
 }
 

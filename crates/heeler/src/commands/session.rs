@@ -25,6 +25,9 @@ pub(crate) struct ListArgs {
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
+    /// Only those last used before this one; for the next page
+    #[arg(long, value_name = "ID", add = cli::sessions())]
+    before: Option<String>,
     #[command(flatten)]
     pub(crate) page: Page,
 }
@@ -42,7 +45,7 @@ pub(crate) fn list(global: &Global, args: &ListArgs) -> Outcome {
     let filter = SessionFilter { agent: args.agent.clone(), status: args.status };
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print(&place, &[], &[], 0, args) };
-    let before = match &args.page.before {
+    let before = match &args.before {
         None => None,
         Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
     };

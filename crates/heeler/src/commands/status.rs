@@ -33,6 +33,7 @@ pub(crate) struct StatusArgs {
 /// What is known of the fleet at one moment.
 struct Snapshot {
     name: Option<String>,
+    config_is_faulty: bool,
     agents: IndexMap<String, AgentState>,
     jobs_total: i64,
     running: Vec<(JobHead, bool)>,
@@ -66,6 +67,7 @@ pub(crate) fn run(global: &Global, args: &StatusArgs) -> Outcome {
 fn take(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Snapshot> {
     let mut snapshot = Snapshot {
         name: None,
+        config_is_faulty: false,
         agents: IndexMap::new(),
         jobs_total: 0,
         running: Vec::new(),
@@ -114,6 +116,7 @@ fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
             }
         }
         Err(faults) => {
+            snapshot.config_is_faulty = true;
             output::note(&format!("{}; see: heeler config validate", faults.summary()))?;
         }
     }
@@ -134,20 +137,19 @@ fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
         Some(holder) => format!("written to by {holder}"),
         None => "no daemon".to_owned(),
     };
-    let jobs = output::grouped(snapshot.jobs_total.unsigned_abs());
-    output::line(&format!("{name} in {}: {writer}, {jobs} jobs", place.state_dir))?;
-    if snapshot.agents.is_empty() {
-        return Ok(output::line("no agents yet; add one with: heeler init agent NAME")?);
+    let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
+    output::line(&format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
+    if snapshot.agents.is_empty() && !snapshot.config_is_faulty {
+        output::line("no agents yet; add one with: heeler init agent NAME")?;
+    } else if !snapshot.agents.is_empty() {
+        output::line("")?;
+        print_agents(snapshot, now)?;
     }
-    output::line("")?;
-    print_agents(snapshot, now)?;
-    for (title, jobs) in [("Running", &snapshot.running)] {
-        if !jobs.is_empty() {
-            output::line(&format!("\n{title}"))?;
-        }
-        for (head, dead) in jobs {
-            print_job(head, *dead, now)?;
-        }
+    if !snapshot.running.is_empty() {
+        output::line("\nRunning")?;
+    }
+    for (head, dead) in &snapshot.running {
+        print_job(head, *dead, now)?;
     }
     if !snapshot.failed.is_empty() {
         output::line("\nFailed in the last 24 hours")?;

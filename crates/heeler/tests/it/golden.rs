@@ -19,7 +19,13 @@ fn the_command_line_reference_is_up_to_date() {
 }
 
 fn section(command: &clap::Command, name: &str, text: &mut String) {
-    let help = command.clone().term_width(100).bin_name(name).render_long_help();
+    // Options that every command takes are told once, at the top.
+    let is_root = !name.contains(' ');
+    let own = command.clone().mut_args(|arg| {
+        let told = arg.is_global_set() && !is_root;
+        arg.hide(told)
+    });
+    let help = own.term_width(100).bin_name(name).render_long_help();
     let lines: Vec<String> = help.to_string().lines().map(|l| l.trim_end().to_owned()).collect();
     write!(text, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end()).unwrap();
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {

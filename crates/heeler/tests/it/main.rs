@@ -1,7 +1,12 @@
 //! The one integration binary: the real program in real folders.
-#![expect(clippy::disallowed_methods, reason = "tests start the program and read the environment")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests start the program, read the environment, and fail by panicking"
+)]
 
 mod fleet;
 mod golden;
 mod reads;
 mod tidy;
+mod writes;

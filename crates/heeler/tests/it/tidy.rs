@@ -18,10 +18,11 @@ fn sources() -> Vec<(PathBuf, String)> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
+            let is_test = path.components().any(|part| part.as_os_str() == "tests");
             let in_src = path.components().any(|part| part.as_os_str() == "src");
             if path.is_dir() {
                 folders.push(path);
-            } else if in_src && path.extension().is_some_and(|ext| ext == "rs") {
+            } else if in_src && !is_test && path.extension().is_some_and(|ext| ext == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 found.push((path, text));
             }

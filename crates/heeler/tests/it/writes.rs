@@ -1,0 +1,243 @@
+//! Making fleets, taking over foreign state, repair, backup.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use heeler_model::JobStatus;
+
+use crate::fleet::{Fleet, job};
+
+#[test]
+fn init_makes_a_fleet_that_is_valid_at_once_and_overwrites_nothing() {
+    let fleet = Fleet::empty();
+    fleet.write(".gitignore", "target");
+    assert!(fleet.run(&["init"]).ok().contains("Next: heeler config validate"));
+    assert_eq!(fleet.read(".gitignore"), "target\n.heeler/\n.env\n");
+    let ran = fleet.run(&["config", "validate"]);
+    assert_eq!(ran.stderr, "", "a new fleet has no warnings");
+    assert!(ran.ok().contains("1 agent: greeter"));
+    let before = fleet.read("heeler.yaml");
+    assert!(fleet.run(&["init"]).fails(5).contains("exists; nothing was changed"));
+    assert_eq!(fleet.read("heeler.yaml"), before);
+}
+
+#[test]
+fn an_agent_is_added_once() {
+    let fleet = Fleet::new();
+    fleet.run(&["init", "agent", "coder"]).ok();
+    assert!(fleet.run(&["config", "validate"]).ok().contains("2 agents: greeter, coder"));
+    fleet.run(&["init", "agent", "coder"]).fails(5);
+    assert!(fleet.run(&["init", "agent", "../evil"]).fails(2).contains("is not a name"));
+    assert!(Fleet::empty().run(&["init", "agent", "coder"]).fails(2).contains("heeler init"));
+}
+
+#[test]
+fn every_fault_of_a_config_is_told_in_one_go() {
+    let fleet = Fleet::empty();
+    fleet.write("heeler.yaml", "fleet:\n  nmae: x\nagents:\n  - name: a\n    max_turns: many\n");
+    let told = fleet.run(&["config", "validate"]).fails(2);
+    assert!(told.contains("heeler.yaml:2:3") && told.contains("did you mean `name`?"), "{told}");
+    assert!(told.contains("heeler.yaml:5:16"), "{told}");
+    let ran = fleet.run(&["config", "validate", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&value["valid"], value["errors"].as_array().unwrap().len()), (&false.into(), 2));
+    assert_eq!(ran.code, Some(2));
+}
+
+#[test]
+fn variables_come_from_the_environment_and_then_from_dotenv() {
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        "agents:\n  - name: a\n    max_turns: ${TURNS}\n    model: ${MODEL}\n",
+    );
+    fleet.write(".env", "TURNS=7\nMODEL=file\n");
+    let mut command = fleet.command(&["config", "show", "--json"]);
+    let output = command.env("MODEL", "real").output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&shown["agents"][0]["max_turns"], &shown["agents"][0]["model"]),
+        (&7.into(), &"real".into())
+    );
+    assert!(shown["configPath"].as_str().unwrap().ends_with("heeler.yaml"));
+}
+
+#[test]
+fn the_config_is_found_from_a_folder_below() {
+    let fleet = Fleet::new();
+    std::fs::create_dir_all(fleet.file("deep/er")).unwrap();
+    let mut command = fleet.command(&["config", "validate"]);
+    assert!(command.current_dir(fleet.file("deep/er")).output().unwrap().status.success());
+    assert!(fleet.run(&["-c", "nowhere.yaml", "status"]).fails(2).contains("no config file"));
+}
+
+#[test]
+fn an_edit_is_saved_only_when_the_fleet_is_valid() {
+    let fleet = Fleet::new();
+    let edit = |script: &str| {
+        let mut command = fleet.command(&["config", "edit"]);
+        crate::fleet::Ran::from(command.env("EDITOR", script).output().unwrap())
+    };
+    let before = fleet.read("heeler.yaml");
+    let told = edit("sed -i s/fleet:/flete:/").fails(2);
+    assert!(
+        told.contains("did you mean `fleet`?") && told.contains("your edit is kept in"),
+        "{told}"
+    );
+    assert_eq!(fleet.read("heeler.yaml"), before);
+    assert!(edit("true").stderr.contains("nothing changed"));
+    assert!(edit("sed -i s/30m/45m/").ok().contains("saved"));
+    assert_eq!(fleet.read("heeler.yaml"), before.replace("30m", "45m"));
+    edit("false").fails(1);
+}
+
+/// A herdctl project with a job that a crash left running.
+fn herdctl_project() -> Fleet {
+    let fleet = Fleet::empty();
+    fleet.write("herdctl.yaml", "version: 1\nagents: []\nunknown_key: 1\n");
+    fleet.write(".herdctl/state.yaml", "fleet: {}\nagents:\n  coder:\n    schedules: {}\n");
+    let job = "id: job-2024-01-19-abc123\nagent: coder\nschedule: null\ntrigger_type: manual\nstatus: running\nexit_reason: null\nsession_id: null\nforked_from: null\nstarted_at: 2024-01-19T09:00:00Z\nfinished_at: null\nduration_seconds: null\nprompt: Do it.\nsummary: null\noutput_file: null\nmine: kept\n";
+    fleet.write(".herdctl/jobs/job-2024-01-19-abc123.yaml", job);
+    fleet.write(
+        ".herdctl/jobs/job-2024-01-19-abc123.jsonl",
+        "{\"type\":\"assistant\",\"content\":\"hi\"}\n{\"type\":",
+    );
+    fleet
+}
+
+#[test]
+fn a_herdctl_project_is_adopted_at_the_first_command_with_one_line() {
+    let fleet = herdctl_project();
+    let ran = fleet.run(&["jobs", "--json"]);
+    assert_eq!(
+        ran.stderr.lines().filter(|line| line.starts_with("adopted herdctl's state")).count(),
+        1
+    );
+    let value: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+    assert_eq!(value["jobs"][0]["status"], "failed");
+    assert!(fleet.file(".herdctl/.before-heeler/jobs/job-2024-01-19-abc123.yaml").exists());
+    assert_eq!(fleet.run(&["jobs"]).stderr, "");
+    fleet.run(&["doctor", "--fix"]).ok();
+    let yaml = fleet.read(".herdctl/jobs/job-2024-01-19-abc123.yaml");
+    assert!(yaml.contains("status: failed") && yaml.contains("mine: kept"), "{yaml}");
+}
+
+#[test]
+fn adoption_is_refused_while_herdctl_lives() {
+    let fleet = herdctl_project();
+    let mut herdctl = Command::new("sh")
+        .arg0("herdctl")
+        .args(["-c", "while :; do read line || exit; done"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    fleet.write(".herdctl/herdctl.pid", &herdctl.id().to_string());
+    let told = fleet.run(&["jobs"]).fails(5);
+    assert!(told.contains("stop it first") && told.contains(&herdctl.id().to_string()), "{told}");
+    assert!(!fleet.file(".herdctl/heeler.db").exists());
+    drop(herdctl.stdin.take());
+    herdctl.wait().unwrap();
+    fleet.run(&["jobs"]).ok();
+}
+
+#[test]
+fn importing_twice_imports_once() {
+    let source = herdctl_project();
+    let fleet = Fleet::new();
+    let path = source.path().to_str().unwrap();
+    let first = fleet.json(&["import", "herdctl", path, "--json"]);
+    assert_eq!(first["byKind"]["jobs"]["imported"], 1);
+    let second = fleet.json(&["import", "herdctl", path, "--json"]);
+    assert_eq!(
+        (&second["imported"], &second["byKind"]["jobs"]["alreadyThere"]),
+        (&0.into(), &1.into())
+    );
+    assert!(fleet.run(&["jobs", "logs", "job-2024"]).ok().contains("hi"));
+    fleet.run(&["import", "herdctl", "/nonexistent"]).fails(2);
+    fleet.run(&["import", "unknown", path]).fails(2);
+}
+
+#[test]
+fn a_backup_brings_back_what_was_there() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let id = job("coder", 1).head.id;
+    fleet.write(
+        &format!(".heeler/jobs/{id}.jsonl"),
+        "{\"type\":\"assistant\",\"content\":\"kept\"}\n",
+    );
+    assert!(fleet.run(&["backup", "b.tar.gz"]).ok().contains("1 job"));
+    std::fs::remove_dir_all(fleet.file(".heeler")).unwrap();
+    assert!(fleet.run(&["restore", "b.tar.gz"]).ok().contains("restored 1 job"));
+    assert!(fleet.run(&["jobs", "logs", id.as_str()]).ok().contains("kept"));
+    assert!(fleet.run(&["restore", "b.tar.gz"]).fails(5).contains("--yes"));
+    assert!(fleet.run(&["restore", "b.tar.gz", "--yes"]).ok().contains("the state before is in"));
+    fleet.write("broken.tar", "not an archive");
+    assert!(
+        fleet.run(&["restore", "broken.tar", "--yes"]).fails(1).contains("nothing was changed")
+    );
+    assert_eq!(fleet.json(&["jobs", "--json"])["total"], 1);
+}
+
+#[test]
+fn doctor_says_what_is_wrong_and_fixes_it() {
+    let mut stuck = job("coder", 1);
+    stuck.head.status = JobStatus::Running;
+    let fleet = Fleet::new().with_jobs(vec![stuck]);
+    std::fs::set_permissions(fleet.file(".heeler/heeler.db"), Permissions::from_mode(0o644))
+        .unwrap();
+    let told = fleet.run(&["doctor"]);
+    assert_eq!(told.code, Some(1));
+    assert!(told.stdout.contains("heeler.db") && told.stdout.contains("cure:"), "{}", told.stdout);
+    assert!(fleet.run(&["doctor", "--fix"]).ok().contains("fixed"));
+    assert_eq!(fleet.json(&["jobs", "--json"])["jobs"][0]["status"], "failed");
+    let mode = std::fs::metadata(fleet.file(".heeler/heeler.db")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(fleet.run(&["doctor"]).ok().contains("is sound"));
+}
+
+#[test]
+fn a_lost_database_is_rebuilt_from_what_is_beside_it() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1), job("coder", 2)]);
+    std::fs::write(fleet.file(".heeler/heeler.db"), "garbage").unwrap();
+    for side in ["-wal", "-shm"] {
+        drop(std::fs::remove_file(fleet.file(&format!(".heeler/heeler.db{side}"))));
+    }
+    assert!(fleet.run(&["jobs"]).fails(1).contains("heeler doctor"));
+    fleet.run(&["doctor", "--rebuild"]).fails(5);
+    assert!(fleet.run(&["doctor", "--rebuild", "--yes"]).ok().contains("trash"));
+    assert_eq!(fleet.json(&["jobs", "--json"])["total"], 2);
+}
+
+#[test]
+fn the_demo_runs_as_the_readme_says() {
+    let fleet = Fleet::empty();
+    let text = fleet.run(&["demo", "shown"]).ok();
+    assert!(text.contains("none torn"), "{text}");
+    fleet.run(&["demo", "shown"]).fails(5);
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_can_be_read() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let state = fleet.state_dir();
+    let set = |mode: u32| std::fs::set_permissions(&state, Permissions::from_mode(mode)).unwrap();
+    set(0o500);
+    let jobs = fleet.run(&["jobs", "--json"]);
+    set(0o700);
+    assert!(jobs.ok().contains("did thing 1"));
+}
+
+#[test]
+fn a_second_writer_is_refused_and_told_who_holds_the_directory() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
+    let store = heeler_store::Store::open(&dir, "start", crate::fleet::at(0)).unwrap().store;
+    let source = herdctl_project();
+    let told = fleet.run(&["import", "herdctl", source.path().to_str().unwrap()]).fails(5);
+    let holder = format!("`heeler start`, process {}", std::process::id());
+    assert!(told.contains(&holder), "{told}");
+    assert!(fleet.run(&["status"]).ok().contains(&holder));
+    drop(store);
+}
