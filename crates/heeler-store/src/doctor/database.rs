@@ -2,6 +2,7 @@
 
 use super::finding::{Area, Finding, Fix, Severity};
 use super::rebuild;
+use crate::backup;
 use crate::db::counters::{self, Kind};
 use crate::db::{Db, DbError, OpenError, jobs, sessions};
 use crate::import::is_adoptable;
@@ -69,6 +70,9 @@ fn broken(dir: &StateDir, problem: String) -> Finding {
 
 fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
     let (severity, area, cure) = match error {
+        OpenError::Missing { .. } if backup::list(dir).is_ok_and(|list| !list.is_empty()) => {
+            (Severity::Error, Area::Database, REBUILD)
+        }
         OpenError::Missing { .. } if is_adoptable(dir.root()) => {
             (Severity::Note, Area::Database, "any other heeler command adopts what is there")
         }
@@ -87,7 +91,13 @@ fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
         OpenError::Create { .. } => (Severity::Error, Area::Database, "check the disk"),
         OpenError::Sqlite { .. } => (Severity::Error, Area::Database, REBUILD),
     };
-    Finding::new(severity, area, dir.database(), error.to_string()).cure(cure)
+    let problem = match severity {
+        Severity::Error if matches!(error, OpenError::Missing { .. }) => {
+            "it is gone, though there are backups of it".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Finding::new(severity, area, dir.database(), problem).cure(cure)
 }
 
 fn old_sqlite(number: i32) -> Option<Finding> {

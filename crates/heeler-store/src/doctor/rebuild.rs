@@ -19,7 +19,7 @@ use crate::backup;
 use crate::db::Db;
 use crate::import::draft::{Draft, rename, sync_folder_of};
 use crate::import::herdctl::{Herdctl, Purpose};
-use crate::import::session::{put_imported, resting_session};
+use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::source::Source;
 use crate::import::target::{Target, transaction};
 use crate::import::{ImportError, Kind, Report, messages, place};
@@ -44,9 +44,6 @@ const ONLY_IN_DATABASE: [(&str, &str); 6] = [
     ("messaging_sessions", "chat threads"),
     ("messaging_messages", "chat messages"),
 ];
-
-/// The agent of a session of which only the log is left.
-const UNKNOWN_AGENT: &str = "unknown";
 
 /// How long to try for the lock.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);

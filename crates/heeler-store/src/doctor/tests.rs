@@ -19,6 +19,9 @@ use crate::lock::{Holder, LockFile};
 use crate::reader::Reader;
 use crate::store::Store;
 
+/// The fleet's one session.
+const SESSION: &str = "sess-0000beef";
+
 struct Fleet {
     dir: StateDir,
     home: Utf8PathBuf,
@@ -45,8 +48,10 @@ impl Fleet {
                 tx.insert_job(&job("job-2026-11-15-aaaaaa", JobStatus::Completed))?;
                 let own = Some("5b7c2c0e".parse().expect("a plain id"));
                 let mut session = resting_session("coder", own, now());
+                session.id = SESSION.parse().expect("a session id");
                 session.log_path = Some("agent-sessions/projects/-x/5b7c2c0e.jsonl".into());
-                tx.put_session(&session)
+                tx.put_session(&session)?;
+                tx.set_agent_session("coder", Some(&session.id))
             })
             .unwrap();
         fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", "{\"type\":\"system\"}\n");
@@ -435,7 +440,25 @@ fn without_a_backup_views_and_logs_alone_make_a_database() {
     assert!(!Utf8Path::new(&format!("{}-wal", fleet.dir.database())).exists());
     let reader = Reader::open(&fleet.dir).unwrap();
     assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
-    assert_eq!(reader.find_session("5b7c2c0e").unwrap().agent, "coder");
+    let session = reader.agent_session("coder").unwrap().unwrap();
+    assert_eq!(session.id.as_str(), SESSION);
+    let log = session.log_path.unwrap();
+    assert_eq!(log, "agent-sessions/projects/-x/5b7c2c0e.jsonl");
+    drop(reader);
+    drop(fleet.store());
+    let left = fleet.examine();
+    assert!(left.iter().all(|finding| finding.area == Area::Backups), "{left:#?}");
+}
+
+#[test]
+fn a_database_that_is_gone_is_missed_if_there_are_backups() {
+    let fleet = Fleet::new();
+    fs::remove_file(fleet.dir.database()).unwrap();
+    assert!(!crate::import::is_adoptable(fleet.dir.root()));
+    fleet.finds(Area::Database, Severity::Error, "it is gone");
+    rebuild(fleet.dir.root(), now()).unwrap();
+    drop(fleet.store());
+    assert_eq!(fleet.examine(), []);
 }
 
 #[test]

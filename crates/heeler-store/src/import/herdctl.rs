@@ -94,14 +94,16 @@ impl<'a> Herdctl<'a> {
         purpose: Purpose,
         now: Timestamp,
     ) -> Herdctl<'a> {
-        let origin = match purpose {
-            Purpose::TakeOver => Some(format!("herdctl:{}", source.root())),
-            Purpose::Rebuild => None,
+        let (origin, alive) = match purpose {
+            Purpose::TakeOver => {
+                (Some(format!("herdctl:{}", source.root())), running_herdctl(source.root()))
+            }
+            Purpose::Rebuild => (None, None),
         };
         Herdctl {
             source,
             target,
-            alive: running_herdctl(source.root()),
+            alive,
             origin,
             now,
             purpose,

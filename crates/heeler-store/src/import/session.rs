@@ -7,6 +7,9 @@ use sha2::{Digest as _, Sha256};
 use crate::db::DbError;
 use crate::tx::Tx;
 
+/// The agent of a session of which nothing says whose it is.
+pub(crate) const UNKNOWN_AGENT: &str = "unknown";
+
 /// Starts the record of a session that nobody is working in.
 ///
 /// Our id follows from the agent's own, so that a second import meets the same session.

@@ -6,13 +6,10 @@ use jiff::Timestamp;
 
 use super::{Herdctl, Purpose, read};
 use crate::db::{DbError, views};
-use crate::import::session::{put_imported, resting_session};
+use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::{ImportError, Kind, messages, place};
 use crate::tx::Tx;
 use crate::views::View;
-
-/// The agent of a session of which nothing says whose it is.
-const UNKNOWN_AGENT: &str = "unknown";
 
 /// Where the contexts of numbered sessions go: nothing says where their agents worked.
 const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
@@ -72,10 +69,15 @@ impl Herdctl<'_> {
     /// Imports all sessions.
     pub(super) fn sessions(&mut self) -> Result<(), ImportError> {
         let mut plan = Plan::new();
+        let files = self.records("sessions", ".json");
+        let (numbered, own) =
+            files.into_iter().partition(|(stem, _)| stem.parse::<SessionId>().is_ok());
+        // Numbered files first: they alone say what a session's id is here.
+        self.plan_files(numbered, &mut plan)?;
         for folder in ["discord-sessions", "slack-sessions", "web-sessions"] {
             self.plan_chats(folder, &mut plan);
         }
-        self.plan_files(&mut plan)?;
+        self.plan_files(own, &mut plan)?;
         self.plan_adopted(&mut plan);
         self.plan_containers(&mut plan)?;
         self.put_plan(plan)
@@ -102,8 +104,12 @@ impl Herdctl<'_> {
         }
     }
 
-    fn plan_files(&mut self, plan: &mut Plan) -> Result<(), ImportError> {
-        for (stem, what) in self.records("sessions", ".json") {
+    fn plan_files(
+        &mut self,
+        files: Vec<(String, String)>,
+        plan: &mut Plan,
+    ) -> Result<(), ImportError> {
+        for (stem, what) in files {
             let read = self.source.text(&what).and_then(|text| {
                 let session = read::session(&stem, &text)?;
                 if self.purpose == Purpose::TakeOver {

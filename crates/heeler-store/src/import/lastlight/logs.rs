@@ -5,15 +5,12 @@ use jiff::Timestamp;
 
 use super::LastLight;
 use super::read::{ForeignRow, chat_session};
-use crate::import::session::{put_imported, resting_session};
+use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::source::unsafe_name;
 use crate::import::{ImportError, Kind, messages, place};
 
 /// Where Last Light and Heeler both keep event logs.
 const PROJECTS: &str = "agent-sessions/projects";
-
-/// The agent of a session that no execution and no chat names.
-const UNKNOWN_AGENT: &str = "unknown";
 
 /// Logs of sub-agents: they belong to a session that their name does not tell.
 const SUB_AGENT: &str = "agent-";
