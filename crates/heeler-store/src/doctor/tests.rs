@@ -88,7 +88,7 @@ impl Fleet {
     fn examine(&self) -> Vec<Finding> {
         // Old enough for temp files, young enough for backups.
         let touched = self.dir.root().metadata().unwrap().modified().unwrap();
-        let later = Timestamp::try_from(touched).unwrap() + SignedDuration::from_hours(1);
+        let later = Timestamp::try_from(touched).unwrap() + SignedDuration::from_hours(2);
         examine(self.dir.root(), Some(&self.home), later)
     }
 
@@ -142,6 +142,11 @@ fn temp_files_are_found_and_removed() {
         fs::Permissions::from_mode(0o700),
     )
     .unwrap();
+    let holder = Holder::this_process("import", now());
+    let importer =
+        LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
+    fleet.finds(Area::Locks, Severity::Note, "is held by");
+    drop(importer);
     fleet.finds(Area::TempFiles, Severity::Note, "half-written");
     assert_eq!(fleet.fixes(), ["removed: 2 files"]);
     assert!(fleet.path("jobs/.hidden").exists());

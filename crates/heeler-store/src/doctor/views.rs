@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
+use super::locks;
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
-use crate::lock::LockFile;
 use crate::views::{Format, View, render_view, sha256_hex};
 
 /// How many views are asked for at once.
@@ -22,11 +22,10 @@ struct Faulty {
 
 /// Finds views that are not as they were published.
 pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
-    // A living writer publishes by itself, and is allowed half a second for it.
-    let has_writer = !matches!(LockFile::probe(&dir.lock()), Ok(None));
     let faulty = match sort(dir, db) {
         Ok(mut faulty) => {
-            if has_writer {
+            // A living writer publishes by itself, and is allowed half a second for it.
+            if locks::has_writer(dir) {
                 faulty.behind.clear();
             }
             faulty
