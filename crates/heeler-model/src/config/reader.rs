@@ -184,11 +184,20 @@ pub(crate) fn did_you_mean<'a>(
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let word = word.to_lowercase();
-    let scored = candidates
-        .map(|candidate| (strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate));
+    let scored =
+        candidates.map(|candidate| (nearness(&word, &candidate.to_lowercase()), candidate));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (best.0 >= NEARNESS_MIN).then_some(best.1)
 }
+
+/// Says how alike two words are, 0 to 1. One slip in a short word counts for little there.
+fn nearness(word: &str, candidate: &str) -> f64 {
+    let one_slip = word.len() >= 3 && strsim::osa_distance(word, candidate) <= 1;
+    strsim::jaro_winkler(word, candidate).max(if one_slip { ONE_SLIP } else { 0.0 })
+}
+
+/// How alike two words count that differ by one slip.
+const ONE_SLIP: f64 = 0.9;
 
 /// How alike two words must be (0 to 1) to propose one for the other.
 const NEARNESS_MIN: f64 = 0.82;

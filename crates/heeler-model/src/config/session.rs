@@ -57,7 +57,7 @@ pub struct SessionRules {
 }
 
 impl SessionKeys {
-    /// Returns what the keys mean; `resume` is herdctl's `resume_session: true`.
+    /// Returns what the keys mean under a mode: their own, or the one a schedule asks for.
     pub(crate) fn rules(&self, mode: SessionMode) -> SessionRules {
         let day = || EXPIRY_DEFAULT.parse().expect("a day is within the limits of a period");
         SessionRules {

@@ -33,13 +33,15 @@ pub(crate) fn hide_secrets(
         .iter()
         .flat_map(|agent| agent.secrets.iter().map(|name| name.as_str().to_owned()))
         .collect();
-    // Shown text has `${` escaped, so a secret that holds one is searched for in both forms.
-    let secrets: Vec<(&String, String)> = names
+    // Shown text has `${` escaped, so a secret that holds one is searched for in both forms. Long
+    // ones come first: a secret may be part of another.
+    let mut secrets: Vec<(&String, String)> = names
         .iter()
         .filter_map(|name| Some((name, env.get(name)?)))
         .filter(|(_, value)| value.len() >= SECRET_LEN_MIN)
         .flat_map(|(name, value)| [(name, value.clone()), (name, literal(value))])
         .collect();
+    secrets.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
     let agents = agents.iter_mut().map(|agent| &mut agent.shown);
     let fleets = fleets.iter_mut().map(|fleet| &mut fleet.shown);
     agents.chain(fleets).for_each(|shown| hide(shown, &secrets));

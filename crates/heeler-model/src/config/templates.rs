@@ -50,7 +50,8 @@ schedules:
     )
 }
 
-/// Returns the file of a further agent, for Claude Code, to be filled in.
+/// Returns the file of a further agent, for Claude Code, to be filled in. It is to lie in a folder
+/// beside the fleet file, and the agent works where the fleet file is.
 pub fn agent_file(name: &Name, schema: &str) -> String {
     format!(
         r#"# yaml-language-server: $schema={schema}
@@ -58,8 +59,8 @@ pub fn agent_file(name: &Name, schema: &str) -> String {
 name: {name}
 description: What this agent is for.
 
-# Where it works; this folder if left out.
-# working_directory: ../..
+# Where it works, relative to this file.
+working_directory: ..
 
 system_prompt: |
   You are a careful engineer. Say what you did and what is left.

@@ -230,7 +230,6 @@ macro_rules! int_value {
 }
 
 int_value! {
-    u32: 0..=u64::from(u32::MAX), |number| u32::try_from(number).ok();
     NonZeroU16: 1..=u64::from(u16::MAX), |number| NonZeroU16::new(u16::try_from(number).ok()?);
     NonZeroU32: 1..=u64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
 }

@@ -88,7 +88,8 @@ fn check_form(text: &str) -> Result<(), String> {
     }
 }
 
-/// Names the field that is wrong: each is tried alone, since the parser does not tell.
+/// Names the field that is wrong: each is tried alone, since the parser does not tell. The text
+/// may come from a variable, so it is not repeated.
 fn faulty_field(text: &str, parser: &CronParser) -> String {
     let wrong = text.split_whitespace().zip(FIELDS).enumerate().find(|(at, (field, _))| {
         let mut alone = ["*"; 5];
@@ -96,7 +97,7 @@ fn faulty_field(text: &str, parser: &CronParser) -> String {
         parser.parse(&alone.join(" ")).is_err()
     });
     match wrong {
-        Some((_, (field, (name, range)))) => format!("`{field}` is no {name}: {range}"),
+        Some((_, (_, (name, range)))) => format!("its {name} must be {range}"),
         None => "its fields do not fit together".to_owned(),
     }
 }
@@ -192,9 +193,9 @@ mod tests {
             "there are only @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
         );
         check_cron("0 0 30 2 *", "it never comes due: no date fits it");
-        check_cron("61 * * * *", "`61` is no minute: 0-59");
-        check_cron("* * * * funday", "`funday` is no weekday: 0-7 or SUN-SAT");
-        check_cron("*/0 * * * *", "`*/0` is no minute: 0-59");
+        check_cron("61 * * * *", "its minute must be 0-59");
+        check_cron("* * * * funday", "its weekday must be 0-7 or SUN-SAT");
+        check_cron("*/0 * * * *", "its minute must be 0-59");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use camino::Utf8Path;
 use heeler_model::config::{Style, load, parse_dotenv, templates};
 
 /// Loads a fleet file and one agent file: it succeeds, or it says what is wrong and where.
-pub fn check_loader(fleet: &str, agent: &str, dotenv: &str) {
+pub(crate) fn check_loader(fleet: &str, agent: &str, dotenv: &str) {
     let read = |path: &Utf8Path| match path.file_name() {
         Some("heeler.yaml") => Ok(fleet.to_owned()),
         Some("a.yaml") => Ok(agent.to_owned()),
@@ -36,7 +36,7 @@ pub fn check_loader(fleet: &str, agent: &str, dotenv: &str) {
 }
 
 /// Adds an agent to a fleet file: the file holds it and stays a file that parses, or is refused.
-pub fn check_add_agent(text: &str) {
+pub(crate) fn check_add_agent(text: &str) {
     let Ok(once) = templates::add_agent(text, "agents/new.yaml") else { return };
     assert!(once.contains("agents/new.yaml"));
     let twice = templates::add_agent(&once, "agents/newer.yaml");

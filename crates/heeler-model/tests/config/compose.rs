@@ -370,3 +370,17 @@ fn a_fault_in_a_shared_default_is_reported_once() {
         "#]],
     );
 }
+
+#[test]
+fn what_herdctl_drops_from_defaults_is_only_warned_about() {
+    check(
+        &[("herdctl.yaml", "defaults: {description: all, runtime: cli}\nagents: [{name: a}]")],
+        expect![[r#"
+            warning: `description` cannot have a default
+             --> herdctl.yaml:1:12
+              |
+            1 | defaults: {description: all, runtime: cli}
+              |            ^^^^^^^^^^^ set it on each agent
+        "#]],
+    );
+}

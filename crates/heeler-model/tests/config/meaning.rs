@@ -479,3 +479,18 @@ fn new_keys_have_their_defaults() {
     assert_eq!(fleet.budget.unwrap().total.unwrap().micros(), 100_500_000);
     assert_eq!((fleet.max_concurrent.unwrap().get(), fleet.durability.as_str()), (4, "event"));
 }
+
+#[test]
+fn herdctl_lets_a_schedule_have_almost_any_name() {
+    let load = |name: &str| {
+        let yaml = format!("agents: [{{name: a, schedules: {{\"{name}\": {{interval: 5m}}}}}}]");
+        load_files(&[("herdctl.yaml", &yaml)], &[])
+            .map(|loaded| loaded.agents[0].schedules[0].name.clone())
+    };
+    assert_eq!(load("daily report: 9 o'clock").unwrap(), "daily report: 9 o'clock");
+    assert!(load(&"x".repeat(128)).is_ok());
+    for name in ["", "a\\nb", &"x".repeat(129)] {
+        let faults = load(name).unwrap_err();
+        assert!(faults.list[0].message.contains("is no name for a schedule"), "{faults:?}");
+    }
+}

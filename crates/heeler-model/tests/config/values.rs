@@ -36,6 +36,8 @@ schedules:
               |
             4 | runtime: skd
               |          ^^^ expected one of: sdk, cli, scripted, command
+              |
+              = help: did you mean `sdk`?
 
             error: unknown key `modle` in agent
              --> a.yaml:5:1
@@ -213,7 +215,7 @@ jitter: 10s
             4 |   b: {cron: '0 0 30 2 *'}
               |             ^^^^^^^^^^^^ expected a cron expression such as `0 9 * * mon-fri`
 
-            error: `61 * * * *` is not a cron expression: `61` is no minute: 0-59
+            error: `61 * * * *` is not a cron expression: its minute must be 0-59
              --> a.yaml:5:13
               |
             5 |   c: {cron: '61 * * * *'}

@@ -187,3 +187,11 @@ mcp_servers: {m: {url: 'https://${HOST}/${GITHUB_TOKEN}', headers: {Authorizatio
     assert_eq!(loaded.show()["agents"][0]["default_prompt"], "use ${GITHUB_TOKEN} well");
     assert_eq!(loaded.agents[0].env.get()["TOKEN"].expose(), "x s3cr3t-value");
 }
+
+#[test]
+fn a_secret_within_another_and_one_that_looks_like_a_variable_are_hidden_whole() {
+    let env = [("A", "s3cr"), ("B", "s3cr3t-long"), ("C", "x${y}z")];
+    let yaml = "agents: [{name: a, secrets: [A, B, C], default_prompt: '${B} ${A} ${C}'}]";
+    let loaded = load_files(&[("heeler.yaml", yaml)], &env).unwrap();
+    assert_eq!(loaded.show()["agents"][0]["default_prompt"], "${B} ${A} ${C}");
+}

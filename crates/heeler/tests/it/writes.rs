@@ -241,3 +241,28 @@ fn a_second_writer_is_refused_and_told_who_holds_the_directory() {
     assert!(fleet.run(&["status"]).ok().contains(&holder));
     drop(store);
 }
+
+#[test]
+fn everything_in_the_state_directory_is_private() {
+    let source = herdctl_project();
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    fleet.run(&["import", "herdctl", source.path().to_str().unwrap()]).ok();
+    fleet.run(&["backup", ".heeler/backup.tar"]).ok();
+    let mut folders = vec![fleet.file(".heeler")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        let mode =
+            |path: &std::path::Path| path.symlink_metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.is_symlink() {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 5, "{files}");
+}
