@@ -176,7 +176,7 @@ fn damaged_lines_are_counted() {
     let fleet = Fleet::new();
     let text = "{\"a\":1}\ngarbage\n\0\0\0\n{\"b\":1}{\"c\":1} x\n{}\n";
     fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", text);
-    let finding = fleet.finds(Area::Transcripts, Severity::Warning, "");
+    let finding = fleet.finds(Area::Transcripts, Severity::Note, "");
     assert_eq!(finding.problem, "has 2 damaged lines and 1 block of NUL bytes; readers skip them");
 }
 
@@ -212,6 +212,21 @@ fn views_that_are_missing_or_unreadable_or_edited_come_back() {
     fleet.finds(Area::Views, Severity::Note, "changed by hand");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert!(fs::read_to_string(&yaml).unwrap().contains("note: mine"));
+}
+
+#[test]
+fn records_that_the_database_does_not_have_are_found_and_taken_in() {
+    let fleet = Fleet::new();
+    fleet.write("jobs/job-2026-11-12-broken.yaml", "id: [half");
+    fleet.finds(Area::Views, Severity::Warning, "is no record that can be read: not YAML");
+    let yaml = "agent: coder\nstatus: completed\nstarted_at: 2026-11-12T00:00:00Z\n";
+    fleet.write("jobs/job-2026-11-12-broken.yaml", yaml);
+    fleet.finds(Area::Views, Severity::Warning, "the database does not have");
+    rebuild(fleet.dir.root(), now()).unwrap();
+    drop(fleet.store());
+    assert_eq!(fleet.examine(), []);
+    let reader = Reader::open(&fleet.dir).unwrap();
+    assert_eq!(reader.find_job("job-2026-11-12-broken").unwrap().head.agent, "coder");
 }
 
 #[test]
