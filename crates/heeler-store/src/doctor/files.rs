@@ -17,7 +17,7 @@ const DISK_FREE_ERROR: u64 = 32 << 20;
 const DISK_FREE_WARNING: u64 = 512 << 20;
 
 /// A temp file younger than this may belong to a process that is writing it.
-const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_mins(1);
+const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Permission bits of group and others.
 const OTHERS: u32 = 0o077;

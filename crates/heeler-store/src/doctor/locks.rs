@@ -6,6 +6,11 @@ use super::finding::{Area, Finding, Severity};
 use crate::layout::StateDir;
 use crate::lock::LockFile;
 
+/// Says whether a process is the writer of the directory, or may be.
+pub(crate) fn has_writer(dir: &StateDir) -> bool {
+    !matches!(LockFile::probe(&dir.lock()), Ok(None))
+}
+
 /// Finds locks that are held.
 pub(crate) fn examine(dir: &StateDir, home: Option<&Utf8Path>) -> Vec<Finding> {
     let mut locks = vec![dir.lock(), dir.restore_lock()];

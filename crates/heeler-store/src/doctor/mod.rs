@@ -40,7 +40,10 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
     findings.extend(files::disk(dir.root()));
     findings.extend(files::permissions(dir.root(), &found));
     findings.extend(home.and_then(|home| files::permissions(home, &files::walk(home))));
-    findings.extend(files::temp_files(&found, now));
+    if !locks::has_writer(&dir) {
+        // A long import or rebuild works in temp files; its process holds the lock.
+        findings.extend(files::temp_files(&found, now));
+    }
     findings.extend(locks::examine(&dir, home));
     let db = database::examine(&dir, &mut findings);
     let logs = records::logs(&found);

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobHead;
 
 use super::finding::{Area, Finding, Fix, Severity};
-use super::transcripts;
+use super::{locks, transcripts};
 use crate::db::jobs;
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{Db, DbError};
@@ -55,8 +55,7 @@ fn try_examine(
         }
     }
     findings.extend(transcripts::unnamed(logs, &named));
-    let has_writer = !matches!(LockFile::probe(&dir.lock()), Ok(None));
-    if !has_writer {
+    if !locks::has_writer(dir) {
         for job in db.running_jobs()? {
             findings.extend(dead_job(dir, db, &job)?);
         }

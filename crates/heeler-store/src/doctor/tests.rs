@@ -88,7 +88,7 @@ impl Fleet {
     fn examine(&self) -> Vec<Finding> {
         // Old enough for temp files, young enough for backups.
         let touched = self.dir.root().metadata().unwrap().modified().unwrap();
-        let later = Timestamp::try_from(touched).unwrap() + SignedDuration::from_hours(1);
+        let later = Timestamp::try_from(touched).unwrap() + SignedDuration::from_hours(2);
         examine(self.dir.root(), Some(&self.home), later)
     }
 
@@ -142,6 +142,11 @@ fn temp_files_are_found_and_removed() {
         fs::Permissions::from_mode(0o700),
     )
     .unwrap();
+    let holder = Holder::this_process("import", now());
+    let importer =
+        LockFile::acquire(&fleet.dir.lock(), &holder, std::time::Duration::ZERO).unwrap();
+    fleet.finds(Area::Locks, Severity::Note, "is held by");
+    drop(importer);
     fleet.finds(Area::TempFiles, Severity::Note, "half-written");
     assert_eq!(fleet.fixes(), ["removed: 2 files"]);
     assert!(fleet.path("jobs/.hidden").exists());
@@ -171,7 +176,7 @@ fn damaged_lines_are_counted() {
     let fleet = Fleet::new();
     let text = "{\"a\":1}\ngarbage\n\0\0\0\n{\"b\":1}{\"c\":1} x\n{}\n";
     fleet.write("jobs/job-2026-11-15-aaaaaa.jsonl", text);
-    let finding = fleet.finds(Area::Transcripts, Severity::Warning, "");
+    let finding = fleet.finds(Area::Transcripts, Severity::Note, "");
     assert_eq!(finding.problem, "has 2 damaged lines and 1 block of NUL bytes; readers skip them");
 }
 
@@ -207,6 +212,21 @@ fn views_that_are_missing_or_unreadable_or_edited_come_back() {
     fleet.finds(Area::Views, Severity::Note, "changed by hand");
     assert_eq!(fleet.fixes(), ["published 1 file"]);
     assert!(fs::read_to_string(&yaml).unwrap().contains("note: mine"));
+}
+
+#[test]
+fn records_that_the_database_does_not_have_are_found_and_taken_in() {
+    let fleet = Fleet::new();
+    fleet.write("jobs/job-2026-11-12-broken.yaml", "id: [half");
+    fleet.finds(Area::Views, Severity::Warning, "is no record that can be read: not YAML");
+    let yaml = "agent: coder\nstatus: completed\nstarted_at: 2026-11-12T00:00:00Z\n";
+    fleet.write("jobs/job-2026-11-12-broken.yaml", yaml);
+    fleet.finds(Area::Views, Severity::Warning, "the database does not have");
+    rebuild(fleet.dir.root(), now()).unwrap();
+    drop(fleet.store());
+    assert_eq!(fleet.examine(), []);
+    let reader = Reader::open(&fleet.dir).unwrap();
+    assert_eq!(reader.find_job("job-2026-11-12-broken").unwrap().head.agent, "coder");
 }
 
 #[test]
@@ -458,7 +478,6 @@ fn without_a_backup_views_and_logs_alone_make_a_database() {
 fn a_database_that_is_gone_is_missed_if_there_are_backups() {
     let fleet = Fleet::new();
     fs::remove_file(fleet.dir.database()).unwrap();
-    assert!(!crate::import::is_adoptable(fleet.dir.root()));
     fleet.finds(Area::Database, Severity::Error, "it is gone");
     rebuild(fleet.dir.root(), now()).unwrap();
     drop(fleet.store());

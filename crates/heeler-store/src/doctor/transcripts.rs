@@ -38,7 +38,7 @@ pub(crate) fn contents(log: &Utf8Path) -> Vec<Finding> {
         .collect::<Vec<_>>();
     if !bad.is_empty() {
         let problem = format!("has {}; readers skip them", bad.join(" and "));
-        let finding = Finding::new(Severity::Warning, Area::Transcripts, log.as_str(), problem);
+        let finding = Finding::new(Severity::Note, Area::Transcripts, log.as_str(), problem);
         findings.push(finding.cure("nothing to do: what cannot be read stays in the file"));
     }
     findings

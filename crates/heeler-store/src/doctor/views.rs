@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
+use super::locks;
 use crate::db::{Db, DbError};
+use crate::import::herdctl::read;
 use crate::layout::StateDir;
-use crate::lock::LockFile;
 use crate::views::{Format, View, render_view, sha256_hex};
 
 /// How many views are asked for at once.
@@ -14,6 +15,8 @@ const PAGE: usize = 1000;
 /// Views by what is wrong with them.
 #[derive(Default)]
 struct Faulty {
+    /// Every view that the database knows of.
+    known: HashSet<String>,
     missing: Vec<View>,
     unreadable: Vec<View>,
     edited: Vec<View>,
@@ -22,11 +25,10 @@ struct Faulty {
 
 /// Finds views that are not as they were published.
 pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
-    // A living writer publishes by itself, and is allowed half a second for it.
-    let has_writer = !matches!(LockFile::probe(&dir.lock()), Ok(None));
     let faulty = match sort(dir, db) {
         Ok(mut faulty) => {
-            if has_writer {
+            // A living writer publishes by itself, and is allowed half a second for it.
+            if locks::has_writer(dir) {
                 faulty.behind.clear();
             }
             faulty
@@ -38,6 +40,7 @@ pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
             return;
         }
     };
+    strangers(dir, &faulty.known, findings);
     for (views, severity, problem) in [
         (faulty.missing, Severity::Warning, "is not there"),
         (faulty.unreadable, Severity::Warning, "cannot be read as what it is"),
@@ -60,6 +63,7 @@ fn sort(dir: &StateDir, db: &Db) -> Result<Faulty, DbError> {
         let Some(last) = paths.last() else { return Ok(faulty) };
         after.clone_from(last);
         for path in &paths {
+            faulty.known.insert(path.clone());
             let Some(view) = View::at(path) else { continue };
             let is_due = due.contains(path);
             sort_one(dir, db, view, is_due, &mut faulty)?;
@@ -102,5 +106,42 @@ fn due_paths(db: &Db) -> Result<HashSet<String>, DbError> {
         let Some(last) = due.last() else { return Ok(found) };
         after.clone_from(&last.path);
         found.extend(due.into_iter().map(|view| view.path));
+    }
+}
+
+/// Finds records of jobs and sessions that the database does not know of.
+fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding>) {
+    let mut unrecorded = Vec::new();
+    for (folder, ending) in [("jobs", ".yaml"), ("sessions", ".json")] {
+        let entries = dir.root().join(folder).read_dir_utf8().into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name().to_owned()).collect::<Vec<_>>();
+        names.sort();
+        for name in names.iter().filter(|name| !name.starts_with('.')) {
+            let path = format!("{folder}/{name}");
+            let Some(stem) = name.strip_suffix(ending).filter(|_| !known.contains(&path)) else {
+                continue;
+            };
+            let text = std::fs::read_to_string(dir.root().join(&path));
+            let read = text.map_err(|error| error.to_string()).and_then(|text| match folder {
+                "jobs" => read::job(stem, &text).map(drop),
+                _ => read::session(stem, &text).map(drop),
+            });
+            match read {
+                Ok(()) => unrecorded.push(path),
+                Err(reason) => {
+                    let problem = format!("is no record that can be read: {reason}");
+                    let finding = Finding::new(Severity::Warning, Area::Views, path, problem);
+                    findings.push(finding.cure(
+                        "move it away; or repair it by hand and run `heeler doctor --rebuild`",
+                    ));
+                }
+            }
+        }
+    }
+    if !unrecorded.is_empty() {
+        let problem = "is a record that the database does not have";
+        let subject = first_of(&unrecorded);
+        let finding = Finding::new(Severity::Warning, Area::Views, subject, problem);
+        findings.push(finding.cure("`heeler doctor --rebuild` takes it in"));
     }
 }

@@ -15,7 +15,6 @@ use super::herdctl::{Herdctl, Purpose, running_herdctl};
 use super::source::Source;
 use super::target::Target;
 use super::{ImportError, Report, place};
-use crate::backup;
 use crate::db::Db;
 use crate::doctor;
 use crate::layout::{LayoutError, StateDir};
@@ -84,16 +83,11 @@ pub enum AdoptError {
     },
 }
 
-/// Says whether a directory holds state of herdctl and was never ours.
+/// Says whether a directory holds state in herdctl's form and no database of ours.
 ///
-/// One with backups was: its database is lost, and `doctor --rebuild` knows more than an adoption.
+/// One that has `backups/` was ours and lost its database: ask `doctor::rebuild`, which knows more.
 pub fn is_adoptable(root: &Utf8Path) -> bool {
     let has = |name: &str| root.join(name).exists();
-    let had_database = StateDir::open(root)
-        .is_ok_and(|dir| backup::list(&dir).is_ok_and(|backups| !backups.is_empty()));
-    if had_database {
-        return false;
-    }
     let has_jobs = || {
         let mut entries = root.join("jobs").read_dir_utf8().into_iter().flatten().flatten();
         entries.any(|entry| entry.file_name().ends_with(".yaml"))

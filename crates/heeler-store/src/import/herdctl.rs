@@ -10,12 +10,14 @@ pub(crate) mod read;
 mod sessions;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::iso_millis;
 use jiff::Timestamp;
 
 pub(crate) use self::alive::running_herdctl;
 use super::source::{Source, unsafe_name};
 use super::target::Target;
 use super::{ImportError, Kind, Report, place};
+use crate::db::meta::STARTED_AT;
 use crate::store::Store;
 use crate::views::{View, sha256_hex};
 
@@ -162,15 +164,34 @@ impl<'a> Herdctl<'a> {
                 }
             }
         }
+        let (started_at, other_keys) = read::fleet(&text).unwrap_or_default();
         // With the file come the keys that we do not know, such as session_wakes.
         let view = self.bring_view("state.yaml", &text)?;
+        if view.is_none() {
+            self.note_left_behind(other_keys);
+        }
         let now = self.now;
         self.target.commit(move |tx| {
             if let Some(sha256) = view {
                 tx.adopt_view(&View::State, &sha256, now)?;
             }
+            if let (Some(at), None) = (started_at, tx.meta(STARTED_AT)?) {
+                tx.set_meta(STARTED_AT, &iso_millis(at))?;
+            }
             fresh.iter().try_for_each(|(name, state)| tx.put_agent(name, state))
         })
+    }
+
+    /// Says which keys of a `state.yaml` did not come along because there is one here already.
+    fn note_left_behind(&mut self, mut keys: Vec<String>) {
+        let here = std::fs::read_to_string(self.target.dir.state_yaml()).unwrap_or_default();
+        let (_, here) = read::fleet(&here).unwrap_or_default();
+        keys.retain(|key| !here.contains(key));
+        if !keys.is_empty() {
+            let keys = keys.join(", ");
+            self.report
+                .note(format!("there is a state.yaml here: these keys stayed behind: {keys}"));
+        }
     }
 
     /// Copies a view as it is and returns its hash; `None` when there is one here already.

@@ -63,6 +63,7 @@ fn a_job_left_running_is_shown_as_interrupted_in_the_database_and_in_its_file() 
     assert!(yaml.contains("reviewer: ann"), "unknown keys survive: {yaml}");
     let state = std::fs::read_to_string(store.dir().state_yaml()).unwrap();
     assert!(state.contains("session_wakes") && !state.contains("running"), "{state}");
+    assert!(state.contains("started_at: \"2026-11-14T01:00:00.000Z\""), "{state}");
 }
 
 #[test]
@@ -152,6 +153,18 @@ fn a_second_import_finds_everything_there_and_the_source_is_untouched() {
     assert_eq!(second.of(Kind::Agent), tally(2, 0, 2, 0));
     assert_eq!(second.of(Kind::Session).refused, 2);
     assert_eq!(first.refused, second.refused);
+    assert!(second.notes.is_empty(), "{:?}", second.notes);
+}
+
+#[test]
+fn keys_of_a_state_file_that_cannot_come_along_are_named() {
+    let place = Place::new();
+    let source = place.fixture("herdctl", "site/.herdctl");
+    let store = place.store();
+    std::fs::write(store.dir().state_yaml(), "fleet: {}\nagents: {}\n").unwrap();
+    let report = herdctl(&store, &source, now()).unwrap();
+    let note = "there is a state.yaml here: these keys stayed behind: session_wakes";
+    assert!(report.notes.contains(&note.to_owned()), "{:?}", report.notes);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use heeler_model::{
     SessionStatus, TriggerType, Usage,
 };
 use indexmap::IndexMap;
+use jiff::Timestamp;
 
 use crate::import::record::Record;
 use crate::import::session::resting_session;
@@ -250,6 +251,14 @@ pub(crate) fn agents(text: &str) -> Result<IndexMap<String, Result<AgentState, S
     Ok(read.collect())
 }
 
+/// Reads what else `state.yaml` says: when the fleet was started, and keys that only herdctl knows.
+pub(crate) fn fleet(text: &str) -> Result<(Option<Timestamp>, Vec<String>), String> {
+    let record = Record::yaml(text)?;
+    let started_at = record.record("fleet").and_then(|fleet| fleet.time("started_at"));
+    let others = record.map().keys().filter(|key| !["fleet", "agents"].contains(&key.as_str()));
+    Ok((started_at, others.cloned().collect()))
+}
+
 fn agent_state(record: &Record) -> AgentState {
     let status = word(record, "status").unwrap_or(AgentStatus::Idle);
     let schedules = record.record("schedules").unwrap_or_default();
@@ -425,6 +434,7 @@ ticket: 17
                     status: running\n    current_job: job-2024-01-19-def456\n    schedules:\n      \
                     nightly:\n        status: running\n        last_run_at: 2026-11-15T00:48:57.120Z\n      \
                     off: {status: disabled}\n  \"../x\": {}\n  bare:\n";
+        assert_eq!(fleet(text).unwrap(), (from_iso("2025-01-19T10:00:00Z"), Vec::new()));
         let read = agents(text).unwrap();
         let coder = read["coder"].as_ref().unwrap();
         assert_eq!(coder.status, AgentStatus::Idle);
