@@ -15,6 +15,9 @@ use thiserror::Error;
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
+/// From so many files on, one sync of the whole file system is faster than one for each.
+const SYNC_TOGETHER_MIN: usize = 8;
+
 /// What failed, on which path.
 #[derive(Debug, Error)]
 #[error("cannot {action} {path}")]
@@ -49,6 +52,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
     /// Returns when the file's bytes and length are on stable storage.
     fn sync(&self, file: &File) -> io::Result<()>;
+    /// Returns when the bytes and lengths of all these files, which are on the file system of
+    /// `folder`, are on stable storage.
+    fn sync_all(&self, _folder: &Utf8Path, files: &[&File]) -> io::Result<()> {
+        files.iter().try_for_each(|file| self.sync(file))
+    }
     /// Renames a file, replacing what has the new name.
     fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()>;
     /// Renames a file; fails with `AlreadyExists` if the new name is taken.
@@ -90,6 +98,13 @@ impl Disk for OsDisk {
         file.sync_data()
     }
 
+    fn sync_all(&self, folder: &Utf8Path, files: &[&File]) -> io::Result<()> {
+        if files.len() < SYNC_TOGETHER_MIN {
+            return files.iter().try_for_each(|file| self.sync(file));
+        }
+        sync_file_system(folder)
+    }
+
     fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }
@@ -125,6 +140,66 @@ pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<()
     publish(disk, path, Taken::Replace, |file| file.write_all(bytes))
 }
 
+/// Replaces many files, each as [`replace_file`] does, with few waits for the disk.
+///
+/// The files are on one file system. Each has its own result, in the order given.
+pub fn replace_files(
+    disk: &dyn Disk,
+    files: &[(Utf8PathBuf, Vec<u8>)],
+) -> Vec<Result<(), DiskError>> {
+    let drafts: Vec<_> = files
+        .iter()
+        .map(|(path, bytes)| Draft::fill(disk, path, |file| file.write_all(bytes)))
+        .collect();
+    let synced = {
+        let ready: Vec<&Draft<'_>> =
+            drafts.iter().filter_map(|draft| draft.as_ref().ok()).collect();
+        let handles: Vec<&File> = ready.iter().map(|draft| &draft.file).collect();
+        match ready.first() {
+            Some(first) => disk.sync_all(folder_of(first.path), &handles),
+            None => Ok(()),
+        }
+    };
+    let mut results: Vec<Result<(), DiskError>> = drafts
+        .into_iter()
+        .map(|draft| match (draft?, &synced) {
+            (draft, Ok(())) => draft.rename(Taken::Replace),
+            (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(same(error))),
+        })
+        .collect();
+    let mut folders: Vec<&Utf8Path> = files.iter().map(|(path, _)| folder_of(path)).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    for folder in folders {
+        let Err(error) = disk.sync_folder(folder) else { continue };
+        for ((path, _), result) in files.iter().zip(&mut results) {
+            if folder_of(path) == folder && result.is_ok() {
+                *result = Err(DiskError::at("sync folder", folder)(same(&error)));
+            }
+        }
+    }
+    results
+}
+
+/// One failure that is told for several files.
+fn same(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(folder)?)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
+}
+
 /// Creates a folder and its missing ancestors, mode 0700, so that they survive a power loss.
 ///
 /// Folders that exist are left as they are.
@@ -156,13 +231,31 @@ pub(crate) enum Taken {
     Refuse,
 }
 
-/// A file that is being filled under its temporary name.
+/// A file under its temporary name; dropping it takes it away.
 pub(crate) struct Draft<'a> {
     disk: &'a dyn Disk,
+    path: &'a Utf8Path,
+    /// Empty once it has its final name.
+    temp: Utf8PathBuf,
     file: File,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    /// Makes a file beside `path` and lets `fill` write it.
+    fn fill(
+        disk: &'a dyn Disk,
+        path: &'a Utf8Path,
+        fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
+    ) -> Result<Draft<'a>, DiskError> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
+        let name = name.map_err(DiskError::at("write", path))?;
+        let temp = folder_of(path).join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
+        let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
+        let mut draft = Draft { disk, path, temp, file };
+        fill(&mut draft).map_err(DiskError::at("write", &draft.temp))?;
+        Ok(draft)
+    }
+
     pub(crate) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.disk.write(&self.file, bytes)? {
@@ -171,6 +264,24 @@ impl Draft<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives it its final name; its bytes are synced.
+    fn rename(mut self, taken: Taken) -> Result<(), DiskError> {
+        let rename = if taken == Taken::Replace { Disk::rename } else { Disk::rename_new };
+        rename(self.disk, &self.temp, self.path)
+            .map_err(DiskError::at("put in place", self.path))?;
+        self.temp = Utf8PathBuf::new();
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.temp.as_str().is_empty() {
+            // The first error is the one to tell; a temp file left behind is swept later.
+            drop(self.disk.remove(&self.temp));
+        }
     }
 }
 
@@ -181,24 +292,10 @@ pub(crate) fn publish(
     taken: Taken,
     fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
 ) -> Result<(), DiskError> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
-    let name = name.map_err(DiskError::at("write", path))?;
+    let draft = Draft::fill(disk, path, fill)?;
+    disk.sync(&draft.file).map_err(DiskError::at("sync", &draft.temp))?;
+    draft.rename(taken)?;
     let folder = folder_of(path);
-    let temp = folder.join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
-    let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
-    let mut draft = Draft { disk, file };
-    let published = fill(&mut draft)
-        .map_err(DiskError::at("write", &temp))
-        .and_then(|()| disk.sync(&draft.file).map_err(DiskError::at("sync", &temp)))
-        .and_then(|()| {
-            let rename = if taken == Taken::Replace { Disk::rename } else { Disk::rename_new };
-            rename(disk, &temp, path).map_err(DiskError::at("put in place", path))
-        });
-    if let Err(error) = published {
-        // The first error is the one to tell; a temp file left behind is swept later.
-        drop(disk.remove(&temp));
-        return Err(error);
-    }
     disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_files};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -102,7 +102,7 @@ pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, Pu
 
 fn publish_round(
     store: &Store,
-    round: Vec<Planned>,
+    mut round: Vec<Planned>,
     now: Timestamp,
     report: &mut PublishReport,
 ) -> Result<(), PublishError> {
@@ -118,9 +118,12 @@ fn publish_round(
                 .try_for_each(|(path, sha)| rows::announce(&tx.conn, path, sha.as_deref()))
         })?;
     }
+    let mut written = write_all(store.dir(), &mut round).into_iter();
     let mut done = Vec::new();
     for planned in round {
-        match perform(store.dir(), &planned, report) {
+        let is_write = matches!(planned.action, Action::Write { .. });
+        let written = if is_write { written.next() } else { None }.unwrap_or(Ok(()));
+        match written.and_then(|()| perform(store.dir(), &planned, report)) {
             Ok(()) => done.push(planned),
             Err(error) => {
                 let reason = full_message(&error);
@@ -199,14 +202,28 @@ pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool 
     row.sha256.is_some() && row.subject.is_some() && row.subject.as_deref() == subject
 }
 
+/// Replaces the files of a round that are to be written, in order; each has its result.
+fn write_all(dir: &StateDir, round: &mut [Planned]) -> Vec<Result<(), DiskError>> {
+    let mut files = Vec::new();
+    for planned in round {
+        if let Action::Write { bytes, .. } = &mut planned.action {
+            files.push((dir.root().join(&planned.row.path), std::mem::take(bytes)));
+        }
+    }
+    let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
+    folders.dedup();
+    for folder in folders {
+        // Should it fail, the files in it fail, and each of them says so.
+        drop(create_folder(&OsDisk, folder));
+    }
+    replace_files(&OsDisk, &files)
+}
+
+/// Does what is left to do with one file once it is written.
 fn perform(dir: &StateDir, planned: &Planned, report: &mut PublishReport) -> Result<(), DiskError> {
     let file = dir.root().join(&planned.row.path);
     match &planned.action {
-        Action::Write { bytes, context } => {
-            if let Some(folder) = file.parent() {
-                create_folder(&OsDisk, folder)?;
-            }
-            replace_file(&OsDisk, &file, bytes)?;
+        Action::Write { context, .. } => {
             link_context(&file, context.as_deref())?;
             report.written += 1;
         }

@@ -6,6 +6,7 @@ use camino::Utf8Path;
 use heeler_testkit::{Crash, SimDisk};
 use heeler_transcript::{
     Disk as _, Durability, Log, LogOptions, UpTo, copy_prefix, create_folder, replace_file,
+    replace_files,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -139,6 +140,29 @@ fn proof_power_loss_during_a_replacement_leaves_the_old_view_or_the_new_one() {
             _ => &["second"],
         };
         assert!(allowed.contains(&found.as_str()), "{found:?} after {}", crash.after);
+    });
+    assert!(states > 10, "only {states} states");
+}
+
+#[test]
+fn proof_power_loss_during_many_replacements_leaves_each_file_old_or_new() {
+    let names = ["a/one", "a/two", "b/three"];
+    let (_temp, root, disk) = start(|root| {
+        for name in names {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), "old").unwrap();
+        }
+    });
+    let files = names.map(|name| (root.join(name), b"new".to_vec()));
+    replace_files(disk.as_ref(), &files).into_iter().for_each(Result::unwrap);
+    disk.mark(1);
+    let states = disk.crashes(&mut |crash| {
+        for name in names {
+            let found = std::fs::read_to_string(crash.root.join(name)).unwrap();
+            let is_new = found == "new";
+            assert!(is_new || found == "old", "{name}: {found:?} after {}", crash.after);
+            assert!(is_new || crash.marks.is_empty(), "{name} lost after {}", crash.after);
+        }
     });
     assert!(states > 10, "only {states} states");
 }

@@ -6,6 +6,7 @@ use camino::Utf8Path;
 use heeler_testkit::{SimDisk, Trouble};
 use heeler_transcript::{
     AppendError, Durability, FaultKind, Log, LogOptions, UpTo, copy_prefix, replace_file,
+    replace_files,
 };
 
 use crate::{folder, read_all, texts};
@@ -152,6 +153,25 @@ fn proof_trouble_at_any_call_of_a_replacement_leaves_the_old_file_or_the_new_one
         disk.heal();
         replace_file(disk.as_ref(), &path, b"newer").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"newer", "{case}");
+    });
+}
+
+#[test]
+fn proof_trouble_at_any_call_of_many_replacements_is_told_for_the_files_it_concerns() {
+    let names = ["one", "two", "three"];
+    let old = |root: &Utf8Path| {
+        names.iter().for_each(|name| std::fs::write(root.join(name), "old").unwrap());
+    };
+    at_every_call(old, |disk, root, case| {
+        let files = names.map(|name| (root.join(name), b"new".to_vec()));
+        let results = replace_files(disk.as_ref(), &files);
+        for ((path, _), result) in files.iter().zip(results) {
+            let found = std::fs::read(path).unwrap();
+            assert!(found == b"old" || found == b"new", "{case}: {found:?}");
+            assert!(result.is_err() || found == b"new", "{case}");
+        }
+        disk.heal();
+        replace_files(disk.as_ref(), &files).into_iter().for_each(Result::unwrap);
     });
 }
 
