@@ -2,7 +2,7 @@
 //!
 //! A view is never the truth, with two exceptions that users were promised: a status reset by hand
 //! in `state.yaml` and a deleted `sessions/<agent>.json`. Keys that we do not know survive.
-//! Start at [`View`] for what there is, at [`publish`] for how it is written.
+//! Start at [`View`] for what there is, at [`publish()`] for how it is written.
 
 mod absorb;
 mod node;

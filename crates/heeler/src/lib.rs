@@ -1,6 +1,6 @@
 //! The `heeler` program: commands, wiring, exit codes, reading config files and the environment.
 //!
-//! No logic that a library should own lives here. Start at [`cli`] for what can be typed and at
+//! No logic that a library should own lives here. Start at `cli` for what can be typed and at
 //! `commands` for what each command does; `place` finds the fleet that a command speaks of.
 
 mod adopt;

@@ -1,7 +1,7 @@
 //! What is wrong with a state directory, and the cure.
 //!
 //! [`examine`] only looks, and works on a broken, read-only or busy directory. [`fix`] does what
-//! loses nothing. [`rebuild`] makes a new database from the newest good backup and from what views
+//! loses nothing. [`rebuild()`] makes a new database from the newest good backup and from what views
 //! and logs know; the old one goes to `trash/`, nothing is deleted. Start at [`examine`].
 
 mod backups;

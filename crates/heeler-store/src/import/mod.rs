@@ -3,7 +3,7 @@
 //! The source is never written. What can be read comes in, what cannot is listed with the reason,
 //! and a second import finds everything there. Reading (`read.rs` of each) is pure; files are put in
 //! place whole and synced before the rows that name them. Start at [`Report`], the answer of
-//! [`herdctl`], [`lastlight`] and [`agents_fleet`].
+//! [`herdctl()`], [`lastlight()`] and [`agents_fleet()`].
 
 use std::error::Error as StdError;
 use std::io;
