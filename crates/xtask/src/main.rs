@@ -33,6 +33,14 @@ enum Chore {
         /// Only proofs whose name contains this
         filter: Option<String>,
     },
+    /// Fuzzes one of the readers (needs a nightly toolchain)
+    Fuzz {
+        /// The target: transcript or config
+        target: String,
+        /// For how long
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// Measures ours and the alternatives in one run, and prints the ratios
     Bench,
     /// Writes the generated references under docs/ again
@@ -45,6 +53,7 @@ fn main() -> Result<()> {
         Chore::Setup => setup::all(),
         Chore::Test => test(),
         Chore::Prove { scale, seed, filter } => prove(scale, seed, filter.as_deref()),
+        Chore::Fuzz { target, seconds } => fuzz(&target, seconds),
         Chore::Bench => bench::all(),
         Chore::Docs => docs(),
     }
@@ -93,6 +102,12 @@ fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
     let command =
         ["cargo", "nextest", "run", "--workspace", "--profile", "prove", "-E", &expression];
     step("prove", || run(&command, &env))
+}
+
+fn fuzz(target: &str, seconds: u32) -> Result<()> {
+    setup::cargo_tool("cargo-fuzz", "0.13.2")?;
+    let time = format!("-max_total_time={seconds}");
+    run(&["cargo", "+nightly", "fuzz", "run", target, "--", &time], &[])
 }
 
 /// The generated documents are golden files of tests; this lets the tests write them.

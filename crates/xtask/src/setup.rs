@@ -9,16 +9,18 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-de
 
 /// Installs all that is missing.
 pub(crate) fn all() -> Result<()> {
-    for (tool, version) in CARGO_TOOLS {
-        let name = tool.trim_start_matches("cargo-");
-        if succeeds(&["cargo", name, "--version"]) {
-            eprintln!("setup: {tool} is there");
-            continue;
-        }
-        eprintln!("setup: installing {tool} {version} (some minutes)");
-        run(&["cargo", "install", "--locked", tool, "--version", version], &[])?;
+    CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))
+}
+
+/// Installs a cargo tool unless it is there.
+pub(crate) fn cargo_tool(tool: &str, version: &str) -> Result<()> {
+    let name = tool.trim_start_matches("cargo-");
+    if succeeds(&["cargo", name, "--version"]) {
+        eprintln!("setup: {tool} is there");
+        return Ok(());
     }
-    Ok(())
+    eprintln!("setup: installing {tool} {version} (some minutes)");
+    run(&["cargo", "install", "--locked", tool, "--version", version], &[])
 }
 
 /// Installs the Debian packages that are missing.
