@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -164,7 +165,8 @@ fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, Import
     files.dedup();
     let mut kept = 0;
     for file in files {
-        let to = dir.root().join(BEFORE).join(&file);
+        let to = resolve_inside(dir.root(), &format!("{BEFORE}/{file}"))
+            .map_err(|source| ImportError::Blocked { source })?;
         // A copy of an earlier adoption is older, and so closer to what herdctl wrote.
         let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
         if is_kept || !source.has(&file) {

@@ -9,6 +9,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use camino::Utf8PathBuf;
+use heeler_transcript::NameError;
 use thiserror::Error;
 
 use crate::db::DbError;
@@ -91,6 +92,13 @@ pub enum ImportError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// A link is where a file would be put.
+    #[error("a file cannot be put there; remove what is in its way and try again")]
+    Blocked {
+        /// The cause; it names the link.
+        #[source]
+        source: NameError,
     },
     /// The database here did not take or answer something.
     #[error(
