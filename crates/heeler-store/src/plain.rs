@@ -11,6 +11,10 @@ use camino::Utf8Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+/// The largest YAML or JSON record that is read: it is held in memory whole. An inline transcript of
+/// a hundred thousand entries is a tenth of it.
+pub(crate) const RECORD_BYTES_MAX: u64 = 256 << 20;
+
 /// Opens a file for reading.
 pub(crate) fn open(path: &Utf8Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
@@ -24,7 +28,6 @@ pub(crate) fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Resul
 }
 
 /// Reads a file whole; one that is longer than `max` is refused.
-#[cfg_attr(not(test), expect(dead_code))]
 pub(crate) fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -32,6 +35,11 @@ pub(crate) fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
         return Err(refusal(&format!("it is longer than {max} bytes")));
     }
     Ok(bytes)
+}
+
+/// Reads a record whole, as text.
+pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
+    String::from_utf8(read(path, RECORD_BYTES_MAX)?).map_err(|_| refusal("it is not UTF-8 text"))
 }
 
 fn explain(error: io::Error) -> io::Error {

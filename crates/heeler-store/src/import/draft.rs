@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::{ImportError, place};
 use crate::db::{Attempt as _, Db, OpenError, migrate};
 use crate::layout::StateDir;
+use crate::plain;
 
 /// A database under construction; dropping it throws it away.
 pub(crate) struct Draft {
@@ -28,7 +29,7 @@ impl Draft {
     ) -> Result<Draft, ImportError> {
         let path = place::temp_name(&dir.database());
         if let Some(base) = base {
-            let opened = File::open(base);
+            let opened = plain::open(base);
             let mut file =
                 opened.map_err(|source| ImportError::Open { path: base.to_owned(), source })?;
             place::copy(&mut file, &path)?;

@@ -165,3 +165,25 @@ fn temp_files_and_databases_behind_a_link_are_left_alone() {
     Store::open(&place.dir, "test", now()).unwrap_err();
     crate::Reader::open(&place.dir).unwrap_err();
 }
+
+#[test]
+fn pipes_in_place_of_records_stop_nobody() {
+    let (_temp, root) = herdctl();
+    let job = "job-2026-11-14-stuck1";
+    std::fs::create_dir(root.join("jobs")).unwrap();
+    let yaml = "agent: coder\nstatus: running\nstarted_at: 2026-11-14T00:00:00Z\n";
+    std::fs::write(root.join(format!("jobs/{job}.yaml")), yaml).unwrap();
+    pipe(&root.join(format!("jobs/{job}.jsonl")));
+    pipe(&root.join("jobs/job-2026-11-14-stuck2.yaml"));
+    pipe(&root.join("herdctl.pid"));
+    adopt(&root, now()).unwrap().unwrap();
+    std::fs::remove_file(root.join("state.yaml")).unwrap();
+    pipe(&root.join("state.yaml"));
+    let dir = StateDir::open(&root).unwrap();
+    let store = Store::open(&dir, "test", now()).unwrap().store;
+    commit(&store, |tx| tx.mark(&crate::View::State));
+    let report = store.publish_views(now()).unwrap();
+    assert!(report.failed.iter().any(|failure| failure.path == "state.yaml"), "{report:?}");
+    drop(store);
+    crate::doctor::examine(&root, None, now());
+}
