@@ -26,8 +26,8 @@ pub use self::finding::{Area, Finding, Fix, Severity};
 #[cfg(test)]
 pub(crate) use self::fixes::chain;
 pub use self::fixes::{Fixed, fix};
-pub(crate) use self::rebuild::finish_rebuild;
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
+pub(crate) use self::rebuild::{finish_rebuild, refuse_foreign as refuse_foreign_rebuild};
 use crate::layout::{LayoutError, StateDir};
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive

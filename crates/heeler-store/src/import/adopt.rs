@@ -106,6 +106,7 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<Adoption>, AdoptE
     let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
         .map_err(|error| lock_error(&dir, error))?;
     let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
+    doctor::refuse_foreign_rebuild(&dir).map_err(failed)?;
     doctor::finish_rebuild(&dir).map_err(failed)?;
     if dir.database().exists() {
         return Ok(None);

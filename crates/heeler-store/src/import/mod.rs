@@ -100,6 +100,14 @@ pub enum ImportError {
         #[source]
         source: NameError,
     },
+    /// What says that a rebuild was cut off cannot be believed.
+    #[error("{path} is not a note of ours about a rebuild that was cut off ({reason}); remove it")]
+    Marker {
+        /// The file.
+        path: Utf8PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The database here did not take or answer something.
     #[error(
         "the import was not saved; what was imported before is complete, import again to go on"

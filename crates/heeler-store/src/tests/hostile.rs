@@ -187,3 +187,20 @@ fn pipes_in_place_of_records_stop_nobody() {
     drop(store);
     crate::doctor::examine(&root, None, now());
 }
+
+#[test]
+fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
+    let (_temp, root) = herdctl();
+    let other = place();
+    drop(other.store());
+    std::fs::copy(other.dir.database(), root.join("heeler.db.rebuilt")).unwrap();
+    std::fs::write(root.join("rebuild.json"), "{\"version\":1,\"trash\":\"trash/x\"}").unwrap();
+    let error = crate::doctor::chain(&adopt(&root, now()).unwrap_err());
+    assert!(error.contains("rebuild.json") && error.contains("remove it"), "{error}");
+    assert!(!root.join("heeler.db").exists());
+    // The old database in the trash shows that one was.
+    std::fs::create_dir_all(root.join("trash/x")).unwrap();
+    std::fs::write(root.join("trash/x/heeler.db"), "").unwrap();
+    assert!(adopt(&root, now()).unwrap().is_none());
+    assert!(root.join("heeler.db").exists());
+}
