@@ -26,7 +26,6 @@ use crate::db::{Db, DbError, OpenError, meta, migrate, views};
 use crate::layout::{LayoutError, StateDir};
 use crate::lock::{Holder, LockError, LockFile};
 use crate::plain;
-use crate::views::{View, sha256_hex};
 
 /// How long to wait for another restore, or for a probe of the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
@@ -108,7 +107,7 @@ pub fn restore_from_file(
     let (fence, safety_backup, damaged) = secure_present(dir, now)?;
     let (put_back, kept_beside) = archive.put_back(dir, &verified, now, progress)?;
     let epoch = fence.max(new.epoch()?) + 1;
-    prepare(dir, &new, epoch)?;
+    prepare(&new, epoch)?;
     let mut live = Db::write(&dir.database())?;
     copy_content(&new, &mut live)?;
     let manifest = verified.manifest;
@@ -438,7 +437,7 @@ fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Secured, RestoreErro
         return Ok((0, None, None));
     }
     match raise_epoch(&path) {
-        Ok(epoch) => Ok((epoch, Some(backup::take(dir, "before-restore", now)?), None)),
+        Ok(epoch) => Ok((epoch, Some(backup::take(dir, backup::BEFORE_RESTORE, now)?), None)),
         Err(error) if is_damage(&error) => {
             // Nobody may be at it: its side files move with it.
             let holder = Holder::this_process("restore", now);
@@ -489,15 +488,12 @@ fn set_aside(path: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, RestoreErro
 }
 
 /// Makes the archived database fit the directory it goes into.
-fn prepare(dir: &StateDir, new: &Db, epoch: i64) -> Result<(), RestoreError> {
+fn prepare(new: &Db, epoch: i64) -> Result<(), RestoreError> {
     meta::set(&new.conn, meta::EPOCH, &epoch.to_string())?;
-    // Every view is written anew; and the present state.yaml shows another state, which must not
-    // be taken for somebody's edit.
+    // Every view is written anew. The files that are there show another state, and a publisher of
+    // that state may still be at work: none of them is somebody's edit of this one.
     views::mark_all(&new.conn)?;
-    if let Ok(present) = plain::read(&dir.state_yaml(), plain::RECORD_BYTES_MAX) {
-        let hash = sha256_hex(&present);
-        views::announce(&new.conn, &View::State.path(), Some(&hash))?;
-    }
+    views::forget_all(&new.conn)?;
     Ok(())
 }
 
