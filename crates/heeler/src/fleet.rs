@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::config::{self, Faults, Loaded, Style, parse_dotenv};
+use heeler_model::config::{self, Faults, Loaded, parse_dotenv};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Text};
 use crate::place::{Place, beside};
 
 /// Loads the fleet's config; on faults prints them all and fails.
@@ -36,7 +36,7 @@ pub(crate) fn try_load(
 pub(crate) fn print_faults(place: &Place, faults: &Faults) -> io::Result<()> {
     match faults.is_empty() {
         true => Ok(()),
-        false => output::complain(&faults.render(Style::Coloured, &place.here)),
+        false => output::complain(Text::of_faults(faults, &place.here)),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines, Progress};
+use crate::output::{self, Lines, Progress, Text};
 use crate::place::{self, Place};
 
 /// How many refusals are printed; `--json` has them all.
@@ -81,8 +81,8 @@ fn print(args: &ImportArgs, report: &Report) -> Outcome {
         let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
         for (kind, tally) in &report.by_kind {
             let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
-            let mut cells = vec![kind.plural().to_owned()];
-            cells.extend(numbers.map(output::grouped));
+            let mut cells: Vec<Text> = vec![kind.plural().into()];
+            cells.extend(numbers.map(|number| output::grouped(number).into()));
             lines.push(cells);
         }
         lines.print()?;

@@ -11,7 +11,7 @@ use crate::cli::{self, Global};
 use crate::commands::jobs::{head_json, status_text};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 
 /// How far back failures are shown.
@@ -175,11 +175,11 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
             .next_trigger_at
             .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
         lines.push(vec![
-            name.clone(),
-            agent.status.to_string(),
-            agent.last_job.as_ref().map(ToString::to_string).unwrap_or_default(),
-            schedules.join(", "),
-            next.map(|at| output::relative(at, now)).unwrap_or_default(),
+            output::one_line(name).into(),
+            agent.status.as_str().into(),
+            agent.last_job.as_ref().map_or("", |id| id.as_str()).into(),
+            output::one_line(&schedules.join(", ")).into(),
+            next.map(|at| output::relative(at, now)).unwrap_or_default().into(),
         ]);
     }
     lines.print()?;
@@ -188,11 +188,9 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
 
 fn print_job(head: &JobHead, dead: bool, now: Timestamp) -> Outcome {
     let why = output::one_line(head.summary.as_deref().unwrap_or_default());
-    let (id, agent, since) = (&head.id, &head.agent, output::relative(head.started_at, now));
-    Ok(output::line(&format!(
-        "  {id}  {agent}  {}  {since}  {why}",
-        status_text(head.status, dead)
-    ))?)
+    let (agent, since) = (output::one_line(&head.agent), output::relative(head.started_at, now));
+    let start = Text::from(format!("  {}  {agent}  ", head.id));
+    Ok(output::line(start.then(status_text(head.status, dead)).then(format!("  {since}  {why}")))?)
 }
 
 fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
