@@ -27,6 +27,8 @@ use crate::Name;
 pub const FLEET_DEPTH_MAX: usize = 16;
 /// The most fleets and agents of one load, counted as often as they are used.
 pub const MEMBERS_MAX: usize = 10_000;
+/// The most memory for the files of one load and for its members with their defaults, in bytes.
+pub const LOAD_BYTES_MAX: usize = 256 << 20;
 
 /// The version of the format that we read.
 const VERSION: u32 = 1;
@@ -57,6 +59,7 @@ pub fn load(
         agents: Vec::new(),
         names: HashSet::new(),
         members_left: MEMBERS_MAX,
+        bytes_left: LOAD_BYTES_MAX,
     };
     loader.root(root);
     let Loader { reader, mut fleets, mut agents, .. } = loader;
@@ -80,6 +83,7 @@ struct Loader<'a> {
     /// Names in use: of agents as they are, of fleets with a dot behind.
     names: HashSet<String>,
     members_left: usize,
+    bytes_left: usize,
 }
 
 /// A fleet on the way down: what it is called and what it inherits.
@@ -112,10 +116,10 @@ impl Loader<'_> {
             return tree.clone();
         }
         let tree = match (self.read)(path) {
-            Ok(text) => {
+            Ok(text) => self.spend_bytes(at, text.len()).and_then(|()| {
                 let source = self.reader.add_source(path, text);
                 self.parse(source, shape)
-            }
+            }),
             Err(error) => {
                 let message = format!("cannot read {path}: {error}");
                 self.reader.error(at, message).expected("named here");
@@ -143,6 +147,17 @@ impl Loader<'_> {
         }
         let message = format!("there are more than {MEMBERS_MAX} agents and fleets");
         self.reader.error(at, message).expected("this one is too many");
+        None
+    }
+
+    fn spend_bytes(&mut self, at: Pos, bytes: usize) -> Option<()> {
+        if let Some(left) = self.bytes_left.checked_sub(bytes) {
+            self.bytes_left = left;
+            return Some(());
+        }
+        self.bytes_left = 0;
+        let message = format!("the config has more than {LOAD_BYTES_MAX} bytes with its defaults");
+        self.reader.error(at, message).expected("this is too much");
         None
     }
 
@@ -192,6 +207,7 @@ impl Loader<'_> {
             None => tree,
         };
         let tree = inherit_sessions(tree);
+        self.spend_bytes(tree.at, yaml::weight(&tree))?;
         let keys = AgentKeys::read(&tree, &mut self.reader)?;
         let origin = Origin { fleet: &place.path, file: &file, tree: &tree };
         let named_at = match entry {
@@ -248,6 +264,7 @@ impl Loader<'_> {
             canonical(&mut overrides, &FLEET_SHAPE, &mut self.reader);
             tree = merge(tree, overrides);
         }
+        self.spend_bytes(*at, yaml::weight(&tree))?;
         let name = self.fleet_name(&entry.value, &tree)?;
         let path = match place.path.as_str() {
             "" => name,
