@@ -110,19 +110,24 @@ impl Loader<'_> {
         }
     }
 
-    /// Reads a file that another one names at `at`.
-    fn file(&mut self, path: &Utf8Path, at: Pos, shape: &Shape) -> Option<Node> {
+    /// Reads a file that another one names.
+    fn file(&mut self, named: &At<Utf8PathBuf>, shape: &Shape) -> Option<Node> {
+        let At { value: path, at, template } = named;
         if let Some(tree) = self.trees.get(path) {
             return tree.clone();
         }
         let tree = match (self.read)(path) {
-            Ok(text) => self.spend_bytes(at, text.len()).and_then(|()| {
+            Ok(text) => self.spend_bytes(*at, text.len()).and_then(|()| {
                 let source = self.reader.add_source(path, text);
                 self.parse(source, shape)
             }),
             Err(error) => {
-                let message = format!("cannot read {path}: {error}");
-                self.reader.error(at, message).expected("named here");
+                let name = match template {
+                    Some(template) => format!("`{template}`"),
+                    None => path.to_string(),
+                };
+                let message = format!("cannot read {name}: {error}");
+                self.reader.error(*at, message).expected("named here");
                 None
             }
         };
@@ -168,7 +173,7 @@ impl Loader<'_> {
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = over(place.defaults.clone(), fleet_wide(&tree));
         let defaults = over(inherited, own);
-        self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone()));
+        self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone(), &tree));
         for entry in &keys.agents {
             self.agent(entry, file, place, defaults.clone());
         }
@@ -224,7 +229,7 @@ impl Loader<'_> {
     }
 
     fn agent_file(&mut self, entry: &AgentFileEntry) -> Option<Node> {
-        let tree = self.file(&entry.path.value, entry.path.at, &AGENT_SHAPE)?;
+        let tree = self.file(&entry.path, &AGENT_SHAPE)?;
         inert::warn_agent(&tree, &mut self.reader);
         if !matches!(tree.kind, Kind::Map(_)) {
             return super::value::expected(&mut self.reader, &tree, "an agent");
@@ -255,10 +260,10 @@ impl Loader<'_> {
         place: &Place<'_>,
         defaults: Option<Node>,
     ) -> Option<()> {
-        let At { value: file, at } = &entry.value.path;
+        let At { value: file, at, .. } = &entry.value.path;
         self.refuse_cycle(file, *at, place.chain)?;
         self.spend(*at)?;
-        let mut tree = self.file(file, *at, &FLEET_SHAPE)?;
+        let mut tree = self.file(&entry.value.path, &FLEET_SHAPE)?;
         if let Some(overrides) = &entry.value.overrides {
             let mut overrides = overrides.0.clone();
             canonical(&mut overrides, &FLEET_SHAPE, &mut self.reader);
@@ -307,7 +312,11 @@ impl Loader<'_> {
         }
         let folder = entry.path.value.parent().and_then(Utf8Path::file_name).unwrap_or_default();
         if folder.parse::<Name>().is_err() {
-            let message = format!("the folder `{folder}` gives the fleet no name");
+            let folder = match &entry.path.template {
+                Some(template) => format!("folder of `{template}`"),
+                None => format!("folder `{folder}`"),
+            };
+            let message = format!("the {folder} gives the fleet no name");
             self.reader.error(entry.path.at, message).expected("add a `name` beside the path");
             return None;
         }
