@@ -30,8 +30,8 @@ fn reader(place: &Place) -> Option<Reader> {
 /// Offers the agents of the config and those with state.
 pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(place) = place() else { return Vec::new() };
-    let read = |path: &camino::Utf8Path| std::fs::read_to_string(path);
-    let loaded = place.config.as_deref().and_then(|file| fleet::try_load(&place, file, &read).ok());
+    let config = place.config.as_deref();
+    let loaded = config.and_then(|file| fleet::try_load(&place, file, &fleet::read_text).ok());
     let mut names: Vec<String> = match loaded {
         Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
         _ => Vec::new(),

@@ -61,12 +61,6 @@ impl From<&str> for Text {
     }
 }
 
-impl From<&String> for Text {
-    fn from(text: &String) -> Text {
-        Text::from(text.as_str())
-    }
-}
-
 impl From<String> for Text {
     fn from(text: String) -> Text {
         Text::from(text.as_str())

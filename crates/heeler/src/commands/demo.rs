@@ -66,7 +66,7 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     stage.kill_writers()?;
 
     stage.tell("Yours to explore:")?;
-    say(&format!(
+    say(format!(
         "  cd {}/project && heeler status\n  cd {}/fleet && heeler config show\n  heeler help\n\nAgents run with the next release; see CHANGELOG.md.",
         stage.folder, stage.folder
     ))
@@ -139,7 +139,7 @@ impl Stage {
         }
         let (acknowledged, rows) =
             (output::grouped(acknowledged as u64), output::grouped(rows as u64));
-        say(&format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
+        say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         return rebuild(&place, args);
     }
     if !place.state_dir.exists() {
-        return Ok(output::line(&format!(
+        return Ok(output::line(format!(
             "{} does not exist yet: nothing to examine",
             place.state_dir
         ))?);
@@ -87,7 +87,7 @@ fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
         let word = Text::styled(style, &format!("{word:<8}"));
         output::line(word.then(format!(" {subject}: {problem}")))?;
         if !finding.cure.is_empty() {
-            output::line(&format!("         cure: {}", finding.cure))?;
+            output::line(format!("         cure: {}", finding.cure))?;
         }
     }
     if findings.iter().all(|finding| finding.severity == Severity::Note) {
@@ -156,17 +156,17 @@ fn print_rebuilt(rebuilt: &Rebuilt) -> Outcome {
         Some(backup) => format!("the backup {backup}"),
         None => "views and transcripts alone: there was no good backup".to_owned(),
     };
-    output::line(&format!("rebuilt the database from {base}"))?;
+    output::line(format!("rebuilt the database from {base}"))?;
     for (kind, tally) in &rebuilt.report.by_kind {
         if tally.imported > 0 {
-            output::line(&format!("found {} {} beside it", tally.imported, kind.plural()))?;
+            output::line(format!("found {} {} beside it", tally.imported, kind.plural()))?;
         }
     }
     for refusal in &rebuilt.report.refused {
-        output::line(&format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
+        output::line(format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
     }
     for lost in &rebuilt.lost {
-        output::line(&format!("lost: {lost}"))?;
+        output::line(format!("lost: {lost}"))?;
     }
-    Ok(output::line(&format!("the old database is in {}", rebuilt.trash))?)
+    Ok(output::line(format!("the old database is in {}", rebuilt.trash))?)
 }

@@ -76,7 +76,7 @@ fn import(store: &Store, args: &ImportArgs, home: &Utf8Path) -> Result<Report, I
 
 fn print(args: &ImportArgs, report: &Report) -> Outcome {
     if report.by_kind.is_empty() {
-        output::line(&format!("{} holds nothing to import", args.path))?;
+        output::line(format!("{} holds nothing to import", args.path))?;
     } else {
         let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
         for (kind, tally) in &report.by_kind {
@@ -88,15 +88,15 @@ fn print(args: &ImportArgs, report: &Report) -> Outcome {
         lines.print()?;
     }
     for note in &report.notes {
-        output::line(&format!("note: {}", output::one_line(note)))?;
+        output::line(format!("note: {}", output::one_line(note)))?;
     }
     for refusal in report.refused.iter().take(REFUSALS_SHOWN_MAX) {
         let (what, reason) = (output::one_line(&refusal.what), output::one_line(&refusal.reason));
-        output::line(&format!("refused: {what}: {reason}"))?;
+        output::line(format!("refused: {what}: {reason}"))?;
     }
     let more = report.refused.len().saturating_sub(REFUSALS_SHOWN_MAX);
     if more > 0 {
-        output::line(&format!("and {more} more refused; --json lists them all"))?;
+        output::line(format!("and {more} more refused; --json lists them all"))?;
     }
     Ok(())
 }

@@ -93,7 +93,9 @@ fn pattern(args: &SearchArgs) -> Pattern {
 fn print(args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<()> {
     let name = hit.path.file_stem().unwrap_or_default();
     if args.json {
-        let row = serde_json::from_str::<Value>(&hit.record.text)?;
+        // A row nested too deep to be parsed is given as text.
+        let row = serde_json::from_str::<Value>(&hit.record.text)
+            .unwrap_or_else(|_| Value::from(&*hit.record.text));
         return output::json_line(
             &json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row }).to_string(),
         );

@@ -76,7 +76,7 @@ fn print(
             true => "no sessions match".to_owned(),
             false => format!("no sessions yet in {}", place.state_dir),
         };
-        return Ok(output::line(&text)?);
+        return Ok(output::line(text)?);
     };
     let now = place::now();
     let mut lines = Lines::new(&[

@@ -103,7 +103,7 @@ fn take(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Snaps
 /// Adds the agents of the config; faults there do not hide the state.
 fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
     let Some(file) = &place.config else { return Ok(()) };
-    match fleet::try_load(place, file, &|path| std::fs::read_to_string(path))? {
+    match fleet::try_load(place, file, &fleet::read_text)? {
         Ok(loaded) => {
             snapshot.name = loaded
                 .fleets
@@ -138,7 +138,7 @@ fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
         None => "no daemon".to_owned(),
     };
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
-    output::line(&format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
+    output::line(format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
     if snapshot.agents.is_empty() && !snapshot.config_is_faulty {
         output::line("no agents yet; add one with: heeler init agent NAME")?;
     } else if !snapshot.agents.is_empty() {

@@ -1,6 +1,8 @@
 //! A cloned repository ships its own config and state, and agents write what they like: none of it
 //! may reach the terminal, hang the program or lead it astray.
 
+use std::process::Command;
+
 use heeler_model::{
     AgentState, Approvals, Job, JobStatus, ScheduleState, Session, SessionMode, SessionStatus,
     TriggerType,
@@ -93,7 +95,7 @@ fn evil_session() -> Session {
 /// A fleet with such text wherever text can be; the store is open, under such a name.
 fn evil_fleet() -> (Fleet, Store) {
     let fleet = Fleet::new();
-    let mut jobs = vec![evil_job(1, JobStatus::Running), evil_job(2, JobStatus::Failed)];
+    let mut jobs = [evil_job(1, JobStatus::Running), evil_job(2, JobStatus::Failed)];
     jobs[1].head.started_at = jiff::Timestamp::now();
     let dir = StateDir::create(&fleet.state_dir()).unwrap();
     let store = Store::open(&dir, EVIL, at(0)).unwrap().store;
@@ -202,4 +204,61 @@ fn completion_offers_no_text_of_strangers() {
         }
     }
     drop(store);
+}
+
+/// Makes a pipe that nobody writes to: reading it plainly would wait for ever.
+fn pipe(fleet: &Fleet, name: &str) {
+    drop(std::fs::remove_file(fleet.file(name)));
+    assert!(Command::new("mkfifo").arg(fleet.file(name)).status().unwrap().success());
+}
+
+#[test]
+fn pipes_and_devices_are_refused_as_config() {
+    let fleet = Fleet::new();
+    fleet.write("heeler.yaml", "agents: [pipe.yaml, /dev/zero, large.yaml, folder]\n");
+    pipe(&fleet, "pipe.yaml");
+    fleet.write("large.yaml", &"#".repeat((1 << 20) + 1));
+    fleet.write("folder/x", "");
+    let told = fleet.run(&["config", "validate"]).fails(2);
+    assert_eq!(told.matches("it is not a regular file").count(), 3, "{told}");
+    assert!(told.contains("it is larger than 1048576 bytes"), "{told}");
+    fleet.run(&["status"]).ok();
+    fleet.run(&["init", "agent", "more"]).ok();
+
+    let fleet = Fleet::new();
+    pipe(&fleet, ".env");
+    assert!(fleet.run(&["status"]).fails(2).contains("it is not a regular file"));
+    std::fs::remove_file(fleet.file(".env")).unwrap();
+    pipe(&fleet, ".heeler/schema/agent.schema.json");
+    fleet.run(&["config", "validate"]).ok();
+
+    let fleet = Fleet::empty();
+    pipe(&fleet, ".gitignore");
+    fleet.run(&["init"]).fails(1);
+}
+
+#[test]
+fn a_linked_gitignore_is_left_alone() {
+    let fleet = Fleet::empty();
+    fleet.write("elsewhere", "mine\n");
+    std::os::unix::fs::symlink("elsewhere", fleet.file(".gitignore")).unwrap();
+    let ran = fleet.run(&["init"]);
+    assert!(ran.stderr.contains(".gitignore is a link"), "{}", ran.stderr);
+    ran.ok();
+    assert_eq!(fleet.read("elsewhere"), "mine\n");
+}
+
+#[test]
+fn a_row_nested_too_deep_is_found_all_the_same() {
+    let job = job("coder", 1);
+    let fleet = Fleet::new().with_jobs(vec![job.clone()]);
+    let row = format!(r#"{{"needle":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
+    let text = format!("{row}\n{{\"type\":\"needle\"}}\n");
+    fleet.write(&format!(".heeler/jobs/{}.jsonl", job.head.id), &text);
+    let found = fleet.run(&["search", "needle", "--json"]).ok();
+    let hits: Vec<serde_json::Value> =
+        found.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((hits.len(), &hits[0]["row"]), (2, &row.as_str().into()));
+    assert_eq!(hits[1]["row"]["type"], "needle");
+    assert!(fleet.run(&["search", "needle"]).ok().contains("needle"));
 }
