@@ -53,11 +53,11 @@ fn report(failure: &Failure, json: bool) -> ExitCode {
     if failure.is_silent() {
         return ExitCode::from(failure.code as u8);
     }
+    // When even this cannot be written there is nobody left to tell.
     if json {
-        // When even this cannot be written there is nobody left to tell.
         drop(output::json(&failure.json()));
     } else {
-        anstream::eprintln!("{}", failure.text());
+        drop(output::complain(failure.text()));
     }
     ExitCode::from(failure.code as u8)
 }

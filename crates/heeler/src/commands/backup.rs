@@ -60,7 +60,7 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
             "sessions": manifest.sessions, "files": manifest.files.len(),
         }))?);
     }
-    Ok(output::line(&format!(
+    Ok(output::line(format!(
         "wrote {}: {}, {}, {}, {}",
         args.file,
         output::counted(manifest.jobs.unsigned_abs(), "job"),
@@ -113,7 +113,7 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
             "keptBeside": report.kept_beside, "safetyBackup": report.safety_backup,
         }))?);
     }
-    output::line(&format!(
+    output::line(format!(
         "restored {} and {} from {} of {}",
         output::counted(manifest.jobs.unsigned_abs(), "job"),
         output::counted(manifest.sessions.unsigned_abs(), "session"),
@@ -121,16 +121,16 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
         heeler_model::iso_millis(manifest.created_at),
     ))?;
     if !report.put_back.is_empty() {
-        output::line(&format!(
+        output::line(format!(
             "put back {}",
             output::counted(report.put_back.len() as u64, "file")
         ))?;
     }
     for path in &report.kept_beside {
-        output::line(&format!("differs from what is there, kept beside it: {path}"))?;
+        output::line(format!("differs from what is there, kept beside it: {path}"))?;
     }
     if let Some(path) = &report.safety_backup {
-        output::line(&format!("the state before is in {path}"))?;
+        output::line(format!("the state before is in {path}"))?;
     }
     Ok(())
 }

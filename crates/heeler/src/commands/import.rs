@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines, Progress};
+use crate::output::{self, Lines, Progress, Text};
 use crate::place::{self, Place};
 
 /// How many refusals are printed; `--json` has them all.
@@ -76,27 +76,27 @@ fn import(store: &Store, args: &ImportArgs, home: &Utf8Path) -> Result<Report, I
 
 fn print(args: &ImportArgs, report: &Report) -> Outcome {
     if report.by_kind.is_empty() {
-        output::line(&format!("{} holds nothing to import", args.path))?;
+        output::line(format!("{} holds nothing to import", args.path))?;
     } else {
         let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
         for (kind, tally) in &report.by_kind {
             let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
-            let mut cells = vec![kind.plural().to_owned()];
-            cells.extend(numbers.map(output::grouped));
+            let mut cells: Vec<Text> = vec![kind.plural().into()];
+            cells.extend(numbers.map(|number| output::grouped(number).into()));
             lines.push(cells);
         }
         lines.print()?;
     }
     for note in &report.notes {
-        output::line(&format!("note: {}", output::one_line(note)))?;
+        output::line(format!("note: {}", output::one_line(note)))?;
     }
     for refusal in report.refused.iter().take(REFUSALS_SHOWN_MAX) {
         let (what, reason) = (output::one_line(&refusal.what), output::one_line(&refusal.reason));
-        output::line(&format!("refused: {what}: {reason}"))?;
+        output::line(format!("refused: {what}: {reason}"))?;
     }
     let more = report.refused.len().saturating_sub(REFUSALS_SHOWN_MAX);
     if more > 0 {
-        output::line(&format!("and {more} more refused; --json lists them all"))?;
+        output::line(format!("and {more} more refused; --json lists them all"))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::{self, Global, Page};
 use crate::commands::logs;
 use crate::failure::Outcome;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 use crate::since;
 
@@ -150,17 +150,17 @@ fn print_list(
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
-    let Some(last) = jobs.last() else { return Ok(output::line(&nothing(place, args))?) };
+    let Some(last) = jobs.last() else { return Ok(output::line(nothing(place, args))?) };
     let mut lines = Lines::new(&["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"]);
     for Shown { head, dead } in jobs {
         lines.push(vec![
-            head.id.to_string(),
-            output::one_line(&head.agent),
+            head.id.as_str().into(),
+            output::one_line(&head.agent).into(),
             status_text(head.status, *dead),
-            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())),
-            output::relative(head.started_at, now),
-            head.duration_ms.map(output::duration).unwrap_or_default(),
-            output::one_line(head.summary.as_deref().unwrap_or_default()),
+            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())).into(),
+            output::relative(head.started_at, now).into(),
+            head.duration_ms.map(output::duration).unwrap_or_default().into(),
+            output::one_line(head.summary.as_deref().unwrap_or_default()).into(),
         ]);
     }
     lines.print()?;
@@ -188,12 +188,12 @@ fn nothing(place: &Place, args: &ListArgs) -> String {
 }
 
 /// Returns a status in its colour.
-pub(crate) fn status_text(status: JobStatus, dead: bool) -> String {
+pub(crate) fn status_text(status: JobStatus, dead: bool) -> Text {
     let (word, style) = match dead {
         true => ("dead", output::status_style(JobStatus::Failed)),
         false => (status.as_str(), output::status_style(status)),
     };
-    format!("{style}{word}{style:#}")
+    Text::styled(style, word)
 }
 
 /// Returns what programs get of a job in a list.
@@ -288,32 +288,31 @@ fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timesta
         (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
     };
     let status = match head.exit_reason {
-        Some(reason) => format!("{} ({reason})", status_text(head.status, dead)),
+        Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
         None => status_text(head.status, dead),
     };
-    let interrupted = job.interrupted.then(|| "yes: cut off by a crash".to_owned());
-    let fields: [(&str, Option<String>); 17] = [
-        ("job", Some(head.id.to_string())),
-        ("agent", Some(head.agent.clone())),
+    let fields: [(&str, Option<Text>); 18] = [
+        ("job", Some(head.id.as_str().into())),
+        ("agent", Some(head.agent.as_str().into())),
         ("status", Some(status)),
-        ("interrupted", interrupted),
-        ("trigger", Some(head.trigger_type.as_str().to_owned())),
-        ("schedule", head.schedule.clone()),
-        ("started", Some(when(head.started_at))),
-        ("finished", head.finished_at.map(when)),
-        ("took", head.duration_ms.map(output::duration)),
-        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}"))),
-        ("tokens", tokens),
-        ("session", head.session_id.as_ref().map(ToString::to_string)),
-        ("forked from", job.forked_from.as_ref().map(ToString::to_string)),
-        ("origin", job.origin.clone()),
-        ("transcript", log.map(ToString::to_string)),
-        ("summary", head.summary.clone()),
-        ("error", job.error.clone()),
+        ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
+        ("trigger", Some(head.trigger_type.as_str().into())),
+        ("schedule", head.schedule.as_deref().map(Text::from)),
+        ("started", Some(when(head.started_at).into())),
+        ("finished", head.finished_at.map(when).map(Text::from)),
+        ("took", head.duration_ms.map(output::duration).map(Text::from)),
+        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}").into())),
+        ("tokens", tokens.map(Text::from)),
+        ("session", head.session_id.as_ref().map(|id| id.as_str().into())),
+        ("forked from", job.forked_from.as_ref().map(|id| id.as_str().into())),
+        ("origin", job.origin.as_deref().map(Text::from)),
+        ("transcript", log.map(|path| path.as_str().into())),
+        ("summary", head.summary.as_deref().map(Text::from)),
+        ("error", job.error.as_deref().map(Text::from)),
+        ("prompt", job.prompt.as_deref().map(Text::from)),
     ];
     for (name, value) in fields {
-        output::field(name, value.as_deref())?;
+        output::field(name, value)?;
     }
-    output::field("prompt", job.prompt.as_deref())?;
     Ok(())
 }

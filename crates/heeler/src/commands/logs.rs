@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Text};
 use crate::place::Place;
 use crate::rows::Row;
 
@@ -261,12 +261,15 @@ impl View {
 
     fn print_row(&mut self, agent: Option<&str>, row: &Row, record: &Record) -> Outcome {
         if self.how.json {
-            return Ok(output::line(&record.text)?);
+            return Ok(output::json_line(&record.text)?);
         }
         let line = row.show(&self.zone);
         match agent {
-            None => output::line(&line)?,
-            Some(agent) => output::line(&format!("{agent:<12} {line}"))?,
+            None => output::line(line)?,
+            Some(agent) => {
+                let agent = format!("{:<12} ", output::one_line(agent));
+                output::line(Text::from(agent).then(line))?;
+            }
         }
         Ok(())
     }

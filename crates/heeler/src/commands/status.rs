@@ -11,7 +11,7 @@ use crate::cli::{self, Global};
 use crate::commands::jobs::{head_json, status_text};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 
 /// How far back failures are shown.
@@ -103,7 +103,7 @@ fn take(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Snaps
 /// Adds the agents of the config; faults there do not hide the state.
 fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
     let Some(file) = &place.config else { return Ok(()) };
-    match fleet::try_load(place, file, &|path| std::fs::read_to_string(path))? {
+    match fleet::try_load(place, file, &fleet::read_text)? {
         Ok(loaded) => {
             snapshot.name = loaded
                 .fleets
@@ -138,7 +138,7 @@ fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
         None => "no daemon".to_owned(),
     };
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
-    output::line(&format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
+    output::line(format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
     if snapshot.agents.is_empty() && !snapshot.config_is_faulty {
         output::line("no agents yet; add one with: heeler init agent NAME")?;
     } else if !snapshot.agents.is_empty() {
@@ -175,11 +175,11 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
             .next_trigger_at
             .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
         lines.push(vec![
-            name.clone(),
-            agent.status.to_string(),
-            agent.last_job.as_ref().map(ToString::to_string).unwrap_or_default(),
-            schedules.join(", "),
-            next.map(|at| output::relative(at, now)).unwrap_or_default(),
+            output::one_line(name).into(),
+            agent.status.as_str().into(),
+            agent.last_job.as_ref().map_or("", |id| id.as_str()).into(),
+            output::one_line(&schedules.join(", ")).into(),
+            next.map(|at| output::relative(at, now)).unwrap_or_default().into(),
         ]);
     }
     lines.print()?;
@@ -188,11 +188,9 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
 
 fn print_job(head: &JobHead, dead: bool, now: Timestamp) -> Outcome {
     let why = output::one_line(head.summary.as_deref().unwrap_or_default());
-    let (id, agent, since) = (&head.id, &head.agent, output::relative(head.started_at, now));
-    Ok(output::line(&format!(
-        "  {id}  {agent}  {}  {since}  {why}",
-        status_text(head.status, dead)
-    ))?)
+    let (agent, since) = (output::one_line(&head.agent), output::relative(head.started_at, now));
+    let start = Text::from(format!("  {}  {agent}  ", head.id));
+    Ok(output::line(start.then(status_text(head.status, dead)).then(format!("  {since}  {why}")))?)
 }
 
 fn to_json(place: &Place, snapshot: &Snapshot) -> Value {

@@ -51,15 +51,15 @@ fn variables_come_from_the_environment_and_then_from_dotenv() {
     let fleet = Fleet::empty();
     fleet.write(
         "heeler.yaml",
-        "agents:\n  - name: a\n    max_turns: ${TURNS}\n    model: ${MODEL}\n",
+        "max_concurrent: ${JOBS}\nagents:\n  - name: a\n    max_turns: ${TURNS}\n",
     );
-    fleet.write(".env", "TURNS=7\nMODEL=file\n");
+    fleet.write(".env", "TURNS=7\nJOBS=1\n");
     let mut command = fleet.command(&["config", "show", "--json"]);
-    let output = command.env("MODEL", "real").output().unwrap();
+    let output = command.env("JOBS", "5").output().unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (&shown["agents"][0]["max_turns"], &shown["agents"][0]["model"]),
-        (&7.into(), &"real".into())
+        (&shown["agents"][0]["max_turns"], &shown["fleet"]["max_concurrent"]),
+        (&7.into(), &5.into())
     );
     assert!(shown["configPath"].as_str().unwrap().ends_with("heeler.yaml"));
 }
