@@ -28,7 +28,11 @@ use crate::failure::{Code, Failure};
 pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
     let cli = Cli::parse();
-    logging::start(cli.global.verbose, cli.global.quiet);
+    logging::start(
+        cli.global.verbose,
+        cli.global.quiet,
+        place::environment().get("HEELER_LOG").map(String::as_str),
+    );
     let json = cli.command.wants_json();
     match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 
 use anstyle::Style;
 use camino::Utf8Path;
-use comfy_table::{Cell, ContentArrangement, Row, Table, presets};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, presets};
 use heeler_model::config::{self, Faults};
 use heeler_model::{JobStatus, steers_terminal};
 use jiff::{SignedDuration, Timestamp};
@@ -115,15 +115,19 @@ pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
 pub(crate) struct Lines(Table);
 
 impl Lines {
-    /// Starts a table with its headings.
-    pub(crate) fn new(headings: &[&str]) -> Lines {
+    /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way;
+    /// what is typed back, such as an id, is always whole.
+    pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_header(headings.iter().map(Cell::new));
-        for column in table.column_iter_mut() {
+        for (column, heading) in table.column_iter_mut().zip(headings) {
             column.set_padding((0, 2));
+            if !flexible.contains(heading) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
         }
         Lines(table)
     }
@@ -212,6 +216,19 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
         () if span == "0s" => "now".to_owned(),
         () if distance.is_negative() => format!("in {span}"),
         () => format!("{span} ago"),
+    }
+}
+
+/// Returns when something is due: `in 5m`, or `overdue` where that time has passed.
+pub(crate) fn upcoming(at: Timestamp, now: Timestamp) -> String {
+    if at < now { "overdue".to_owned() } else { relative(at, now) }
+}
+
+/// Returns at most so many characters, with an ellipsis where something was cut.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
 
 /// How many jobs are asked for at a time when all are needed.
 const JOBS_PER_PAGE: usize = 1_000;
@@ -109,6 +110,31 @@ impl Place {
             }
         }
         Ok(false)
+    }
+
+    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    pub(crate) fn known_agent(&self, reader: &Reader, name: &str) -> Outcome<String> {
+        let mut names = reader.agent_names()?;
+        if let Some(file) = &self.config
+            && let Ok(loaded) = fleet::try_load(self, file, &fleet::read_text)?
+        {
+            names.extend(loaded.agents.iter().map(|agent| agent.name.to_string()));
+        }
+        if names.iter().any(|known| known == name) {
+            return Ok(name.to_owned());
+        }
+        names.retain(|known| known.rsplit('.').next() == Some(name));
+        names.sort();
+        names.dedup();
+        match names.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => Err(Failure::message(Code::NotFound, format!("there is no agent `{name}`"))
+                .hint("heeler status lists them")),
+            several => {
+                let message = format!("`{name}` may be any of: {}", several.join(", "));
+                Err(Failure::message(Code::Usage, message))
+            }
+        }
     }
 
     /// Returns a job's transcript: its own, or its session's for what Last Light ran.

@@ -67,8 +67,9 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
 
     stage.tell("Yours to explore:")?;
     say(format!(
-        "  cd {}/project && heeler status\n  cd {}/fleet && heeler config show\n  heeler help\n\nAgents run with the next release; see CHANGELOG.md.",
-        stage.folder, stage.folder
+        "  cd {folder}/project && {program} status\n  cd {folder}/fleet && {program} config show\n  {program} help\n\nAgents run with the next release; see CHANGELOG.md.",
+        folder = stage.folder,
+        program = stage.program,
     ))
 }
 

@@ -78,7 +78,7 @@ fn print(args: &ImportArgs, report: &Report) -> Outcome {
     if report.by_kind.is_empty() {
         output::line(format!("{} holds nothing to import", args.path))?;
     } else {
-        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
+        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"], &[]);
         for (kind, tally) in &report.by_kind {
             let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
             let mut cells: Vec<Text> = vec![kind.plural().into()];

@@ -108,9 +108,10 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
-    let filter = JobFilter { agent: args.agent.clone(), status: args.status, since };
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print_list(&place, &[], 0, args, now) };
+    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let filter = JobFilter { agent, status: args.status, since };
     let before = match &args.before {
         None => None,
         Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
@@ -128,12 +129,15 @@ struct Shown {
     head: JobHead,
     /// It is `running` by the record, and no process runs it.
     dead: bool,
+    /// What it did, or why it failed.
+    account: String,
 }
 
 impl Shown {
     fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
         let dead = head.status == JobStatus::Running && !place.is_alive(reader, &head.id)?;
-        Ok(Shown { head, dead })
+        let account = account(reader, &head)?;
+        Ok(Shown { head, dead, account })
     }
 }
 
@@ -151,8 +155,11 @@ fn print_list(
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
     let Some(last) = jobs.last() else { return Ok(output::line(nothing(place, args))?) };
-    let mut lines = Lines::new(&["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"]);
-    for Shown { head, dead } in jobs {
+    let mut lines = Lines::new(
+        &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
+        &["AGENT", "TRIGGER", "SUMMARY"],
+    );
+    for Shown { head, dead, account } in jobs {
         lines.push(vec![
             head.id.as_str().into(),
             output::one_line(&head.agent).into(),
@@ -160,7 +167,7 @@ fn print_list(
             output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())).into(),
             output::relative(head.started_at, now).into(),
             head.duration_ms.map(output::duration).unwrap_or_default().into(),
-            output::one_line(head.summary.as_deref().unwrap_or_default()).into(),
+            account.as_str().into(),
         ]);
     }
     lines.print()?;
@@ -171,11 +178,37 @@ fn print_list(
     }
     if total > jobs.len() as i64 {
         let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
-        let older =
-            format!("showing {shown} of {total}; older: heeler jobs --before {}", last.head.id);
+        let again = again(args);
+        let older = format!(
+            "showing {shown} of {total}; older: heeler jobs{again} --before {}",
+            last.head.id
+        );
         output::note(&older)?;
     }
     Ok(())
+}
+
+/// Returns one line on what a job did; where it failed without a summary, why.
+pub(crate) fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
+    let text = match (&head.summary, head.status) {
+        (None, JobStatus::Failed) => reader.job(&head.id)?.and_then(|job| job.error),
+        (summary, _) => summary.clone(),
+    };
+    Ok(output::one_line(text.as_deref().unwrap_or_default()))
+}
+
+/// Returns the options that the next page needs too.
+fn again(args: &ListArgs) -> String {
+    let mut text = String::new();
+    for (option, value) in [
+        ("--agent", args.agent.clone()),
+        ("--status", args.status.map(|status| status.to_string())),
+        ("--since", args.since.clone()),
+        ("--limit", (args.page.limit.get() != 20).then(|| args.page.limit.to_string())),
+    ] {
+        text.extend(value.map(|value| format!(" {option} {value}")));
+    }
+    text
 }
 
 fn nothing(place: &Place, args: &ListArgs) -> String {

@@ -79,16 +79,10 @@ fn print(
         return Ok(output::line(text)?);
     };
     let now = place::now();
-    let mut lines = Lines::new(&[
-        "ID",
-        "AGENT",
-        "STATUS",
-        "MODE",
-        "LAST USED",
-        "MESSAGES",
-        "JOBS",
-        "AGENT'S OWN ID",
-    ]);
+    let mut lines = Lines::new(
+        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "AGENT'S OWN ID"],
+        &["AGENT", "MODE", "AGENT'S OWN ID"],
+    );
     for session in sessions {
         lines.push(vec![
             session.id.as_str().into(),
