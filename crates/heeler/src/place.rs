@@ -3,16 +3,20 @@
 //! This is the one reader of the environment and of the clock.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
+use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
+use crate::output;
 
 /// How many jobs are asked for at a time when all are needed.
 const JOBS_PER_PAGE: usize = 1_000;
@@ -46,12 +50,26 @@ impl Place {
     pub(crate) fn find(global: &Global) -> Outcome<Place> {
         let env = environment();
         let here = working_directory()?;
-        let config = find_config(global.config.as_deref(), &here)?;
-        let state_dir = match (&global.state_dir, &config) {
-            (Some(given), _) => here.join(given),
-            (None, Some((file, state_name))) => beside(file).join(state_name),
-            (None, None) => find_state_dir(&here).ok_or_else(|| no_fleet(&here))?,
+        let trust = Trust::of(&env);
+        let mut passed_over = None;
+        let config = match &global.config {
+            Some(given) => named_config(&here.join(given))?,
+            None => candidates(&here).find(|(file, _)| trust.covers(file, &mut passed_over)),
         };
+        let state_dir = match (&global.state_dir, &config) {
+            (Some(given), _) => Some(here.join(given)),
+            (None, Some((file, state_name))) => Some(beside(file).join(state_name)),
+            (None, None) => find_state_dir(&here, &trust, &mut passed_over),
+        };
+        if let Some(path) = passed_over.filter(|_| !global.quiet) {
+            output::note(&format!(
+                "ignored {path}: it belongs to another user (name it to use it)"
+            ))?;
+        }
+        let state_dir = state_dir.ok_or_else(|| no_fleet(&here))?;
+        if global.config.is_none() && global.state_dir.is_none() {
+            trust.require(&state_dir)?;
+        }
         let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
             (Some(path), _) => here.join(path),
             (None, Some(home)) => Utf8Path::new(home).join(".heeler"),
@@ -148,8 +166,18 @@ impl Place {
             None => None,
         };
         let log = session.and_then(|session| session.log_path);
-        let log = log.map(|path| self.state_dir.join(path)).filter(|path| path.is_file());
+        let log = log.and_then(|path| self.resolve_log(&path)).filter(|path| path.is_file());
         Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
+    }
+
+    /// Resolves a path that the state names: state may be a stranger's, so it leads to the state
+    /// directory or to the user's sessions, or nowhere.
+    fn resolve_log(&self, path: &Utf8Path) -> Option<Utf8PathBuf> {
+        let sessions = self.home.join("sessions");
+        match path.strip_prefix(&sessions) {
+            Ok(inside) => resolve_inside(&sessions, inside.as_str()).ok(),
+            Err(_) => resolve_inside(&self.state_dir, path.as_str()).ok(),
+        }
     }
 
     /// Lists the transcripts of all of an agent's jobs.
@@ -202,35 +230,76 @@ pub(crate) fn beside(file: &Utf8Path) -> &Utf8Path {
     file.parent().unwrap_or(Utf8Path::new(""))
 }
 
-fn find_config(
-    given: Option<&Utf8Path>,
-    here: &Utf8Path,
-) -> Outcome<Option<(Utf8PathBuf, &'static str)>> {
-    let Some(given) = given else { return Ok(look_upward(here)) };
-    let given = here.join(given);
+/// Whose files are followed when they are found and not named: as git has it, those of the user
+/// and of root. Anyone can put a `heeler.yaml` into a folder that is open to all.
+struct Trust(Vec<u32>);
+
+impl Trust {
+    fn of(env: &BTreeMap<String, String>) -> Trust {
+        let own = rustix::process::geteuid();
+        let behind_sudo = env.get("SUDO_UID").filter(|_| own.is_root());
+        let mut users = vec![own.as_raw(), 0];
+        users.extend(behind_sudo.and_then(|uid| uid.parse::<u32>().ok()));
+        Trust(users)
+    }
+
+    /// Says whether the path, what it links to and its folder belong to those users; keeps the
+    /// first path that does not.
+    fn covers(&self, path: &Utf8Path, passed_over: &mut Option<Utf8PathBuf>) -> bool {
+        let ours = |found: io::Result<std::fs::Metadata>| {
+            found.is_ok_and(|found| self.0.contains(&found.uid()))
+        };
+        let folder = beside(path).metadata();
+        let covered = ours(path.symlink_metadata()) && ours(path.metadata()) && ours(folder);
+        if !covered {
+            passed_over.get_or_insert_with(|| path.to_owned());
+        }
+        covered
+    }
+
+    fn require(&self, state_dir: &Utf8Path) -> Outcome {
+        if !state_dir.exists() || self.covers(state_dir, &mut None) {
+            return Ok(());
+        }
+        let message = format!("{state_dir} belongs to another user");
+        Err(Failure::message(Code::Refused, message)
+            .hint(format!("--state-dir {state_dir} if you trust what is in it")))
+    }
+}
+
+/// A config file, with the name of its state directory.
+type Found = (Utf8PathBuf, &'static str);
+
+fn named_config(given: &Utf8Path) -> Outcome<Option<Found>> {
     if given.is_dir() {
-        return Ok(look_upward(&given));
+        return Ok(candidates(given).next());
     }
     if !given.is_file() {
         return Err(Failure::message(Code::Usage, format!("there is no config file {given}")));
     }
     let name = given.file_name().unwrap_or_default();
     let state_name = if name.starts_with("herdctl.") { ".herdctl" } else { ".heeler" };
-    Ok(Some((given, state_name)))
+    Ok(Some((given.to_owned(), state_name)))
 }
 
-fn look_upward(from: &Utf8Path) -> Option<(Utf8PathBuf, &'static str)> {
+/// Lists the config files in a folder and in those above it, nearest first.
+fn candidates(from: &Utf8Path) -> impl Iterator<Item = Found> {
     from.ancestors()
         .flat_map(|folder| CONFIG_NAMES.map(|(name, state)| (folder.join(name), state)))
-        .find(|(file, _)| file.is_file())
+        .filter(|(file, _)| file.is_file())
 }
 
 /// A state directory without a config file is still worth reading.
-fn find_state_dir(here: &Utf8Path) -> Option<Utf8PathBuf> {
+fn find_state_dir(
+    here: &Utf8Path,
+    trust: &Trust,
+    passed_over: &mut Option<Utf8PathBuf>,
+) -> Option<Utf8PathBuf> {
     [".heeler", ".herdctl"]
         .map(|name| here.join(name))
         .into_iter()
-        .find(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+        .filter(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+        .find(|folder| trust.covers(folder, passed_over))
 }
 
 fn no_fleet(here: &Utf8Path) -> Failure {
@@ -241,4 +310,22 @@ fn no_fleet(here: &Utf8Path) -> Failure {
         ),
     )
     .hint("heeler init, or name one with --config PATH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_trusted_users_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(folder.path()).unwrap().join("heeler.yaml");
+        std::fs::write(&path, "").unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let mut passed_over = None;
+        assert!(Trust(vec![own]).covers(&path, &mut passed_over));
+        assert_eq!(passed_over, None);
+        assert!(!Trust(vec![own + 1]).covers(&path, &mut passed_over));
+        assert_eq!(passed_over, Some(path));
+    }
 }

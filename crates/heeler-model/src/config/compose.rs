@@ -175,9 +175,16 @@ impl Loader<'_> {
         let defaults = over(inherited, own);
         self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone(), &tree));
         for entry in &keys.agents {
+            if self.bytes_left == 0 {
+                // Refused for its size: to go on would copy the defaults again and again.
+                return;
+            }
             self.agent(entry, file, place, defaults.clone());
         }
         for entry in &keys.fleets {
+            if self.bytes_left == 0 {
+                return;
+            }
             self.sub_fleet(entry, place, defaults.clone());
         }
     }

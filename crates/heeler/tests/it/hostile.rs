@@ -1,6 +1,7 @@
 //! A cloned repository ships its own config and state, and agents write what they like: none of it
 //! may reach the terminal, hang the program or lead it astray.
 
+use std::path::Path;
 use std::process::Command;
 
 use heeler_model::{
@@ -248,6 +249,45 @@ fn a_linked_gitignore_is_left_alone() {
     assert_eq!(fleet.read("elsewhere"), "mine\n");
 }
 
+/// Gives a file to another user; only root can.
+fn give_away(path: &Path) -> bool {
+    std::os::unix::fs::chown(path, Some(65534), None).is_ok()
+}
+
+#[test]
+fn config_of_another_user_is_ignored_unless_it_is_named() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    fleet.write("below/here", "");
+    let below = |args: &[&str]| {
+        let mut command = fleet.command(args);
+        Ran::from(command.current_dir(fleet.file("below")).output().unwrap())
+    };
+    below(&["jobs"]).ok();
+    if !give_away(&fleet.file("heeler.yaml")) {
+        return;
+    }
+    let told = below(&["jobs"]).fails(2);
+    assert_eq!(told.matches("belongs to another user").count(), 1, "{told}");
+    assert!(told.contains("no fleet here"), "{told}");
+    assert!(!below(&["-q", "jobs"]).fails(2).contains("another user"));
+    let named = below(&["-c", "../heeler.yaml", "jobs"]);
+    assert!(!named.stderr.contains("another user"), "{}", named.stderr);
+    named.ok();
+}
+
+#[test]
+fn state_of_another_user_is_refused_unless_it_is_named() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    if !give_away(&fleet.file(".heeler")) {
+        return;
+    }
+    assert!(fleet.run(&["jobs"]).fails(5).contains("belongs to another user"));
+    fleet.run(&["-c", "heeler.yaml", "jobs"]).ok();
+    fleet.run(&["--state-dir", ".heeler", "jobs"]).ok();
+    std::fs::remove_file(fleet.file("heeler.yaml")).unwrap();
+    assert!(fleet.run(&["jobs"]).fails(2).contains("belongs to another user"));
+}
+
 #[test]
 fn a_row_nested_too_deep_is_found_all_the_same() {
     let job = job("coder", 1);
@@ -261,4 +301,44 @@ fn a_row_nested_too_deep_is_found_all_the_same() {
     assert_eq!((hits.len(), &hits[0]["row"]), (2, &row.as_str().into()));
     assert_eq!(hits[1]["row"]["type"], "needle");
     assert!(fleet.run(&["search", "needle"]).ok().contains("needle"));
+}
+
+#[test]
+fn a_transcript_is_read_only_where_transcripts_lie() {
+    let fleet = Fleet::new();
+    let secret = "{\"type\":\"assistant\",\"content\":\"secret\"}\n";
+    fleet.write("secret.jsonl", secret);
+    fleet.write("home/.heeler/sessions/one/log.jsonl", secret);
+    fleet.write(".heeler/agent-sessions/log.jsonl", secret);
+    std::os::unix::fs::symlink("../secret.jsonl", fleet.file(".heeler/link.jsonl")).unwrap();
+    let absolute = |name: &str| fleet.file(name).to_str().unwrap().to_owned();
+    let mut job = job("coder", 1);
+    job.head.session_id = "session-of-agent".parse().ok();
+    let fleet = &fleet;
+    let mut version = None;
+    let mut logs = |path: String| {
+        let dir = StateDir::create(&fleet.state_dir()).unwrap();
+        let store = Store::open(&dir, "test", at(0)).unwrap().store;
+        let session = Session { log_path: Some(path.into()), ..evil_session() };
+        let (job, known) = (job.clone(), version);
+        let write = store.write(move |tx| -> Result<i64, DbError> {
+            if known.is_none() {
+                tx.insert_job(&job)?;
+            }
+            tx.put_session(&Session {
+                version: known.unwrap_or(session.version),
+                ..session.clone()
+            })
+        });
+        version = Some(write.unwrap());
+        drop(store);
+        fleet.run(&["logs", "--job", "job-"])
+    };
+    assert!(logs("agent-sessions/log.jsonl".to_owned()).ok().contains("secret"));
+    assert!(logs(absolute("home/.heeler/sessions/one/log.jsonl")).ok().contains("secret"));
+    for path in ["../secret.jsonl".to_owned(), "link.jsonl".to_owned(), absolute("secret.jsonl")] {
+        assert!(logs(path).fails(4).contains("has no transcript"));
+    }
+    let climbing = absolute("home/.heeler/sessions") + "/../../../secret.jsonl";
+    assert!(logs(climbing).fails(4).contains("has no transcript"));
 }
