@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk as _, OsDisk};
+use heeler_transcript::{Disk as _, OsDisk, create_folder};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -89,6 +89,11 @@ pub(crate) fn take(
     now: Timestamp,
 ) -> Result<Utf8PathBuf, BackupError> {
     let folder = dir.backups();
+    create_folder(&OsDisk, &folder).map_err(|error| BackupError::Io {
+        attempt: "make",
+        path: error.path,
+        source: error.source,
+    })?;
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let draft = folder.join(format!(".heeler-{stamp}.tmp.{:016x}", fastrand::u64(..)));
     snapshot(&dir.database(), &draft)?;
