@@ -21,6 +21,7 @@ use crate::db::jobs::JobFilter;
 use crate::db::sessions::SessionFilter;
 use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
+use crate::plain;
 use crate::views::hex;
 
 /// The archive's format; a reader refuses a newer one.
@@ -191,7 +192,7 @@ fn collect_sources(
     let bytes = database.metadata().map_err(at("measure", database))?.len();
     let mut found = vec![Source { file: database.to_owned(), name: DATABASE.to_owned(), bytes }];
     let mut skipped = Vec::new();
-    add_file(dir.root(), ARCHIVED_FILE, &mut found)?;
+    add_file(dir.root(), ARCHIVED_FILE, &mut found, &mut skipped)?;
     for folder in ARCHIVED_FOLDERS {
         add_folder(dir.root(), folder, &mut found, &mut skipped)?;
     }
@@ -205,6 +206,10 @@ fn add_folder(
     skipped: &mut Vec<String>,
 ) -> Result<(), ArchiveError> {
     let folder = root.join(name);
+    if folder.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+        skipped.push(format!("{folder}: it is not a folder"));
+        return Ok(());
+    }
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -226,17 +231,26 @@ fn add_folder(
         if kind.is_dir() {
             add_folder(root, &inner, found, skipped)?;
         } else if kind.is_file() {
-            add_file(root, &inner, found)?;
+            add_file(root, &inner, found, skipped)?;
         }
     }
     Ok(())
 }
 
-fn add_file(root: &Utf8Path, name: &str, found: &mut Vec<Source>) -> Result<(), ArchiveError> {
+fn add_file(
+    root: &Utf8Path,
+    name: &str,
+    found: &mut Vec<Source>,
+    skipped: &mut Vec<String>,
+) -> Result<(), ArchiveError> {
     let file = root.join(name);
     let bytes = match measure(&file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            skipped.push(format!("{file}: {error}"));
+            return Ok(());
+        }
         Err(source) => return Err(at("measure", &file)(source)),
     };
     found.push(Source { file, name: name.to_owned(), bytes });
@@ -245,7 +259,7 @@ fn add_file(root: &Utf8Path, name: &str, found: &mut Vec<Source>) -> Result<(), 
 
 /// Returns how much of a file counts: all of it, but only the whole lines of a transcript.
 fn measure(path: &Utf8Path) -> io::Result<u64> {
-    let file = File::open(path)?;
+    let file = plain::open(path)?;
     let len = file.metadata()?.len();
     if path.extension() == Some("jsonl") { whole_lines(file, len) } else { Ok(len) }
 }
@@ -284,7 +298,7 @@ impl Packer<'_> {
     ) -> Result<W, ArchiveError> {
         let mut tar = tar::Builder::new(out);
         for source in sources {
-            match File::open(&source.file) {
+            match plain::open(&source.file) {
                 Ok(file) => {
                     self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
                 }

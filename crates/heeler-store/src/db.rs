@@ -214,7 +214,7 @@ impl Db {
     /// Opens for writing, making the file where it is missing. The caller migrates it.
     pub(crate) fn write(path: &Utf8Path) -> Result<Db, OpenError> {
         create_private(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let conn = connect(path, path.as_str(), flags)?;
         // The log is cut back to what a checkpoint leaves: a reader that finds no writer alive
         // first reads all of it.
@@ -286,7 +286,9 @@ fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
 }
 
 fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let open = |uri: &str| -> Result<Connection, OpenError> {
         let conn = connect(path, uri, flags)?;
         // SQLite looks at the file with the first question only.

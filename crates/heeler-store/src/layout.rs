@@ -13,6 +13,22 @@ use thiserror::Error;
 pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
+/// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
+const OURS: [&str; 12] = [
+    "heeler.db",
+    "heeler.db-wal",
+    "heeler.db-shm",
+    "heeler.db-journal",
+    "heeler.db.rebuilt",
+    "heeler.lock",
+    "restore.lock",
+    "rebuild.json",
+    "state.yaml",
+    "schema",
+    ".before-heeler",
+    "agent-sessions",
+];
+
 /// Network file systems by their `statfs` number: their locks and syncs cannot be relied on.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
     (0x0000_6969, "NFS"),
@@ -58,6 +74,15 @@ pub enum LayoutError {
         /// What it lies on.
         file_system: String,
     },
+    /// Something in it that is ours is a link to somewhere else.
+    #[error(
+        "{path} is a symbolic link, and what lies in a state directory must be in it; remove the \
+         link, or move there what it points to"
+    )]
+    Link {
+        /// The link.
+        path: Utf8PathBuf,
+    },
     /// The operating system refused.
     #[error("cannot {attempt} {path}")]
     Io {
@@ -79,6 +104,9 @@ pub struct StateDir {
 
 impl StateDir {
     /// Opens a directory that exists; makes nothing, so it works on a read-only medium.
+    ///
+    /// The directory may be a link; what is ours in it may not, since a directory that came with a
+    /// repository could make us read and write anywhere.
     pub fn open(root: &Utf8Path) -> Result<StateDir, LayoutError> {
         let root = match root.canonicalize_utf8() {
             Ok(root) if root.is_dir() => root,
@@ -89,6 +117,7 @@ impl StateDir {
             Err(source) => return Err(io_error("open", root, source)),
         };
         refuse_network(&root)?;
+        refuse_links(&root)?;
         Ok(StateDir { root })
     }
 
@@ -227,6 +256,16 @@ pub fn slug(cwd: &Utf8Path) -> String {
 fn make_folder(path: &Utf8Path) -> Result<(), LayoutError> {
     let failed = |error: DiskError| io_error(error.action, &error.path, error.source);
     create_folder(&OsDisk, path).map_err(failed)
+}
+
+fn refuse_links(root: &Utf8Path) -> Result<(), LayoutError> {
+    for name in OURS.iter().chain(&FOLDERS) {
+        let path = root.join(name);
+        if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            return Err(LayoutError::Link { path });
+        }
+    }
+    Ok(())
 }
 
 fn refuse_network(root: &Utf8Path) -> Result<(), LayoutError> {

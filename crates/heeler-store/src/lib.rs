@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod import;
 mod layout;
 mod lock;
+mod plain;
 mod reader;
 mod restore;
 mod store;

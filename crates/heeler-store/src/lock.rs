@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::plain;
+
 /// How long to wait between two attempts at a lock.
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
@@ -114,7 +116,7 @@ impl LockFile {
     ///
     /// The question takes a shared lock for an instant, which is why [`LockFile::acquire`] waits.
     pub fn probe(path: &Utf8Path) -> Result<Option<LockState>, LockError> {
-        let file = match File::open(path) {
+        let file = match refuse_twin(plain::open(path)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(io_error("open", path, source)),
@@ -153,12 +155,25 @@ pub struct LockState {
 }
 
 fn open(path: &Utf8Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    refuse_twin(plain::open_with(&mut options, path))
+}
+
+/// Refuses a file with a second name: signing it would destroy what it is there. One without any
+/// name has been replaced meanwhile.
+fn refuse_twin(opened: io::Result<File>) -> io::Result<File> {
+    let file = opened?;
+    if file.metadata()?.nlink() > 1 {
+        let reason = "it has a second name (a hard link); remove it";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(file)
 }
 
 fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
     let held = file.metadata()?;
-    match std::fs::metadata(path) {
+    match std::fs::symlink_metadata(path) {
         Ok(found) => Ok(held.dev() == found.dev() && held.ino() == found.ino()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -167,7 +182,7 @@ fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
 
 fn read_holder(path: &Utf8Path) -> Option<Holder> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(HOLDER_BYTES_MAX).read_to_end(&mut text).ok()?;
+    plain::open(path).ok()?.take(HOLDER_BYTES_MAX).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 

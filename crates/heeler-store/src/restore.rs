@@ -25,6 +25,7 @@ use crate::backup::{self, BackupError, copy_content};
 use crate::db::{Db, DbError, OpenError, meta, migrate, views};
 use crate::layout::{LayoutError, StateDir};
 use crate::lock::{Holder, LockError, LockFile};
+use crate::plain;
 use crate::views::{View, sha256_hex};
 
 /// How long to wait for another restore, or for a probe of the lock.
@@ -336,7 +337,7 @@ fn compare(
     there: &Utf8Path,
     bad: &dyn Fn(String) -> RestoreError,
 ) -> Result<Fate, RestoreError> {
-    let mut file = match File::open(there) {
+    let mut file = match plain::open(there) {
         Ok(file) => Some(BufReader::with_capacity(CHUNK, file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(at("open", there)(source)),
@@ -493,7 +494,7 @@ fn prepare(dir: &StateDir, new: &Db, epoch: i64) -> Result<(), RestoreError> {
     // Every view is written anew; and the present state.yaml shows another state, which must not
     // be taken for somebody's edit.
     views::mark_all(&new.conn)?;
-    if let Ok(present) = std::fs::read(dir.state_yaml()) {
+    if let Ok(present) = plain::read(&dir.state_yaml(), plain::RECORD_BYTES_MAX) {
         let hash = sha256_hex(&present);
         views::announce(&new.conn, &View::State.path(), Some(&hash))?;
     }

@@ -3,6 +3,7 @@
 mod archive;
 mod crash;
 mod database;
+mod hostile;
 mod lists;
 mod locks;
 mod views;

@@ -23,9 +23,11 @@ use jiff::Timestamp;
 
 pub(crate) use self::files::close_to_others;
 pub use self::finding::{Area, Finding, Fix, Severity};
+#[cfg(test)]
+pub(crate) use self::fixes::chain;
 pub use self::fixes::{Fixed, fix};
-pub(crate) use self::rebuild::finish_rebuild;
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
+pub(crate) use self::rebuild::{finish_rebuild, refuse_foreign as refuse_foreign_rebuild};
 use crate::layout::{LayoutError, StateDir};
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
@@ -61,6 +63,7 @@ fn unusable(root: &Utf8Path, error: &LayoutError) -> Finding {
     let cure = match error {
         LayoutError::Missing { .. } => "run `heeler init`, or name the directory with --state-dir",
         LayoutError::Network { .. } => "move it to a local disk",
+        LayoutError::Link { .. } => "remove the link, or move there what it points to",
         LayoutError::Io { .. } => "check its permissions and the disk",
     };
     Finding::new(Severity::Error, Area::Disk, root.as_str(), error.to_string()).cure(cure)

@@ -6,18 +6,19 @@
 //! rename of the new one is the point from which it counts. Whoever opens the store or adopts the
 //! directory calls it first.
 
+use std::io;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
-use heeler_transcript::{OsDisk, replace_file};
+use heeler_transcript::{OsDisk, checked_id, replace_file, resolve_inside};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backup;
 use crate::db::Db;
-use crate::import::draft::{Draft, rename, sync_folder_of};
+use crate::import::draft::{Draft, rename, rename_new, sync_folder_of};
 use crate::import::herdctl::{Herdctl, Purpose};
 use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::source::Source;
@@ -25,9 +26,16 @@ use crate::import::target::{Target, transaction};
 use crate::import::{ImportError, Kind, Report, messages, place};
 use crate::layout::{LayoutError, StateDir};
 use crate::lock::{Holder, LockError, LockFile};
+use crate::plain;
 
 /// Says that a rebuilt database is to take the old one's place.
 const MARKER: &str = "rebuild.json";
+
+/// The marker's form.
+const MARKER_VERSION: u32 = 1;
+
+/// The longest marker that is read.
+const MARKER_BYTES_MAX: u64 = 64 << 10;
 
 /// The rebuilt database until it is in its place.
 const READY: &str = "heeler.db.rebuilt";
@@ -112,7 +120,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
     drop(old);
     let trash = free_trash(dir, now);
     rename(&draft.finish()?, &dir.root().join(READY))?;
-    let marker = Marker { version: 1, trash: trash.clone() };
+    let marker = Marker { version: MARKER_VERSION, trash: trash.clone() };
     let marker = serde_json::to_vec(&marker).expect("a marker is plain JSON");
     place::fault_point()?;
     replace_file(&OsDisk, &dir.root().join(MARKER), &marker)
@@ -219,6 +227,39 @@ fn free_trash(dir: &StateDir, now: Timestamp) -> String {
     free.next().expect("there are more names than folders")
 }
 
+/// Reads the marker of a rebuild that was cut off: the folder in the trash that it names.
+///
+/// It may have come with a cloned repository, so it is checked: it names a folder in the trash,
+/// which is no link.
+fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, ImportError> {
+    let path = dir.root().join(MARKER);
+    let bad = |reason: String| ImportError::Marker { path: path.clone(), reason };
+    let text = match plain::read(&path, MARKER_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(bad(error.to_string())),
+    };
+    let marker: Marker = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    if marker.version != MARKER_VERSION {
+        return Err(bad(format!("its version is {}", marker.version)));
+    }
+    let name = marker.trash.strip_prefix("trash/").unwrap_or_default();
+    checked_id(name).map_err(|error| bad(error.to_string()))?;
+    resolve_inside(dir.root(), &marker.trash).map(Some).map_err(|error| bad(error.to_string()))
+}
+
+/// Refuses a marker where nothing shows that there was something to rebuild: no database, here or
+/// in the trash, and no backup of one.
+pub(crate) fn refuse_foreign(dir: &StateDir) -> Result<(), ImportError> {
+    let Some(trash) = read_marker(dir)? else { return Ok(()) };
+    let has_database = dir.database().exists() || trash.join("heeler.db").exists();
+    if has_database || !backup::list(dir).unwrap_or_default().is_empty() {
+        return Ok(());
+    }
+    let reason = "there never was a database here".to_owned();
+    Err(ImportError::Marker { path: dir.root().join(MARKER), reason })
+}
+
 /// Says whether a rebuild was cut off.
 pub(crate) fn is_unfinished(dir: &StateDir) -> bool {
     dir.root().join(MARKER).exists()
@@ -229,24 +270,17 @@ pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
     let marker = dir.root().join(MARKER);
     let ready = dir.root().join(READY);
     let failed = |source| ImportError::Write { path: marker.clone(), source };
-    let text = match std::fs::read(&marker) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(failed(source)),
-    };
-    let Marker { trash, .. } =
-        serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    let Some(trash) = read_marker(dir)? else { return Ok(()) };
     if ready.exists() {
-        let trash = dir.root().join(trash);
         place::folder(&trash)?;
         sync_folder_of(&trash)?;
         for part in PARTS {
             let name = format!("heeler.db{part}");
             if dir.root().join(&name).exists() {
-                rename(&dir.root().join(&name), &trash.join(&name))?;
+                rename_new(&dir.root().join(&name), &trash.join(&name))?;
             }
         }
-        rename(&ready, &dir.database())?;
+        rename_new(&ready, &dir.database())?;
     }
     place::fault_point()?;
     std::fs::remove_file(&marker).map_err(failed)?;

@@ -510,3 +510,46 @@ fn a_rebuild_that_was_cut_off_is_found_and_completed() {
     assert_eq!(fleet.fixes(), ["completed the rebuild"]);
     assert!(fleet.path("trash/x/heeler.db").exists());
 }
+
+#[test]
+fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
+    let fleet = Fleet::new();
+    let other = Fleet::new();
+    let database = fs::read(other.path("heeler.db")).unwrap();
+    fleet.write("heeler.db.rebuilt", "not a database");
+    let before = fs::read(fleet.path("heeler.db")).unwrap();
+    let out = other.dir.root().as_str();
+    for trash in
+        [out, "../x", "trash/../jobs", "trash", "trash/", "trash/.x", "trash/a/b", "jobs/x"]
+    {
+        fleet.write("rebuild.json", &format!("{{\"version\":1,\"trash\":\"{trash}\"}}"));
+        let error = Store::open(&fleet.dir, "test", now()).unwrap_err();
+        let text = super::chain(&error);
+        assert!(text.contains("is not a note of ours"), "{trash}: {text}");
+        assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
+    }
+    fleet.write("rebuild.json", "{\"version\":2,\"trash\":\"trash/x\"}");
+    Store::open(&fleet.dir, "test", now()).unwrap_err();
+    std::os::unix::fs::symlink(other.dir.root(), fleet.path("trash/x")).unwrap();
+    fleet.write("rebuild.json", "{\"version\":1,\"trash\":\"trash/x\"}");
+    Store::open(&fleet.dir, "test", now()).unwrap_err();
+    assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
+    assert_eq!(fs::read(other.path("heeler.db")).unwrap(), database);
+}
+
+#[test]
+fn completing_a_rebuild_replaces_nothing_in_the_trash() {
+    let fleet = Fleet::new();
+    let before = fs::read(fleet.path("heeler.db")).unwrap();
+    fs::copy(fleet.path("heeler.db"), fleet.path("heeler.db.rebuilt")).unwrap();
+    fleet.write("trash/x/heeler.db", "precious");
+    fleet.write("rebuild.json", "{\"version\":1,\"trash\":\"trash/x\"}");
+    Store::open(&fleet.dir, "test", now()).unwrap_err();
+    assert_eq!(fs::read(fleet.path("trash/x/heeler.db")).unwrap(), b"precious");
+    assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
+    // Where a rename needs two steps, a crash between them leaves both names.
+    fs::remove_file(fleet.path("trash/x/heeler.db")).unwrap();
+    fs::hard_link(fleet.path("heeler.db"), fleet.path("trash/x/heeler.db")).unwrap();
+    fleet.store();
+    assert_eq!(fs::read(fleet.path("trash/x/heeler.db")).unwrap(), before);
+}

@@ -1,12 +1,13 @@
 //! Logs of jobs and sessions: torn, damaged, missing, or named by no record.
 
 use std::collections::HashSet;
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{Entry, FaultKind, Log, LogOptions, OpenError, Repair, Scan};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
+use crate::plain;
 
 /// What is wrong inside one log.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,7 +66,7 @@ fn describe(error: &heeler_transcript::DiskError) -> String {
 
 /// Says whether a process is writing the log: a torn tail is then a line on its way.
 fn has_writer(log: &Utf8Path) -> bool {
-    let Ok(file) = File::open(log) else { return false };
+    let Ok(file) = plain::open(log) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 

@@ -7,6 +7,7 @@ use super::locks;
 use crate::db::{Db, DbError};
 use crate::import::herdctl::read;
 use crate::layout::StateDir;
+use crate::plain;
 use crate::views::{Format, View, render_view, sha256_hex};
 
 /// How many views are asked for at once.
@@ -79,7 +80,7 @@ fn sort_one(
     faulty: &mut Faulty,
 ) -> Result<(), DbError> {
     let path = view.path();
-    let Ok(bytes) = std::fs::read(dir.root().join(&path)) else {
+    let Ok(bytes) = plain::read(&dir.root().join(&path), plain::RECORD_BYTES_MAX) else {
         // A deleted file of an agent's session means something, and is taken over at the start.
         let means_something = matches!(view, View::AgentSession(_));
         if !means_something && render_view(db, &view)?.is_some() {
@@ -121,7 +122,7 @@ fn strangers(dir: &StateDir, known: &HashSet<String>, findings: &mut Vec<Finding
             let Some(stem) = name.strip_suffix(ending).filter(|_| !known.contains(&path)) else {
                 continue;
             };
-            let text = std::fs::read_to_string(dir.root().join(&path));
+            let text = plain::read_text(&dir.root().join(&path));
             let read = text.map_err(|error| error.to_string()).and_then(|text| match folder {
                 "jobs" => read::job(stem, &text).map(drop),
                 _ => read::session(stem, &text).map(drop),

@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -105,6 +106,7 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<Adoption>, AdoptE
     let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
         .map_err(|error| lock_error(&dir, error))?;
     let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
+    doctor::refuse_foreign_rebuild(&dir).map_err(failed)?;
     doctor::finish_rebuild(&dir).map_err(failed)?;
     if dir.database().exists() {
         return Ok(None);
@@ -164,7 +166,8 @@ fn keep_before(dir: &StateDir, db: &Db, source: &Source) -> Result<usize, Import
     files.dedup();
     let mut kept = 0;
     for file in files {
-        let to = dir.root().join(BEFORE).join(&file);
+        let to = resolve_inside(dir.root(), &format!("{BEFORE}/{file}"))
+            .map_err(|source| ImportError::Blocked { source })?;
         // A copy of an earlier adoption is older, and so closer to what herdctl wrote.
         let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
         if is_kept || !source.has(&file) {

@@ -4,13 +4,16 @@
 //! what a crash leaves of it is one temp file, which is swept. Start at [`Draft`].
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{Disk as _, OsDisk};
 use jiff::Timestamp;
 
 use super::{ImportError, place};
 use crate::db::{Attempt as _, Db, OpenError, migrate};
 use crate::layout::StateDir;
+use crate::plain;
 
 /// A database under construction; dropping it throws it away.
 pub(crate) struct Draft {
@@ -28,7 +31,7 @@ impl Draft {
     ) -> Result<Draft, ImportError> {
         let path = place::temp_name(&dir.database());
         if let Some(base) = base {
-            let opened = File::open(base);
+            let opened = plain::open(base);
             let mut file =
                 opened.map_err(|source| ImportError::Open { path: base.to_owned(), source })?;
             place::copy(&mut file, &path)?;
@@ -85,6 +88,27 @@ pub(crate) fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> 
         sync_folder_of(path)?;
     }
     Ok(())
+}
+
+/// The same, but what is there already is not replaced.
+pub(crate) fn rename_new(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
+    place::fault_point()?;
+    let failed = |source| ImportError::Write { path: to.to_owned(), source };
+    match OsDisk.rename_new(from, to) {
+        // Not every file system renames so in one step: a crash may have left both names.
+        Err(_) if is_same_file(from, to) => std::fs::remove_file(from),
+        done => done,
+    }
+    .map_err(failed)?;
+    for path in [to, from] {
+        sync_folder_of(path)?;
+    }
+    Ok(())
+}
+
+fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
+    let id = |path: &Utf8Path| path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Makes the names in a file's folder durable.

@@ -18,6 +18,7 @@ use super::source::{Source, unsafe_name};
 use super::target::Target;
 use super::{ImportError, Kind, Report, place};
 use crate::db::meta::STARTED_AT;
+use crate::plain;
 use crate::store::Store;
 use crate::views::{View, sha256_hex};
 
@@ -184,7 +185,7 @@ impl<'a> Herdctl<'a> {
 
     /// Says which keys of a `state.yaml` did not come along because there is one here already.
     fn note_left_behind(&mut self, mut keys: Vec<String>) {
-        let here = std::fs::read_to_string(self.target.dir.state_yaml()).unwrap_or_default();
+        let here = plain::read_text(&self.target.dir.state_yaml()).unwrap_or_default();
         let (_, here) = read::fleet(&here).unwrap_or_default();
         keys.retain(|key| !here.contains(key));
         if !keys.is_empty() {

@@ -9,6 +9,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use camino::Utf8PathBuf;
+use heeler_transcript::NameError;
 use thiserror::Error;
 
 use crate::db::DbError;
@@ -91,6 +92,21 @@ pub enum ImportError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// A link is where a file would be put.
+    #[error("a file cannot be put there; remove what is in its way and try again")]
+    Blocked {
+        /// The cause; it names the link.
+        #[source]
+        source: NameError,
+    },
+    /// What says that a rebuild was cut off cannot be believed.
+    #[error("{path} is not a note of ours about a rebuild that was cut off ({reason}); remove it")]
+    Marker {
+        /// The file.
+        path: Utf8PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// The database here did not take or answer something.
     #[error(

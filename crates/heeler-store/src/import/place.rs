@@ -11,6 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use super::ImportError;
+use crate::plain;
 
 /// Copies a file to `target`, byte for byte.
 pub(crate) fn copy(from: &mut File, target: &Utf8Path) -> Result<(), ImportError> {
@@ -55,7 +56,7 @@ pub(crate) fn same_content(file: &mut Result<File, String>, other: &Utf8Path) ->
         io::copy(file, &mut hash)?;
         Ok(hash.0.finalize().to_vec())
     };
-    let same = hash(file).and_then(|one| Ok(one == hash(&mut File::open(other)?)?));
+    let same = hash(file).and_then(|one| Ok(one == hash(&mut plain::open(other)?)?));
     same.unwrap_or(false)
 }
 

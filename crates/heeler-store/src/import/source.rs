@@ -9,10 +9,7 @@ use std::io::{self, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::{ImportError, Kind, Report};
-
-/// The largest YAML or JSON record that is read: it is held in memory whole. An inline transcript of
-/// a hundred thousand entries is a tenth of it.
-pub(crate) const RECORD_BYTES_MAX: u64 = 256 << 20;
+use crate::plain::{self, RECORD_BYTES_MAX};
 
 /// A folder of another system.
 pub(crate) struct Source {
@@ -82,18 +79,18 @@ impl Source {
         if !meta.is_file() {
             return Err("it is not a file".to_owned());
         }
-        File::open(&path).map_err(|error| format!("cannot be read: {error}"))
+        plain::open(&path).map_err(|error| format!("cannot be read: {error}"))
     }
 
     /// Reads a record within, whole; the error is the reason for a refusal.
     pub(crate) fn text(&self, relative: &str) -> Result<String, String> {
-        let mut file = self.file(relative)?;
+        let file = self.file(relative)?;
         let unreadable = |error: io::Error| format!("cannot be read: {error}");
         if file.metadata().map_err(unreadable)?.len() > RECORD_BYTES_MAX {
             return Err(format!("it is larger than {} MiB", RECORD_BYTES_MAX >> 20));
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
         String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
     }
 

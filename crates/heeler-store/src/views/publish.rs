@@ -17,6 +17,7 @@ use super::render::{Rendered, render};
 use crate::db::views::{self as rows, ViewRow};
 use crate::db::{Db, DbError, OpenError, agents};
 use crate::layout::StateDir;
+use crate::plain;
 use crate::store::{Store, WriteError};
 
 /// How many views share the two commits of a round.
@@ -270,7 +271,7 @@ pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf,
 }
 
 pub(super) fn read_if_there(file: &Utf8Path) -> Result<Option<Vec<u8>>, DiskError> {
-    match std::fs::read(file) {
+    match plain::read(file, plain::RECORD_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(failed("read", file)(source)),

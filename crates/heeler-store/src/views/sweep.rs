@@ -27,6 +27,10 @@ enum Depth {
 }
 
 fn sweep_folder(folder: &Utf8Path, now: Timestamp, depth: Depth) -> usize {
+    // A link to a folder is somebody else's folder.
+    if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return 0;
+    }
     let Ok(entries) = folder.read_dir_utf8() else { return 0 };
     let mut swept = 0;
     for entry in entries.filter_map(Result::ok) {

@@ -45,6 +45,11 @@ impl Place {
         let node = self.path("node");
         std::fs::copy("/bin/sleep", &node).unwrap();
         let herdctl = std::process::Command::new(&node).arg("600").spawn().unwrap();
+        // Its name can be read a moment after it was started.
+        let command = format!("/proc/{}/cmdline", herdctl.id());
+        while !std::fs::read(&command).unwrap().starts_with(node.as_str().as_bytes()) {
+            std::thread::yield_now();
+        }
         std::fs::write(root.join("herdctl.pid"), herdctl.id().to_string()).unwrap();
         herdctl
     }

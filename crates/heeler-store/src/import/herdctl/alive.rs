@@ -2,13 +2,18 @@
 
 use camino::Utf8Path;
 
+use crate::plain;
+
+/// The longest file that may hold a process id.
+const PID_BYTES_MAX: u64 = 64;
+
 /// Returns the process id of a herdctl that runs on this state directory.
 ///
 /// herdctl writes its id to `herdctl.pid` and takes no lock, so a stale file is common, and its
 /// number may belong to somebody else by now: only a process that looks like herdctl counts.
 pub(crate) fn running_herdctl(state: &Utf8Path) -> Option<u32> {
-    let text = std::fs::read_to_string(state.join("herdctl.pid")).ok()?;
-    let pid = text.trim().parse().ok()?;
+    let text = plain::read(&state.join("herdctl.pid"), PID_BYTES_MAX).ok()?;
+    let pid: u32 = str::from_utf8(&text).ok()?.trim().parse().ok()?;
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     looks_like_herdctl(&command).then_some(pid)
 }

@@ -10,6 +10,7 @@ use super::{Herdctl, Purpose};
 use crate::db::jobs::{self, ForeignExecution};
 use crate::import::source::unsafe_name;
 use crate::import::{ImportError, Kind, place};
+use crate::plain;
 use crate::views::{View, sha256_hex};
 
 /// How many jobs share a sync and a transaction.
@@ -193,6 +194,8 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
 
 /// Returns when the last row of a log was written: as late as is known that the job lived.
 fn last_moment(log: &Utf8Path) -> Option<Timestamp> {
+    // A pipe would be waited for.
+    plain::open(log).ok()?;
     let page = heeler_transcript::tail(log, 1).ok()?;
     let row: Value = serde_json::from_str(&page.records.last()?.text).ok()?;
     from_iso(row.get("timestamp")?.as_str()?)

@@ -3,7 +3,7 @@
 //! SQLite alters a database by opening it (it makes shared memory, it may check the log in), so the
 //! original is only ever copied, together with its write-ahead log. Start at [`Snapshot`].
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use rusqlite::{Connection, Row, Statement};
 use super::read::ForeignRow;
 use crate::db::Db;
 use crate::import::{ImportError, place};
+use crate::plain;
 
 /// How often a copy is tried while the original keeps changing.
 const ATTEMPTS_MAX: u32 = 5;
@@ -167,7 +168,7 @@ fn log_of(database: &Utf8Path) -> Utf8PathBuf {
 
 /// Copies a file; the copy of a missing write-ahead log is none.
 fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
-    match File::open(from) {
+    match plain::open(from) {
         Ok(mut file) => place::copy(&mut file, to),
         Err(error)
             if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") =>

@@ -1,0 +1,206 @@
+//! A directory that somebody else prepared, such as one that came with a cloned repository.
+
+use std::os::unix::fs::symlink;
+
+use camino::Utf8Path;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::*;
+use crate::import::adopt;
+use crate::{Holder, LayoutError, LockError, LockFile, backup_to_file};
+
+/// A folder outside, which nothing may touch.
+struct Outside {
+    root: Utf8PathBuf,
+    _temp: tempfile::TempDir,
+}
+
+impl Outside {
+    fn new() -> Outside {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+        std::fs::write(root.join("precious"), "precious").unwrap();
+        Outside { root, _temp: temp }
+    }
+
+    fn file(&self) -> Utf8PathBuf {
+        self.root.join("precious")
+    }
+
+    #[track_caller]
+    fn is_untouched(&self) {
+        assert_eq!(std::fs::read_to_string(self.file()).unwrap(), "precious");
+        assert_eq!(self.root.read_dir_utf8().unwrap().count(), 1);
+    }
+}
+
+fn pipe(path: &Utf8Path) {
+    mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// A directory in herdctl's form, as a repository may bring it.
+fn herdctl() -> (tempfile::TempDir, Utf8PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+    let root = root.join(".herdctl");
+    std::fs::create_dir_all(root.join("sessions")).unwrap();
+    std::fs::write(root.join("state.yaml"), "fleet: {}\nagents: {}\n").unwrap();
+    std::fs::write(root.join("sessions/settings.json"), "{\"evil\": true}").unwrap();
+    (temp, root)
+}
+
+fn take(path: &Utf8Path) -> Result<LockFile, LockError> {
+    LockFile::acquire(path, &Holder::this_process("test", now()), std::time::Duration::ZERO)
+}
+
+#[test]
+fn a_lock_file_that_is_a_link_a_pipe_or_has_two_names_is_refused() {
+    let place = place();
+    let outside = Outside::new();
+    let link = place.root.join("link.lock");
+    symlink(outside.file(), &link).unwrap();
+    let fifo = place.root.join("pipe.lock");
+    pipe(&fifo);
+    let twin = place.root.join("twin.lock");
+    let other = place.root.join("other");
+    std::fs::write(&other, "precious").unwrap();
+    std::fs::hard_link(&other, &twin).unwrap();
+    for path in [&link, &fifo, &twin] {
+        assert!(matches!(take(path), Err(LockError::Io { .. })), "{path}");
+        assert!(matches!(LockFile::probe(path), Err(LockError::Io { .. })), "{path}");
+    }
+    outside.is_untouched();
+    assert_eq!(std::fs::read_to_string(other).unwrap(), "precious");
+}
+
+#[test]
+fn a_directory_with_links_where_ours_would_be_is_refused_and_the_link_named() {
+    for name in [
+        "heeler.db",
+        "heeler.db-wal",
+        "heeler.db-shm",
+        "heeler.db-journal",
+        "heeler.db.rebuilt",
+        "heeler.lock",
+        "restore.lock",
+        "rebuild.json",
+        "state.yaml",
+        "schema",
+        ".before-heeler",
+        "jobs",
+        "sessions",
+        "agent-sessions",
+        "agent-sessions/projects",
+        "runs",
+        "logs",
+        "backups",
+        "trash",
+    ] {
+        let (_temp, root) = herdctl();
+        let outside = Outside::new();
+        let path = root.join(name);
+        drop(std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(&outside.root, &path).unwrap();
+        for refused in [StateDir::open(&root), StateDir::create(&root)] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, LayoutError::Link { .. }), "{name}: {error}");
+            assert!(error.to_string().contains(path.as_str()), "{error}");
+        }
+        adopt(&root, now()).unwrap_err();
+        outside.is_untouched();
+    }
+}
+
+#[test]
+fn the_directory_itself_may_be_a_link() {
+    let place = place();
+    let link = place.root.with_file_name("link");
+    symlink(&place.root, &link).unwrap();
+    let dir = StateDir::create(&link).unwrap();
+    assert_eq!(dir.root(), place.root.canonicalize_utf8().unwrap());
+    drop(Store::open(&dir, "test", now()).unwrap());
+    crate::Reader::open(&dir).unwrap();
+}
+
+#[test]
+fn what_is_kept_before_adoption_is_not_written_through_links() {
+    let (_temp, root) = herdctl();
+    let outside = Outside::new();
+    std::fs::create_dir(root.join(".before-heeler")).unwrap();
+    symlink(&outside.root, root.join(".before-heeler/sessions")).unwrap();
+    let error = adopt(&root, now()).unwrap_err();
+    let text = crate::doctor::chain(&error);
+    assert!(text.contains(".before-heeler/sessions is a symbolic link"), "{text}");
+    outside.is_untouched();
+    assert!(!root.join("heeler.db").exists());
+}
+
+#[test]
+fn links_and_pipes_that_came_after_the_directory_was_opened_are_not_archived() {
+    let place = place();
+    let outside = Outside::new();
+    drop(place.store());
+    let file = place.root.with_file_name("a.tar");
+    symlink(outside.file(), place.dir.state_yaml()).unwrap();
+    std::fs::remove_dir(place.dir.logs()).unwrap();
+    symlink(&outside.root, place.dir.logs()).unwrap();
+    pipe(&place.root.join("jobs/pipe.jsonl"));
+    let report = backup_to_file(&place.dir, &file, now(), &mut |_, _| {}).unwrap();
+    let names: Vec<_> = report.manifest.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(names, ["heeler.db"]);
+}
+
+#[test]
+fn temp_files_and_databases_behind_a_link_are_left_alone() {
+    let place = place();
+    let elsewhere = super::place();
+    drop(elsewhere.store());
+    elsewhere.write("logs/.a.yaml.tmp.0123456789abcdef", "");
+    std::fs::remove_dir(place.dir.logs()).unwrap();
+    symlink(elsewhere.dir.logs(), place.dir.logs()).unwrap();
+    assert_eq!(crate::views::sweep(&place.dir, now()), 0);
+    assert!(elsewhere.has("logs/.a.yaml.tmp.0123456789abcdef"));
+    symlink(elsewhere.dir.database(), place.dir.database()).unwrap();
+    Store::open(&place.dir, "test", now()).unwrap_err();
+    crate::Reader::open(&place.dir).unwrap_err();
+}
+
+#[test]
+fn pipes_in_place_of_records_stop_nobody() {
+    let (_temp, root) = herdctl();
+    let job = "job-2026-11-14-stuck1";
+    std::fs::create_dir(root.join("jobs")).unwrap();
+    let yaml = "agent: coder\nstatus: running\nstarted_at: 2026-11-14T00:00:00Z\n";
+    std::fs::write(root.join(format!("jobs/{job}.yaml")), yaml).unwrap();
+    pipe(&root.join(format!("jobs/{job}.jsonl")));
+    pipe(&root.join("jobs/job-2026-11-14-stuck2.yaml"));
+    pipe(&root.join("herdctl.pid"));
+    adopt(&root, now()).unwrap().unwrap();
+    std::fs::remove_file(root.join("state.yaml")).unwrap();
+    pipe(&root.join("state.yaml"));
+    let dir = StateDir::open(&root).unwrap();
+    let store = Store::open(&dir, "test", now()).unwrap().store;
+    commit(&store, |tx| tx.mark(&crate::View::State));
+    let report = store.publish_views(now()).unwrap();
+    assert!(report.failed.iter().any(|failure| failure.path == "state.yaml"), "{report:?}");
+    drop(store);
+    crate::doctor::examine(&root, None, now());
+}
+
+#[test]
+fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
+    let (_temp, root) = herdctl();
+    let other = place();
+    drop(other.store());
+    std::fs::copy(other.dir.database(), root.join("heeler.db.rebuilt")).unwrap();
+    std::fs::write(root.join("rebuild.json"), "{\"version\":1,\"trash\":\"trash/x\"}").unwrap();
+    let error = crate::doctor::chain(&adopt(&root, now()).unwrap_err());
+    assert!(error.contains("rebuild.json") && error.contains("remove it"), "{error}");
+    assert!(!root.join("heeler.db").exists());
+    // The old database in the trash shows that one was.
+    std::fs::create_dir_all(root.join("trash/x")).unwrap();
+    std::fs::write(root.join("trash/x/heeler.db"), "").unwrap();
+    assert!(adopt(&root, now()).unwrap().is_none());
+    assert!(root.join("heeler.db").exists());
+}
