@@ -6,15 +6,18 @@
 
 pub(crate) mod read;
 
+use std::io::Cursor;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
 use jiff::Timestamp;
 
 use self::read::{FleetSession, own_transcript};
+use super::place::{self, Put};
 use super::session::put_imported;
 use super::source::Source;
 use super::target::Target;
-use super::{ImportError, Kind, Report, place};
+use super::{ImportError, Kind, Report};
 use crate::store::Store;
 
 const TRANSCRIPT: &str = ".transcript.ndjson";
@@ -114,7 +117,10 @@ impl AgentsFleet<'_> {
         }
         let transcript = self.sessions.join(own_transcript(&read.id));
         if !is_written {
-            self.transcript(&read, &transcript)?;
+            if self.transcript(&read, &transcript)? == Put::Taken {
+                self.report.refuse(Kind::Session, what, "its transcript has a name taken here");
+                return Ok(None);
+            }
             self.workers(&read)?;
         }
         let messages = count_entries(&transcript)?;
@@ -126,7 +132,7 @@ impl AgentsFleet<'_> {
     }
 
     /// Brings the coordinator's transcript: its own file, or else what the JSON holds.
-    fn transcript(&mut self, read: &FleetSession, to: &Utf8Path) -> Result<(), ImportError> {
+    fn transcript(&mut self, read: &FleetSession, to: &Utf8Path) -> Result<Put, ImportError> {
         let name = match &read.transcript {
             Ok(name) => name.clone(),
             Err(reason) => {
@@ -139,15 +145,23 @@ impl AgentsFleet<'_> {
                 Ok(mut file) => {
                     let is_empty = file.metadata().is_ok_and(|meta| meta.len() == 0);
                     if !is_empty || read.inline_transcript().is_none() {
-                        place::copy(&mut file, to)?;
-                        self.report.imported(Kind::Transcript);
-                        return Ok(());
+                        let put = place::put_new(&mut file, to)?;
+                        self.count(Kind::Transcript, &name, put);
+                        return Ok(put);
                     }
                 }
                 Err(reason) => self.report.refuse(Kind::Transcript, name, reason),
             }
         }
-        place::write(&read.inline_transcript().unwrap_or_default(), to)
+        place::put_new(&mut Cursor::new(read.inline_transcript().unwrap_or_default()), to)
+    }
+
+    fn count(&mut self, kind: Kind, what: &str, put: Put) {
+        match put {
+            Put::New => self.report.imported(kind),
+            Put::Same => self.report.already_there(kind),
+            Put::Taken => self.report.refuse(kind, what, place::TAKEN),
+        }
     }
 
     fn workers(&mut self, read: &FleetSession) -> Result<(), ImportError> {
@@ -168,8 +182,8 @@ impl AgentsFleet<'_> {
             let what = format!("{folder}/{name}");
             match self.source.file(&what) {
                 Ok(mut file) => {
-                    place::copy(&mut file, &self.sessions.join(&what))?;
-                    self.report.imported(Kind::Worker);
+                    let put = place::put_new(&mut file, &self.sessions.join(&what))?;
+                    self.count(Kind::Worker, &what, put);
                 }
                 Err(reason) => self.report.refuse(Kind::Worker, what, reason),
             }

@@ -14,9 +14,10 @@ use heeler_model::iso_millis;
 use jiff::Timestamp;
 
 pub(crate) use self::alive::running_herdctl;
+use super::place::{self, Put};
 use super::source::{Source, unsafe_name};
 use super::target::Target;
-use super::{ImportError, Kind, Report, place};
+use super::{ImportError, Kind, Report};
 use crate::db::meta::STARTED_AT;
 use crate::plain;
 use crate::store::Store;
@@ -74,6 +75,15 @@ pub(crate) enum Purpose {
     TakeOver,
     /// Our own views tell what a database has lost: they win over older rows, and what runs runs.
     Rebuild,
+}
+
+/// What became of a file of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Brought {
+    Here,
+    Unreadable,
+    /// Another file has its name here.
+    Taken,
 }
 
 /// One import: what is read, where it goes, and what became of it.
@@ -207,37 +217,38 @@ impl<'a> Herdctl<'a> {
         Ok(Some(sha256_hex(text.as_bytes())))
     }
 
-    /// Copies a file to a place that only this import fills; `false` when it is refused.
-    fn bring(&mut self, kind: Kind, from: &str, to: &str) -> Result<bool, ImportError> {
-        match self.source.file(from) {
+    /// Copies a file, unless another one has its name here.
+    fn bring(&mut self, kind: Kind, from: &str, to: &str) -> Result<Brought, ImportError> {
+        let mut file = match self.source.file(from) {
+            Ok(file) => file,
             Err(reason) => {
                 self.report.refuse(kind, from, reason);
-                Ok(false)
+                return Ok(Brought::Unreadable);
             }
-            Ok(mut file) => {
-                if !self.target.is_at(&self.source.root().join(from), to) {
-                    place::copy(&mut file, &self.target.dir.root().join(to))?;
-                }
-                self.report.imported(kind);
-                Ok(true)
+        };
+        let put = match self.target.is_at(&self.source.root().join(from), to) {
+            true => Put::New,
+            false => place::put_new(&mut file, &self.target.path(to)?)?,
+        };
+        match put {
+            Put::New => self.report.imported(kind),
+            Put::Same => self.report.already_there(kind),
+            Put::Taken => {
+                self.report.refuse(kind, from, place::TAKEN);
+                return Ok(Brought::Taken);
             }
         }
+        Ok(Brought::Here)
     }
 
-    /// Copies a file that no record names, unless one is here already.
+    /// Copies a file that no record names.
     fn bring_loose(&mut self, kind: Kind, relative: &str) -> Result<(), ImportError> {
-        let to = self.target.dir.root().join(relative);
-        if !to.exists() {
-            return self.bring(kind, relative, relative).map(drop);
-        }
-        let same = self.target.is_at(&self.source.root().join(relative), relative)
-            || place::same_content(&mut self.source.file(relative), &to);
-        if same {
+        let here = self.target.dir.root().join(relative);
+        if self.target.is_at(&self.source.root().join(relative), relative) && here.exists() {
             self.report.already_there(kind);
-        } else {
-            self.report.refuse(kind, relative, "there is another file of that name here");
+            return Ok(());
         }
-        Ok(())
+        self.bring(kind, relative, relative).map(drop)
     }
 
     fn other_files(&mut self, folder: &str, ending: &str) -> Result<(), ImportError> {

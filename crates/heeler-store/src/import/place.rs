@@ -1,14 +1,14 @@
 //! Puts files into the state directory so that a crash leaves the old file or the whole new one.
 //!
 //! A placed file is durable only after [`sync`]: an import places many, syncs once, and then commits
-//! the rows that name them. A file that no row names is a leftover, and is placed again.
+//! the rows that name them. A file that is there is never replaced by another: see [`put_new`].
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Seek, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use sha2::{Digest as _, Sha256};
+use heeler_transcript::{Disk as _, OsDisk};
 
 use super::ImportError;
 use crate::plain;
@@ -16,6 +16,80 @@ use crate::plain;
 /// Copies a file to `target`, byte for byte.
 pub(crate) fn copy(from: &mut File, target: &Utf8Path) -> Result<(), ImportError> {
     replace(target, |to| io::copy(from, to).map(drop))
+}
+
+/// What became of a file that was to be put where nothing may be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It is there now.
+    New,
+    /// It was there already.
+    Same,
+    /// Another one is there.
+    Taken,
+}
+
+/// Why a file is refused whose name is taken.
+pub(crate) const TAKEN: &str = "there is another file of that name here";
+
+/// Puts a file at `target`, where nothing is ever replaced.
+///
+/// A placed file is whole, so what an import that was cut off has left is the same; or it is the
+/// beginning of the same, if the source has grown since, and is completed.
+pub(crate) fn put_new(
+    from: &mut (impl Read + Seek),
+    target: &Utf8Path,
+) -> Result<Put, ImportError> {
+    let failed = |source| ImportError::Write { path: target.to_owned(), source };
+    let there = match plain::open(target) {
+        Ok(there) => Some(there),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // A link, a folder, a pipe.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(Put::Taken),
+        Err(source) => return Err(failed(source)),
+    };
+    if let Some(there) = &there {
+        match compare(from, there).map_err(failed)? {
+            Compared::Same => return Ok(Put::Same),
+            // Whoever writes a log holds its lock.
+            Compared::Beginning if there.try_lock().is_ok() => {}
+            Compared::Beginning | Compared::Other => return Ok(Put::Taken),
+        }
+    }
+    from.rewind().map_err(failed)?;
+    let fill = |to: &mut File| io::copy(from, to).map(drop);
+    match there {
+        Some(_) => put(target, fill, |temp| fs::rename(temp, target))?,
+        None => put(target, fill, |temp| OsDisk.rename_new(temp, target))?,
+    }
+    Ok(Put::New)
+}
+
+enum Compared {
+    Same,
+    /// What is there is the beginning of what is to be put there.
+    Beginning,
+    Other,
+}
+
+fn compare(from: &mut impl Read, there: &File) -> io::Result<Compared> {
+    let (mut from, mut there) = (BufReader::new(from), BufReader::new(there));
+    loop {
+        let (new, old) = (from.fill_buf()?, there.fill_buf()?);
+        let len = new.len().min(old.len());
+        if new[..len] != old[..len] {
+            return Ok(Compared::Other);
+        }
+        if len == 0 {
+            return Ok(match (new.is_empty(), old.is_empty()) {
+                (true, true) => Compared::Same,
+                (false, _) => Compared::Beginning,
+                (true, false) => Compared::Other,
+            });
+        }
+        from.consume(len);
+        there.consume(len);
+    }
 }
 
 /// Writes a file at `target`.
@@ -48,33 +122,18 @@ pub(crate) fn sync(folder: &Utf8Path) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Says whether a file can be read and holds the same as `other`.
-pub(crate) fn same_content(file: &mut Result<File, String>, other: &Utf8Path) -> bool {
-    let Ok(file) = file else { return false };
-    let hash = |file: &mut File| -> io::Result<Vec<u8>> {
-        let mut hash = HashWriter(Sha256::new());
-        io::copy(file, &mut hash)?;
-        Ok(hash.0.finalize().to_vec())
-    };
-    let same = hash(file).and_then(|one| Ok(one == hash(&mut plain::open(other)?)?));
-    same.unwrap_or(false)
-}
-
-struct HashWriter(Sha256);
-
-impl io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn replace(
     target: &Utf8Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), ImportError> {
+    put(target, fill, |temp| fs::rename(temp, target))
+}
+
+/// Fills a temp file beside `target` and lets `name` give it that name.
+fn put(
+    target: &Utf8Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+    name: impl FnOnce(&Utf8Path) -> io::Result<()>,
 ) -> Result<(), ImportError> {
     fault_point()?;
     let temp = temp_name(target);
@@ -84,7 +143,7 @@ fn replace(
         .mode(0o600)
         .open(&temp)
         .and_then(|mut file| fill(&mut file))
-        .and_then(|()| fs::rename(&temp, target));
+        .and_then(|()| name(&temp));
     done.map_err(|source| {
         // The error that matters is the first; a temp file left behind is swept by `doctor`.
         let _swept = fs::remove_file(&temp);

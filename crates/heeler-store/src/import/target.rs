@@ -1,6 +1,7 @@
 //! Where an import goes: a living store, or a database that is still being built.
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::resolve_inside;
 
 use super::{ImportError, place};
 use crate::db::{Attempt as _, Db, DbError};
@@ -57,6 +58,11 @@ impl<'a> Target<'a> {
                 transaction(self.dir, db, work).map_err(|error| failed(Box::new(error)))
             }
         }
+    }
+
+    /// Returns where a file is to be put; no folder above it may be a link.
+    pub(crate) fn path(&self, relative: &str) -> Result<Utf8PathBuf, ImportError> {
+        resolve_inside(self.dir.root(), relative).map_err(|source| ImportError::Blocked { source })
     }
 
     /// Says whether a path of the source is already the place it would be copied to.

@@ -83,3 +83,23 @@ fn a_second_import_leaves_a_session_alone_that_went_on_here() {
     assert!(std::fs::read_to_string(&json).unwrap().contains("more"));
     assert_eq!(fingerprint(&source), before);
 }
+
+#[test]
+fn a_transcript_that_is_here_is_never_replaced() {
+    let place = Place::new();
+    place.fixture("agents-fleet", "home/.fleet/sessions");
+    let home = place.path("home/.heeler");
+    let files = ["v3-split.transcript.ndjson", "v2-roster.workers/worker-1.ndjson"];
+    for file in files {
+        let path = home.join("sessions").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "mine\n").unwrap();
+    }
+    let store = place.store();
+    let report = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    for file in files {
+        assert_eq!(std::fs::read_to_string(home.join("sessions").join(file)).unwrap(), "mine\n");
+    }
+    assert_eq!(report.of(Kind::Session), tally(5, 2, 0, 3));
+    assert!(!home.join("sessions/v3-split.json").exists());
+}

@@ -254,3 +254,66 @@ fn a_thousand_jobs_take_seconds() {
     assert_eq!(report.of(Kind::Job).imported, 1100);
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_transcript_that_is_here_is_never_replaced() {
+    let place = Place::new();
+    let source = place.fixture("herdctl", "site/.herdctl");
+    let store = place.store();
+    let files = [
+        "jobs/job-2026-11-14-k3x9ab.jsonl",
+        "jobs/job-2026-11-13-garbg1.yaml",
+        "jobs/job-2026-11-10-outlog/output.log",
+        "agent-sessions/projects/-herdctl/sess-a1b2c3d4.jsonl",
+        "docker-sessions/7c1f0a52-0d6e-4c55-8f0b-1f5c2e9b0002.jsonl",
+        "logs/coder.log",
+    ];
+    for file in files {
+        let path = store.dir().root().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "mine\n").unwrap();
+    }
+    let report = herdctl(&store, &source, now()).unwrap();
+    for file in files {
+        assert_eq!(std::fs::read_to_string(store.dir().root().join(file)).unwrap(), "mine\n");
+    }
+    let reasons = reasons(&report);
+    let taken = reasons.iter().filter(|reason| reason.contains("another file of that name"));
+    let taken: std::collections::HashSet<_> = taken.collect();
+    assert_eq!(taken.len(), files.len(), "{reasons:#?}");
+    let reader = Reader::open(store.dir()).unwrap();
+    // A record beside somebody else's log would show that as its own.
+    assert!(reader.job(&"job-2026-11-14-k3x9ab".parse().unwrap()).unwrap().is_none());
+    let session = reader.session(&"sess-a1b2c3d4".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(session.log_path, None);
+}
+
+#[test]
+fn what_an_import_that_was_cut_off_left_is_taken_over_and_completed() {
+    let place = Place::new();
+    let source = place.fixture("herdctl", "site/.herdctl");
+    let store = place.store();
+    let (same, grown) = ("jobs/job-2026-11-14-stuck1.jsonl", "jobs/job-2026-11-14-k3x9ab.jsonl");
+    let content = |file: &str| std::fs::read(source.join(file)).unwrap();
+    std::fs::write(store.dir().root().join(same), content(same)).unwrap();
+    std::fs::write(store.dir().root().join(grown), &content(grown)[..20]).unwrap();
+    let report = herdctl(&store, &source, now()).unwrap();
+    assert_eq!(report.of(Kind::Job), tally(6, 5, 0, 1));
+    assert_eq!(report.of(Kind::Transcript), tally(6, 5, 1, 0));
+    for file in [same, grown] {
+        assert_eq!(std::fs::read(store.dir().root().join(file)).unwrap(), content(file), "{file}");
+    }
+}
+
+#[test]
+fn nothing_is_imported_through_a_link_in_the_state_directory() {
+    let place = Place::new();
+    let source = place.fixture("herdctl", "site/.herdctl");
+    let store = place.store();
+    std::fs::create_dir(place.path("precious")).unwrap();
+    std::os::unix::fs::symlink(place.path("precious"), store.dir().projects().join("-herdctl"))
+        .unwrap();
+    let error = herdctl(&store, &source, now()).unwrap_err();
+    assert!(matches!(error, ImportError::Blocked { .. }), "{error}");
+    assert_eq!(place.path("precious").read_dir_utf8().unwrap().count(), 0);
+}

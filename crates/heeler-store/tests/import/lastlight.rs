@@ -264,3 +264,23 @@ fn a_damaged_table_gives_what_can_be_read_and_says_so() {
     );
     assert!(report.notes[0].starts_with("the database is damaged"), "{:?}", report.notes);
 }
+
+#[test]
+fn a_log_that_is_here_is_never_replaced() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    let logs = ["-app/aaaa0003-0000-4000-8000-000000000003", "-home-agent-workspace/agent-77"];
+    for log in logs {
+        let path = store.dir().projects().join(format!("{log}.jsonl"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "mine\n").unwrap();
+    }
+    let report = lastlight(&store, &dir, now()).unwrap();
+    for log in logs {
+        let path = store.dir().projects().join(format!("{log}.jsonl"));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "mine\n");
+    }
+    assert_eq!(report.of(Kind::Transcript), tally(4, 2, 0, 2));
+    assert_eq!(report.of(Kind::Session), tally(2, 2, 0, 0));
+}

@@ -1,15 +1,18 @@
 //! herdctl's jobs: records, logs, readable output.
 
+use std::io::Cursor;
+
 use camino::Utf8Path;
 use heeler_model::{Job, JobId, from_iso};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::read::{HerdctlJob, check_agent, job, settle};
-use super::{Herdctl, Purpose};
+use super::{Brought, Herdctl, Purpose};
 use crate::db::jobs::{self, ForeignExecution};
+use crate::import::place::{self, Put};
 use crate::import::source::unsafe_name;
-use crate::import::{ImportError, Kind, place};
+use crate::import::{ImportError, Kind};
 use crate::plain;
 use crate::views::{View, sha256_hex};
 
@@ -130,7 +133,10 @@ impl Herdctl<'_> {
                 }
             },
         };
-        self.place_logs(stem, &read)?;
+        if self.place_logs(stem, &read)? == Brought::Taken {
+            self.report.refuse(Kind::Job, relative, "its log has a name that is taken here");
+            return Ok(None);
+        }
         if read.unfinished && self.purpose == Purpose::TakeOver {
             settle(&mut read.job);
             read.job.head.finished_at = last_moment(&self.target.dir.log_of(&read.job.head.id));
@@ -138,27 +144,35 @@ impl Herdctl<'_> {
         read.job.origin.clone_from(&self.origin);
         // The record goes last: what is in `jobs/` with a record is complete.
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
-            place::write(text.as_bytes(), &self.target.dir.root().join(&relative))?;
+            let to = self.target.path(&relative)?;
+            if place::put_new(&mut Cursor::new(&text), &to)? == Put::Taken {
+                self.report.refuse(Kind::Job, relative, place::TAKEN);
+                return Ok(None);
+            }
         }
         Ok(Some(Placed { read, known, sha256: sha256_hex(text.as_bytes()) }))
     }
 
-    fn place_logs(&mut self, stem: &str, read: &HerdctlJob) -> Result<(), ImportError> {
+    /// Puts a job's files in place, and returns what became of its log.
+    fn place_logs(&mut self, stem: &str, read: &HerdctlJob) -> Result<Brought, ImportError> {
         let usual = format!("{stem}.jsonl");
         let other = read.output_name.as_deref().filter(|name| unsafe_name(name).is_none());
         let log = [Some(usual.as_str()), other]
             .into_iter()
             .flatten()
             .find(|name| self.source.has(&format!("jobs/{name}")));
-        if let Some(log) = log {
-            self.bring(Kind::Transcript, &format!("jobs/{log}"), &format!("jobs/{usual}"))?;
-        }
+        let brought = match log {
+            Some(log) => {
+                self.bring(Kind::Transcript, &format!("jobs/{log}"), &format!("jobs/{usual}"))?
+            }
+            None => Brought::Here,
+        };
         let output = format!("jobs/{stem}/output.log");
         if self.source.has(&output) {
             place::folder(&self.target.dir.root().join(format!("jobs/{stem}")))?;
             self.bring(Kind::File, &output, &output)?;
         }
-        Ok(())
+        Ok(brought)
     }
 }
 

@@ -4,7 +4,7 @@ use heeler_model::{AgentSessionId, Session, SessionId, SessionMode};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use super::{Herdctl, Purpose, read};
+use super::{Brought, Herdctl, Purpose, read};
 use crate::db::{DbError, views};
 use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::{ImportError, Kind, messages, place};
@@ -161,7 +161,7 @@ impl Herdctl<'_> {
                 self.report.already_there(Kind::Transcript);
                 continue;
             }
-            if !self.bring(Kind::Transcript, &what, &what)? {
+            if self.bring(Kind::Transcript, &what, &what)? != Brought::Here {
                 continue;
             }
             if !plan.contains_key(&stem) {
@@ -189,7 +189,14 @@ impl Herdctl<'_> {
     /// Copies the conversation of a numbered session to where logs of sessions are.
     fn bring_context(&mut self, stem: &str, session: &mut Session) -> Result<(), ImportError> {
         let context = format!("sessions/{stem}.context");
-        if !self.source.has(&context) || self.target.db().session(&session.id)?.is_some() {
+        let known = match &session.agent_session_id {
+            Some(id) => self.target.db().session_by_agent_id(id)?,
+            None => None,
+        };
+        if !self.source.has(&context)
+            || known.is_some()
+            || self.target.db().session(&session.id)?.is_some()
+        {
             return Ok(());
         }
         if self.target.is_at(&self.source.root().join(&context), &context)
@@ -202,7 +209,7 @@ impl Herdctl<'_> {
         let name = session.agent_session_id.as_ref().map_or(stem, AgentSessionId::as_str);
         let to = format!("{CONTEXTS}/{name}.jsonl");
         place::folder(&self.target.dir.root().join(CONTEXTS))?;
-        if self.bring(Kind::Transcript, &context, &to)? {
+        if self.bring(Kind::Transcript, &context, &to)? == Brought::Here {
             self.set_log(session, &to)?;
         }
         Ok(())

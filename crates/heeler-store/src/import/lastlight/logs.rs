@@ -5,9 +5,10 @@ use jiff::Timestamp;
 
 use super::LastLight;
 use super::read::{ForeignRow, chat_session};
+use crate::import::place::{self, Put};
 use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
 use crate::import::source::unsafe_name;
-use crate::import::{ImportError, Kind, messages, place};
+use crate::import::{ImportError, Kind, messages};
 
 /// Where Last Light and Heeler both keep event logs.
 const PROJECTS: &str = "agent-sessions/projects";
@@ -56,17 +57,10 @@ impl LastLight<'_> {
                 return Ok(None);
             }
         };
-        let to = self.target.dir.root().join(relative);
         let is_sub_agent = stem.starts_with(SUB_AGENT);
-        let known = match is_sub_agent {
-            true => to.exists(),
-            false => self.target.db().session_by_agent_id(&id)?.is_some(),
-        };
-        if known {
+        if !is_sub_agent && self.target.db().session_by_agent_id(&id)?.is_some() {
             self.report.already_there(Kind::Transcript);
-            if !is_sub_agent {
-                self.report.already_there(Kind::Session);
-            }
+            self.report.already_there(Kind::Session);
             return Ok(None);
         }
         let mut file = match self.source.file(relative) {
@@ -78,9 +72,16 @@ impl LastLight<'_> {
         };
         let written_at = file.metadata().and_then(|meta| meta.modified()).ok();
         let written_at = written_at.and_then(|at| Timestamp::try_from(at).ok());
+        let to = self.target.path(relative)?;
         place::folder(to.parent().expect("a log lies in its project's folder"))?;
-        place::copy(&mut file, &to)?;
-        self.report.imported(Kind::Transcript);
+        match place::put_new(&mut file, &to)? {
+            Put::New => self.report.imported(Kind::Transcript),
+            Put::Same => self.report.already_there(Kind::Transcript),
+            Put::Taken => {
+                self.report.refuse(Kind::Transcript, relative, place::TAKEN);
+                return Ok(None);
+            }
+        }
         if is_sub_agent {
             return Ok(None);
         }
