@@ -2,8 +2,9 @@
 //!
 //! The archive is verified whole before anything changes. A living writer is fenced off by raising
 //! the epoch, the present database is backed up, missing files are put back, and only then is the
-//! database's content replaced, in one transaction. A crash between any two steps leaves the old
-//! state or the new one. Transcripts are never shortened or deleted. Start at
+//! database's content replaced, in one transaction. Where there is no database, or a damaged one,
+//! the writer's lock is held instead and the file is put in place. A crash between any two steps
+//! leaves the old state or the new one. Transcripts are never shortened or deleted. Start at
 //! [`restore_from_file`].
 
 use std::collections::{HashMap, HashSet};
@@ -23,6 +24,8 @@ use crate::archive::{
 };
 use crate::backup::{self, BackupError, copy_content};
 use crate::db::{Db, DbError, OpenError, meta, migrate, views};
+use crate::doctor;
+use crate::import::ImportError;
 use crate::layout::{LayoutError, StateDir, free_bytes};
 use crate::lock::{Holder, LockError, LockFile};
 use crate::plain;
@@ -85,6 +88,12 @@ pub enum RestoreError {
     /// The present database could not be backed up first.
     #[error("nothing was restored, because the present state could not be backed up")]
     Backup(#[from] BackupError),
+    /// A rebuild was cut off before the restore and cannot be completed.
+    #[error("a rebuild of the database was cut off and cannot be completed; nothing was restored")]
+    Rebuild(#[source] ImportError),
+    /// The archived database could not be put in place.
+    #[error("the restored database could not be put in place; run the restore again")]
+    Place(#[source] ImportError),
     /// A file could not be put back.
     #[error("cannot {attempt} {path}; the database was not changed, run the restore again")]
     Io {
@@ -113,14 +122,56 @@ pub fn restore_from_file(
     let mut archive = Archive::open(file)?;
     let verified = archive.verify(dir, progress)?;
     let new = check_database(file, &verified.database.0, now)?;
-    let (fence, safety_backup, damaged) = secure_present(dir, now)?;
+    finish_rebuild(dir, now)?;
+    let present = secure_present(dir, now)?;
     let (put_back, kept_beside) = archive.put_back(dir, &verified, now, progress)?;
+    let Verified { manifest, database, .. } = verified;
+    let fence = if let Present::Fenced { epoch, .. } = present { epoch } else { 0 };
     let epoch = fence.max(new.epoch()?).saturating_add(1);
     prepare(&new, epoch)?;
-    let mut live = Db::write(&dir.database())?;
-    copy_content(&new, &mut live)?;
-    let manifest = verified.manifest;
+    let (safety_backup, damaged) = match present {
+        Present::Fenced { backup, .. } => {
+            copy_content(&new, &mut Db::write(&dir.database())?)?;
+            (Some(backup), None)
+        }
+        Present::Missing { lock } => {
+            place_new(new, &database, |file| doctor::place_database(dir, file, now))?;
+            drop(lock);
+            (None, None)
+        }
+        Present::Damaged { lock } => {
+            let replace = |file: &Utf8Path| doctor::replace_database(dir, file, now);
+            let trash = place_new(new, &database, replace)?;
+            drop(lock);
+            (None, Some(trash.join(DATABASE)))
+        }
+    };
     Ok(RestoreReport { manifest, safety_backup, damaged, put_back, kept_beside, epoch })
+}
+
+/// Completes a rebuild that was cut off: later it would take the restored database's place.
+fn finish_rebuild(dir: &StateDir, now: Timestamp) -> Result<(), RestoreError> {
+    if !doctor::has_unfinished_rebuild(dir) {
+        return Ok(());
+    }
+    let _lock = lock_state(dir, now)?;
+    doctor::finish_rebuild(dir).map_err(RestoreError::Rebuild)
+}
+
+fn lock_state(dir: &StateDir, now: Timestamp) -> Result<LockFile, LockError> {
+    LockFile::acquire(&dir.lock(), &Holder::this_process("restore", now), LOCK_WAIT)
+}
+
+/// Closes the archived database, makes it durable, and lets `put` give it its final name.
+fn place_new<T>(
+    new: Db,
+    file: &Draft,
+    put: impl FnOnce(&Utf8Path) -> Result<T, ImportError>,
+) -> Result<T, RestoreError> {
+    drop(new);
+    let synced = File::open(&file.0).and_then(|open| OsDisk.sync(&open));
+    synced.map_err(at("sync", &file.0))?;
+    put(&file.0).map_err(RestoreError::Place)
 }
 
 /// What is done with one archived file.
@@ -486,25 +537,35 @@ fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result
     Ok(db)
 }
 
-type Secured = (i64, Option<Utf8PathBuf>, Option<Utf8PathBuf>);
+/// The database that a restore found.
+enum Present {
+    /// None; while the lock is held, nobody makes one.
+    Missing { lock: LockFile },
+    /// One that no living writer can change any more, and its backup.
+    Fenced { epoch: i64, backup: Utf8PathBuf },
+    /// One that cannot be read, so that its whole file must be replaced; nobody may have it open.
+    Damaged { lock: LockFile },
+}
 
-/// Fences a living writer off and backs the present database up; returns the raised epoch.
+/// Fences a living writer off and backs the present database up.
 ///
 /// From the moment the epoch is raised no change of a living writer is committed, so the backup
 /// holds all of them.
-fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Secured, RestoreError> {
+fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Present, RestoreError> {
     let path = dir.database();
     if !path.exists() {
-        return Ok((0, None, None));
+        let lock = lock_state(dir, now)?;
+        // Whoever held it before may have made one.
+        if !path.exists() {
+            return Ok(Present::Missing { lock });
+        }
     }
     match raise_epoch(&path) {
-        Ok(epoch) => Ok((epoch, Some(backup::take(dir, backup::BEFORE_RESTORE, now)?), None)),
-        Err(error) if is_damage(&error) => {
-            // Nobody may be at it: its side files move with it.
-            let holder = Holder::this_process("restore", now);
-            let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)?;
-            Ok((0, None, Some(set_aside(&path, now)?)))
+        Ok(epoch) => {
+            let backup = backup::take(dir, backup::BEFORE_RESTORE, now)?;
+            Ok(Present::Fenced { epoch, backup })
         }
+        Err(error) if is_damage(&error) => Ok(Present::Damaged { lock: lock_state(dir, now)? }),
         Err(error) => Err(error),
     }
 }
@@ -537,20 +598,6 @@ fn is_damage(error: &RestoreError) -> bool {
         _ => return false,
     };
     matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
-}
-
-/// Moves a damaged database and its side files into `trash/`, together.
-fn set_aside(path: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, RestoreError> {
-    let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
-    let root = path.parent().expect("the database is inside the state directory");
-    let aside = root.join(format!("trash/damaged-{stamp}.db"));
-    for suffix in ["-wal", "-shm", ""] {
-        let from = Utf8PathBuf::from(format!("{path}{suffix}"));
-        if from.exists() {
-            std::fs::rename(&from, format!("{aside}{suffix}")).map_err(at("move aside", &from))?;
-        }
-    }
-    Ok(aside)
 }
 
 /// Makes the archived database fit the directory it goes into.

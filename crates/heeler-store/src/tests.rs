@@ -7,6 +7,7 @@ mod hostile;
 mod lists;
 mod locks;
 mod races;
+mod recovery;
 mod views;
 mod writer;
 

@@ -27,7 +27,10 @@ pub use self::finding::{Area, Finding, Fix, Severity};
 pub(crate) use self::fixes::chain;
 pub use self::fixes::{Fixed, fix};
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
-pub(crate) use self::rebuild::{finish_rebuild, refuse_foreign as refuse_foreign_rebuild};
+pub(crate) use self::rebuild::{
+    finish_rebuild, is_unfinished as has_unfinished_rebuild, place_database,
+    refuse_foreign as refuse_foreign_rebuild, replace_database,
+};
 use crate::layout::{LayoutError, StateDir};
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive

@@ -40,7 +40,7 @@ const MARKER_BYTES_MAX: u64 = 64 << 10;
 /// The rebuilt database until it is in its place.
 const READY: &str = "heeler.db.rebuilt";
 
-/// What SQLite keeps beside a database; the database itself goes first.
+/// A database and what SQLite keeps beside it; the database itself goes first.
 const PARTS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// Tables that views and logs know nothing of.
@@ -75,7 +75,7 @@ pub enum RebuildError {
     /// The directory cannot be used.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Another process is the writer.
+    /// Another process is the writer, or restores.
     #[error("cannot rebuild the database while it is in use")]
     Locked(#[source] LockError),
     /// The new database could not be built or put in place.
@@ -94,7 +94,9 @@ struct Marker {
 pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<Rebuilt, RebuildError> {
     let dir = StateDir::open(root)?;
     let holder = Holder::this_process("doctor --rebuild", now);
-    let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT).map_err(RebuildError::Locked)?;
+    let hold = |path: &Utf8Path| LockFile::acquire(path, &holder, LOCK_WAIT);
+    let _lock = hold(&dir.lock()).map_err(RebuildError::Locked)?;
+    let _no_restore = hold(&dir.restore_lock()).map_err(RebuildError::Locked)?;
     let dir = StateDir::create(root)?;
     finish_rebuild(&dir).map_err(RebuildError::Build)?;
     build(&dir, now).map_err(RebuildError::Build)
@@ -118,15 +120,53 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
     })?;
     let lost = lost(old.as_ref(), draft.db(), base.as_deref(), dir);
     drop(old);
+    let trash = replace_database(dir, &draft.finish()?, now)?;
+    Ok(Rebuilt { base, report, lost, trash })
+}
+
+/// Puts a complete and synced database in the place of the old one, and returns the folder in the
+/// trash that has the old one now. The caller holds the directory's lock.
+pub(crate) fn replace_database(
+    dir: &StateDir,
+    complete: &Utf8Path,
+    now: Timestamp,
+) -> Result<Utf8PathBuf, ImportError> {
     let trash = free_trash(dir, now);
-    rename(&draft.finish()?, &dir.root().join(READY))?;
+    rename(complete, &dir.root().join(READY))?;
     let marker = Marker { version: MARKER_VERSION, trash: trash.clone() };
     let marker = serde_json::to_vec(&marker).expect("a marker is plain JSON");
     place::fault_point()?;
     replace_file(&OsDisk, &dir.root().join(MARKER), &marker)
         .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
     finish_rebuild(dir)?;
-    Ok(Rebuilt { base, report, lost, trash: dir.root().join(trash) })
+    Ok(dir.root().join(trash))
+}
+
+/// Puts a complete and synced database where there is none. The caller holds the directory's lock.
+///
+/// A log that an earlier database left would be played into this one, so it goes to the trash.
+pub(crate) fn place_database(
+    dir: &StateDir,
+    complete: &Utf8Path,
+    now: Timestamp,
+) -> Result<(), ImportError> {
+    if !dir.database().exists() {
+        move_parts(dir, &PARTS[1..], &dir.root().join(free_trash(dir, now)))?;
+    }
+    rename_new(complete, &dir.database())
+}
+
+/// Moves parts of a database, as far as they are there, to a folder.
+fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), ImportError> {
+    for part in parts {
+        let name = format!("heeler.db{part}");
+        if dir.root().join(&name).exists() {
+            place::folder(trash)?;
+            sync_folder_of(trash)?;
+            rename_new(&dir.root().join(&name), &trash.join(&name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Begins with the newest backup that is sound, or with nothing.
@@ -274,14 +314,7 @@ pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
     let failed = |source| ImportError::Write { path: marker.clone(), source };
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     if ready.exists() {
-        place::folder(&trash)?;
-        sync_folder_of(&trash)?;
-        for part in PARTS {
-            let name = format!("heeler.db{part}");
-            if dir.root().join(&name).exists() {
-                rename_new(&dir.root().join(&name), &trash.join(&name))?;
-            }
-        }
+        move_parts(dir, &PARTS, &trash)?;
         rename_new(&ready, &dir.database())?;
     }
     place::fault_point()?;

@@ -11,7 +11,7 @@ use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::draft::{Draft, rename};
+use super::draft::Draft;
 use super::herdctl::{Herdctl, Purpose, running_herdctl};
 use super::source::Source;
 use super::target::Target;
@@ -103,8 +103,12 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<Adoption>, AdoptE
     }
     let dir = StateDir::open(root)?;
     let holder = Holder::this_process("adopt", now);
-    let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
-        .map_err(|error| lock_error(&dir, error))?;
+    let hold = |path: &Utf8Path| {
+        LockFile::acquire(path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
+    };
+    let _lock = hold(&dir.lock())?;
+    // A restore puts files back before there is a database.
+    let _no_restore = hold(&dir.restore_lock())?;
     let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
     doctor::refuse_foreign_rebuild(&dir).map_err(failed)?;
     doctor::finish_rebuild(&dir).map_err(failed)?;
@@ -139,7 +143,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Adoption, ImportError> {
     let (report, interrupted) = (herdctl.report, herdctl.interrupted);
     let kept = keep_before(dir, draft.db(), &source)?;
     place::sync(dir.root())?;
-    rename(&draft.finish()?, &dir.database())?;
+    doctor::place_database(dir, &draft.finish()?, now)?;
     doctor::close_to_others(dir.root());
     Ok(Adoption { report, interrupted, kept })
 }

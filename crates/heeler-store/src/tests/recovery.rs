@@ -1,0 +1,192 @@
+//! Restores, adoptions and rebuilds that meet each other, or what another left when it was cut off.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use camino::Utf8Path;
+use heeler_model::AgentState;
+
+use super::*;
+use crate::doctor;
+use crate::import::place::fault;
+use crate::import::{AdoptError, adopt, is_adoptable};
+use crate::{Holder, JobFilter, LockFile, RestoreReport, backup_to_file, restore_from_file};
+
+/// More writes than any of these needs.
+const WRITES_MAX: u64 = 400;
+
+/// A state with two jobs, and its archive.
+fn archived() -> (Place, Utf8PathBuf) {
+    let place = place();
+    let store = place.store();
+    insert_jobs(
+        &store,
+        vec![job(1, "coder", JobStatus::Completed), job(2, "coder", JobStatus::Failed)],
+    );
+    commit(&store, |tx| {
+        tx.put_agent("coder", &AgentState::default())?;
+        tx.set_meta("only", "in the database")
+    });
+    store.publish_views(now()).unwrap();
+    drop(store);
+    let file = place.root.parent().unwrap().join("fleet.tar");
+    backup_to_file(&place.dir, &file, now(), &mut |_, _| {}).unwrap();
+    (place, file)
+}
+
+#[track_caller]
+fn restore(dir: &StateDir, file: &Utf8Path) -> RestoreReport {
+    restore_from_file(dir, file, later(100), &mut |_, _| {}).unwrap()
+}
+
+#[track_caller]
+fn is_whole(dir: &StateDir) {
+    drop(Store::open(dir, "test", later(200)).unwrap());
+    let reader = Reader::open(dir).unwrap();
+    assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 2);
+    assert_eq!(reader.meta("only").unwrap().as_deref(), Some("in the database"));
+    assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
+}
+
+fn damage(place: &Place) {
+    place.write("heeler.db", &"not a database at all, but long enough to be read".repeat(99));
+}
+
+fn herdctl_directory() -> (tempfile::TempDir, Utf8PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+    let root = root.join("site/.herdctl");
+    let fixture = Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/herdctl");
+    copy_tree(&fixture, &root);
+    (temp, root)
+}
+
+fn copy_tree(from: &Utf8Path, to: &Utf8Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir_utf8().unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_tree(entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), &target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_rebuild_that_was_cut_off_does_not_undo_a_later_restore() {
+    let mut met = 0;
+    for writes in 0..WRITES_MAX {
+        let (place, file) = archived();
+        let store = place.store();
+        insert_jobs(&store, vec![job(3, "coder", JobStatus::Failed)]);
+        drop(store);
+        fault::after(writes);
+        let rebuilt = doctor::rebuild(&place.root, later(5));
+        fault::clear();
+        met += u32::from(place.has("rebuild.json"));
+        restore(&place.dir, &file);
+        is_whole(&place.dir);
+        if rebuilt.is_ok() {
+            assert!(met > 1, "it was cut off between its marker and its end");
+            return;
+        }
+    }
+    panic!("the rebuild never came to its end");
+}
+
+#[test]
+fn a_restore_into_a_new_directory_is_not_met_by_an_adoption() {
+    let (place, file) = archived();
+    let fresh = place.root.parent().unwrap().join("fresh");
+    let dir = StateDir::create(&fresh).unwrap();
+    let mut refused = None;
+    restore_from_file(&dir, &file, later(100), &mut |_, _| {
+        if refused.is_none() && is_adoptable(&fresh) {
+            refused = Some(adopt(&fresh, later(101)).unwrap_err());
+        }
+    })
+    .unwrap();
+    let Some(AdoptError::Locked { source, .. }) = refused else { panic!("{refused:?}") };
+    assert!(source.to_string().contains("`heeler restore`"), "{source}");
+    is_whole(&dir);
+}
+
+#[test]
+fn neither_an_adoption_nor_a_rebuild_begins_while_a_restore_is_under_way() {
+    let (_temp, root) = herdctl_directory();
+    let dir = StateDir::open(&root).unwrap();
+    let holder = Holder::this_process("restore", now());
+    let wait = std::time::Duration::ZERO;
+    let lock = LockFile::acquire(&dir.restore_lock(), &holder, wait).unwrap();
+    assert!(matches!(adopt(&root, now()), Err(AdoptError::Locked { .. })));
+    let rebuilt = doctor::rebuild(&root, now());
+    assert!(matches!(rebuilt, Err(doctor::RebuildError::Locked(_))), "{rebuilt:?}");
+    drop(lock);
+    adopt(&root, now()).unwrap().unwrap();
+}
+
+#[test]
+fn a_log_that_an_earlier_database_left_is_not_played_into_an_adopted_or_restored_one() {
+    let (place, file) = archived();
+    let store = place.store();
+    let mut jobs: Vec<_> = (10..300).map(|n| job(n, "x", JobStatus::Completed)).collect();
+    jobs.iter_mut().for_each(|job| job.prompt = Some("x".repeat(3000)));
+    insert_jobs(&store, jobs);
+    let log = std::fs::read(place.root.join("heeler.db-wal")).unwrap();
+    drop(store);
+    std::fs::remove_file(place.dir.database()).unwrap();
+    place.write("heeler.db-journal", "stale");
+    std::fs::write(place.root.join("heeler.db-wal"), &log).unwrap();
+    restore(&place.dir, &file);
+    is_whole(&place.dir);
+
+    let (_temp, root) = herdctl_directory();
+    std::fs::write(root.join("heeler.db-wal"), &log).unwrap();
+    adopt(&root, now()).unwrap().unwrap();
+    let reader = Reader::open(&StateDir::open(&root).unwrap()).unwrap();
+    assert_eq!(reader.integrity_faults().unwrap(), [""; 0]);
+    assert_eq!(reader.jobs(&JobFilter::default(), None, 1000).unwrap().len(), 5);
+    let kept = root.join("trash/2026-11-15T00-48-57Z-database/heeler.db-wal");
+    assert_eq!(std::fs::read(kept).unwrap(), log, "it is in the trash");
+}
+
+#[test]
+fn a_damaged_database_stays_in_its_place_until_all_files_are_back() {
+    let (place, file) = archived();
+    damage(&place);
+    let pass = std::fs::metadata(&file).unwrap().len();
+    let killed = catch_unwind(AssertUnwindSafe(|| {
+        restore_from_file(&place.dir, &file, later(9), &mut |done, _| assert!(done <= pass))
+    }));
+    assert!(killed.is_err());
+    assert!(place.read("heeler.db").starts_with("not a database"));
+    restore(&place.dir, &file);
+    is_whole(&place.dir);
+}
+
+#[test]
+fn a_restore_over_a_damaged_database_that_was_cut_off_leaves_the_old_or_the_new() {
+    let mut completed = 0;
+    for writes in 0..WRITES_MAX {
+        let (place, file) = archived();
+        damage(&place);
+        fault::after(writes);
+        let restored = restore_from_file(&place.dir, &file, later(9), &mut |_, _| {});
+        fault::clear();
+        if place.has("rebuild.json") {
+            // Whoever opens the store next completes it.
+            is_whole(&place.dir);
+            completed += 1;
+        } else if restored.is_err() {
+            assert!(place.read("heeler.db").starts_with("not a database"));
+        }
+        if let Ok(report) = restored {
+            assert!(std::fs::read(report.damaged.unwrap()).unwrap().starts_with(b"not a data"));
+            is_whole(&place.dir);
+            assert!(completed > 2, "the faults were met");
+            return;
+        }
+        restore(&place.dir, &file);
+        is_whole(&place.dir);
+    }
+    panic!("the restore never came to its end");
+}
