@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 
+use camino::Utf8PathBuf;
 use clap_complete::CompletionCandidate;
 use heeler_model::AgentName;
 use heeler_store::{JobFilter, Reader, StateDir};
@@ -18,7 +19,18 @@ use crate::place::{self, Place};
 const JOBS_MAX: usize = 50;
 
 fn place() -> Option<Place> {
-    let global = Global { config: None, state_dir: None, verbose: 0, quiet: true };
+    // The words typed so far are our own arguments; the parser does not hand them to completers.
+    let words: Vec<String> = std::env::args().collect();
+    let option = |names: [&str; 2]| {
+        let at = words.iter().position(|word| names.contains(&word.as_str()))?;
+        words.get(at + 1).map(Utf8PathBuf::from)
+    };
+    let global = Global {
+        config: option(["-c", "--config"]),
+        state_dir: option(["-s", "--state-dir"]),
+        verbose: 0,
+        quiet: true,
+    };
     Place::find(&global).ok()
 }
 

@@ -35,8 +35,11 @@ pub(crate) struct Place {
     pub(crate) config: Option<Utf8PathBuf>,
     /// The fleet's state directory; it need not exist yet.
     pub(crate) state_dir: Utf8PathBuf,
-    /// The user's own folder: session locks, interactive sessions.
-    pub(crate) home: Utf8PathBuf,
+    /// The user's own folder: session locks, interactive sessions. Unknown where HOME is not set,
+    /// as under cron: few commands need it.
+    pub(crate) home: Option<Utf8PathBuf>,
+    /// Whether the user named the state directory.
+    is_named: bool,
     /// The environment, read once.
     pub(crate) env: BTreeMap<String, String>,
     /// The working directory.
@@ -71,14 +74,14 @@ impl Place {
             trust.require(&state_dir)?;
         }
         let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
-            (Some(path), _) => here.join(path),
-            (None, Some(home)) => Utf8Path::new(home).join(".heeler"),
-            (None, None) => {
-                return Err(Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set"));
-            }
+            (Some(path), _) => Some(here.join(path)),
+            (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
+            (None, None) => None,
         };
         let config = config.map(|(file, _)| file);
-        Ok(Place { config, state_dir, home, env, here, quiet: global.quiet })
+        let is_named = global.state_dir.is_some();
+        tracing::info!(config = ?config, %state_dir, "found the fleet");
+        Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 
     /// Returns the config file, for commands that need one.
@@ -94,14 +97,44 @@ impl Place {
 impl Place {
     /// Opens the state for reading; `None` when there is none yet. A herdctl directory is adopted.
     pub(crate) fn reader(&self) -> Outcome<Option<Reader>> {
-        if !self.state_dir.is_dir() {
-            return Ok(None);
+        match std::fs::metadata(&self.state_dir) {
+            Ok(found) if found.is_dir() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_named => {
+                return Ok(None);
+            }
+            Ok(_) => return Err(self.unusable("it is not a folder".to_owned())),
+            Err(error) => return Err(self.unusable(error.to_string())),
         }
         adopt::if_foreign(self)?;
-        match Reader::open(&self.dir()?) {
+        let dir = self.dir()?;
+        match Reader::open(&dir) {
             Ok(reader) => Ok(Some(reader)),
-            Err(OpenError::Missing { .. }) => Ok(None),
+            Err(OpenError::Missing { .. }) => self.refuse_lost(&dir).map(|()| None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn unusable(&self, reason: String) -> Failure {
+        let message = format!("cannot use the state directory {}: {reason}", self.state_dir);
+        Failure::message(Code::Refused, message)
+    }
+
+    /// No database is fine in a new directory, and a loss in one that has jobs or backups.
+    fn refuse_lost(&self, dir: &StateDir) -> Outcome {
+        let entries = |folder: Utf8PathBuf| folder.read_dir_utf8().map(Iterator::count);
+        let jobs = entries(dir.jobs());
+        if let Err(error) = &jobs
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return Err(self.unusable(error.to_string()));
+        }
+        if jobs.unwrap_or(0) + entries(dir.backups()).unwrap_or(0) > 0 {
+            let message = format!("{} has lost its database", self.state_dir);
+            return Err(Failure::message(Code::Failed, message).hint("heeler doctor --rebuild"));
+        }
+        match self.is_named && !dir.database().exists() && !dir.root().join("schema").exists() {
+            true => Err(self.unusable("it holds no state of ours".to_owned())),
+            false => Ok(()),
         }
     }
 
@@ -170,14 +203,20 @@ impl Place {
         Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
     }
 
+    /// Returns the folder of the user's interactive sessions.
+    pub(crate) fn interactive_sessions(&self) -> Option<Utf8PathBuf> {
+        self.home.as_ref().map(|home| home.join("sessions"))
+    }
+
     /// Resolves a path that the state names: state may be a stranger's, so it leads to the state
     /// directory or to the user's sessions, or nowhere.
     fn resolve_log(&self, path: &Utf8Path) -> Option<Utf8PathBuf> {
-        let sessions = self.home.join("sessions");
-        match path.strip_prefix(&sessions) {
-            Ok(inside) => resolve_inside(&sessions, inside.as_str()).ok(),
-            Err(_) => resolve_inside(&self.state_dir, path.as_str()).ok(),
+        if let Some(sessions) = self.interactive_sessions()
+            && let Ok(inside) = path.strip_prefix(&sessions)
+        {
+            return resolve_inside(&sessions, inside.as_str()).ok();
         }
+        resolve_inside(&self.state_dir, path.as_str()).ok()
     }
 
     /// Lists the transcripts of all of an agent's jobs.

@@ -18,6 +18,9 @@ pub(crate) struct BackupArgs {
     /// The file to write; `.tar`, or compressed when it ends in `.tar.gz` or `.tgz`
     #[arg(value_hint = ValueHint::FilePath)]
     file: Utf8PathBuf,
+    /// Replace the file when it exists
+    #[arg(short, long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -47,6 +50,7 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
         let message = format!("there is nothing to back up in {}", place.state_dir);
         return Err(Failure::message(Code::NotFound, message));
     }
+    check_name(args)?;
     let progress = Progress::bytes("backing up", place.quiet || args.json);
     let report = backup_to_file(&place.dir()?, &args.file, place::now(), &mut |done, all| {
         progress.at(done, all);
@@ -70,6 +74,21 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
     ))?)
 }
 
+/// A backup replaces nothing unasked, and is what its name says.
+fn check_name(args: &BackupArgs) -> Outcome {
+    let known =
+        [".tar", ".tar.gz", ".tgz"].iter().any(|ending| args.file.as_str().ends_with(ending));
+    if !known {
+        let message = format!("{} does not end in .tar, .tar.gz or .tgz", args.file);
+        return Err(Failure::message(Code::Usage, message));
+    }
+    if args.file.exists() && !args.force {
+        let message = format!("{} exists; it was not changed", args.file);
+        return Err(Failure::message(Code::Refused, message).hint("--force replaces it"));
+    }
+    Ok(())
+}
+
 /// Brings a backup back.
 pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
     let place = Place::find(global)?;
@@ -88,6 +107,7 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
         RestoreError::Lock(_) => Failure::new(Code::Refused, error),
         other => Failure::new(Code::Failed, other),
     })?;
+    crate::adopt::publish(&place, "restore");
     print(args, &report)
 }
 

@@ -48,13 +48,13 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         output::complain(failure.text())?;
     }
     let progress = Progress::spinner("examining", place.quiet || args.json);
-    let mut findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     let fixed = match args.fix {
         true => doctor::fix(&place.state_dir, &findings, place::now()),
         false => Vec::new(),
     };
     if args.fix {
-        findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+        findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     }
     progress.end();
     match args.json {
@@ -137,6 +137,9 @@ fn rebuild(place: &Place, args: &DoctorArgs) -> Outcome {
     }
     let progress = Progress::spinner("rebuilding", place.quiet || args.json);
     let rebuilt = doctor::rebuild(&place.state_dir, place::now());
+    if rebuilt.is_ok() {
+        crate::adopt::publish(place, "doctor");
+    }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {
         RebuildError::Locked(_) => Failure::new(Code::Refused, error),

@@ -1,6 +1,6 @@
 //! `heeler import`: the state of other systems, taken over. The source is not touched.
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_store::import::{self, ImportError, Report};
 use heeler_store::{StateDir, Store};
@@ -47,7 +47,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
     let dir = StateDir::create(&place.state_dir)?;
     let store = Store::open(&dir, "import", now)?.store;
     let progress = Progress::spinner("importing", place.quiet || args.json);
-    let result = import(&store, args, &place.home);
+    let result = import(&store, args, &place)?;
     let published = store.publish_views(now);
     progress.end();
     let report = result.map_err(|error| match error {
@@ -65,13 +65,18 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
     }
 }
 
-fn import(store: &Store, args: &ImportArgs, home: &Utf8Path) -> Result<Report, ImportError> {
+fn import(store: &Store, args: &ImportArgs, place: &Place) -> Outcome<Result<Report, ImportError>> {
     let now = place::now();
-    match args.system {
+    Ok(match args.system {
         System::Herdctl => import::herdctl(store, &args.path, now),
         System::Lastlight => import::lastlight(store, &args.path, now),
-        System::AgentsFleet => import::agents_fleet(store, home, &args.path, now),
-    }
+        System::AgentsFleet => {
+            let home = place.home.as_deref().ok_or_else(|| {
+                Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set")
+            })?;
+            import::agents_fleet(store, home, &args.path, now)
+        }
+    })
 }
 
 fn print(args: &ImportArgs, report: &Report) -> Outcome {

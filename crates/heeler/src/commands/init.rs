@@ -57,7 +57,10 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
             return Err(Failure::message(Code::Refused, message).hint("heeler init agent NAME"));
         }
     }
-    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        let error = anyhow::Error::new(error).context(format!("cannot make the folder {folder}"));
+        Failure::new(Code::Failed, error)
+    })?;
     let own_name = folder.file_name().and_then(|name| name.parse::<Name>().ok());
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     schema::place(&folder.join(".heeler"))?;

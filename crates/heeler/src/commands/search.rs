@@ -42,6 +42,9 @@ pub(crate) struct SearchArgs {
 
 /// Searches.
 pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
+    if args.text.is_empty() {
+        return Err(Failure::message(Code::Usage, "there is nothing to search for"));
+    }
     let place = Place::find(global)?;
     let paths = transcripts(&place, args.agent.as_deref())?;
     let query = Query {
@@ -135,7 +138,9 @@ fn transcripts(place: &Place, agent: Option<&str>) -> Outcome<Vec<Utf8PathBuf>> 
         (None, _) => {
             collect(&place.state_dir.join("jobs"), &mut found);
             collect(&place.state_dir.join("agent-sessions"), &mut found);
-            collect(&place.home.join("sessions"), &mut found);
+            if let Some(sessions) = place.interactive_sessions() {
+                collect(&sessions, &mut found);
+            }
         }
     }
     found.sort_by(|a, b| b.cmp(a));

@@ -119,7 +119,6 @@ fn a_herdctl_project_is_adopted_at_the_first_command_with_one_line() {
     assert_eq!(value["jobs"][0]["status"], "failed");
     assert!(fleet.file(".herdctl/.before-heeler/jobs/job-2024-01-19-abc123.yaml").exists());
     assert_eq!(fleet.run(&["jobs"]).stderr, "");
-    fleet.run(&["doctor", "--fix"]).ok();
     let yaml = fleet.read(".herdctl/jobs/job-2024-01-19-abc123.yaml");
     assert!(yaml.contains("status: failed") && yaml.contains("mine: kept"), "{yaml}");
 }
@@ -168,6 +167,8 @@ fn a_backup_brings_back_what_was_there() {
         "{\"type\":\"assistant\",\"content\":\"kept\"}\n",
     );
     assert!(fleet.run(&["backup", "b.tar.gz"]).ok().contains("1 job"));
+    assert!(fleet.run(&["backup", "b.tar.gz"]).fails(5).contains("--force"));
+    fleet.run(&["backup", "b.zip"]).fails(2);
     std::fs::remove_dir_all(fleet.file(".heeler")).unwrap();
     assert!(fleet.run(&["restore", "b.tar.gz"]).ok().contains("restored 1 job"));
     assert!(fleet.run(&["jobs", "logs", id.as_str()]).ok().contains("kept"));
