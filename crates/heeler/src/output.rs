@@ -111,43 +111,78 @@ pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
     })
 }
 
+/// Space between two columns.
+const COLUMN_GAP: u16 = 2;
+/// A column that gives way keeps at least this width, or is left out.
+const FLEXIBLE_WIDTH_MIN: u16 = 8;
+
 /// A table for a terminal or a pipe: no borders, one line a row.
-pub(crate) struct Lines(Table);
+pub(crate) struct Lines {
+    table: Table,
+    flexible: Vec<usize>,
+}
 
 impl Lines {
-    /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way;
-    /// what is typed back, such as an id, is always whole.
+    /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way, the
+    /// last ones first; what is typed back, such as an id, is always whole.
     pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_header(headings.iter().map(Cell::new));
-        for (column, heading) in table.column_iter_mut().zip(headings) {
-            column.set_padding((0, 2));
-            if !flexible.contains(heading) {
+        let mut gives_way = Vec::new();
+        for (number, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, COLUMN_GAP));
+            if flexible.contains(&headings[number]) {
+                gives_way.push(number);
+            } else {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        Lines(table)
+        Lines { table, flexible: gives_way }
     }
 
     /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
     pub(crate) fn push(&mut self, cells: Vec<Text>) {
         let mut row = Row::from(cells);
-        if self.0.is_tty() {
+        if self.table.is_tty() {
             row.max_height(1);
         }
-        self.0.add_row(row);
+        self.table.add_row(row);
     }
 
     /// Prints the table.
-    pub(crate) fn print(&self) -> io::Result<()> {
+    pub(crate) fn print(mut self) -> io::Result<()> {
+        self.leave_out_what_has_no_room();
         let mut out = anstream::stdout().lock();
-        for line in self.0.lines() {
+        for line in self.table.lines() {
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+
+    fn leave_out_what_has_no_room(&mut self) {
+        let Some(room) = self.table.width() else { return };
+        let widths = self.table.column_max_content_widths();
+        let needed = |flexible: &[usize]| -> u16 {
+            let columns = widths.iter().enumerate().map(|(number, width)| {
+                match self.flexible.contains(&number) {
+                    true if !flexible.contains(&number) => 0,
+                    true => FLEXIBLE_WIDTH_MIN.min(*width) + COLUMN_GAP,
+                    false => width + COLUMN_GAP,
+                }
+            });
+            columns.fold(0, u16::saturating_add)
+        };
+        let mut kept = self.flexible.clone();
+        while needed(&kept) > room
+            && let Some(number) = kept.pop()
+        {
+            if let Some(column) = self.table.column_mut(number) {
+                column.set_constraint(ColumnConstraint::Hidden);
+            }
+        }
     }
 }
 

@@ -80,8 +80,8 @@ fn print(
     };
     let now = place::now();
     let mut lines = Lines::new(
-        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "AGENT'S OWN ID"],
-        &["AGENT", "MODE", "AGENT'S OWN ID"],
+        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "OWN ID"],
+        &["AGENT", "MODE", "OWN ID"],
     );
     for session in sessions {
         lines.push(vec![
