@@ -26,16 +26,17 @@ pub(crate) fn if_foreign(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Writes the files that people and scripts read, so that they tell what the database knows.
+/// Writes the files that people and scripts read, so that they tell what the database knows, and
+/// takes the day's backup.
 ///
-/// Opening the store does it. Where another process has become the writer, that one does.
+/// Opening the store publishes. Where another process has become the writer, that one does.
 pub(crate) fn publish(place: &Place, command: &str) {
-    let opened =
-        StateDir::open(&place.state_dir).map_err(|error| error.to_string()).and_then(|dir| {
-            Store::open(&dir, command, place::now()).map_err(|error| error.to_string())
-        });
+    let opened = StateDir::open(&place.state_dir)
+        .map_err(anyhow::Error::from)
+        .and_then(|dir| Ok(Store::open(&dir, command, place::now())?))
+        .and_then(|opened| Ok(opened.store.backup_daily(place::now())?));
     if let Err(error) = opened {
-        tracing::warn!(error, "the files beside the database were not written");
+        tracing::warn!("the files beside the database or its backup were not written: {error:#}");
     }
 }
 

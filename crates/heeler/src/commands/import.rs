@@ -59,6 +59,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
         other => Failure::new(Code::Failed, other),
     })?;
     published.map_err(anyhow::Error::from)?;
+    store.backup_daily(now).map_err(anyhow::Error::from)?;
     match args.json {
         true => Ok(output::json(&to_json(&report))?),
         false => print(args, &report),
