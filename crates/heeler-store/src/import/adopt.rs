@@ -140,7 +140,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Adoption, ImportError> {
     let kept = keep_before(dir, draft.db(), &source)?;
     place::sync(dir.root())?;
     rename(&draft.finish()?, &dir.database())?;
-    doctor::close_to_others(dir.root());
+    doctor::close_to_others(dir);
     Ok(Adoption { report, interrupted, kept })
 }
 
