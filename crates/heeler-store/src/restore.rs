@@ -548,7 +548,8 @@ fn set_aside(path: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf, RestoreErro
     for suffix in ["-wal", "-shm", ""] {
         let from = Utf8PathBuf::from(format!("{path}{suffix}"));
         if from.exists() {
-            std::fs::rename(&from, format!("{aside}{suffix}")).map_err(at("move aside", &from))?;
+            let to = Utf8PathBuf::from(format!("{aside}{suffix}"));
+            OsDisk.rename_new(&from, &to).map_err(at("move aside", &from))?;
         }
     }
     Ok(aside)
