@@ -284,3 +284,16 @@ fn a_log_that_is_here_is_never_replaced() {
     assert_eq!(report.of(Kind::Transcript), tally(4, 2, 0, 2));
     assert_eq!(report.of(Kind::Session), tally(2, 2, 0, 0));
 }
+
+#[test]
+fn a_pipe_in_place_of_the_write_ahead_log_is_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let place = Place::new();
+    let dir = place.path("hostile");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("lastlight.db"), "").unwrap();
+    let wal = dir.join("lastlight.db-wal");
+    mknodat(CWD, wal.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let error = lastlight(&place.store(), &dir, now()).unwrap_err();
+    assert!(matches!(&error, ImportError::Open { path, .. } if *path == wal), "{error}");
+}
