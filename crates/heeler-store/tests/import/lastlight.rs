@@ -284,3 +284,22 @@ fn a_log_that_is_here_is_never_replaced() {
     assert_eq!(report.of(Kind::Transcript), tally(4, 2, 0, 2));
     assert_eq!(report.of(Kind::Session), tally(2, 2, 0, 0));
 }
+
+#[test]
+fn a_session_with_logs_in_two_projects_comes_in_once_and_both_logs_are_kept() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let log = "aaaa0003-0000-4000-8000-000000000003.jsonl";
+    std::fs::create_dir_all(dir.join("agent-sessions/projects/-zzz")).unwrap();
+    std::fs::write(dir.join("agent-sessions/projects/-zzz").join(log), "{}\n").unwrap();
+    let store = place.store();
+    let sessions = lastlight(&store, &dir, now()).unwrap().of(Kind::Session);
+    assert_eq!((sessions.already_there, sessions.refused), (1, 0));
+    assert_eq!(lastlight(&store, &dir, now()).unwrap().total().imported, 0);
+    let reader = Reader::open(store.dir()).unwrap();
+    let id = log.trim_end_matches(".jsonl").parse().unwrap();
+    let session = reader.session_by_agent_id(&id).unwrap().unwrap();
+    assert_eq!(session.log_path.unwrap(), format!("agent-sessions/projects/-app/{log}"));
+    let second = store.dir().projects().join("-zzz").join(log);
+    assert_eq!(std::fs::read_to_string(second).unwrap(), "{}\n");
+}

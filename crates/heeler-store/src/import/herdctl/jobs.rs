@@ -145,7 +145,8 @@ impl Herdctl<'_> {
         // The record goes last: what is in `jobs/` with a record is complete.
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
             let to = self.target.path(&relative)?;
-            if place::put_new(&mut Cursor::new(&text), &to)? == Put::Taken {
+            let put = place::put_new(&mut Cursor::new(&text), &to)?;
+            if matches!(put, Put::Longer | Put::Taken) {
                 self.report.refuse(Kind::Job, relative, place::TAKEN);
                 return Ok(None);
             }
