@@ -6,6 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{OsDisk, create_folder};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -80,6 +81,11 @@ pub(crate) fn take(
     now: Timestamp,
 ) -> Result<Utf8PathBuf, BackupError> {
     let folder = dir.backups();
+    create_folder(&OsDisk, &folder).map_err(|error| BackupError::Io {
+        attempt: "make",
+        path: error.path,
+        source: error.source,
+    })?;
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let path = folder.join(format!("heeler-{stamp}-{label}.db"));
     let draft = folder.join(format!(

@@ -253,6 +253,12 @@ pub fn slug(cwd: &Utf8Path) -> String {
     cwd.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
+/// Returns how many bytes we may still write on the disk of a path.
+pub(crate) fn free_bytes(path: &Utf8Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(path.as_std_path())?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 fn make_folder(path: &Utf8Path) -> Result<(), LayoutError> {
     let failed = |error: DiskError| io_error(error.action, &error.path, error.source);
     create_folder(&OsDisk, path).map_err(failed)

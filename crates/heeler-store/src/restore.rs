@@ -26,7 +26,7 @@ use crate::backup::{self, BackupError, copy_content};
 use crate::db::{Db, DbError, OpenError, meta, migrate, views};
 use crate::doctor;
 use crate::import::ImportError;
-use crate::layout::{LayoutError, StateDir};
+use crate::layout::{LayoutError, StateDir, free_bytes};
 use crate::lock::{Holder, LockError, LockFile};
 use crate::plain;
 use crate::views::{View, sha256_hex};
@@ -36,6 +36,15 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 
 /// The longest manifest that is read: a million files need less.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// The longest name of a file in an archive.
+const NAME_BYTES_MAX: u64 = 8 << 10;
+
+/// What stays free on the disk beside the restored files.
+const FREE_BYTES_RESERVE: u64 = 64 << 20;
+
+/// More restores than there can have been; an archive that claims more would end the counting.
+const EPOCH_MAX: i64 = 1 << 53;
 
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +128,7 @@ pub fn restore_from_file(
     let (put_back, kept_beside) = archive.put_back(dir, &verified, now, progress)?;
     let Verified { manifest, database, .. } = verified;
     let fence = if let Present::Fenced { epoch, .. } = present { epoch } else { 0 };
-    let epoch = fence.max(new.epoch()?) + 1;
+    let epoch = fence.max(new.epoch()?).saturating_add(1);
     prepare(dir, &new, epoch)?;
     let (safety_backup, damaged) = match present {
         Present::Fenced { backup, .. } => {
@@ -197,12 +206,12 @@ impl<'a> Archive<'a> {
         Ok(Archive { path, file, bytes })
     }
 
-    /// Calls `visit` with every file in the archive.
+    /// Calls `visit` with the name, length and content of every file in the archive.
     fn each(
         &mut self,
         pass: u64,
         progress: &mut dyn FnMut(u64, u64),
-        mut visit: impl FnMut(&str, &mut dyn Read) -> Result<(), RestoreError>,
+        mut visit: impl FnMut(&str, u64, &mut dyn Read) -> Result<(), RestoreError>,
     ) -> Result<(), RestoreError> {
         let path = self.path;
         let total = 2 * self.bytes;
@@ -210,14 +219,22 @@ impl<'a> Archive<'a> {
         let mut reader = self.reader(|done| progress(before + done, total))?;
         let bad = |reason: String| RestoreError::BadArchive { path: path.to_owned(), reason };
         let mut tar = tar::Archive::new(&mut reader);
-        for entry in tar.entries().map_err(|error| bad(error.to_string()))? {
+        let mut long_name = None;
+        // Raw, because the library would read a long name into memory, however long it is.
+        let entries = tar.entries().map_err(|error| bad(error.to_string()))?.raw(true);
+        for entry in entries {
             let mut entry = entry.map_err(|error| bad(error.to_string()))?;
-            if !entry.header().entry_type().is_file() {
+            let kind = entry.header().entry_type();
+            if kind.is_gnu_longname() && long_name.is_none() {
+                long_name = Some(read_long_name(&mut entry).map_err(bad)?);
+                continue;
+            }
+            if !kind.is_file() {
                 return Err(bad("it holds something that is not a file".to_owned()));
             }
-            let name = entry.path_bytes().into_owned();
+            let name = long_name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
             let name = String::from_utf8(name).map_err(|error| bad(error.to_string()))?;
-            visit(&name, &mut entry)?;
+            visit(&name, entry.size(), &mut entry)?;
         }
         // Only the end of the stream shows whether gzip's own checksum is right.
         io::copy(&mut reader, &mut io::sink()).map_err(|error| bad(error.to_string()))?;
@@ -249,7 +266,9 @@ impl<'a> Archive<'a> {
         let mut hashes: HashMap<String, (u64, String)> = HashMap::new();
         let mut fates = HashMap::new();
         let mut manifest: Option<Manifest> = None;
-        self.each(0, progress, |name, entry| {
+        let free = free_bytes(dir.root()).map_err(at("find the free space of", dir.root()))?;
+        let mut needed = 0_u64;
+        self.each(0, progress, |name, size, entry| {
             if manifest.is_some() {
                 return Err(bad(format!("`{name}` follows the manifest")));
             }
@@ -259,10 +278,15 @@ impl<'a> Archive<'a> {
             }
             let mut entry = Hashing::new(entry);
             if name == DATABASE {
+                needed = needed.saturating_add(size);
+                check_space(needed, free).map_err(&bad)?;
                 extract(&mut entry, &database.0, &bad)?;
             } else {
                 let there = checked_path(dir, name).map_err(&bad)?;
-                fates.insert(name.to_owned(), compare(&mut entry, &there, &bad)?);
+                let fate = compare(&mut entry, &there, &bad)?;
+                needed = needed.saturating_add(if fate == Fate::Leave { 0 } else { size });
+                check_space(needed, free).map_err(&bad)?;
+                fates.insert(name.to_owned(), fate);
             }
             let bytes = entry.bytes;
             match hashes.insert(name.to_owned(), (bytes, entry.sha256())) {
@@ -270,6 +294,7 @@ impl<'a> Archive<'a> {
                 Some(_) => Err(bad(format!("`{name}` is in it twice"))),
             }
         })?;
+        check_folders(&hashes).map_err(&bad)?;
         let manifest = manifest.ok_or_else(|| bad("it ends before its manifest".to_owned()))?;
         check_manifest(&manifest, &hashes).map_err(bad)?;
         Ok(Verified { manifest, database, fates })
@@ -290,7 +315,7 @@ impl<'a> Archive<'a> {
         for file in &verified.manifest.files {
             expected.insert(&file.path, &file.sha256);
         }
-        self.each(1, progress, |name, entry| {
+        self.each(1, progress, |name, _, entry| {
             let there = dir.root().join(name);
             let (target, list) = match verified.fates.get(name) {
                 Some(Fate::PutBack) => (there, &mut put_back),
@@ -318,6 +343,38 @@ impl<R: Read, F: FnMut(u64)> Read for Telling<R, F> {
         self.done += count as u64;
         (self.told)(self.done);
         Ok(count)
+    }
+}
+
+/// Reads an entry that holds the name of the next one.
+fn read_long_name(entry: &mut tar::Entry<'_, impl Read>) -> Result<Vec<u8>, String> {
+    if entry.size() > NAME_BYTES_MAX {
+        return Err(format!("a name in it has {} bytes", entry.size()));
+    }
+    let mut name = Vec::new();
+    entry.read_to_end(&mut name).map_err(|error| error.to_string())?;
+    // It ends like a string of C.
+    if name.last() == Some(&0) {
+        name.pop();
+    }
+    Ok(name)
+}
+
+/// Refuses what would fill the disk, before anything is changed.
+fn check_space(needed: u64, free: u64) -> Result<(), String> {
+    if needed.saturating_add(FREE_BYTES_RESERVE) <= free {
+        return Ok(());
+    }
+    let (needed, free) = (needed >> 20, free >> 20);
+    Err(format!("it needs {needed} MiB on the disk and some to spare, and {free} MiB are free"))
+}
+
+/// Refuses names of which one is the folder of another.
+fn check_folders(found: &HashMap<String, (u64, String)>) -> Result<(), String> {
+    let folders = found.keys().flat_map(|name| name.match_indices('/').map(|(at, _)| &name[..at]));
+    match folders.into_iter().find(|folder| found.contains_key(*folder)) {
+        None => Ok(()),
+        Some(name) => Err(format!("`{name}` is a file and a folder in it")),
     }
 }
 
@@ -471,6 +528,10 @@ fn check_database(archive: &Utf8Path, copy: &Utf8Path, now: Timestamp) -> Result
     if version == 0 {
         return Err(bad("its database is empty".to_owned()));
     }
+    let epoch = db.epoch().map_err(|error| bad(error.to_string()))?;
+    if !(0..=EPOCH_MAX).contains(&epoch) {
+        return Err(bad(format!("its epoch, {epoch}, cannot be one")));
+    }
     while version < migrate::SCHEMA_VERSION {
         version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
     }
@@ -518,7 +579,12 @@ fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
     }
     let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
     crate::db::Attempt::attempt(begin, "begin a transaction")?;
-    let epoch = db.epoch()? + 1;
+    // Restores do not count that far: the row is damaged.
+    let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DbError::BadRow {
+        table: "meta",
+        row: meta::EPOCH.to_owned(),
+        reason: "it cannot be raised".to_owned(),
+    })?;
     meta::set(&db.conn, meta::EPOCH, &epoch.to_string())?;
     crate::db::Attempt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
     Ok(epoch)

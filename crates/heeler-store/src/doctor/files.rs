@@ -8,6 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
+use crate::layout::free_bytes;
 use crate::views::is_temp;
 
 /// Below this, writing soon fails.
@@ -115,8 +116,8 @@ pub(crate) fn sweep(path: &Utf8Path) -> std::io::Result<()> {
 
 /// Finds that the disk is nearly full.
 pub(crate) fn disk(root: &Utf8Path) -> Option<Finding> {
-    match rustix::fs::statvfs(root.as_std_path()) {
-        Ok(stat) => low_space(root, stat.f_bavail.saturating_mul(stat.f_frsize)),
+    match free_bytes(root) {
+        Ok(free) => low_space(root, free),
         Err(error) => Some(
             Finding::new(
                 Severity::Warning,

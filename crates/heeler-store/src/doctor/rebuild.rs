@@ -112,7 +112,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
     sessions_from_logs(dir, &target, &source, &mut report)?;
     let old = Db::read_any(&dir.database()).ok();
     let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
-    let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1) + 1;
+    let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1).saturating_add(1);
     transaction(dir, draft.db(), |tx| {
         tx.set_meta("epoch", &epoch.to_string())?;
         tx.recount()?;

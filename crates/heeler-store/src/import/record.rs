@@ -7,6 +7,9 @@ use heeler_model::from_iso;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+/// The longest duration that is believed, a thousand years: no sum of them overflows.
+pub(crate) const DURATION_MS_MAX: i64 = 1000 * 366 * 86_400_000;
+
 /// A mapping of a foreign file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Record(Map<String, Value>);

@@ -280,3 +280,94 @@ fn one_backup_a_day_is_taken_and_seven_are_kept() {
     assert!(newest.job(&job_id(1)).unwrap().is_some());
     assert!(!place.has(&format!("backups/{}-wal", kept[6].file_name().unwrap())));
 }
+
+/// A tar whose one entry says that it is of that kind and size, and then ends.
+fn tar_of_header(kind: tar::EntryType, name: &str, size: u64, path: &Utf8Path) {
+    let mut header = tar::Header::new_gnu();
+    header.set_path(name).unwrap();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(0o600);
+    header.set_cksum();
+    std::fs::write(path, header.as_bytes()).unwrap();
+}
+
+#[track_caller]
+fn check_refused(place: &Place, file: &Utf8Path, reason: &str) {
+    refused_without_change(place, file, reason);
+    let error = restore(place, file).unwrap_err().to_string();
+    assert!(error.contains(reason), "{error}");
+}
+
+#[test]
+fn names_of_gigabytes_and_files_larger_than_the_disk_are_refused() {
+    use tar::EntryType;
+    let place = place();
+    let store = filled(&place);
+    let file = place.root.with_file_name("bomb.tar");
+    tar_of_header(EntryType::GNULongName, "././@LongLink", 4 << 30, &file);
+    check_refused(&place, &file, "a name in it has 4294967296 bytes");
+    tar_of_header(EntryType::XHeader, "x", 4 << 30, &file);
+    check_refused(&place, &file, "something that is not a file");
+    tar_of_header(EntryType::Regular, "heeler.db", 1 << 60, &file);
+    check_refused(&place, &file, "MiB are free");
+    drop(store);
+}
+
+#[test]
+fn a_long_name_comes_back() {
+    let place = place();
+    let store = filled(&place);
+    let name = format!("logs/{}.log", "x".repeat(150));
+    place.write(&name, "a log\n");
+    let file = archive(&place, "fleet.tar");
+    drop(store);
+    std::fs::remove_file(place.root.join(&name)).unwrap();
+    restore(&place, &file).unwrap();
+    assert_eq!(place.read(&name), "a log\n");
+}
+
+#[test]
+fn a_name_that_is_a_folder_of_another_is_refused() {
+    let place = place();
+    let store = filled(&place);
+    let file = place.root.with_file_name("evil.tar");
+    for [one, other] in [["jobs/a", "jobs/a/b/c"], ["jobs/a/b/c", "jobs/a"]] {
+        tar_with(&[(one, b"evil"), (other, b"evil")], &file);
+        check_refused(&place, &file, "`jobs/a` is a file and a folder");
+    }
+    drop(store);
+}
+
+#[test]
+fn an_archive_whose_epoch_cannot_be_raised_is_refused() {
+    for epoch in [i64::MAX, -1] {
+        let source = place();
+        let store = filled(&source);
+        commit(&store, move |tx| tx.set_meta("epoch", &epoch.to_string()));
+        let file = archive(&source, "fleet.tar");
+        let place = place();
+        let present = filled(&place);
+        check_refused(&place, &file, "epoch");
+        drop((store, present));
+    }
+}
+
+#[test]
+fn a_database_whose_epoch_cannot_be_raised_is_set_aside() {
+    let place = place();
+    let store = filled(&place);
+    let file = archive(&place, "fleet.tar");
+    commit(&store, |tx| tx.set_meta("epoch", &i64::MAX.to_string()));
+    drop(store);
+    let report = restore(&place, &file).unwrap();
+    assert!(report.damaged.is_some());
+}
+
+#[test]
+fn a_backup_makes_its_folder_anew() {
+    let place = place();
+    let store = filled(&place);
+    std::fs::remove_dir_all(place.dir.backups()).unwrap();
+    assert!(store.backup_daily(now()).unwrap().is_some());
+}

@@ -660,3 +660,13 @@ fn a_view_knows_its_path_and_back() {
         assert_eq!(View::at(path), None, "{path}");
     }
 }
+
+#[test]
+fn a_job_of_endless_duration_is_shown() {
+    let place = place();
+    let store = place.store();
+    let mut endless = job(1, "coder", JobStatus::Completed);
+    endless.head.duration_ms = Some(i64::MAX);
+    insert_jobs(&store, vec![endless]);
+    assert_eq!(store.publish_views(now()).unwrap().failed, []);
+}

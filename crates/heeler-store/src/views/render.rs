@@ -107,7 +107,7 @@ fn schedule_node(schedule: &ScheduleState) -> Node {
 
 fn job_node(job: &Job) -> Node {
     let head = &job.head;
-    let seconds = head.duration_ms.map(|ms| (ms + 500).div_euclid(1000));
+    let seconds = head.duration_ms.map(|ms| ms.saturating_add(500).div_euclid(1000));
     Node::Map(map([
         ("id", leaf(head.id.as_str())),
         ("agent", leaf(head.agent.as_str())),

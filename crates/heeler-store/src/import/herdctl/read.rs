@@ -12,7 +12,7 @@ use heeler_model::{
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use crate::import::record::Record;
+use crate::import::record::{DURATION_MS_MAX, Record};
 use crate::import::session::resting_session;
 
 /// What the record of a job says that herdctl left behind when it died.
@@ -66,7 +66,8 @@ fn fill_job(job: &mut Job, record: &Record) {
     head.schedule = record.filled("schedule");
     head.exit_reason = exit_word.as_deref().and_then(ExitReason::parse_any);
     head.finished_at = record.time("finished_at");
-    head.duration_ms = record.number("duration_seconds").map(|seconds| (seconds * 1000.0) as i64);
+    let milliseconds = |seconds: f64| ((seconds * 1000.0) as i64).clamp(0, DURATION_MS_MAX);
+    head.duration_ms = record.number("duration_seconds").map(milliseconds);
     head.session_id = record.filled("session_id").and_then(|id| id.parse().ok());
     head.summary = record.text("summary").map(|text| cut_summary(&text));
     job.trigger_id = head.schedule.clone().unwrap_or_default();
@@ -346,6 +347,16 @@ ticket: 17
         assert_eq!(read.job.prompt.as_deref(), Some("Look at the traffic.\n"));
         assert!(!read.unfinished);
         assert_eq!(read.output_name, None);
+    }
+
+    #[test]
+    fn a_duration_is_brought_within_limits() {
+        for (seconds, ms) in [("1e300", DURATION_MS_MAX), ("-1e300", 0), ("0.5", 500)] {
+            let yaml = "agent: a\nstatus: completed\nstarted_at: 2026-01-01T00:00:00Z\n";
+            let yaml = format!("{yaml}duration_seconds: {seconds}\n");
+            let read = job("job-2026-01-01-aaaaaa", &yaml).unwrap();
+            assert_eq!(read.job.head.duration_ms, Some(ms), "{seconds}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use rusqlite::types::Value;
 
 use crate::db::jobs::ForeignExecution;
+use crate::import::record::DURATION_MS_MAX;
 use crate::import::session::resting_session;
 
 /// What the record of an execution says that Last Light left behind when it died.
@@ -94,6 +95,10 @@ impl ForeignRow {
         }
     }
 
+    pub(crate) fn duration(&self, name: &str) -> Option<i64> {
+        self.integer(name).map(|ms| ms.clamp(0, DURATION_MS_MAX))
+    }
+
     pub(crate) fn real(&self, name: &str) -> Option<f64> {
         match self.get(name) {
             Value::Integer(number) => Some(*number as f64),
@@ -163,7 +168,7 @@ pub(crate) fn execution(row: &ForeignRow) -> Result<(Job, bool), String> {
     job.output_text = row.text("output_text");
     job.usage = Usage {
         num_turns: row.integer("turns"),
-        api_duration_ms: row.integer("api_duration_ms"),
+        api_duration_ms: row.duration("api_duration_ms"),
         input_tokens: row.integer("input_tokens"),
         cache_creation_input_tokens: row.integer("cache_creation_input_tokens"),
         cache_read_input_tokens: row.integer("cache_read_input_tokens"),
@@ -171,7 +176,7 @@ pub(crate) fn execution(row: &ForeignRow) -> Result<(Job, bool), String> {
         ..Usage::default()
     };
     job.head.finished_at = row.time("finished_at");
-    job.head.duration_ms = row.integer("duration_ms");
+    job.head.duration_ms = row.duration("duration_ms");
     job.head.cost_usd = row.real("cost_usd");
     job.head.session_id = row.text("session_id").and_then(|id| id.parse().ok());
     let unfinished = row.integer("success").is_none() && job.head.finished_at.is_none();
