@@ -156,6 +156,11 @@ pub(crate) fn place_database(
     rename_new(complete, &dir.database())
 }
 
+/// Lists the database's file and those that SQLite keeps beside it, whether they are there or not.
+pub(crate) fn parts(dir: &StateDir) -> [Utf8PathBuf; 4] {
+    PARTS.map(|part| Utf8PathBuf::from(format!("{}{part}", dir.database())))
+}
+
 /// Moves parts of a database, as far as they are there, to a folder.
 fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), ImportError> {
     for part in parts {

@@ -303,3 +303,17 @@ fn a_session_with_logs_in_two_projects_comes_in_once_and_both_logs_are_kept() {
     let second = store.dir().projects().join("-zzz").join(log);
     assert_eq!(std::fs::read_to_string(second).unwrap(), "{}\n");
 }
+
+#[test]
+fn our_own_database_is_not_opened_to_import_from_it() {
+    let place = Place::new();
+    let store = place.store();
+    for name in ["heeler.db", "heeler.db-wal", "heeler.db-shm"] {
+        let link = place.path(&format!("link-to-{name}"));
+        std::fs::hard_link(store.dir().root().join(name), &link).unwrap();
+        for path in [store.dir().root().join(name), link] {
+            let error = lastlight(&store, &path, now()).unwrap_err();
+            assert!(matches!(error, ImportError::Itself { .. }), "{path}: {error}");
+        }
+    }
+}
