@@ -256,3 +256,70 @@ fn a_session_with_logs_in_two_projects_is_rebuilt_once() {
     let session = place.reader().session_by_agent_id(&id).unwrap().unwrap();
     assert_eq!(session.log_path.unwrap(), "agent-sessions/projects/-p/0198c0de-1111.jsonl");
 }
+
+#[test]
+fn a_view_that_was_still_due_does_not_undo_the_end_of_a_job_in_a_rebuild() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    store.publish_views(now()).unwrap();
+    let mut job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    job.head.status = JobStatus::Completed;
+    job.head.finished_at = Some(later(5));
+    commit(&store, move |tx| tx.update_job(&job));
+    store.backup_daily(later(6)).unwrap().unwrap();
+    drop(store);
+    damage(&place);
+    doctor::rebuild(&place.root, later(300)).unwrap();
+    let job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    assert_eq!((job.head.status, job.head.finished_at), (JobStatus::Completed, Some(later(5))));
+}
+
+#[test]
+fn a_view_of_a_later_attempt_counts_in_a_rebuild() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Failed)]);
+    store.backup_daily(now()).unwrap().unwrap();
+    let mut job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    job.head.status = JobStatus::Running;
+    job.restart_count = 1;
+    commit(&store, move |tx| tx.update_job(&job));
+    store.publish_views(now()).unwrap();
+    drop(store);
+    damage(&place);
+    doctor::rebuild(&place.root, later(300)).unwrap();
+    let job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    assert_eq!((job.head.status, job.restart_count), (JobStatus::Running, 1));
+}
+
+#[test]
+fn the_file_of_an_agent_decides_its_session_in_a_rebuild() {
+    // Session 2 is in the backup, but not as the agent's; session 3 came after it.
+    for last in [2, 3] {
+        let place = place();
+        let store = place.store();
+        commit(&store, |tx| {
+            tx.put_session(&session(1, "coder"))?;
+            tx.put_session(&session(2, "coder"))?;
+            tx.set_agent_session("coder", Some(&SessionId::mint(1)))
+        });
+        store.publish_views(now()).unwrap();
+        store.backup_daily(later(6)).unwrap().unwrap();
+        commit(&store, move |tx| {
+            if last == 3 {
+                tx.put_session(&session(3, "coder"))?;
+            }
+            tx.set_agent_session("coder", Some(&SessionId::mint(last)))
+        });
+        store.publish_views(now()).unwrap();
+        drop(store);
+        damage(&place);
+        doctor::rebuild(&place.root, later(300)).unwrap();
+        drop(place.store());
+        let own = place.reader().agent_session("coder").unwrap().unwrap();
+        assert_eq!(own.id, SessionId::mint(last));
+        let id = format!("agent-session-{last}");
+        assert!(place.read("sessions/coder.json").contains(&id));
+    }
+}

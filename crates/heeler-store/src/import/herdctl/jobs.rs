@@ -189,7 +189,11 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
             job.restart_count,
         )
     };
-    if says(&row) == says(view) {
+    // The row may come from a backup that was taken before the view was written again.
+    let is_older = row.head.status.is_final()
+        && !view.head.status.is_final()
+        && view.restart_count <= row.restart_count;
+    if is_older || says(&row) == says(view) {
         return None;
     }
     let mut job = row;
