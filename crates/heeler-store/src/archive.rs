@@ -5,7 +5,7 @@
 //! it is complete. Start at [`backup_to_file`].
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Seek as _, SeekFrom, Write};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use flate2::Compression;
@@ -22,6 +22,7 @@ use crate::db::sessions::SessionFilter;
 use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
 use crate::plain;
+use crate::restore::checked_path;
 use crate::views::hex;
 
 /// The archive's format; a reader refuses a newer one.
@@ -76,7 +77,7 @@ pub struct ArchiveReport {
     pub manifest: Manifest,
     /// How long the file is.
     pub bytes: u64,
-    /// Files that are not in it, with the reason.
+    /// Files that are not in it, each with the reason.
     pub skipped: Vec<String>,
 }
 
@@ -125,7 +126,7 @@ impl Drop for Draft {
 
 /// Writes the whole state to `file`: tar, or gzip where its name ends in `.gz` or `.tgz`.
 ///
-/// Works while a writer lives. `progress` is told bytes done and bytes in all.
+/// Works while a writer lives. `progress` is told bytes done and bytes in all, as they were listed.
 pub fn backup_to_file(
     dir: &StateDir,
     file: &Utf8Path,
@@ -145,10 +146,12 @@ pub fn backup_to_file(
         files: Vec::new(),
     };
     drop(db);
-    let (sources, mut skipped) = collect_sources(dir, &copy.0)?;
+    let mut list = Listing { dir, found: Vec::new(), skipped: Vec::new() };
+    list.all(&copy.0)?;
+    let Listing { found: sources, mut skipped, .. } = list;
     let draft = Draft::beside(file);
     let out = OsDisk.create(&draft.0).map_err(at("create", &draft.0))?;
-    let total = sources.iter().map(|source| source.bytes).sum();
+    let total = sources.iter().map(|source| source.bytes_listed).sum();
     let mut packer = Packer { manifest, now, done: 0, total, progress };
     let out = BufWriter::with_capacity(CHUNK, out);
     let out = if is_gzip(file) {
@@ -178,94 +181,95 @@ fn finish(out: &File, draft: &Utf8Path, file: &Utf8Path) -> Result<u64, ArchiveE
     Ok(bytes)
 }
 
-/// A file to be archived: where it is, what it is called inside, and how much of it counts.
+/// A file to be archived: where it is, what it is called inside, and how long it was when it was
+/// listed. It may have grown, shrunk or gone when its turn comes.
 struct Source {
     file: Utf8PathBuf,
     name: String,
-    bytes: u64,
+    bytes_listed: u64,
 }
 
-fn collect_sources(
-    dir: &StateDir,
-    database: &Utf8Path,
-) -> Result<(Vec<Source>, Vec<String>), ArchiveError> {
-    let bytes = database.metadata().map_err(at("measure", database))?.len();
-    let mut found = vec![Source { file: database.to_owned(), name: DATABASE.to_owned(), bytes }];
-    let mut skipped = Vec::new();
-    add_file(dir.root(), ARCHIVED_FILE, &mut found, &mut skipped)?;
-    for folder in ARCHIVED_FOLDERS {
-        add_folder(dir.root(), folder, &mut found, &mut skipped)?;
-    }
-    Ok((found, skipped))
+/// What is to be archived, and what is not, with the reason.
+struct Listing<'d> {
+    dir: &'d StateDir,
+    found: Vec<Source>,
+    skipped: Vec<String>,
 }
 
-fn add_folder(
-    root: &Utf8Path,
-    name: &str,
-    found: &mut Vec<Source>,
-    skipped: &mut Vec<String>,
-) -> Result<(), ArchiveError> {
-    let folder = root.join(name);
-    if folder.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
-        skipped.push(format!("{folder}: it is not a folder"));
-        return Ok(());
-    }
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(at("list", &folder)(source)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(at("list", &folder))?;
-        match entry.file_name().into_string() {
-            // Hidden files are drafts and caches; locks mean nothing elsewhere.
-            Ok(name) if name.starts_with('.') || name == "lock" || name.ends_with(".lock") => {}
-            Ok(name) => names.push((name, entry.file_type().map_err(at("inspect", &folder))?)),
-            Err(name) => skipped.push(format!("{folder}/{}: not UTF-8", name.display())),
+impl Listing<'_> {
+    fn all(&mut self, database: &Utf8Path) -> Result<(), ArchiveError> {
+        let bytes_listed = database.metadata().map_err(at("measure", database))?.len();
+        let name = DATABASE.to_owned();
+        self.found.push(Source { file: database.to_owned(), name, bytes_listed });
+        if self.dir.state_yaml().symlink_metadata().is_ok() {
+            self.file(ARCHIVED_FILE.to_owned());
         }
+        ARCHIVED_FOLDERS.iter().try_for_each(|folder| self.folder(folder))
     }
-    names.sort_by(|(a, _), (b, _)| a.cmp(b));
-    for (entry, kind) in names {
-        let inner = format!("{name}/{entry}");
-        if kind.is_dir() {
-            add_folder(root, &inner, found, skipped)?;
-        } else if kind.is_file() {
-            add_file(root, &inner, found, skipped)?;
-        }
-    }
-    Ok(())
-}
 
-fn add_file(
-    root: &Utf8Path,
-    name: &str,
-    found: &mut Vec<Source>,
-    skipped: &mut Vec<String>,
-) -> Result<(), ArchiveError> {
-    let file = root.join(name);
-    let bytes = match measure(&file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            skipped.push(format!("{file}: {error}"));
+    fn folder(&mut self, name: &str) -> Result<(), ArchiveError> {
+        let folder = self.dir.root().join(name);
+        if folder.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+            self.skip(&folder, "it is not a folder");
             return Ok(());
         }
-        Err(source) => return Err(at("measure", &file)(source)),
-    };
-    found.push(Source { file, name: name.to_owned(), bytes });
-    Ok(())
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(at("list", &folder)(source)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(at("list", &folder))?;
+            match entry.file_name().into_string() {
+                // Hidden files are drafts and caches; locks mean nothing elsewhere.
+                Ok(name) if name.starts_with('.') || name == "lock" || name.ends_with(".lock") => {}
+                Ok(name) => names.push((name, entry.file_type().map_err(at("inspect", &folder))?)),
+                Err(name) => self.skip(&folder.join(name.to_string_lossy().as_ref()), "not UTF-8"),
+            }
+        }
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (entry, kind) in names {
+            let inner = format!("{name}/{entry}");
+            if kind.is_dir() {
+                self.folder(&inner)?;
+            } else if kind.is_file() {
+                self.file(inner);
+            } else if kind.is_symlink() && !inner.ends_with(".context") {
+                // Sockets have no content, and our own links are published again; others are told.
+                self.skip(&self.dir.root().join(inner), "it is a symbolic link");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists a file, unless a restore would refuse the whole archive for it.
+    fn file(&mut self, name: String) {
+        let file = self.dir.root().join(&name);
+        match checked_path(self.dir, &name) {
+            Ok(_) => {
+                let bytes_listed = file.symlink_metadata().map_or(0, |found| found.len());
+                self.found.push(Source { file, name, bytes_listed });
+            }
+            Err(reason) => self.skip(&file, reason),
+        }
+    }
+
+    fn skip(&mut self, file: &Utf8Path, reason: impl std::fmt::Display) {
+        self.skipped.push(format!("{file}: {reason}"));
+    }
 }
 
 /// Returns how much of a file counts: all of it, but only the whole lines of a transcript.
-fn measure(path: &Utf8Path) -> io::Result<u64> {
-    let file = plain::open(path)?;
+fn measure(file: &mut File, name: &str) -> io::Result<u64> {
     let len = file.metadata()?.len();
-    if path.extension() == Some("jsonl") { whole_lines(file, len) } else { Ok(len) }
+    let bytes = if name.ends_with(".jsonl") { whole_lines(file, len)? } else { len };
+    file.rewind()?;
+    Ok(bytes)
 }
 
 /// Returns where the last whole line within the first `len` bytes ends.
-fn whole_lines(mut file: File, len: u64) -> io::Result<u64> {
+fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
     let mut end = len;
     let mut chunk = vec![0; CHUNK];
     while end > 0 {
@@ -302,9 +306,16 @@ impl Packer<'_> {
                 Ok(file) => {
                     self.add(&mut tar, source, file).map_err(at("archive", &source.file))?;
                 }
-                // Rotated or purged since it was listed.
-                Err(error) => skipped.push(format!("{}: {error}", source.file)),
+                // Purged or rotated since it was listed; a link, a pipe.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) =>
+                {
+                    skipped.push(format!("{}: {error}", source.file));
+                }
+                Err(error) => return Err(at("open", &source.file)(error)),
             }
+            self.done += source.bytes_listed;
+            (self.progress)(self.done, self.total);
         }
         let text = serde_json::to_vec_pretty(&self.manifest).expect("a manifest is plain data");
         let mut header = self.header(text.len() as u64);
@@ -317,16 +328,16 @@ impl Packer<'_> {
         &mut self,
         tar: &mut tar::Builder<W>,
         source: &Source,
-        file: File,
+        mut file: File,
     ) -> io::Result<()> {
-        let mut header = self.header(source.bytes);
-        let mut reader = Hashing::new(file.take(source.bytes));
+        // Measured through the open file: the name may mean another one by now.
+        let bytes = measure(&mut file, &source.name)?;
+        let mut header = self.header(bytes);
+        let mut reader = Hashing::new(file.take(bytes));
         tar.append_data(&mut header, &source.name, &mut reader)?;
-        if reader.bytes != source.bytes {
+        if reader.bytes != bytes {
             return Err(io::Error::other("it became shorter while it was read"));
         }
-        self.done += reader.bytes;
-        (self.progress)(self.done, self.total);
         let (bytes, sha256) = (reader.bytes, reader.sha256());
         self.manifest.files.push(ManifestFile { path: source.name.clone(), bytes, sha256 });
         Ok(())

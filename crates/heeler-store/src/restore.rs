@@ -410,7 +410,7 @@ fn check_manifest(
 }
 
 /// Accepts only the places that we archive.
-fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, String> {
+pub(crate) fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, String> {
     let is_known = name == ARCHIVED_FILE
         || ARCHIVED_FOLDERS
             .iter()

@@ -28,7 +28,7 @@ pub(crate) use self::fixes::chain;
 pub use self::fixes::{Fixed, fix};
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
 pub(crate) use self::rebuild::{
-    finish_rebuild, is_unfinished as has_unfinished_rebuild, place_database,
+    finish_rebuild, is_unfinished as has_unfinished_rebuild, parts, place_database,
     refuse_foreign as refuse_foreign_rebuild, replace_database,
 };
 use crate::layout::{LayoutError, StateDir};

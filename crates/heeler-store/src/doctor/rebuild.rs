@@ -20,7 +20,7 @@ use crate::backup;
 use crate::db::Db;
 use crate::import::draft::{Draft, rename, rename_new, sync_folder_of};
 use crate::import::herdctl::{Herdctl, Purpose};
-use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
+use crate::import::session::{UNKNOWN_AGENT, put_new, resting_session};
 use crate::import::source::Source;
 use crate::import::target::{Target, transaction};
 use crate::import::{ImportError, Kind, Report, messages, place};
@@ -156,6 +156,11 @@ pub(crate) fn place_database(
     rename_new(complete, &dir.database())
 }
 
+/// Lists the database's file and those that SQLite keeps beside it, whether they are there or not.
+pub(crate) fn parts(dir: &StateDir) -> [Utf8PathBuf; 4] {
+    PARTS.map(|part| Utf8PathBuf::from(format!("{}{part}", dir.database())))
+}
+
 /// Moves parts of a database, as far as they are there, to a folder.
 fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), ImportError> {
     for part in parts {
@@ -221,12 +226,17 @@ fn sessions_from_logs(
             session.message_count = messages::count(&dir.root().join(&relative)).unwrap_or(0);
             session.log_path = Some(relative.into());
             found.push(session);
-            report.imported(Kind::Session);
         }
     }
-    transaction(dir, target.db(), |tx| {
-        found.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
+    let fresh = transaction(dir, target.db(), |tx| {
+        found.into_iter().map(|session| put_new(tx, session)).collect::<Result<Vec<_>, _>>()
     })?;
+    for fresh in fresh {
+        match fresh {
+            true => report.imported(Kind::Session),
+            false => report.already_there(Kind::Session),
+        }
+    }
     Ok(())
 }
 

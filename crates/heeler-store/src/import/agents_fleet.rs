@@ -159,7 +159,7 @@ impl AgentsFleet<'_> {
     fn count(&mut self, kind: Kind, what: &str, put: Put) {
         match put {
             Put::New => self.report.imported(kind),
-            Put::Same => self.report.already_there(kind),
+            Put::Same | Put::Longer => self.report.already_there(kind),
             Put::Taken => self.report.refuse(kind, what, place::TAKEN),
         }
     }

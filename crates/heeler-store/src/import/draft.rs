@@ -106,7 +106,8 @@ pub(crate) fn rename_new(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportErr
     Ok(())
 }
 
-fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
+/// Says whether two names are of one file, without opening it.
+pub(crate) fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
     let id = |path: &Utf8Path| path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -232,7 +232,7 @@ impl<'a> Herdctl<'a> {
         };
         match put {
             Put::New => self.report.imported(kind),
-            Put::Same => self.report.already_there(kind),
+            Put::Same | Put::Longer => self.report.already_there(kind),
             Put::Taken => {
                 self.report.refuse(kind, from, place::TAKEN);
                 return Ok(Brought::Taken);

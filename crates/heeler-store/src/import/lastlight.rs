@@ -14,11 +14,13 @@ use rusqlite::types::Value;
 
 use self::read::{EXECUTIONS, ForeignRow};
 use self::snapshot::Snapshot;
+use super::draft::is_same_file;
 use super::source::Source;
 use super::target::Target;
 use super::{ImportError, Kind, Report};
 use crate::db::foreign::ForeignTable;
 use crate::db::jobs::ForeignExecution;
+use crate::doctor;
 use crate::store::Store;
 
 /// How many rows share a transaction.
@@ -38,6 +40,10 @@ const AT_WORK: [&str; 2] = ["running", "queued"];
 /// The source is only read. Views are due afterwards: publish them.
 pub fn lastlight(store: &Store, path: &Utf8Path, now: Timestamp) -> Result<Report, ImportError> {
     let database = locate(path)?;
+    // Not even opened: closing it again would free the locks that SQLite holds on it.
+    if doctor::parts(store.dir()).iter().any(|part| is_same_file(part, &database)) {
+        return Err(ImportError::Itself { path: path.to_owned() });
+    }
     let source = Source::open(database.parent().unwrap_or(&database))?;
     let snapshot = Snapshot::take(&database, store.dir().root())?;
     let target = Target::store(store)?;

@@ -25,6 +25,8 @@ pub(crate) enum Put {
     New,
     /// It was there already.
     Same,
+    /// It was there already, and has grown since.
+    Longer,
     /// Another one is there.
     Taken,
 }
@@ -32,7 +34,7 @@ pub(crate) enum Put {
 /// Why a file is refused whose name is taken.
 pub(crate) const TAKEN: &str = "there is another file of that name here";
 
-/// Puts a file at `target`, where nothing is ever replaced.
+/// Puts a file at `target`, where nothing is ever replaced by something else.
 ///
 /// A placed file is whole, so what an import that was cut off has left is the same; or it is the
 /// beginning of the same, if the source has grown since, and is completed.
@@ -42,31 +44,51 @@ pub(crate) fn put_new(
 ) -> Result<Put, ImportError> {
     let failed = |source| ImportError::Write { path: target.to_owned(), source };
     let there = match plain::open(target) {
-        Ok(there) => Some(there),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let fill = |to: &mut File| io::copy(from, to).map(drop);
+            put(target, fill, |temp| OsDisk.rename_new(temp, target))?;
+            return Ok(Put::New);
+        }
         // A link, a folder, a pipe.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(Put::Taken),
         Err(source) => return Err(failed(source)),
     };
-    if let Some(there) = &there {
-        match compare(from, there).map_err(failed)? {
-            Compared::Same => return Ok(Put::Same),
-            // Whoever writes a log holds its lock.
-            Compared::Beginning if there.try_lock().is_ok() => {}
-            Compared::Beginning | Compared::Other => return Ok(Put::Taken),
-        }
+    match compare(from, &there).map_err(failed)? {
+        Compared::Same => Ok(Put::Same),
+        Compared::Longer => Ok(Put::Longer),
+        Compared::Beginning => complete(from, &there, target),
+        Compared::Other => Ok(Put::Taken),
+    }
+}
+
+/// Replaces what is there by what it is the beginning of.
+fn complete(
+    from: &mut (impl Read + Seek),
+    mut there: &File,
+    target: &Utf8Path,
+) -> Result<Put, ImportError> {
+    let failed = |source| ImportError::Write { path: target.to_owned(), source };
+    // Whoever writes a log holds its lock, and may have gone on until just now.
+    if there.try_lock().is_err() {
+        return Ok(Put::Taken);
+    }
+    from.rewind().and_then(|()| there.rewind()).map_err(failed)?;
+    if compare(from, there).map_err(failed)? != Compared::Beginning {
+        return Ok(Put::Taken);
     }
     from.rewind().map_err(failed)?;
-    let fill = |to: &mut File| io::copy(from, to).map(drop);
-    match there {
-        Some(_) => put(target, fill, |temp| fs::rename(temp, target))?,
-        None => put(target, fill, |temp| OsDisk.rename_new(temp, target))?,
-    }
+    // Synced first: what is there is perhaps all that this disk has of it.
+    let fill = |to: &mut File| io::copy(from, to).and_then(|_| to.sync_all());
+    put(target, fill, |temp| fs::rename(temp, target))?;
     Ok(Put::New)
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
     Same,
+    /// What is there begins with what is to be put there.
+    Longer,
     /// What is there is the beginning of what is to be put there.
     Beginning,
     Other,
@@ -84,7 +106,7 @@ fn compare(from: &mut impl Read, there: &File) -> io::Result<Compared> {
             return Ok(match (new.is_empty(), old.is_empty()) {
                 (true, true) => Compared::Same,
                 (false, _) => Compared::Beginning,
-                (true, false) => Compared::Other,
+                (true, false) => Compared::Longer,
             });
         }
         from.consume(len);

@@ -45,6 +45,17 @@ pub(crate) fn derived_id(own: &str, attempt: u32) -> SessionId {
     SessionId::mint(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
+/// Inserts a session unless its agent's id is there already: an agent may have kept one session in
+/// two projects. Returns whether it was inserted.
+pub(crate) fn put_new(tx: &mut Tx<'_>, session: Session) -> Result<bool, DbError> {
+    if let Some(own) = &session.agent_session_id
+        && tx.session_by_agent_id(own)?.is_some()
+    {
+        return Ok(false);
+    }
+    put_imported(tx, session).map(|_| true)
+}
+
 /// Inserts a session under the first id that no other session has, and returns it as inserted.
 pub(crate) fn put_imported(tx: &mut Tx<'_>, mut session: Session) -> Result<Session, DbError> {
     let own = session.agent_session_id.as_ref().map(|id| id.as_str().to_owned());

@@ -371,3 +371,71 @@ fn a_backup_makes_its_folder_anew() {
     std::fs::remove_dir_all(place.dir.backups()).unwrap();
     assert!(store.backup_daily(now()).unwrap().is_some());
 }
+
+#[test]
+fn a_view_that_is_replaced_while_the_archive_is_made_is_in_it_whole() {
+    for text in ["agents: {}\n".to_owned(), format!("agents: {{}}\nx: \"{}\"\n", "y".repeat(900))] {
+        let place = place();
+        let store = filled(&place);
+        let file = place.root.parent().unwrap().join("fleet.tar");
+        let mut told = false;
+        backup_to_file(&place.dir, &file, now(), &mut |_, _| {
+            if !told {
+                place.write("state.yaml", &text);
+            }
+            told = true;
+        })
+        .unwrap();
+        drop(store);
+        std::fs::remove_file(place.root.join("state.yaml")).unwrap();
+        restore(&place, &file).unwrap();
+        assert_eq!(place.read("state.yaml"), text);
+    }
+}
+
+#[test]
+fn a_log_that_grows_while_the_archive_is_made_is_in_it_in_whole_lines() {
+    let place = place();
+    let store = filled(&place);
+    let file = place.root.parent().unwrap().join("fleet.tar");
+    let report = backup_to_file(&place.dir, &file, now(), &mut |_, _| {
+        place.write(LOG, "{\"a\":1}\n{\"a\":2}\n{\"torn\":1}\n{\"to");
+    });
+    assert!(report.unwrap().skipped.is_empty());
+    drop(store);
+    std::fs::remove_file(place.root.join(LOG)).unwrap();
+    restore(&place, &file).unwrap();
+    assert_eq!(place.read(LOG), "{\"a\":1}\n{\"a\":2}\n{\"torn\":1}\n");
+}
+
+#[test]
+fn what_vanishes_while_the_archive_is_made_is_listed_and_the_rest_is_in_it() {
+    let place = place();
+    let store = filled(&place);
+    let file = place.root.parent().unwrap().join("fleet.tar");
+    let report = backup_to_file(&place.dir, &file, now(), &mut |_, _| {
+        drop(std::fs::remove_file(place.root.join("logs/coder.log")));
+    })
+    .unwrap();
+    let [skipped] = report.skipped.as_slice() else { panic!("{report:?}") };
+    assert!(skipped.contains("logs/coder.log: "), "{skipped}");
+    drop(store);
+    let before = shown(&place);
+    restore(&place, &file).unwrap();
+    assert_eq!(shown(&place), before);
+}
+
+#[test]
+fn what_a_restore_would_refuse_is_left_out_of_the_archive_and_listed() {
+    let place = place();
+    let store = filled(&place);
+    place.write("logs/a\\b.log", "x");
+    std::os::unix::fs::symlink("/etc/hostname", place.root.join("logs/link.log")).unwrap();
+    let file = place.root.parent().unwrap().join("fleet.tar");
+    let report = backup_to_file(&place.dir, &file, now(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.skipped.len(), 2, "{report:?}");
+    assert!(report.skipped[0].contains("a\\b.log: "), "{report:?}");
+    assert!(report.skipped[1].contains("link.log: "), "{report:?}");
+    drop(store);
+    restore(&place, &file).unwrap();
+}

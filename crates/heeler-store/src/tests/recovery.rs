@@ -8,8 +8,10 @@ use heeler_model::AgentState;
 use super::*;
 use crate::doctor;
 use crate::import::place::fault;
-use crate::import::{AdoptError, adopt, is_adoptable};
-use crate::{Holder, JobFilter, LockFile, RestoreReport, backup_to_file, restore_from_file};
+use crate::import::{AdoptError, Kind, adopt, herdctl, is_adoptable};
+use crate::{
+    Holder, JobFilter, LockFile, RestoreReport, SessionFilter, backup_to_file, restore_from_file,
+};
 
 /// More writes than any of these needs.
 const WRITES_MAX: u64 = 400;
@@ -189,4 +191,135 @@ fn a_restore_over_a_damaged_database_that_was_cut_off_leaves_the_old_or_the_new(
         is_whole(&place.dir);
     }
     panic!("the restore never came to its end");
+}
+
+/// Adopts herdctl's state and returns the log of a session that came with it.
+fn imported_log(root: &Utf8Path) -> Utf8PathBuf {
+    let reader = Reader::open(&StateDir::open(root).unwrap()).unwrap();
+    let sessions = reader.sessions(&SessionFilter::default(), None, 100).unwrap();
+    let mut logs = sessions.into_iter().filter_map(|session| session.log_path);
+    root.join(logs.find(|log| log.as_str().contains("-herdctl")).unwrap())
+}
+
+#[test]
+fn a_transcript_that_went_on_since_its_adoption_is_not_replaced_by_another_or_a_rebuild() {
+    for again in [
+        |root: &Utf8Path| drop(doctor::rebuild(root, later(5)).unwrap()),
+        |root: &Utf8Path| drop(adopt(root, later(5)).unwrap().unwrap()),
+    ] {
+        let (_temp, root) = herdctl_directory();
+        adopt(&root, now()).unwrap().unwrap();
+        let log = imported_log(&root);
+        let mut writer = heeler_transcript::Log::open(&log, Default::default()).unwrap().log;
+        writer.append(br#"{"text":"seen since"}"#).unwrap();
+        std::fs::remove_file(root.join("heeler.db")).unwrap();
+        again(&root);
+        writer.append(br#"{"text":"acknowledged later"}"#).unwrap();
+        writer.close().unwrap();
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(text.contains("seen since") && text.contains("acknowledged later"), "{text}");
+        assert_eq!(imported_log(&root), log, "its session still names it");
+    }
+}
+
+#[test]
+fn a_transcript_that_went_on_since_its_import_is_kept_by_an_import_after_a_restore() {
+    let (place, file) = archived();
+    let (_temp, source) = herdctl_directory();
+    let store = place.store();
+    herdctl(&store, &source, now()).unwrap();
+    let log = imported_log(&place.root);
+    let mut writer = heeler_transcript::Log::open(&log, Default::default()).unwrap().log;
+    writer.append(br#"{"text":"seen since"}"#).unwrap();
+    drop(store);
+    restore(&place.dir, &file);
+    herdctl(&place.store(), &source, later(200)).unwrap();
+    writer.append(br#"{"text":"acknowledged later"}"#).unwrap();
+    writer.close().unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("seen since") && text.contains("acknowledged later"), "{text}");
+    assert_eq!(imported_log(&place.root), log, "its session still names it");
+}
+
+#[test]
+fn a_session_with_logs_in_two_projects_is_rebuilt_once() {
+    let (place, _file) = archived();
+    for project in ["-p", "-q"] {
+        let project = place.dir.projects().join(project);
+        std::fs::create_dir_all(&project).unwrap();
+        std::fs::write(project.join("0198c0de-1111.jsonl"), "{}\n").unwrap();
+    }
+    let report = doctor::rebuild(&place.root, later(5)).unwrap().report;
+    let tally = report.of(Kind::Session);
+    assert_eq!((tally.imported, tally.already_there), (1, 1));
+    let id = "0198c0de-1111".parse().unwrap();
+    let session = place.reader().session_by_agent_id(&id).unwrap().unwrap();
+    assert_eq!(session.log_path.unwrap(), "agent-sessions/projects/-p/0198c0de-1111.jsonl");
+}
+
+#[test]
+fn a_view_that_was_still_due_does_not_undo_the_end_of_a_job_in_a_rebuild() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    store.publish_views(now()).unwrap();
+    let mut job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    job.head.status = JobStatus::Completed;
+    job.head.finished_at = Some(later(5));
+    commit(&store, move |tx| tx.update_job(&job));
+    store.backup_daily(later(6)).unwrap().unwrap();
+    drop(store);
+    damage(&place);
+    doctor::rebuild(&place.root, later(300)).unwrap();
+    let job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    assert_eq!((job.head.status, job.head.finished_at), (JobStatus::Completed, Some(later(5))));
+}
+
+#[test]
+fn a_view_of_a_later_attempt_counts_in_a_rebuild() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Failed)]);
+    store.backup_daily(now()).unwrap().unwrap();
+    let mut job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    job.head.status = JobStatus::Running;
+    job.restart_count = 1;
+    commit(&store, move |tx| tx.update_job(&job));
+    store.publish_views(now()).unwrap();
+    drop(store);
+    damage(&place);
+    doctor::rebuild(&place.root, later(300)).unwrap();
+    let job = place.reader().job(&job_id(1)).unwrap().unwrap();
+    assert_eq!((job.head.status, job.restart_count), (JobStatus::Running, 1));
+}
+
+#[test]
+fn the_file_of_an_agent_decides_its_session_in_a_rebuild() {
+    // Session 2 is in the backup, but not as the agent's; session 3 came after it.
+    for last in [2, 3] {
+        let place = place();
+        let store = place.store();
+        commit(&store, |tx| {
+            tx.put_session(&session(1, "coder"))?;
+            tx.put_session(&session(2, "coder"))?;
+            tx.set_agent_session("coder", Some(&SessionId::mint(1)))
+        });
+        store.publish_views(now()).unwrap();
+        store.backup_daily(later(6)).unwrap().unwrap();
+        commit(&store, move |tx| {
+            if last == 3 {
+                tx.put_session(&session(3, "coder"))?;
+            }
+            tx.set_agent_session("coder", Some(&SessionId::mint(last)))
+        });
+        store.publish_views(now()).unwrap();
+        drop(store);
+        damage(&place);
+        doctor::rebuild(&place.root, later(300)).unwrap();
+        drop(place.store());
+        let own = place.reader().agent_session("coder").unwrap().unwrap();
+        assert_eq!(own.id, SessionId::mint(last));
+        let id = format!("agent-session-{last}");
+        assert!(place.read("sessions/coder.json").contains(&id));
+    }
 }

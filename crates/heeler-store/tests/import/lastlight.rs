@@ -297,3 +297,36 @@ fn a_pipe_in_place_of_the_write_ahead_log_is_refused() {
     let error = lastlight(&place.store(), &dir, now()).unwrap_err();
     assert!(matches!(&error, ImportError::Open { path, .. } if *path == wal), "{error}");
 }
+
+#[test]
+fn a_session_with_logs_in_two_projects_comes_in_once_and_both_logs_are_kept() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let log = "aaaa0003-0000-4000-8000-000000000003.jsonl";
+    std::fs::create_dir_all(dir.join("agent-sessions/projects/-zzz")).unwrap();
+    std::fs::write(dir.join("agent-sessions/projects/-zzz").join(log), "{}\n").unwrap();
+    let store = place.store();
+    let sessions = lastlight(&store, &dir, now()).unwrap().of(Kind::Session);
+    assert_eq!((sessions.already_there, sessions.refused), (1, 0));
+    assert_eq!(lastlight(&store, &dir, now()).unwrap().total().imported, 0);
+    let reader = Reader::open(store.dir()).unwrap();
+    let id = log.trim_end_matches(".jsonl").parse().unwrap();
+    let session = reader.session_by_agent_id(&id).unwrap().unwrap();
+    assert_eq!(session.log_path.unwrap(), format!("agent-sessions/projects/-app/{log}"));
+    let second = store.dir().projects().join("-zzz").join(log);
+    assert_eq!(std::fs::read_to_string(second).unwrap(), "{}\n");
+}
+
+#[test]
+fn our_own_database_is_not_opened_to_import_from_it() {
+    let place = Place::new();
+    let store = place.store();
+    for name in ["heeler.db", "heeler.db-wal", "heeler.db-shm"] {
+        let link = place.path(&format!("link-to-{name}"));
+        std::fs::hard_link(store.dir().root().join(name), &link).unwrap();
+        for path in [store.dir().root().join(name), link] {
+            let error = lastlight(&store, &path, now()).unwrap_err();
+            assert!(matches!(error, ImportError::Itself { .. }), "{path}: {error}");
+        }
+    }
+}

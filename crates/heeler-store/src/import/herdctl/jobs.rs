@@ -145,7 +145,8 @@ impl Herdctl<'_> {
         // The record goes last: what is in `jobs/` with a record is complete.
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
             let to = self.target.path(&relative)?;
-            if place::put_new(&mut Cursor::new(&text), &to)? == Put::Taken {
+            let put = place::put_new(&mut Cursor::new(&text), &to)?;
+            if matches!(put, Put::Longer | Put::Taken) {
                 self.report.refuse(Kind::Job, relative, place::TAKEN);
                 return Ok(None);
             }
@@ -188,7 +189,11 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
             job.restart_count,
         )
     };
-    if says(&row) == says(view) {
+    // The row may come from a backup that was taken before the view was written again.
+    let is_older = row.head.status.is_final()
+        && !view.head.status.is_final()
+        && view.restart_count <= row.restart_count;
+    if is_older || says(&row) == says(view) {
         return None;
     }
     let mut job = row;

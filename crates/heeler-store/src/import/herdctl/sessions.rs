@@ -31,9 +31,19 @@ struct Ready {
     /// The hash of its own file, when that was taken over.
     sha256: Option<String>,
     /// Whether it is the one that its agent goes on with.
-    is_own: bool,
+    own: Own,
     /// The hash of its agent's file, when that was taken over.
     own_sha256: Option<String>,
+}
+
+/// Whether a session is the one that its agent goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    No,
+    /// If the agent has none.
+    IfNone,
+    /// Whatever the row says: it comes from a backup, and the agent's file is newer.
+    Always,
 }
 
 impl Ready {
@@ -47,7 +57,12 @@ impl Ready {
                 tx.mark(&view)?;
             }
         }
-        if !self.is_own || tx.agent_session(&session.agent)?.is_some() {
+        let is_own = match self.own {
+            Own::No => false,
+            Own::IfNone => tx.agent_session(&session.agent)?.is_none(),
+            Own::Always => true,
+        };
+        if !is_own {
             return Ok(());
         }
         tx.set_agent_session(&session.agent, Some(&session.id))?;
@@ -264,13 +279,18 @@ impl Herdctl<'_> {
     }
 
     fn put_plan(&mut self, plan: Plan) -> Result<(), ImportError> {
-        let (mut ready, mut newer) = (Vec::new(), Vec::new());
+        let (mut ready, mut newer, mut own) = (Vec::new(), Vec::new(), Vec::new());
         for planned in plan.into_values() {
             let db = self.target.db();
             let known = match &planned.session.agent_session_id {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => db.session(&planned.session.id)?,
             };
+            if let (Some(row), Some(_), Purpose::Rebuild) =
+                (&known, &planned.own_view, self.purpose)
+            {
+                own.push((row.agent.clone(), row.id.clone()));
+            }
             match known {
                 None => {
                     ready.push(self.place_views(planned)?);
@@ -284,11 +304,14 @@ impl Herdctl<'_> {
             }
         }
         let now = self.now;
-        if ready.is_empty() && newer.is_empty() {
+        if ready.is_empty() && newer.is_empty() && own.is_empty() {
             return Ok(());
         }
         self.target.commit(move |tx| {
             newer.iter().try_for_each(|session| tx.put_session(session).map(drop))?;
+            for (agent, session) in &own {
+                tx.set_agent_session(agent, Some(session))?;
+            }
             ready.into_iter().try_for_each(|session| session.put(tx, now))
         })
     }
@@ -301,7 +324,11 @@ impl Herdctl<'_> {
     fn place_views(&mut self, planned: Planned) -> Result<Ready, ImportError> {
         let Planned { mut session, own_view, view } = planned;
         session.origin.clone_from(&self.origin);
-        let is_own = own_view.is_some();
+        let own = match (&own_view, self.purpose) {
+            (None, _) => Own::No,
+            (Some(_), Purpose::TakeOver) => Own::IfNone,
+            (Some(_), Purpose::Rebuild) => Own::Always,
+        };
         let own_sha256 = match own_view {
             Some(text) => self.bring_view(&format!("sessions/{}.json", session.agent), &text)?,
             None => None,
@@ -310,7 +337,7 @@ impl Herdctl<'_> {
             Some(text) => self.bring_view(&format!("sessions/{}.json", session.id), &text)?,
             None => None,
         };
-        Ok(Ready { session, sha256, is_own, own_sha256 })
+        Ok(Ready { session, sha256, own, own_sha256 })
     }
 
     /// Lists the records of a folder: their stems, and their paths in the source.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::LastLight;
 use super::read::{ForeignRow, chat_session};
 use crate::import::place::{self, Put};
-use crate::import::session::{UNKNOWN_AGENT, put_imported, resting_session};
+use crate::import::session::{UNKNOWN_AGENT, put_new, resting_session};
 use crate::import::source::unsafe_name;
 use crate::import::{ImportError, Kind, messages};
 
@@ -58,7 +58,11 @@ impl LastLight<'_> {
             }
         };
         let is_sub_agent = stem.starts_with(SUB_AGENT);
-        if !is_sub_agent && self.target.db().session_by_agent_id(&id)?.is_some() {
+        let known = match is_sub_agent {
+            true => None,
+            false => self.target.db().session_by_agent_id(&id)?,
+        };
+        if known.as_ref().and_then(|known| known.log_path.as_deref()) == Some(relative.into()) {
             self.report.already_there(Kind::Transcript);
             self.report.already_there(Kind::Session);
             return Ok(None);
@@ -76,11 +80,16 @@ impl LastLight<'_> {
         place::folder(to.parent().expect("a log lies in its project's folder"))?;
         match place::put_new(&mut file, &to)? {
             Put::New => self.report.imported(Kind::Transcript),
-            Put::Same => self.report.already_there(Kind::Transcript),
+            Put::Same | Put::Longer => self.report.already_there(Kind::Transcript),
             Put::Taken => {
                 self.report.refuse(Kind::Transcript, relative, place::TAKEN);
                 return Ok(None);
             }
+        }
+        if known.is_some() {
+            // It has logs in two projects, and keeps the first.
+            self.report.already_there(Kind::Session);
+            return Ok(None);
         }
         if is_sub_agent {
             return Ok(None);
@@ -127,11 +136,11 @@ impl LastLight<'_> {
         if sessions.is_empty() {
             return Ok(());
         }
-        let count = sessions.len();
-        self.target.commit(move |tx| {
-            sessions.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
+        let fresh = self.target.commit(move |tx| {
+            let put = sessions.into_iter().map(|session| put_new(tx, session));
+            put.collect::<Result<Vec<_>, _>>()
         })?;
-        (0..count).for_each(|_| self.report.imported(Kind::Session));
+        fresh.into_iter().for_each(|fresh| self.count(Kind::Session, fresh));
         Ok(())
     }
 }
