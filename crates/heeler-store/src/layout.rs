@@ -5,8 +5,8 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentName, AgentSessionId, JobId, RunId, SessionId};
-use heeler_transcript::{DiskError, OsDisk, create_folder};
+use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId};
+use heeler_transcript::{DiskError, OsDisk, create_folder, resolve_inside};
 use thiserror::Error;
 
 /// The folders of a state directory, below its root.
@@ -28,6 +28,9 @@ const OURS: [&str; 12] = [
     ".before-heeler",
     "agent-sessions",
 ];
+
+/// Where event logs of sessions are: ours, and those that herdctl's containers left.
+const LOG_FOLDERS: [&str; 2] = ["agent-sessions/", "docker-sessions/"];
 
 /// Network file systems by their `statfs` number: their locks and syncs cannot be relied on.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 14] = [
@@ -212,6 +215,23 @@ impl StateDir {
         self.root.join(StateDir::session_log_relative(cwd, session))
     }
 
+    /// Returns the event log of a session as a full path; `None` when it has none, or one in a
+    /// place where no log of ours can be.
+    ///
+    /// A row may have come with somebody else's database or archive, so what it says is checked:
+    /// logs are in the folders for them here, those of interactive sessions in `sessions/` of
+    /// `home`, the user's folder. No link is followed on the way.
+    pub fn session_log_path(&self, home: &Utf8Path, session: &Session) -> Option<Utf8PathBuf> {
+        let log = session.log_path.as_ref()?;
+        if log.is_absolute() {
+            let sessions = home.join("sessions").canonicalize_utf8().ok()?;
+            let name = log.strip_prefix(&sessions).ok()?;
+            return resolve_inside(&sessions, name.as_str()).ok();
+        }
+        LOG_FOLDERS.iter().find_map(|folder| log.as_str().strip_prefix(folder))?;
+        resolve_inside(&self.root, log.as_str()).ok()
+    }
+
     /// Returns the folder of runs.
     pub fn runs(&self) -> Utf8PathBuf {
         self.root.join("runs")
@@ -246,6 +266,11 @@ impl StateDir {
     pub fn trash(&self) -> Utf8PathBuf {
         self.root.join("trash")
     }
+}
+
+/// Says whether a name at the top of a state directory is one that we give.
+pub(crate) fn is_ours(name: &str) -> bool {
+    OURS.contains(&name) || FOLDERS.contains(&name)
 }
 
 /// Names a project folder as claude does: everything but ASCII letters and digits becomes `-`.

@@ -8,7 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
-use crate::layout::free_bytes;
+use crate::backup;
+use crate::import::herdctl::KNOWN;
+use crate::layout::{self, StateDir, free_bytes};
 use crate::views::is_temp;
 
 /// Below this, writing soon fails.
@@ -26,13 +28,25 @@ const OTHERS: u32 = 0o077;
 /// Folders that are not ours to judge: copies as they were found, and what was thrown away.
 const NOT_EXAMINED: [&str; 2] = [".before-heeler", "trash"];
 
-/// Everything in the directory, symbolic links left alone.
-pub(crate) fn walk(root: &Utf8Path) -> Vec<(Utf8PathBuf, Metadata)> {
+/// Everything in a state directory that is ours or was herdctl's, symbolic links left alone.
+///
+/// A directory that shows no sign of ours is not walked: it may be a link to a user's whole home.
+pub(crate) fn walk_state(dir: &StateDir) -> Vec<(Utf8PathBuf, Metadata)> {
+    let is_ours = dir.database().exists() || backup::list(dir).is_ok_and(|list| !list.is_empty());
+    let is_known = |name: &str| layout::is_ours(name) || KNOWN.contains(&name) || is_temp(name);
+    if is_ours { walk(dir.root(), is_known) } else { Vec::new() }
+}
+
+/// Everything below those names in a folder that are `wanted`.
+pub(crate) fn walk(root: &Utf8Path, wanted: impl Fn(&str) -> bool) -> Vec<(Utf8PathBuf, Metadata)> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = folder.read_dir_utf8() else { continue };
         for entry in entries.flatten() {
+            if folder == root && !wanted(entry.file_name()) {
+                continue;
+            }
             let path = entry.path().to_owned();
             let Ok(meta) = path.symlink_metadata() else { continue };
             if meta.is_dir() && !NOT_EXAMINED.contains(&entry.file_name()) {
@@ -68,15 +82,20 @@ fn is_open(meta: &Metadata) -> bool {
 
 /// Takes the permissions of group and others away.
 pub(crate) fn close(path: &Utf8Path) -> std::io::Result<()> {
-    let mut permissions = path.metadata()?.permissions();
+    // Not by a handle: closing one of the database would drop SQLite's locks in this process.
+    let found = path.symlink_metadata()?;
+    if found.is_symlink() {
+        return Ok(());
+    }
+    let mut permissions = found.permissions();
     permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS);
     std::fs::set_permissions(path, permissions)
 }
 
 /// Takes the permissions of group and others away from everything in a directory, as far as it can.
-pub(crate) fn close_to_others(root: &Utf8Path) {
-    let found = walk(root);
-    if let Some(Finding { fix: Some(Fix::Permissions(paths)), .. }) = permissions(root, &found) {
+pub(crate) fn close_to_others(dir: &StateDir) {
+    let finding = permissions(dir.root(), &walk_state(dir));
+    if let Some(Finding { fix: Some(Fix::Permissions(paths)), .. }) = finding {
         for path in paths {
             if let Err(error) = close(&path) {
                 tracing::warn!(%path, %error, "cannot take the permissions of others away");

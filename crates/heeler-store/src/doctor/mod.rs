@@ -40,11 +40,13 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
         Ok(dir) => dir,
         Err(error) => return vec![unusable(root, &error)],
     };
-    let found = files::walk(dir.root());
+    let found = files::walk_state(&dir);
     let mut findings = Vec::new();
     findings.extend(files::disk(dir.root()));
-    findings.extend(files::permissions(dir.root(), &found));
-    findings.extend(home.and_then(|home| files::permissions(home, &files::walk(home))));
+    if !found.is_empty() {
+        findings.extend(files::permissions(dir.root(), &found));
+    }
+    findings.extend(home.and_then(|home| files::permissions(home, &files::walk(home, |_| true))));
     if !locks::has_writer(&dir) {
         // A long import or rebuild works in temp files; its process holds the lock.
         findings.extend(files::temp_files(&found, now));

@@ -553,3 +553,30 @@ fn completing_a_rebuild_replaces_nothing_in_the_trash() {
     fleet.store();
     assert_eq!(fs::read(fleet.path("trash/x/heeler.db")).unwrap(), before);
 }
+
+#[test]
+fn a_folder_that_is_no_state_directory_is_not_put_in_order() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Utf8Path::from_path(temp.path()).unwrap();
+    fs::create_dir(root.join("jobs")).unwrap();
+    fs::write(root.join("jobs/.a.yaml.tmp.0123456789abcdef"), "").unwrap();
+    fs::write(root.join("jobs/a.jsonl"), "{\"torn").unwrap();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
+    let later = now() + SignedDuration::from_hours(24 * 365 * 10);
+    let found = examine(root, None, later);
+    assert!(found.iter().all(|finding| finding.fix.is_none()), "{found:#?}");
+}
+
+#[test]
+fn what_is_not_ours_in_a_state_directory_is_left_alone() {
+    let fleet = Fleet::new();
+    let notes = fleet.path("notes");
+    fleet.write("notes/.a.yaml.tmp.0123456789abcdef", "");
+    fs::set_permissions(&notes, fs::Permissions::from_mode(0o755)).unwrap();
+    let found = fleet.examine();
+    assert!(found.is_empty(), "{found:#?}");
+    // A link is not followed to what it points to, wherever it came from.
+    std::os::unix::fs::symlink(&notes, fleet.path("jobs/link")).unwrap();
+    super::files::close(&fleet.path("jobs/link")).unwrap();
+    assert_eq!(notes.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+}

@@ -144,7 +144,7 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<Adoption, ImportError> {
     let kept = keep_before(dir, draft.db(), &source)?;
     place::sync(dir.root())?;
     doctor::place_database(dir, &draft.finish()?, now)?;
-    doctor::close_to_others(dir.root());
+    doctor::close_to_others(dir);
     Ok(Adoption { report, interrupted, kept })
 }
 

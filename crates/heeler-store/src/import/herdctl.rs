@@ -24,7 +24,7 @@ use crate::store::Store;
 use crate::views::{View, sha256_hex};
 
 /// What herdctl keeps in its state directory.
-const KNOWN: [&str; 11] = [
+pub(crate) const KNOWN: [&str; 11] = [
     "state.yaml",
     "herdctl.pid",
     "jobs",

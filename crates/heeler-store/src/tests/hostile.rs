@@ -204,3 +204,65 @@ fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
     assert!(adopt(&root, now()).unwrap().is_none());
     assert!(root.join("heeler.db").exists());
 }
+
+#[test]
+fn a_sessions_log_is_only_looked_for_where_logs_are() {
+    let place = place();
+    let outside = Outside::new();
+    let home = outside.root.join("home");
+    std::fs::create_dir_all(home.join("sessions")).unwrap();
+    symlink(&outside.root, place.root.join("agent-sessions/projects/out")).unwrap();
+    let root = place.dir.root();
+    let found = |log: &str| {
+        let mut session = session(1, "coder");
+        session.log_path = Some(log.into());
+        place.dir.session_log_path(&home, &session)
+    };
+    let inside = "agent-sessions/projects/-p/s.jsonl";
+    assert_eq!(found(inside), Some(root.join(inside)));
+    let container = "docker-sessions/s.jsonl";
+    assert_eq!(found(container), Some(root.join(container)));
+    let own = home.join("sessions/s.transcript.ndjson");
+    assert_eq!(found(own.as_str()), Some(own));
+    for log in [
+        "../precious",
+        "agent-sessions/../heeler.db",
+        "agent-sessions",
+        "heeler.db",
+        "jobs/a.jsonl",
+        "agent-sessions/projects/out/precious",
+        outside.file().as_str(),
+        home.join("sessions/../../precious").as_str(),
+        "",
+    ] {
+        assert_eq!(found(log), None, "{log}");
+    }
+    assert_eq!(place.dir.session_log_path(&home, &session(1, "coder")), None);
+}
+
+#[test]
+fn a_context_that_links_elsewhere_is_not_adopted_as_a_log() {
+    let (_temp, root) = herdctl();
+    let outside = Outside::new();
+    std::fs::create_dir_all(root.join("agent-sessions/projects/-p")).unwrap();
+    std::fs::write(root.join("agent-sessions/projects/-p/s.jsonl"), "").unwrap();
+    let links = [
+        ("sess-00000001", outside.file()),
+        ("sess-00000002", "../../../precious".into()),
+        ("sess-00000003", "../agent-sessions/projects/-p/s.jsonl".into()),
+    ];
+    for (id, target) in &links {
+        let json = format!(
+            "{{\"id\": \"{id}\", \"agentId\": \"coder\", \"createdAt\": \"2026-11-14T08:00:00Z\"}}"
+        );
+        std::fs::write(root.join(format!("sessions/{id}.json")), json).unwrap();
+        symlink(target, root.join(format!("sessions/{id}.context"))).unwrap();
+    }
+    adopt(&root, now()).unwrap().unwrap();
+    let reader = crate::Reader::open(&StateDir::open(&root).unwrap()).unwrap();
+    let log = |id: &str| reader.session(&id.parse().unwrap()).unwrap().unwrap().log_path;
+    assert_eq!(log("sess-00000001"), None);
+    assert_eq!(log("sess-00000002"), None);
+    let inside = Utf8PathBuf::from("agent-sessions/projects/-p/s.jsonl");
+    assert_eq!(log("sess-00000003"), Some(inside));
+}

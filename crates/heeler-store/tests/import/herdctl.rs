@@ -317,3 +317,25 @@ fn nothing_is_imported_through_a_link_in_the_state_directory() {
     assert!(matches!(error, ImportError::Blocked { .. }), "{error}");
     assert_eq!(place.path("precious").read_dir_utf8().unwrap().count(), 0);
 }
+
+#[test]
+fn a_conversation_that_is_here_under_another_id_is_left_alone() {
+    let place = Place::new();
+    let store = place.store();
+    for (id, line) in [("sess-11111111", "one\n"), ("sess-22222222", "two\n")] {
+        let sessions = place.path(id).join(".herdctl/sessions");
+        std::fs::create_dir_all(&sessions).unwrap();
+        let json = format!(
+            "{{\"id\": \"{id}\", \"agentId\": \"coder\", \"agentSessionId\": \"5b7c\", \
+             \"createdAt\": \"2026-11-14T08:00:00Z\"}}"
+        );
+        std::fs::write(sessions.join(format!("{id}.json")), json).unwrap();
+        std::fs::write(sessions.join(format!("{id}.context")), line).unwrap();
+        let report = herdctl(&store, &place.path(id), now()).unwrap();
+        assert!(report.refused.is_empty(), "{:?}", reasons(&report));
+    }
+    let log = store.dir().projects().join("-herdctl/5b7c.jsonl");
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "one\n");
+    let reader = Reader::open(store.dir()).unwrap();
+    assert_eq!(reader.sessions(&SessionFilter::default(), None, 100).unwrap().len(), 1);
+}

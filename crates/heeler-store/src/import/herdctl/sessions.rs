@@ -1,6 +1,8 @@
 //! herdctl's sessions: agents' own, numbered, of chat channels, adopted, in containers.
 
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, Session, SessionId, SessionMode};
+use heeler_transcript::resolve_inside;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
@@ -217,8 +219,11 @@ impl Herdctl<'_> {
         if self.target.is_at(&self.source.root().join(&context), &context)
             && let Ok(link) = self.source.root().join(&context).read_link_utf8()
         {
-            // It is a link of ours already, and says where the log is.
-            session.log_path = Some(link.strip_prefix("..").map_or(link.clone(), Into::into));
+            session.log_path = self.linked_log(&link);
+            if session.log_path.is_none() {
+                let reason = "it is a link to where no log can be";
+                self.report.refuse(Kind::Transcript, context, reason);
+            }
             return Ok(());
         }
         let name = session.agent_session_id.as_ref().map_or(stem, AgentSessionId::as_str);
@@ -228,6 +233,18 @@ impl Herdctl<'_> {
             self.set_log(session, &to)?;
         }
         Ok(())
+    }
+
+    /// Returns where a link of ours says that the log is, as the database stores it.
+    fn linked_log(&self, link: &Utf8Path) -> Option<Utf8PathBuf> {
+        if link.is_absolute() {
+            // Logs of interactive sessions are in the user's folder; only we make such links.
+            return (self.purpose == Purpose::Rebuild).then(|| link.to_owned());
+        }
+        let log = link.strip_prefix("..").ok()?;
+        log.as_str().strip_prefix("agent-sessions/")?;
+        resolve_inside(self.target.dir.root(), log.as_str()).ok()?;
+        Some(log.to_owned())
     }
 
     fn set_log(&self, session: &mut Session, relative: &str) -> Result<(), ImportError> {
