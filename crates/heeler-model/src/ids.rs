@@ -16,11 +16,11 @@ const ID_LEN_MAX: usize = 128;
 
 /// An id or name that cannot be one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is not a {what}: {reason}")]
+#[error("`{text}` is not {what}: {reason}")]
 pub struct IdError {
     /// The text as given.
     pub text: String,
-    /// What it should have been.
+    /// What it should have been, with its article.
     pub what: &'static str,
     /// Why it is not.
     pub reason: &'static str,
@@ -71,27 +71,27 @@ macro_rules! text_id {
 
 text_id! {
     /// One segment of a name: an agent within its fleet, a fleet, a schedule.
-    Name, "name", check_name
+    Name, "a name", check_name
 }
 
 text_id! {
     /// An agent, qualified by the fleets it lives in: `coder`, `website.coder`.
-    AgentName, "agent name", check_agent_name
+    AgentName, "an agent name", check_agent_name
 }
 
 text_id! {
     /// A job: `job-2026-11-15-a1b2c3`, or the id another system gave it.
-    JobId, "job id", check_plain
+    JobId, "a job id", check_plain
 }
 
 text_id! {
     /// A session of ours: `sess-a1b2c3d4`.
-    SessionId, "session id", check_session
+    SessionId, "a session id", check_session
 }
 
 text_id! {
     /// The agent's own name of a session; for claude a UUID. It names the session's event log.
-    AgentSessionId, "agent session id", check_plain
+    AgentSessionId, "an agent session id", check_plain
 }
 
 fn check_plain(text: &str) -> Result<(), &'static str> {
@@ -203,7 +203,7 @@ impl FromStr for RunId {
         let reason = "it is not a UUID";
         Uuid::try_parse(text).map(RunId).map_err(|_| IdError {
             text: text.to_owned(),
-            what: "run id",
+            what: "a run id",
             reason,
         })
     }
@@ -233,6 +233,16 @@ mod tests {
             assert!(text.parse::<AgentName>().is_err(), "{text:?}");
         }
         assert_eq!(refused::<JobId>(&"x".repeat(129)), "it is longer than 128 characters");
+    }
+
+    #[test]
+    fn refusals_are_good_english() {
+        let said = |error: IdError| error.to_string();
+        assert_eq!(
+            said("".parse::<AgentName>().unwrap_err()),
+            "`` is not an agent name: it is empty"
+        );
+        assert_eq!(said("".parse::<JobId>().unwrap_err()), "`` is not a job id: it is empty");
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod config;
 mod ids;
 mod job;
 mod session;
+mod text;
 mod time;
 mod words;
 
@@ -15,5 +16,6 @@ pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
 pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId};
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use session::{Approvals, Session, SessionMode, SessionStatus};
+pub use text::steers_terminal;
 pub use time::{from_iso, iso_millis};
 pub use words::UnknownWord;

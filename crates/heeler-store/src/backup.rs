@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{OsDisk, create_folder};
+use heeler_transcript::{Disk as _, OsDisk, create_folder};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -15,6 +15,12 @@ use crate::layout::StateDir;
 
 /// How many backups stay.
 const KEPT: usize = 7;
+
+/// The label of the backup that is taken once a day.
+const DAILY: &str = "daily";
+
+/// The label of what a restore replaced: state that somebody rejected.
+pub(crate) const BEFORE_RESTORE: &str = "before-restore";
 
 /// Why a backup was not taken.
 #[derive(Debug, Error)]
@@ -47,11 +53,13 @@ pub enum BackupError {
 /// Takes today's backup unless there is one.
 pub fn daily(dir: &StateDir, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
     let today = format!("heeler-{}", now.strftime("%Y-%m-%d"));
-    let there = list(dir)?;
-    if there.iter().any(|path| path.file_name().is_some_and(|name| name.starts_with(&today))) {
+    let is_todays = |path: &Utf8PathBuf| {
+        path.file_name().is_some_and(|name| name.starts_with(&today) && name.contains(DAILY))
+    };
+    if list(dir)?.iter().any(is_todays) {
         return Ok(None);
     }
-    take(dir, "daily", now).map(Some)
+    take(dir, DAILY, now).map(Some)
 }
 
 /// Lists the backups, oldest first.
@@ -87,21 +95,38 @@ pub(crate) fn take(
         source: error.source,
     })?;
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
-    let path = folder.join(format!("heeler-{stamp}-{label}.db"));
-    let draft = folder.join(format!(
-        ".{}.tmp.{:016x}",
-        path.file_name().unwrap_or("heeler"),
-        fastrand::u64(..)
-    ));
+    let draft = folder.join(format!(".heeler-{stamp}.tmp.{:016x}", fastrand::u64(..)));
     snapshot(&dir.database(), &draft)?;
-    let source = std::fs::rename(&draft, &path);
-    source.map_err(|source| io_error("name", &path, source))?;
+    let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;
     let there = list(dir)?;
     for old in there.iter().rev().skip(KEPT) {
         std::fs::remove_file(old).map_err(|source| io_error("remove", old, source))?;
     }
     Ok(path)
+}
+
+/// Gives a backup its name; one that is there already stays, and this one gets a number.
+fn name_backup(
+    folder: &Utf8Path,
+    draft: &Utf8Path,
+    name: &str,
+) -> Result<Utf8PathBuf, BackupError> {
+    let mut path = folder.join(format!("{name}.db"));
+    let mut count = 1;
+    loop {
+        match OsDisk.rename_new(draft, &path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                count += 1;
+                path = folder.join(format!("{name}-{count}.db"));
+            }
+            Err(source) => {
+                drop(std::fs::remove_file(draft));
+                return Err(io_error("name", &path, source));
+            }
+        }
+    }
 }
 
 /// Copies a database, consistent and in one file, and syncs the copy.

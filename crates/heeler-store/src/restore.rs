@@ -29,7 +29,6 @@ use crate::import::ImportError;
 use crate::layout::{LayoutError, StateDir, free_bytes};
 use crate::lock::{Holder, LockError, LockFile};
 use crate::plain;
-use crate::views::{View, sha256_hex};
 
 /// How long to wait for another restore, or for a probe of the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
@@ -129,7 +128,7 @@ pub fn restore_from_file(
     let Verified { manifest, database, .. } = verified;
     let fence = if let Present::Fenced { epoch, .. } = present { epoch } else { 0 };
     let epoch = fence.max(new.epoch()?).saturating_add(1);
-    prepare(dir, &new, epoch)?;
+    prepare(&new, epoch)?;
     let (safety_backup, damaged) = match present {
         Present::Fenced { backup, .. } => {
             copy_content(&new, &mut Db::write(&dir.database())?)?;
@@ -564,7 +563,7 @@ fn secure_present(dir: &StateDir, now: Timestamp) -> Result<Present, RestoreErro
     }
     match raise_epoch(&path) {
         Ok(epoch) => {
-            let backup = backup::take(dir, "before-restore", now)?;
+            let backup = backup::take(dir, backup::BEFORE_RESTORE, now)?;
             Ok(Present::Fenced { epoch, backup })
         }
         Err(error) if is_damage(&error) => Ok(Present::Damaged { lock: lock_state(dir, now)? }),
@@ -603,15 +602,12 @@ fn is_damage(error: &RestoreError) -> bool {
 }
 
 /// Makes the archived database fit the directory it goes into.
-fn prepare(dir: &StateDir, new: &Db, epoch: i64) -> Result<(), RestoreError> {
+fn prepare(new: &Db, epoch: i64) -> Result<(), RestoreError> {
     meta::set(&new.conn, meta::EPOCH, &epoch.to_string())?;
-    // Every view is written anew; and the present state.yaml shows another state, which must not
-    // be taken for somebody's edit.
+    // Every view is written anew. The files that are there show another state, and a publisher of
+    // that state may still be at work: none of them is somebody's edit of this one.
     views::mark_all(&new.conn)?;
-    if let Ok(present) = plain::read(&dir.state_yaml(), plain::RECORD_BYTES_MAX) {
-        let hash = sha256_hex(&present);
-        views::announce(&new.conn, &View::State.path(), Some(&hash))?;
-    }
+    views::forget_all(&new.conn)?;
     Ok(())
 }
 

@@ -129,7 +129,8 @@ impl Store {
         let db = Db::write(&dir.database())?;
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = bring_up_to_date(dir, &db, migrate::MIGRATIONS, now)?;
-        let store = Store::start(dir.clone(), lock, db)?;
+        let epoch = epoch_outside_restore(dir, &db)?;
+        let store = Store::start(dir.clone(), lock, db, epoch)?;
         let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what was edited by hand");
             HandEdits::default()
@@ -140,8 +141,8 @@ impl Store {
         Ok(Opened { store, hand_edits, migrated_from, swept })
     }
 
-    fn start(dir: StateDir, lock: LockFile, db: Db) -> Result<Store, StoreError> {
-        let epoch = Arc::new(AtomicI64::new(db.epoch()?));
+    fn start(dir: StateDir, lock: LockFile, db: Db, epoch: i64) -> Result<Store, StoreError> {
+        let epoch = Arc::new(AtomicI64::new(epoch));
         let due = Arc::new(Due::default());
         let (queue, commands) = sync_channel(QUEUE_MAX);
         let writer = Writer {
@@ -190,8 +191,7 @@ impl Store {
     ///
     /// Refused while the restore is still under way.
     pub fn accept_restore(&self) -> Result<i64, StoreError> {
-        refuse_while_restoring(&self.dir)?;
-        let epoch = Db::read(&self.dir.database())?.epoch()?;
+        let epoch = epoch_outside_restore(&self.dir, &Db::read(&self.dir.database())?)?;
         self.epoch.store(epoch, Ordering::SeqCst);
         Ok(epoch)
     }
@@ -228,6 +228,17 @@ impl Drop for Store {
             tracing::error!("the writer's thread panicked");
         }
     }
+}
+
+/// Returns the epoch to write under.
+///
+/// Read before the probe: a restore that raised it earlier and still goes on is seen by the probe,
+/// and one that begins later raises it again. The other way round, a restore could begin in
+/// between, and this writer would take its fence for the epoch.
+fn epoch_outside_restore(dir: &StateDir, db: &Db) -> Result<i64, StoreError> {
+    let epoch = db.epoch()?;
+    refuse_while_restoring(dir)?;
+    Ok(epoch)
 }
 
 fn refuse_while_restoring(dir: &StateDir) -> Result<(), StoreError> {

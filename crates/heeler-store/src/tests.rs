@@ -6,6 +6,7 @@ mod database;
 mod hostile;
 mod lists;
 mod locks;
+mod races;
 mod recovery;
 mod views;
 mod writer;

@@ -142,10 +142,12 @@ pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<()
 
 /// Replaces many files, each as [`replace_file`] does, with few waits for the disk.
 ///
-/// The files are on one file system. Each has its own result, in the order given.
+/// The files are on one file system. Each has its own result, in the order given. `may_replace` is
+/// asked by number just before a file is replaced; an error leaves that file as it is.
 pub fn replace_files(
     disk: &dyn Disk,
     files: &[(Utf8PathBuf, Vec<u8>)],
+    may_replace: &dyn Fn(usize) -> io::Result<()>,
 ) -> Vec<Result<(), DiskError>> {
     let drafts: Vec<_> = files
         .iter()
@@ -162,8 +164,12 @@ pub fn replace_files(
     };
     let mut results: Vec<Result<(), DiskError>> = drafts
         .into_iter()
-        .map(|draft| match (draft?, &synced) {
-            (draft, Ok(())) => draft.rename(Taken::Replace),
+        .enumerate()
+        .map(|(number, draft)| match (draft?, &synced) {
+            (draft, Ok(())) => {
+                may_replace(number).map_err(DiskError::at("replace", draft.path))?;
+                draft.rename(Taken::Replace)
+            }
             (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(same(error))),
         })
         .collect();

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use heeler_store::import::{self, AdoptError, Adoption, Kind};
+use heeler_store::{StateDir, Store};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output;
@@ -17,11 +18,26 @@ pub(crate) fn if_foreign(place: &Place) -> Outcome {
     let start = Instant::now();
     let adopted = import::adopt(&place.state_dir, place::now()).map_err(failure)?;
     let Some(adoption) = adopted else { return Ok(()) };
+    publish(place, "adopt");
     if !place.quiet {
         let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
         output::note(&account(place, &adoption, took))?;
     }
     Ok(())
+}
+
+/// Writes the files that people and scripts read, so that they tell what the database knows, and
+/// takes the day's backup.
+///
+/// Opening the store publishes. Where another process has become the writer, that one does.
+pub(crate) fn publish(place: &Place, command: &str) {
+    let opened = StateDir::open(&place.state_dir)
+        .map_err(anyhow::Error::from)
+        .and_then(|dir| Ok(Store::open(&dir, command, place::now())?))
+        .and_then(|opened| Ok(opened.store.backup_daily(place::now())?));
+    if let Err(error) = opened {
+        tracing::warn!("the files beside the database or its backup were not written: {error:#}");
+    }
 }
 
 /// A directory that has backups of ours lost its database: that is a case for the doctor.

@@ -1,10 +1,13 @@
 //! What completes beyond commands and options: agents and jobs of the fleet at hand.
 //!
-//! Completion must never fail or speak: where nothing can be read, nothing is offered.
+//! Completion must never fail or speak: where nothing can be read, nothing is offered. State may be
+//! a stranger's, so names that no config could have are not offered: a shell would be given them.
 
 use std::ffi::OsStr;
 
+use camino::Utf8PathBuf;
 use clap_complete::CompletionCandidate;
+use heeler_model::AgentName;
 use heeler_store::{JobFilter, Reader, StateDir};
 
 use crate::cli::Global;
@@ -16,7 +19,18 @@ use crate::place::{self, Place};
 const JOBS_MAX: usize = 50;
 
 fn place() -> Option<Place> {
-    let global = Global { config: None, state_dir: None, verbose: 0, quiet: true };
+    // The words typed so far are our own arguments; the parser does not hand them to completers.
+    let words: Vec<String> = std::env::args().collect();
+    let option = |names: [&str; 2]| {
+        let at = words.iter().position(|word| names.contains(&word.as_str()))?;
+        words.get(at + 1).map(Utf8PathBuf::from)
+    };
+    let global = Global {
+        config: option(["-c", "--config"]),
+        state_dir: option(["-s", "--state-dir"]),
+        verbose: 0,
+        quiet: true,
+    };
     Place::find(&global).ok()
 }
 
@@ -28,8 +42,8 @@ fn reader(place: &Place) -> Option<Reader> {
 /// Offers the agents of the config and those with state.
 pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(place) = place() else { return Vec::new() };
-    let read = |path: &camino::Utf8Path| std::fs::read_to_string(path);
-    let loaded = place.config.as_deref().and_then(|file| fleet::try_load(&place, file, &read).ok());
+    let config = place.config.as_deref();
+    let loaded = config.and_then(|file| fleet::try_load(&place, file, &fleet::read_text).ok());
     let mut names: Vec<String> = match loaded {
         Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
         _ => Vec::new(),
@@ -40,7 +54,7 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     names
         .into_iter()
-        .filter(|name| name.starts_with(&*typed))
+        .filter(|name| name.starts_with(&*typed) && name.parse::<AgentName>().is_ok())
         .map(CompletionCandidate::new)
         .collect()
 }
@@ -57,7 +71,7 @@ pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
         .map(|head| {
             let help = format!(
                 "{} {}, {}",
-                head.agent,
+                output::one_line(&head.agent),
                 head.status,
                 output::relative(head.started_at, now)
             );
@@ -76,7 +90,8 @@ pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
         .into_iter()
         .filter(|session| session.id.as_str().starts_with(&*typed))
         .map(|session| {
-            CompletionCandidate::new(session.id.as_str()).help(Some(session.agent.into()))
+            let help = output::one_line(&session.agent);
+            CompletionCandidate::new(session.id.as_str()).help(Some(help.into()))
         })
         .collect()
 }

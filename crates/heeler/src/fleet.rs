@@ -1,19 +1,22 @@
 //! Loading the fleet's configuration: files and environment in, checked config or faults out.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
-use heeler_model::config::{self, Faults, Loaded, Style, parse_dotenv};
+use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
+use rustix::fs::OFlags;
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Text};
 use crate::place::{Place, beside};
 
 /// Loads the fleet's config; on faults prints them all and fails.
 pub(crate) fn load(place: &Place) -> Outcome<Loaded> {
     let file = place.config_file()?;
-    match try_load(place, file, &|path| std::fs::read_to_string(path))? {
+    match try_load(place, file, &read_text)? {
         Ok(loaded) => Ok(loaded),
         Err(faults) => {
             print_faults(place, &faults)?;
@@ -32,11 +35,29 @@ pub(crate) fn try_load(
     Ok(config::load(file, read, &env))
 }
 
+/// Reads a file of the config, which a stranger may have made: a pipe, a device or a very large
+/// file is an error, not a wait.
+pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_BYTES_MAX {
+        let message = format!("it is larger than {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
 /// Prints faults with their places to stderr.
 pub(crate) fn print_faults(place: &Place, faults: &Faults) -> io::Result<()> {
     match faults.is_empty() {
         true => Ok(()),
-        false => output::complain(&faults.render(Style::Coloured, &place.here)),
+        false => output::complain(Text::of_faults(faults, &place.here)),
     }
 }
 
@@ -45,7 +66,7 @@ fn with_dotenv(
     mut env: BTreeMap<String, String>,
     file: &Utf8Path,
 ) -> Outcome<BTreeMap<String, String>> {
-    let text = match std::fs::read_to_string(file) {
+    let text = match read_text(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(env),
         Err(error) => {

@@ -28,7 +28,11 @@ use crate::failure::{Code, Failure};
 pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
     let cli = Cli::parse();
-    logging::start(cli.global.verbose, cli.global.quiet);
+    logging::start(
+        cli.global.verbose,
+        cli.global.quiet,
+        place::environment().get("HEELER_LOG").map(String::as_str),
+    );
     let json = cli.command.wants_json();
     match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
@@ -53,11 +57,11 @@ fn report(failure: &Failure, json: bool) -> ExitCode {
     if failure.is_silent() {
         return ExitCode::from(failure.code as u8);
     }
+    // When even this cannot be written there is nobody left to tell.
     if json {
-        // When even this cannot be written there is nobody left to tell.
         drop(output::json(&failure.json()));
     } else {
-        anstream::eprintln!("{}", failure.text());
+        drop(output::complain(failure.text()));
     }
     ExitCode::from(failure.code as u8)
 }

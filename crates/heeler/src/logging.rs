@@ -1,9 +1,13 @@
 //! Diagnostics for people who debug: to stderr, never to stdout.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
+use crate::output;
+
 /// Starts logging at the level that `-v`, `-q` or `HEELER_LOG` asks for.
-pub(crate) fn start(verbose: u8, quiet: bool) {
+pub(crate) fn start(verbose: u8, quiet: bool, wanted: Option<&str>) {
     let default = match (quiet, verbose) {
         (true, _) => "error",
         (false, 0) => "warn",
@@ -11,13 +15,19 @@ pub(crate) fn start(verbose: u8, quiet: bool) {
         (false, 2) => "debug",
         (false, _) => "trace",
     };
-    let filter = EnvFilter::builder()
-        .with_env_var("HEELER_LOG")
-        .try_from_env()
-        .unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = match wanted.map(EnvFilter::try_new) {
+        Some(Ok(filter)) => filter,
+        Some(Err(error)) => {
+            // Logging is not worth a failure, and where this cannot be said nobody listens.
+            drop(output::note(&format!("HEELER_LOG is not understood: {error}")));
+            EnvFilter::new(default)
+        }
+        None => EnvFilter::new(default),
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .init();

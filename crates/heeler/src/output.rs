@@ -1,9 +1,16 @@
 //! What people see: aligned tables, relative times, harmless text; and JSON for programs.
+//!
+//! Whatever goes to a terminal goes through [`Text`], so nothing that an agent or a cloned
+//! repository wrote can steer it.
 
+use std::fmt;
 use std::io::{self, Write as _};
 
-use comfy_table::{Cell, ContentArrangement, Row, Table, presets};
-use heeler_model::JobStatus;
+use anstyle::Style;
+use camino::Utf8Path;
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use heeler_model::config::{self, Faults};
+use heeler_model::{JobStatus, steers_terminal};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -16,34 +23,82 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
+/// Prints one line of JSON as it is: programs get what was written.
+pub(crate) fn json_line(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Text for a terminal: what strangers wrote is harmless, and styles are ours alone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Text(String);
+
+impl Text {
+    /// Returns the text in a style.
+    pub(crate) fn styled(style: Style, text: &str) -> Text {
+        Text(format!("{style}{}{style:#}", harmless(text)))
+    }
+
+    /// Returns faults with the lines they are about; their renderer makes each part harmless.
+    pub(crate) fn of_faults(faults: &Faults, base: &Utf8Path) -> Text {
+        Text(faults.render(config::Style::Coloured, base))
+    }
+
+    /// Adds more.
+    pub(crate) fn then(mut self, more: impl Into<Text>) -> Text {
+        self.0.push_str(&more.into().0);
+        self
+    }
+
+    /// Indents every line but the first.
+    fn indented(self, columns: usize) -> Text {
+        Text(self.0.trim_end().replace('\n', &format!("\n{:columns$}", "")))
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Text {
+        Text(harmless(text))
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Text {
+        Text::from(text.as_str())
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Prints one line; colours go to terminals only.
-pub(crate) fn line(text: &str) -> io::Result<()> {
-    writeln!(anstream::stdout().lock(), "{text}")
+pub(crate) fn line(text: impl Into<Text>) -> io::Result<()> {
+    writeln!(anstream::stdout().lock(), "{}", text.into())
 }
 
 /// Prints a remark to stderr, dimmed, so that stdout holds results only.
 pub(crate) fn note(text: &str) -> io::Result<()> {
-    let dim = anstyle::Style::new().dimmed();
-    writeln!(anstream::stderr().lock(), "{dim}{text}{dim:#}")
+    complain(Text::styled(Style::new().dimmed(), text))
 }
 
 /// Prints what is wrong to stderr.
-pub(crate) fn complain(text: &str) -> io::Result<()> {
-    writeln!(anstream::stderr().lock(), "{text}")
+pub(crate) fn complain(text: impl Into<Text>) -> io::Result<()> {
+    writeln!(anstream::stderr().lock(), "{}", text.into())
 }
 
 /// Prints `name: value` when there is a value; further lines are indented.
-pub(crate) fn field(name: &str, value: Option<&str>) -> io::Result<()> {
+pub(crate) fn field(name: &str, value: Option<Text>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
-    let bold = anstyle::Style::new().bold();
-    let value = value.trim_end().replace('\n', &format!("\n{:14}", ""));
-    line(&format!("{bold}{:<13}{bold:#} {value}", format!("{name}:")))
+    let name = Text::styled(Style::new().bold(), &format!("{:<13}", format!("{name}:")));
+    line(name.then(" ").then(value.indented(14)))
 }
 
 /// Asks a question on the terminal; Enter takes the default.
 pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
     let choices = if default { "[Y/n]" } else { "[y/N]" };
-    write!(anstream::stderr().lock(), "{question} {choices} ")?;
+    write!(anstream::stderr().lock(), "{} {choices} ", Text::from(question))?;
     let mut answer = String::new();
     // The end of input is no answer, and no answer is no.
     if io::stdin().read_line(&mut answer)? == 0 {
@@ -56,39 +111,78 @@ pub(crate) fn ask(question: &str, default: bool) -> Outcome<bool> {
     })
 }
 
+/// Space between two columns.
+const COLUMN_GAP: u16 = 2;
+/// A column that gives way keeps at least this width, or is left out.
+const FLEXIBLE_WIDTH_MIN: u16 = 8;
+
 /// A table for a terminal or a pipe: no borders, one line a row.
-pub(crate) struct Lines(Table);
+pub(crate) struct Lines {
+    table: Table,
+    flexible: Vec<usize>,
+}
 
 impl Lines {
-    /// Starts a table with its headings.
-    pub(crate) fn new(headings: &[&str]) -> Lines {
+    /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way, the
+    /// last ones first; what is typed back, such as an id, is always whole.
+    pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_header(headings.iter().map(Cell::new));
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+        let mut gives_way = Vec::new();
+        for (number, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, COLUMN_GAP));
+            if flexible.contains(&headings[number]) {
+                gives_way.push(number);
+            } else {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
         }
-        Lines(table)
+        Lines { table, flexible: gives_way }
     }
 
     /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
-    pub(crate) fn push(&mut self, cells: Vec<String>) {
+    pub(crate) fn push(&mut self, cells: Vec<Text>) {
         let mut row = Row::from(cells);
-        if self.0.is_tty() {
+        if self.table.is_tty() {
             row.max_height(1);
         }
-        self.0.add_row(row);
+        self.table.add_row(row);
     }
 
     /// Prints the table.
-    pub(crate) fn print(&self) -> io::Result<()> {
+    pub(crate) fn print(mut self) -> io::Result<()> {
+        self.leave_out_what_has_no_room();
         let mut out = anstream::stdout().lock();
-        for line in self.0.lines() {
+        for line in self.table.lines() {
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+
+    fn leave_out_what_has_no_room(&mut self) {
+        let Some(room) = self.table.width() else { return };
+        let widths = self.table.column_max_content_widths();
+        let needed = |flexible: &[usize]| -> u16 {
+            let columns = widths.iter().enumerate().map(|(number, width)| {
+                match self.flexible.contains(&number) {
+                    true if !flexible.contains(&number) => 0,
+                    true => FLEXIBLE_WIDTH_MIN.min(*width) + COLUMN_GAP,
+                    false => width + COLUMN_GAP,
+                }
+            });
+            columns.fold(0, u16::saturating_add)
+        };
+        let mut kept = self.flexible.clone();
+        while needed(&kept) > room
+            && let Some(number) = kept.pop()
+        {
+            if let Some(column) = self.table.column_mut(number) {
+                column.set_constraint(ColumnConstraint::Hidden);
+            }
+        }
     }
 }
 
@@ -135,7 +229,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Returns the style a status is shown in.
-pub(crate) fn status_style(status: JobStatus) -> anstyle::Style {
+pub(crate) fn status_style(status: JobStatus) -> Style {
     use anstyle::AnsiColor::{Blue, Cyan, Green, Red, Yellow};
     let color = match status {
         JobStatus::Pending => Blue,
@@ -157,6 +251,19 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
         () if span == "0s" => "now".to_owned(),
         () if distance.is_negative() => format!("in {span}"),
         () => format!("{span} ago"),
+    }
+}
+
+/// Returns when something is due: `in 5m`, or `overdue` where that time has passed.
+pub(crate) fn upcoming(at: Timestamp, now: Timestamp) -> String {
+    if at < now { "overdue".to_owned() } else { relative(at, now) }
+}
+
+/// Returns at most so many characters, with an ellipsis where something was cut.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -204,7 +311,7 @@ pub(crate) fn counted(number: u64, word: &str) -> String {
 /// Returns the text without anything that could steer a terminal. Agents print untrusted text.
 pub(crate) fn harmless(text: &str) -> String {
     let stripped = anstream::adapter::strip_str(text).to_string();
-    stripped.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    stripped.chars().filter(|c| !steers_terminal(*c)).collect()
 }
 
 /// Returns the text on one line.
@@ -241,6 +348,14 @@ mod tests {
     #[test]
     fn agent_text_cannot_steer_the_terminal() {
         assert_eq!(harmless("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
+        assert_eq!(harmless("\u{9b}31m\u{202e}txt.exe\u{2066}\r"), "31mtxt.exe");
         assert_eq!(one_line("two\n  lines\t here"), "two lines here");
+    }
+
+    #[test]
+    fn only_our_own_styles_reach_the_terminal() {
+        let bold = Style::new().bold();
+        let text = Text::styled(bold, "ours \x1b[45mtheirs").then("\x1b[45mtheirs");
+        assert_eq!(text.to_string(), format!("{bold}ours theirs{bold:#}theirs"));
     }
 }

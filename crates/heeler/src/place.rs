@@ -3,15 +3,20 @@
 //! This is the one reader of the environment and of the clock.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
+use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output;
 
 /// How many jobs are asked for at a time when all are needed.
 const JOBS_PER_PAGE: usize = 1_000;
@@ -30,8 +35,11 @@ pub(crate) struct Place {
     pub(crate) config: Option<Utf8PathBuf>,
     /// The fleet's state directory; it need not exist yet.
     pub(crate) state_dir: Utf8PathBuf,
-    /// The user's own folder: session locks, interactive sessions.
-    pub(crate) home: Utf8PathBuf,
+    /// The user's own folder: session locks, interactive sessions. Unknown where HOME is not set,
+    /// as under cron: few commands need it.
+    pub(crate) home: Option<Utf8PathBuf>,
+    /// Whether the user named the state directory.
+    is_named: bool,
     /// The environment, read once.
     pub(crate) env: BTreeMap<String, String>,
     /// The working directory.
@@ -45,21 +53,35 @@ impl Place {
     pub(crate) fn find(global: &Global) -> Outcome<Place> {
         let env = environment();
         let here = working_directory()?;
-        let config = find_config(global.config.as_deref(), &here)?;
-        let state_dir = match (&global.state_dir, &config) {
-            (Some(given), _) => here.join(given),
-            (None, Some((file, state_name))) => beside(file).join(state_name),
-            (None, None) => find_state_dir(&here).ok_or_else(|| no_fleet(&here))?,
+        let trust = Trust::of(&env);
+        let mut passed_over = None;
+        let config = match &global.config {
+            Some(given) => named_config(&here.join(given))?,
+            None => candidates(&here).find(|(file, _)| trust.covers(file, &mut passed_over)),
         };
+        let state_dir = match (&global.state_dir, &config) {
+            (Some(given), _) => Some(here.join(given)),
+            (None, Some((file, state_name))) => Some(beside(file).join(state_name)),
+            (None, None) => find_state_dir(&here, &trust, &mut passed_over),
+        };
+        if let Some(path) = passed_over.filter(|_| !global.quiet) {
+            output::note(&format!(
+                "ignored {path}: it belongs to another user (name it to use it)"
+            ))?;
+        }
+        let state_dir = state_dir.ok_or_else(|| no_fleet(&here))?;
+        if global.config.is_none() && global.state_dir.is_none() {
+            trust.require(&state_dir)?;
+        }
         let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
-            (Some(path), _) => here.join(path),
-            (None, Some(home)) => Utf8Path::new(home).join(".heeler"),
-            (None, None) => {
-                return Err(Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set"));
-            }
+            (Some(path), _) => Some(here.join(path)),
+            (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
+            (None, None) => None,
         };
         let config = config.map(|(file, _)| file);
-        Ok(Place { config, state_dir, home, env, here, quiet: global.quiet })
+        let is_named = global.state_dir.is_some();
+        tracing::info!(config = ?config, %state_dir, "found the fleet");
+        Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 
     /// Returns the config file, for commands that need one.
@@ -75,14 +97,44 @@ impl Place {
 impl Place {
     /// Opens the state for reading; `None` when there is none yet. A herdctl directory is adopted.
     pub(crate) fn reader(&self) -> Outcome<Option<Reader>> {
-        if !self.state_dir.is_dir() {
-            return Ok(None);
+        match std::fs::metadata(&self.state_dir) {
+            Ok(found) if found.is_dir() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_named => {
+                return Ok(None);
+            }
+            Ok(_) => return Err(self.unusable("it is not a folder".to_owned())),
+            Err(error) => return Err(self.unusable(error.to_string())),
         }
         adopt::if_foreign(self)?;
-        match Reader::open(&self.dir()?) {
+        let dir = self.dir()?;
+        match Reader::open(&dir) {
             Ok(reader) => Ok(Some(reader)),
-            Err(OpenError::Missing { .. }) => Ok(None),
+            Err(OpenError::Missing { .. }) => self.refuse_lost(&dir).map(|()| None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn unusable(&self, reason: String) -> Failure {
+        let message = format!("cannot use the state directory {}: {reason}", self.state_dir);
+        Failure::message(Code::Refused, message)
+    }
+
+    /// No database is fine in a new directory, and a loss in one that has jobs or backups.
+    fn refuse_lost(&self, dir: &StateDir) -> Outcome {
+        let entries = |folder: Utf8PathBuf| folder.read_dir_utf8().map(Iterator::count);
+        let jobs = entries(dir.jobs());
+        if let Err(error) = &jobs
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return Err(self.unusable(error.to_string()));
+        }
+        if jobs.unwrap_or(0) + entries(dir.backups()).unwrap_or(0) > 0 {
+            let message = format!("{} has lost its database", self.state_dir);
+            return Err(Failure::message(Code::Failed, message).hint("heeler doctor --rebuild"));
+        }
+        match self.is_named && !dir.database().exists() && !dir.root().join("schema").exists() {
+            true => Err(self.unusable("it holds no state of ours".to_owned())),
+            false => Ok(()),
         }
     }
 
@@ -111,6 +163,31 @@ impl Place {
         Ok(false)
     }
 
+    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    pub(crate) fn known_agent(&self, reader: &Reader, name: &str) -> Outcome<String> {
+        let mut names = reader.agent_names()?;
+        if let Some(file) = &self.config
+            && let Ok(loaded) = fleet::try_load(self, file, &fleet::read_text)?
+        {
+            names.extend(loaded.agents.iter().map(|agent| agent.name.to_string()));
+        }
+        if names.iter().any(|known| known == name) {
+            return Ok(name.to_owned());
+        }
+        names.retain(|known| known.rsplit('.').next() == Some(name));
+        names.sort();
+        names.dedup();
+        match names.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => Err(Failure::message(Code::NotFound, format!("there is no agent `{name}`"))
+                .hint("heeler status lists them")),
+            several => {
+                let message = format!("`{name}` may be any of: {}", several.join(", "));
+                Err(Failure::message(Code::Usage, message))
+            }
+        }
+    }
+
     /// Returns a job's transcript: its own, or its session's for what Last Light ran.
     pub(crate) fn log_path(&self, reader: &Reader, head: &JobHead) -> Outcome<Option<Utf8PathBuf>> {
         let own = self.dir()?.log_of(&head.id);
@@ -122,8 +199,24 @@ impl Place {
             None => None,
         };
         let log = session.and_then(|session| session.log_path);
-        let log = log.map(|path| self.state_dir.join(path)).filter(|path| path.is_file());
+        let log = log.and_then(|path| self.resolve_log(&path)).filter(|path| path.is_file());
         Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
+    }
+
+    /// Returns the folder of the user's interactive sessions.
+    pub(crate) fn interactive_sessions(&self) -> Option<Utf8PathBuf> {
+        self.home.as_ref().map(|home| home.join("sessions"))
+    }
+
+    /// Resolves a path that the state names: state may be a stranger's, so it leads to the state
+    /// directory or to the user's sessions, or nowhere.
+    fn resolve_log(&self, path: &Utf8Path) -> Option<Utf8PathBuf> {
+        if let Some(sessions) = self.interactive_sessions()
+            && let Ok(inside) = path.strip_prefix(&sessions)
+        {
+            return resolve_inside(&sessions, inside.as_str()).ok();
+        }
+        resolve_inside(&self.state_dir, path.as_str()).ok()
     }
 
     /// Lists the transcripts of all of an agent's jobs.
@@ -176,35 +269,76 @@ pub(crate) fn beside(file: &Utf8Path) -> &Utf8Path {
     file.parent().unwrap_or(Utf8Path::new(""))
 }
 
-fn find_config(
-    given: Option<&Utf8Path>,
-    here: &Utf8Path,
-) -> Outcome<Option<(Utf8PathBuf, &'static str)>> {
-    let Some(given) = given else { return Ok(look_upward(here)) };
-    let given = here.join(given);
+/// Whose files are followed when they are found and not named: as git has it, those of the user
+/// and of root. Anyone can put a `heeler.yaml` into a folder that is open to all.
+struct Trust(Vec<u32>);
+
+impl Trust {
+    fn of(env: &BTreeMap<String, String>) -> Trust {
+        let own = rustix::process::geteuid();
+        let behind_sudo = env.get("SUDO_UID").filter(|_| own.is_root());
+        let mut users = vec![own.as_raw(), 0];
+        users.extend(behind_sudo.and_then(|uid| uid.parse::<u32>().ok()));
+        Trust(users)
+    }
+
+    /// Says whether the path, what it links to and its folder belong to those users; keeps the
+    /// first path that does not.
+    fn covers(&self, path: &Utf8Path, passed_over: &mut Option<Utf8PathBuf>) -> bool {
+        let ours = |found: io::Result<std::fs::Metadata>| {
+            found.is_ok_and(|found| self.0.contains(&found.uid()))
+        };
+        let folder = beside(path).metadata();
+        let covered = ours(path.symlink_metadata()) && ours(path.metadata()) && ours(folder);
+        if !covered {
+            passed_over.get_or_insert_with(|| path.to_owned());
+        }
+        covered
+    }
+
+    fn require(&self, state_dir: &Utf8Path) -> Outcome {
+        if !state_dir.exists() || self.covers(state_dir, &mut None) {
+            return Ok(());
+        }
+        let message = format!("{state_dir} belongs to another user");
+        Err(Failure::message(Code::Refused, message)
+            .hint(format!("--state-dir {state_dir} if you trust what is in it")))
+    }
+}
+
+/// A config file, with the name of its state directory.
+type Found = (Utf8PathBuf, &'static str);
+
+fn named_config(given: &Utf8Path) -> Outcome<Option<Found>> {
     if given.is_dir() {
-        return Ok(look_upward(&given));
+        return Ok(candidates(given).next());
     }
     if !given.is_file() {
         return Err(Failure::message(Code::Usage, format!("there is no config file {given}")));
     }
     let name = given.file_name().unwrap_or_default();
     let state_name = if name.starts_with("herdctl.") { ".herdctl" } else { ".heeler" };
-    Ok(Some((given, state_name)))
+    Ok(Some((given.to_owned(), state_name)))
 }
 
-fn look_upward(from: &Utf8Path) -> Option<(Utf8PathBuf, &'static str)> {
+/// Lists the config files in a folder and in those above it, nearest first.
+fn candidates(from: &Utf8Path) -> impl Iterator<Item = Found> {
     from.ancestors()
         .flat_map(|folder| CONFIG_NAMES.map(|(name, state)| (folder.join(name), state)))
-        .find(|(file, _)| file.is_file())
+        .filter(|(file, _)| file.is_file())
 }
 
 /// A state directory without a config file is still worth reading.
-fn find_state_dir(here: &Utf8Path) -> Option<Utf8PathBuf> {
+fn find_state_dir(
+    here: &Utf8Path,
+    trust: &Trust,
+    passed_over: &mut Option<Utf8PathBuf>,
+) -> Option<Utf8PathBuf> {
     [".heeler", ".herdctl"]
         .map(|name| here.join(name))
         .into_iter()
-        .find(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+        .filter(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
+        .find(|folder| trust.covers(folder, passed_over))
 }
 
 fn no_fleet(here: &Utf8Path) -> Failure {
@@ -215,4 +349,22 @@ fn no_fleet(here: &Utf8Path) -> Failure {
         ),
     )
     .hint("heeler init, or name one with --config PATH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_trusted_users_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(folder.path()).unwrap().join("heeler.yaml");
+        std::fs::write(&path, "").unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let mut passed_over = None;
+        assert!(Trust(vec![own]).covers(&path, &mut passed_over));
+        assert_eq!(passed_over, None);
+        assert!(!Trust(vec![own + 1]).covers(&path, &mut passed_over));
+        assert_eq!(passed_over, Some(path));
+    }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::output::harmless;
+use crate::output::{Text, harmless, one_line};
 
 /// How much of a tool's input or result is shown; the whole is in the transcript.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
@@ -53,22 +53,22 @@ impl Row {
             "tool_use" | "tool_result" => "tool",
             kind => kind,
         };
-        Row { at, who: who.to_owned(), text: harmless(&text) }
+        Row { at, who: one_line(who), text: harmless(&text) }
     }
 
     /// Returns the row with its time of day in the given zone, continuation lines indented.
-    pub(crate) fn show(&self, zone: &TimeZone) -> String {
+    pub(crate) fn show(&self, zone: &TimeZone) -> Text {
         let time = match self.at {
             Some(at) => at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
             None => "--:--:--".to_owned(),
         };
-        let style = self.style();
+        let start = Text::from(time).then(" ");
         let indent = format!("\n{:21}", "");
         match self.text.trim_end() {
-            "" => format!("{time} {style}{}{style:#}", self.who),
+            "" => start.then(Text::styled(self.style(), &self.who)),
             text => {
-                let text = text.replace('\n', &indent);
-                format!("{time} {style}{:<11}{style:#} {text}", self.who)
+                let who = Text::styled(self.style(), &format!("{:<11}", self.who));
+                start.then(who).then(" ").then(text.replace('\n', &indent))
             }
         }
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &str) {
-        let shown = Row::read(line.as_bytes()).show(&TimeZone::UTC);
+        let shown = Row::read(line.as_bytes()).show(&TimeZone::UTC).to_string();
         assert_eq!(anstream::adapter::strip_str(&shown).to_string(), expected);
     }
 

@@ -7,6 +7,7 @@ use heeler_model::config::{agent_schema, fleet_schema};
 use heeler_transcript::{OsDisk, create_folder, replace_file};
 
 use crate::failure::Outcome;
+use crate::fleet::read_text;
 
 /// The schema of a fleet file, within the state directory.
 pub(crate) const FLEET: &str = "schema/heeler.schema.json";
@@ -19,7 +20,7 @@ pub(crate) fn place(state_dir: &Utf8Path) -> Outcome {
     for (name, schema) in [(FLEET, fleet_schema()), (AGENT, agent_schema())] {
         let path = state_dir.join(name);
         let text = format!("{schema:#}\n");
-        match std::fs::read_to_string(&path) {
+        match read_text(&path) {
             Ok(there) if there == text => continue,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

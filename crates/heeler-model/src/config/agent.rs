@@ -19,6 +19,7 @@ use super::reader::Reader;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{Section, Shape, section};
+use super::show::as_written;
 use super::value::{At, EnvVars, Filled, Value, VarName, expected, word_value};
 use super::when::Zone;
 use super::work::WorkSource;
@@ -554,6 +555,7 @@ fn show(
     working_directory: &Utf8Path,
 ) -> Json {
     let mut shown = keys.show();
+    as_written(&mut shown, origin.tree);
     if keys.working_directory.is_none() {
         shown["working_directory"] = json!(working_directory);
     }

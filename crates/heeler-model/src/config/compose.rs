@@ -27,6 +27,8 @@ use crate::Name;
 pub const FLEET_DEPTH_MAX: usize = 16;
 /// The most fleets and agents of one load, counted as often as they are used.
 pub const MEMBERS_MAX: usize = 10_000;
+/// The most memory for the files of one load and for its members with their defaults, in bytes.
+pub const LOAD_BYTES_MAX: usize = 256 << 20;
 
 /// The version of the format that we read.
 const VERSION: u32 = 1;
@@ -57,6 +59,7 @@ pub fn load(
         agents: Vec::new(),
         names: HashSet::new(),
         members_left: MEMBERS_MAX,
+        bytes_left: LOAD_BYTES_MAX,
     };
     loader.root(root);
     let Loader { reader, mut fleets, mut agents, .. } = loader;
@@ -80,6 +83,7 @@ struct Loader<'a> {
     /// Names in use: of agents as they are, of fleets with a dot behind.
     names: HashSet<String>,
     members_left: usize,
+    bytes_left: usize,
 }
 
 /// A fleet on the way down: what it is called and what it inherits.
@@ -106,19 +110,24 @@ impl Loader<'_> {
         }
     }
 
-    /// Reads a file that another one names at `at`.
-    fn file(&mut self, path: &Utf8Path, at: Pos, shape: &Shape) -> Option<Node> {
+    /// Reads a file that another one names.
+    fn file(&mut self, named: &At<Utf8PathBuf>, shape: &Shape) -> Option<Node> {
+        let At { value: path, at, template } = named;
         if let Some(tree) = self.trees.get(path) {
             return tree.clone();
         }
         let tree = match (self.read)(path) {
-            Ok(text) => {
+            Ok(text) => self.spend_bytes(*at, text.len()).and_then(|()| {
                 let source = self.reader.add_source(path, text);
                 self.parse(source, shape)
-            }
+            }),
             Err(error) => {
-                let message = format!("cannot read {path}: {error}");
-                self.reader.error(at, message).expected("named here");
+                let name = match template {
+                    Some(template) => format!("`{template}`"),
+                    None => path.to_string(),
+                };
+                let message = format!("cannot read {name}: {error}");
+                self.reader.error(*at, message).expected("named here");
                 None
             }
         };
@@ -146,6 +155,17 @@ impl Loader<'_> {
         None
     }
 
+    fn spend_bytes(&mut self, at: Pos, bytes: usize) -> Option<()> {
+        if let Some(left) = self.bytes_left.checked_sub(bytes) {
+            self.bytes_left = left;
+            return Some(());
+        }
+        self.bytes_left = 0;
+        let message = format!("the config has more than {LOAD_BYTES_MAX} bytes with its defaults");
+        self.reader.error(at, message).expected("this is too much");
+        None
+    }
+
     fn fleet(&mut self, tree: Node, file: &Utf8Path, place: &Place<'_>) {
         inert::warn_fleet(&tree, &mut self.reader);
         let Some(keys) = FleetKeys::read(&tree, &mut self.reader) else { return };
@@ -153,11 +173,18 @@ impl Loader<'_> {
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = over(place.defaults.clone(), fleet_wide(&tree));
         let defaults = over(inherited, own);
-        self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone()));
+        self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone(), &tree));
         for entry in &keys.agents {
+            if self.bytes_left == 0 {
+                // Refused for its size: to go on would copy the defaults again and again.
+                return;
+            }
             self.agent(entry, file, place, defaults.clone());
         }
         for entry in &keys.fleets {
+            if self.bytes_left == 0 {
+                return;
+            }
             self.sub_fleet(entry, place, defaults.clone());
         }
     }
@@ -192,6 +219,7 @@ impl Loader<'_> {
             None => tree,
         };
         let tree = inherit_sessions(tree);
+        self.spend_bytes(tree.at, yaml::weight(&tree))?;
         let keys = AgentKeys::read(&tree, &mut self.reader)?;
         let origin = Origin { fleet: &place.path, file: &file, tree: &tree };
         let named_at = match entry {
@@ -208,7 +236,7 @@ impl Loader<'_> {
     }
 
     fn agent_file(&mut self, entry: &AgentFileEntry) -> Option<Node> {
-        let tree = self.file(&entry.path.value, entry.path.at, &AGENT_SHAPE)?;
+        let tree = self.file(&entry.path, &AGENT_SHAPE)?;
         inert::warn_agent(&tree, &mut self.reader);
         if !matches!(tree.kind, Kind::Map(_)) {
             return super::value::expected(&mut self.reader, &tree, "an agent");
@@ -239,15 +267,16 @@ impl Loader<'_> {
         place: &Place<'_>,
         defaults: Option<Node>,
     ) -> Option<()> {
-        let At { value: file, at } = &entry.value.path;
+        let At { value: file, at, .. } = &entry.value.path;
         self.refuse_cycle(file, *at, place.chain)?;
         self.spend(*at)?;
-        let mut tree = self.file(file, *at, &FLEET_SHAPE)?;
+        let mut tree = self.file(&entry.value.path, &FLEET_SHAPE)?;
         if let Some(overrides) = &entry.value.overrides {
             let mut overrides = overrides.0.clone();
             canonical(&mut overrides, &FLEET_SHAPE, &mut self.reader);
             tree = merge(tree, overrides);
         }
+        self.spend_bytes(*at, yaml::weight(&tree))?;
         let name = self.fleet_name(&entry.value, &tree)?;
         let path = match place.path.as_str() {
             "" => name,
@@ -290,7 +319,11 @@ impl Loader<'_> {
         }
         let folder = entry.path.value.parent().and_then(Utf8Path::file_name).unwrap_or_default();
         if folder.parse::<Name>().is_err() {
-            let message = format!("the folder `{folder}` gives the fleet no name");
+            let folder = match &entry.path.template {
+                Some(template) => format!("folder of `{template}`"),
+                None => format!("folder `{folder}`"),
+            };
+            let message = format!("the {folder} gives the fleet no name");
             self.reader.error(entry.path.at, message).expected("add a `name` beside the path");
             return None;
         }

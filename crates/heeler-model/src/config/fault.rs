@@ -11,6 +11,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
+use crate::steers_terminal;
+
 /// The most faults rendered at once; the rest are counted.
 pub const FAULTS_SHOWN_MAX: usize = 50;
 
@@ -79,23 +81,27 @@ impl Fault {
     }
 
     /// Renders the fault with its source line and a marker. Files below `base` are named relative
-    /// to it.
+    /// to it. What could steer a terminal is shown as `\u{FFFD}`: config may be a stranger's.
     pub fn render(&self, style: Style, base: &Utf8Path) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
         let (line, range) = self.marked_line();
-        let mut marker = AnnotationKind::Primary.span(range);
+        let start = harmless(&line[..range.start]).len();
+        let end = start + harmless(&line[range.clone()]).len();
+        let mut marker = AnnotationKind::Primary.span(start..end);
         if let Some(expected) = &self.expected {
-            marker = marker.label(expected.as_str());
+            marker = marker.label(harmless(expected));
         }
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
-        let snippet =
-            Snippet::source(line).line_start(self.line()).path(path.as_str()).annotation(marker);
-        let mut group: Group<'_> = level.primary_title(self.message.as_str()).element(snippet);
+        let snippet = Snippet::source(harmless(line))
+            .line_start(self.line())
+            .path(harmless(path.as_str()))
+            .annotation(marker);
+        let mut group: Group<'_> = level.primary_title(harmless(&self.message)).element(snippet);
         if let Some(help) = &self.help {
-            group = group.element(Level::HELP.message(help.as_str()));
+            group = group.element(Level::HELP.message(harmless(help)));
         }
         let renderer = match style {
             Style::Plain => Renderer::plain(),
@@ -103,6 +109,10 @@ impl Fault {
         };
         renderer.render(&[group])
     }
+}
+
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if steers_terminal(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 impl fmt::Debug for Fault {

@@ -9,6 +9,7 @@ use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
 use super::reader::{Dialect, Reader};
 use super::shape::{Shape, section};
+use super::show::as_written;
 use super::value::{At, Value, VarName, expected, word_value};
 use super::when::Zone;
 use super::yaml::{Kind, Node};
@@ -259,8 +260,9 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn new(path: String, file: Utf8PathBuf, keys: FleetKeys) -> Fleet {
+    pub(crate) fn new(path: String, file: Utf8PathBuf, keys: FleetKeys, tree: &Node) -> Fleet {
         let mut shown = keys.show();
+        as_written(&mut shown, tree);
         if let Some(map) = shown.as_object_mut() {
             map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
         }

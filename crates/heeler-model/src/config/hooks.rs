@@ -188,7 +188,7 @@ impl Hooks {
 }
 
 impl Hook {
-    fn check(At { value: keys, at }: &At<HookKeys>, reader: &mut Reader) -> Option<Hook> {
+    fn check(At { value: keys, at, .. }: &At<HookKeys>, reader: &mut Reader) -> Option<Hook> {
         let mut needs = Needs { kind: keys.kind, at: *at, reader };
         needs.only_for("command", &keys.command, &[HookType::Shell]);
         needs.only_for("url", &keys.url, &[HookType::Webhook]);

@@ -7,21 +7,18 @@
 use std::collections::BTreeMap;
 
 use super::reader::{Pos, Reader, did_you_mean};
-use super::yaml::{Kind, Node, Scalar};
+use super::yaml::{Kind, Node, Scalar, TEXT_BYTES_MAX};
 
 /// Puts the variables into every scalar of the tree; reports those that are not set.
 pub(crate) fn interpolate(node: &mut Node, env: &BTreeMap<String, String>, reader: &mut Reader) {
-    let at = node.at;
-    match &mut node.kind {
-        Kind::Null => {}
-        Kind::Scalar(scalar) => interpolate_scalar(scalar, at, env, reader),
-        Kind::List(items) => {
-            items.iter_mut().for_each(|item| interpolate(item, env, reader));
-        }
-        Kind::Map(entries) => {
-            entries.iter_mut().for_each(|(_, value)| interpolate(value, env, reader));
-        }
-    }
+    Variables { env, reader, text_left: TEXT_BYTES_MAX }.put_into(node);
+}
+
+struct Variables<'a> {
+    env: &'a BTreeMap<String, String>,
+    reader: &'a mut Reader,
+    /// How many bytes the values of variables may still add.
+    text_left: usize,
 }
 
 /// A piece of a value.
@@ -36,45 +33,67 @@ enum Piece<'a> {
     Malformed(&'a str),
 }
 
-fn interpolate_scalar(
-    scalar: &mut Scalar,
-    at: Pos,
-    env: &BTreeMap<String, String>,
-    reader: &mut Reader,
-) {
-    if !scalar.text.contains("${") {
-        return;
-    }
-    let mut text = String::new();
-    let mut only_variables = true;
-    let mut search_from = at.start;
-    for piece in pieces(&scalar.text) {
-        match piece {
-            Piece::Text(literal) => {
-                text.push_str(literal);
-                only_variables = false;
-            }
-            Piece::Variable { name, default } => {
-                match env.get(name).map(String::as_str).or(default) {
-                    Some(value) => text.push_str(value),
-                    None => {
-                        let place = locate(reader, at, &format!("${{{name}"), &mut search_from);
-                        report_undefined(reader, place, name, env);
-                    }
-                }
-            }
-            Piece::Malformed(piece) => {
-                let place = locate(reader, at, piece, &mut search_from);
-                reader
-                    .error(place, format!("`{piece}` is not a variable"))
-                    .expected("expected `${NAME}` or `${NAME:-default}`")
-                    .help("write `$${` for a literal `${`");
-            }
+impl Variables<'_> {
+    fn put_into(&mut self, node: &mut Node) {
+        let at = node.at;
+        match &mut node.kind {
+            Kind::Null => {}
+            Kind::Scalar(scalar) => self.put_into_scalar(scalar, at),
+            Kind::List(items) => items.iter_mut().for_each(|item| self.put_into(item)),
+            Kind::Map(entries) => entries.iter_mut().for_each(|(_, value)| self.put_into(value)),
         }
     }
-    scalar.plain |= only_variables;
-    let template = std::mem::replace(&mut scalar.text, text);
-    scalar.template = Some(template);
+
+    fn put_into_scalar(&mut self, scalar: &mut Scalar, at: Pos) {
+        if !scalar.text.contains("${") {
+            return;
+        }
+        let mut text = String::new();
+        let mut only_variables = true;
+        let mut search_from = at.start;
+        for piece in pieces(&scalar.text) {
+            match piece {
+                Piece::Text(literal) => {
+                    text.push_str(literal);
+                    only_variables = false;
+                }
+                Piece::Variable { name, default } => {
+                    match self.env.get(name).map(String::as_str).or(default) {
+                        Some(value) if self.spend(at, value.len()).is_some() => {
+                            text.push_str(value);
+                        }
+                        Some(_) => break,
+                        None => {
+                            let piece = format!("${{{name}");
+                            let place = locate(self.reader, at, &piece, &mut search_from);
+                            report_undefined(self.reader, place, name, self.env);
+                        }
+                    }
+                }
+                Piece::Malformed(piece) => {
+                    let place = locate(self.reader, at, piece, &mut search_from);
+                    self.reader
+                        .error(place, format!("`{piece}` is not a variable"))
+                        .expected("expected `${NAME}` or `${NAME:-default}`")
+                        .help("write `$${` for a literal `${`");
+                }
+            }
+        }
+        scalar.plain |= only_variables;
+        let template = std::mem::replace(&mut scalar.text, text);
+        scalar.template = Some(template);
+    }
+
+    fn spend(&mut self, at: Pos, bytes: usize) -> Option<()> {
+        if let Some(left) = self.text_left.checked_sub(bytes) {
+            self.text_left = left;
+            return Some(());
+        }
+        let message =
+            format!("with its variables the file has more than {TEXT_BYTES_MAX} bytes of text");
+        self.reader.error(at, message).expected("needs shorter values");
+        None
+    }
 }
 
 fn report_undefined(reader: &mut Reader, at: Pos, name: &str, env: &BTreeMap<String, String>) {

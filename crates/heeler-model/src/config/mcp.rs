@@ -97,7 +97,7 @@ pub enum McpTransport {
 impl McpServer {
     pub(crate) fn check(
         name: &str,
-        At { value: keys, at }: &At<McpKeys>,
+        At { value: keys, at, .. }: &At<McpKeys>,
         reader: &mut Reader,
     ) -> Option<McpServer> {
         if let (Some(_), Some(url)) = (&keys.command, &keys.url) {

@@ -46,7 +46,7 @@ pub use chat::{
     CommandRegistration, CommandScope, DirectMessages, Discord, DiscordOutput, Guild, Presence,
     ResultLength, Skill, Slack, SlackOutput, Voice,
 };
-pub use compose::{FLEET_DEPTH_MAX, MEMBERS_MAX, ReadFile, load};
+pub use compose::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, ReadFile, load};
 pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, Volume};
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
@@ -64,7 +64,7 @@ pub use session::SessionRules;
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use when::{CronExpr, Zone};
 pub use work::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
-pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
+pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
 
 /// A config that was read whole and found legal.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use super::Loaded;
 use super::agent::Agent;
 use super::fleet::Fleet;
 use super::value::literal;
+use super::yaml::{Kind, Node, Scalar};
 
 /// A secret shorter than this is not searched for: it would be found in ordinary words.
 const SECRET_LEN_MIN: usize = 4;
@@ -19,6 +20,27 @@ impl Loaded {
         let fleet = self.fleets.first().map_or(Json::Null, |fleet| fleet.shown.clone());
         let agents: Json = self.agents.iter().map(|agent| agent.shown.clone()).collect();
         json!({ "fleet": fleet, "agents": agents })
+    }
+}
+
+/// Shows what was made from variables as it was written. Numbers and the like stay what they are.
+pub(crate) fn as_written(shown: &mut Json, tree: &Node) {
+    match (shown, &tree.kind) {
+        (Json::Null | Json::Bool(_) | Json::Number(_), _) => {}
+        (shown, Kind::Scalar(Scalar { template: Some(template), .. })) => {
+            *shown = Json::String(template.clone());
+        }
+        (Json::Object(map), Kind::Map(entries)) => {
+            for (key, value) in entries {
+                if let Some(shown) = map.get_mut(&key.text) {
+                    as_written(shown, value);
+                }
+            }
+        }
+        (Json::Array(shown), Kind::List(items)) if shown.len() == items.len() => {
+            shown.iter_mut().zip(items).for_each(|(shown, item)| as_written(shown, item));
+        }
+        _ => {}
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) trait Value: Sized {
 pub(crate) struct At<T> {
     pub(crate) value: T,
     pub(crate) at: Pos,
+    /// The text before variables were put in, if it named any.
+    pub(crate) template: Option<String>,
 }
 
 impl<T: Value> Value for At<T> {
@@ -56,7 +58,11 @@ impl<T: Value> Value for At<T> {
     fn read(node: &Node, reader: &mut Reader) -> Option<At<T>> {
         let errors_before = reader.errors_seen();
         let value = T::read(node, reader)?;
-        (reader.errors_seen() == errors_before).then_some(At { value, at: node.at })
+        let template = match &node.kind {
+            Kind::Scalar(scalar) => scalar.template.clone(),
+            _ => None,
+        };
+        (reader.errors_seen() == errors_before).then_some(At { value, at: node.at, template })
     }
     fn show(&self) -> Json {
         self.value.show()

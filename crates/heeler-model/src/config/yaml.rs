@@ -16,6 +16,9 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 pub const DEPTH_MAX: usize = 64;
 /// The most nodes in one file once its aliases are expanded.
 pub const NODES_MAX: usize = 100_000;
+/// The most text that the aliases of one file may repeat, and that its values may hold once their
+/// variables are put in, in bytes.
+pub const TEXT_BYTES_MAX: usize = 4 * FILE_BYTES_MAX;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +125,7 @@ pub(crate) fn parse(file: usize, reader: &mut Reader) -> Option<Node> {
         reader,
         anchors: HashMap::new(),
         nodes_left: NODES_MAX,
+        text_left: TEXT_BYTES_MAX,
         depth: 0,
         failed: false,
     };
@@ -136,6 +140,7 @@ struct Builder<'a, 'r> {
     reader: &'r mut Reader,
     anchors: HashMap<usize, Node>,
     nodes_left: usize,
+    text_left: usize,
     depth: usize,
     /// A fault was found that makes the tree useless.
     failed: bool,
@@ -194,7 +199,7 @@ impl<'a> Builder<'a, '_> {
 
     fn node(&mut self, event: Event<'a>, span: Span) -> Option<Node> {
         let at = self.pos(span);
-        self.spend(at, 1)?;
+        self.spend(at, Size { nodes: 1, text: 0 })?;
         let (kind, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = self.plain_by_tag(at, style == ScalarStyle::Plain, tag.as_deref())?;
@@ -220,6 +225,8 @@ impl<'a> Builder<'a, '_> {
         };
         let node = Node { at: self.narrow(at, &kind), kind };
         if anchor != 0 {
+            // Its nodes are paid for by those who use it, its text also by being kept.
+            self.spend(at, Size { nodes: 0, ..size(&node) })?;
             self.anchors.insert(anchor, node.clone());
         }
         Some(node)
@@ -234,18 +241,18 @@ impl<'a> Builder<'a, '_> {
         }
     }
 
-    fn spend(&mut self, at: Pos, nodes: usize) -> Option<()> {
-        match self.nodes_left.checked_sub(nodes) {
-            Some(left) => {
-                self.nodes_left = left;
-                Some(())
+    fn spend(&mut self, at: Pos, size: Size) -> Option<()> {
+        let left = (self.nodes_left.checked_sub(size.nodes), self.text_left.checked_sub(size.text));
+        let message = match left {
+            (Some(nodes), Some(text)) => {
+                (self.nodes_left, self.text_left) = (nodes, text);
+                return Some(());
             }
-            None => {
-                let message = format!("the file has more than {NODES_MAX} values");
-                self.fatal(at, message).help("aliases count as often as they are used");
-                None
-            }
-        }
+            (None, _) => format!("the file has more than {NODES_MAX} values"),
+            (_, None) => format!("the file has more than {TEXT_BYTES_MAX} bytes of text"),
+        };
+        self.fatal(at, message).help("aliases count as often as they are used");
+        None
     }
 
     fn alias(&mut self, at: Pos, id: usize) -> Option<Node> {
@@ -253,7 +260,7 @@ impl<'a> Builder<'a, '_> {
             self.fatal(at, "an alias inside its own anchor".to_owned());
             return None;
         };
-        let (size, depth) = (count(target), depth(target));
+        let (size, depth) = (size(target), depth(target));
         if self.depth + depth > DEPTH_MAX {
             let message = format!("lists and maps are nested deeper than {DEPTH_MAX}");
             self.fatal(at, message);
@@ -360,12 +367,31 @@ impl<'a> Builder<'a, '_> {
     }
 }
 
-fn count(node: &Node) -> usize {
-    1 + match &node.kind {
-        Kind::Null | Kind::Scalar(_) => 0,
-        Kind::List(items) => items.iter().map(count).sum(),
-        Kind::Map(entries) => entries.iter().map(|(_, value)| 1 + count(value)).sum(),
+/// What a tree holds: values and keys, and the bytes of their text.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    nodes: usize,
+    text: usize,
+}
+
+fn size(node: &Node) -> Size {
+    let own = Size { nodes: 1, text: 0 };
+    let add = |a: Size, b: Size| Size { nodes: a.nodes + b.nodes, text: a.text + b.text };
+    match &node.kind {
+        Kind::Null => own,
+        Kind::Scalar(scalar) => Size { text: scalar.text.len(), ..own },
+        Kind::List(items) => items.iter().map(size).fold(own, add),
+        Kind::Map(entries) => {
+            let key = |key: &Key| Size { nodes: 1, text: key.text.len() };
+            entries.iter().map(|(name, value)| add(key(name), size(value))).fold(own, add)
+        }
     }
+}
+
+/// Estimates the memory that a tree takes, in bytes.
+pub(crate) fn weight(node: &Node) -> usize {
+    let Size { nodes, text } = size(node);
+    nodes * size_of::<Node>() + text
 }
 
 fn depth(node: &Node) -> usize {

@@ -1,7 +1,10 @@
 //! What is said about files that are not YAML of the form we read.
 
 use expect_test::expect;
-use heeler_model::config::{DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, NODES_MAX};
+use heeler_model::config::{
+    DEPTH_MAX, FAULTS_SHOWN_MAX, FILE_BYTES_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, NODES_MAX,
+    TEXT_BYTES_MAX,
+};
 
 use crate::{check, load_files, render};
 
@@ -243,6 +246,39 @@ fn an_alias_bomb_is_refused_by_the_budget() {
     }
     let said = render(&[("heeler.yaml", &bomb)], &[]);
     assert!(said.contains(&format!("more than {NODES_MAX} values")), "{said}");
+}
+
+#[test]
+fn an_alias_of_a_long_text_is_paid_for_with_each_use() {
+    let long = "x".repeat(FILE_BYTES_MAX * 9 / 10);
+    let bomb = format!("a: &a '{long}'\nb: [{}]\n", vec!["*a"; 9_000].join(", "));
+    let said = render(&[("heeler.yaml", &bomb)], &[]);
+    assert!(said.contains(&format!("more than {TEXT_BYTES_MAX} bytes of text")), "{said:.500}");
+    let anchors: String = (0..60).map(|level| format!("&a{level} [")).collect();
+    let nested = format!("a: {anchors}'{long}'{}\n", "]".repeat(60));
+    let said = render(&[("heeler.yaml", &nested)], &[]);
+    assert!(said.contains("bytes of text"), "{said:.500}");
+}
+
+#[test]
+fn variables_are_paid_for_by_what_they_become() {
+    let value = "x".repeat(FILE_BYTES_MAX);
+    let bomb = format!("fleet: {{description: '{}'}}\n", "${LONG}".repeat(100_000));
+    let said = render(&[("heeler.yaml", &bomb)], &[("LONG", &value)]);
+    assert!(said.contains(&format!("more than {TEXT_BYTES_MAX} bytes of text")), "{said:.500}");
+    let spread = format!("chat: [{}]\n", vec!["'${LONG}'"; 1_000].join(", "));
+    let said = render(&[("heeler.yaml", &spread)], &[("LONG", &value)]);
+    assert!(said.contains("bytes of text"), "{said:.500}");
+}
+
+#[test]
+fn defaults_are_paid_for_with_each_agent_that_gets_them() {
+    let long = "x".repeat(FILE_BYTES_MAX / 2);
+    let agents: String = (0..MEMBERS_MAX).map(|n| format!("  - {{name: a{n}}}\n")).collect();
+    let bomb = format!("defaults: {{system_prompt: {long}}}\nagents:\n{agents}");
+    let said = render(&[("heeler.yaml", &bomb)], &[]);
+    let limit = format!("more than {LOAD_BYTES_MAX} bytes with its defaults");
+    assert!(said.contains(&limit), "{said:.500}");
 }
 
 #[test]

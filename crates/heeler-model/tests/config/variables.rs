@@ -1,6 +1,7 @@
 //! Variables in values.
 
 use expect_test::{Expect, expect};
+use heeler_model::config::{Agent, Loaded};
 
 use crate::{load_files, render};
 
@@ -20,12 +21,22 @@ fn check(keys: &str, expect: Expect) {
     expect.assert_eq(&render(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV));
 }
 
+#[track_caller]
+fn load(keys: &str) -> Loaded {
+    let agent = format!("name: a\n{keys}");
+    load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV).unwrap()
+}
+
+/// Loads one agent from its keys.
+#[track_caller]
+fn agent(keys: &str) -> Agent {
+    load(keys).agents.remove(0)
+}
+
 /// Shows one key of an agent after loading.
 #[track_caller]
 fn shown(keys: &str, key: &str) -> String {
-    let agent = format!("name: a\n{keys}");
-    let loaded = load_files(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &agent)], ENV);
-    loaded.unwrap().show()["agents"][0][key].to_string()
+    load(keys).show()["agents"][0][key].to_string()
 }
 
 #[test]
@@ -39,8 +50,9 @@ fn variables_work_for_numbers_booleans_words_and_urls() {
         shown("instances: {max_concurrent: '${NONE:-3}'}", "instances"),
         r#"{"max_concurrent":3}"#
     );
-    let session = shown("session: {auto_resume: '${FLAG}', mode: '${MODE}'}", "session");
-    assert!(session.contains(r#""mode":"persistent""#), "{session}");
+    let session = "session: {auto_resume: '${FLAG}', mode: '${MODE}'}";
+    assert_eq!(agent(session).session.mode.as_str(), "persistent");
+    let session = shown(session, "session");
     assert!(session.contains(r#""auto_resume":true"#), "{session}");
     check(
         "hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}",
@@ -52,27 +64,63 @@ fn variables_work_for_numbers_booleans_words_and_urls() {
 
 #[test]
 fn text_keeps_what_is_no_variable() {
-    assert_eq!(
-        shown("description: costs $5, $HOME, $$", "description"),
-        r#""costs $5, $HOME, $$""#
-    );
-    assert_eq!(
-        shown("description: a ${HOST} b ${NONE:-c d} e", "description"),
-        r#""a example.com b c d e""#
-    );
+    let text = |description: &str| {
+        agent(&format!("description: {description}")).description.unwrap_or_default()
+    };
+    assert_eq!(text("costs $5, $HOME, $$"), "costs $5, $HOME, $$");
+    assert_eq!(text("a ${HOST} b ${NONE:-c d} e"), "a example.com b c d e");
+    assert_eq!(text("$${HOST}"), "${HOST}");
+    assert_eq!(text("'${NONE:-}'"), "");
+    assert_eq!(text("'${EMPTY:-full}'"), "");
+    assert_eq!(text("|\n  one ${HOST}\n  two\n"), "one example.com\ntwo\n");
     // What is shown can be read again, so a literal `${` is shown with its escape.
     assert_eq!(shown("description: $${HOST}", "description"), r#""$${HOST}""#);
-    assert_eq!(shown("description: '${NONE:-}'", "description"), r#""""#);
-    assert_eq!(shown("description: '${EMPTY:-full}'", "description"), r#""""#);
-    assert_eq!(
-        shown("default_prompt: |\n  one ${HOST}\n  two\n", "default_prompt"),
-        r#""one example.com\ntwo\n""#
-    );
+}
+
+#[test]
+fn what_is_shown_names_variables_and_never_tells_text_from_them() {
+    let yaml = "\
+fleet: {name: '${GITHUB_TOKEN}', description: 'see ${GITHUB_TOKEN}'}
+defaults: {system_prompt: 'be ${GITHUB_TOKEN}'}
+agents:
+  - name: ${GITHUB_TOKEN}
+    default_prompt: do ${GITHUB_TOKEN}
+    max_turns: ${TURNS}
+    working_directory: ${GITHUB_TOKEN}/x
+    allowed_tools: ['${GITHUB_TOKEN}', Read]
+    schedules: {often: {type: interval, interval: 5m, prompt: 'say ${GITHUB_TOKEN}'}}
+";
+    let shown = load_files(&[("heeler.yaml", yaml)], ENV).unwrap().show();
+    let (fleet, agent) = (&shown["fleet"], &shown["agents"][0]);
+    assert_eq!(fleet["fleet"]["name"], "${GITHUB_TOKEN}");
+    assert_eq!(fleet["fleet"]["description"], "see ${GITHUB_TOKEN}");
+    assert_eq!(agent["name"], "${GITHUB_TOKEN}");
+    assert_eq!(agent["system_prompt"], "be ${GITHUB_TOKEN}");
+    assert_eq!(agent["default_prompt"], "do ${GITHUB_TOKEN}");
+    assert_eq!(agent["working_directory"], "${GITHUB_TOKEN}/x");
+    assert_eq!(agent["allowed_tools"][0], "${GITHUB_TOKEN}");
+    assert_eq!(agent["schedules"]["often"]["prompt"], "say ${GITHUB_TOKEN}");
+    assert_eq!(agent["max_turns"], 7);
+    // The name by which other commands know the agent is no secret any more.
+    assert_eq!(agent["qualified_name"], "s3cr3t-value");
+    assert_eq!(shown.to_string().matches("s3cr3t").count(), 1, "{shown:#}");
+}
+
+#[test]
+fn a_path_from_a_variable_is_named_as_written() {
+    for yaml in ["agents: ['${GITHUB_TOKEN}']\n", "fleets: [{path: '${GITHUB_TOKEN}'}]\n"] {
+        let said = render(&[("heeler.yaml", yaml)], ENV);
+        assert!(said.contains("cannot read `${GITHUB_TOKEN}`"), "{said}");
+        assert!(!said.contains("s3cr3t"), "{said}");
+    }
+    let files = [("heeler.yaml", "fleets: [{path: 'a b${AT}f.yaml'}]\n"), ("a bc/f.yaml", "")];
+    let said = render(&files, &[("AT", "c/")]);
+    assert!(said.contains("the folder of `a b${AT}f.yaml` gives the fleet no name"), "{said}");
 }
 
 #[test]
 fn a_variable_is_never_read_as_yaml() {
-    assert_eq!(shown("description: ${YAML}", "description"), r#""{a: [b]}""#);
+    assert_eq!(agent("description: ${YAML}").description.as_deref(), Some("{a: [b]}"));
     check(
         "instances: ${YAML}",
         expect![[r#"

@@ -19,7 +19,8 @@ sql! {
     DUE = concat!("SELECT ", columns!(), " FROM views WHERE generation <> published_generation \
         AND path > ?1 ORDER BY path LIMIT ?2");
     VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1");
-    ANNOUNCE = "UPDATE views SET pending_sha256 = ?2 WHERE path = ?1";
+    ANNOUNCE = "UPDATE views SET pending_sha256 = ?2, sha256 = COALESCE(?3, sha256) WHERE path = ?1";
+    FORGET_ALL = "UPDATE views SET sha256 = NULL, pending_sha256 = NULL";
     PUBLISHED = "UPDATE views SET sha256 = ?3, pending_sha256 = NULL, subject = ?4, \
         published_at = ?5, published_generation = ?2 WHERE path = ?1";
     ADOPT = "INSERT INTO views (path, generation, published_generation, sha256, published_at) \
@@ -94,8 +95,21 @@ pub(crate) fn mark_all(conn: &Connection) -> Result<(), DbError> {
 }
 
 /// Records what is about to be published.
-pub(crate) fn announce(conn: &Connection, path: &str, sha256: Option<&str>) -> Result<(), DbError> {
-    execute(conn, ANNOUNCE, params![path, sha256], "announce a view").map(|_| ())
+///
+/// `present` is the hash of the file that is there, if it is ours: it may be one that was announced
+/// and never recorded, and must stay known as ours until it is replaced.
+pub(crate) fn announce(
+    conn: &Connection,
+    path: &str,
+    sha256: Option<&str>,
+    present: Option<&str>,
+) -> Result<(), DbError> {
+    execute(conn, ANNOUNCE, params![path, sha256, present], "announce a view").map(|_| ())
+}
+
+/// Takes no file for one of ours any more: what was never published was not edited since.
+pub(crate) fn forget_all(conn: &Connection) -> Result<(), DbError> {
+    execute(conn, FORGET_ALL, [], "forget the published views").map(|_| ())
 }
 
 /// Records what was published; the view stays due if it has changed since.

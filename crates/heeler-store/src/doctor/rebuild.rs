@@ -176,8 +176,10 @@ fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), Im
 
 /// Begins with the newest backup that is sound, or with nothing.
 fn begin(dir: &StateDir, now: Timestamp) -> Result<(Draft, Option<Utf8PathBuf>), ImportError> {
-    let backups = backup::list(dir).unwrap_or_default();
-    for backup in backups.into_iter().rev() {
+    let backups = backup::list(dir).unwrap_or_default().into_iter().rev();
+    // What a restore replaced was rejected by somebody.
+    let rejected = |path: &Utf8PathBuf| path.as_str().contains(backup::BEFORE_RESTORE);
+    for backup in backups.filter(|path| !rejected(path)) {
         let draft = match Draft::begin(dir, Some(&backup), now) {
             Ok(draft) => draft,
             // A full disk is no fault of the backup.

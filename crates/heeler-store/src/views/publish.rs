@@ -74,6 +74,8 @@ enum Action {
 struct Planned {
     row: ViewRow,
     action: Action,
+    /// The hash of the file that the plan was made on.
+    found: Option<String>,
     sha256: Option<String>,
     subject: Option<String>,
 }
@@ -110,13 +112,16 @@ fn publish_round(
     let announced: Vec<_> = round
         .iter()
         .filter(|planned| matches!(planned.action, Action::Write { .. }))
-        .map(|planned| (planned.row.path.clone(), planned.sha256.clone()))
+        .map(|planned| {
+            let present = planned.found.clone().filter(|found| planned.row.is_ours(found));
+            (planned.row.path.clone(), planned.sha256.clone(), present)
+        })
         .collect();
     if !announced.is_empty() {
         store.write(move |tx| {
-            announced
-                .iter()
-                .try_for_each(|(path, sha)| rows::announce(&tx.conn, path, sha.as_deref()))
+            announced.iter().try_for_each(|(path, sha256, present)| {
+                rows::announce(&tx.conn, path, sha256.as_deref(), present.as_deref())
+            })
         })?;
     }
     let mut written = write_all(store.dir(), &mut round).into_iter();
@@ -138,7 +143,13 @@ fn publish_round(
 
 fn record(tx: &crate::Tx<'_>, planned: &Planned, now: Timestamp) -> Result<(), DbError> {
     if let Action::Detach { agent } = &planned.action {
+        let present = tx.agent_session(agent)?.map(|session| session.id.to_string());
+        if present != planned.subject {
+            // Another session was set meanwhile; its file is still to be written.
+            return Ok(());
+        }
         agents::set_session(&tx.conn, agent, None)?;
+        return rows::published(&tx.conn, &planned.row, None, None, now);
     }
     let (sha256, subject) = (planned.sha256.as_deref(), planned.subject.as_deref());
     rows::published(&tx.conn, &planned.row, sha256, subject, now)
@@ -162,24 +173,30 @@ fn plan(
         && was_deleted_by_hand(&row, rendered.subject.as_deref())
     {
         let action = Action::Detach { agent: agent.to_string() };
-        return Ok(Some(Planned { row, action, sha256: None, subject: None }));
+        let subject = rendered.subject;
+        return Ok(Some(Planned { row, action, found: None, sha256: None, subject }));
     }
     let format = Format::of(&row.path);
-    let base = match found.as_deref().map(|bytes| format.parse(bytes)) {
+    let (found, base) = match found.as_deref().map(|bytes| format.parse(bytes)) {
         // Ours is never unreadable; should a limit of the parser say so, it is written anew.
-        Some(Err(_)) if row.is_ours(&sha256_hex(found.as_deref().unwrap_or_default())) => None,
+        Some(Err(_)) if row.is_ours(&sha256_hex(found.as_deref().unwrap_or_default())) => {
+            (found, None)
+        }
         Some(Err(_)) => {
             report.moved_aside.push(move_aside(&file, now).map_err(|error| full_message(&error))?);
-            None
+            (None, None)
         }
-        parsed => parsed.and_then(Result::ok),
+        parsed => {
+            let base = parsed.and_then(Result::ok);
+            (found, base)
+        }
     };
-    plan_write(row, rendered, found.filter(|_| base.is_some()), base, format).map(Some)
+    plan_write(row, rendered, found, base, format).map(Some)
 }
 
 fn plan_nothing(row: ViewRow, is_there: bool) -> Planned {
     let action = if is_there { Action::Remove } else { Action::Keep { context: None } };
-    Planned { row, action, sha256: None, subject: None }
+    Planned { row, action, found: None, sha256: None, subject: None }
 }
 
 fn plan_write(
@@ -193,9 +210,10 @@ fn plan_write(
     let value = node.over(base).ok_or("a view is a map")?;
     let bytes = format.write(&value)?.into_bytes();
     let sha256 = Some(sha256_hex(&bytes));
-    let is_there = found.is_some_and(|found| found == bytes);
+    let is_there = found.as_ref().is_some_and(|found| *found == bytes);
+    let found = found.map(|found| sha256_hex(&found));
     let action = if is_there { Action::Keep { context } } else { Action::Write { bytes, context } };
-    Ok(Planned { row, action, sha256, subject })
+    Ok(Planned { row, action, found, sha256, subject })
 }
 
 /// A missing file counts as deleted only if it was published, and about this very session.
@@ -206,9 +224,11 @@ pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool 
 /// Replaces the files of a round that are to be written, in order; each has its result.
 fn write_all(dir: &StateDir, round: &mut [Planned]) -> Vec<Result<(), DiskError>> {
     let mut files = Vec::new();
+    let mut planned_on = Vec::new();
     for planned in round {
         if let Action::Write { bytes, .. } = &mut planned.action {
             files.push((dir.root().join(&planned.row.path), std::mem::take(bytes)));
+            planned_on.push(planned.found.as_deref());
         }
     }
     let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
@@ -217,7 +237,14 @@ fn write_all(dir: &StateDir, round: &mut [Planned]) -> Vec<Result<(), DiskError>
         // Should it fail, the files in it fail, and each of them says so.
         drop(create_folder(&OsDisk, folder));
     }
-    replace_files(&OsDisk, &files)
+    replace_files(&OsDisk, &files, &|number| {
+        // What somebody edited since the plan was made is left alone: the next round reads it.
+        let present = read_if_there(&files[number].0).map_err(|error| error.source)?;
+        match present.map(|bytes| sha256_hex(&bytes)).as_deref() == planned_on[number] {
+            true => Ok(()),
+            false => Err(io::Error::other("it was edited meanwhile and is read again")),
+        }
+    })
 }
 
 /// Does what is left to do with one file once it is written.

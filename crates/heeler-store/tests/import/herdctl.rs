@@ -19,7 +19,7 @@ fn everything_readable_comes_in_and_the_rest_is_listed() {
     expect![[r#"
         [
             "jobs/job-2026-11-12-broken.yaml: not YAML: illegal placement of ':' indicator at line 4, column 7",
-            "discord-sessions/support.yaml: channel 444555666: `../../etc/passwd` is not a agent session id: it must start with a letter or digit",
+            "discord-sessions/support.yaml: channel 444555666: `../../etc/passwd` is not an agent session id: it must start with a letter or digit",
             "sessions/broken.json: not JSON: EOF while parsing a string at line 1 column 35",
         ]
     "#]]
@@ -213,7 +213,7 @@ fn hostile_names_and_links_are_refused() {
             "jobs/job 1.yaml: `job 1` is not a job id: only letters, digits, `-` and `_` are allowed",
             "jobs/job-2026-01-01-aaaaaa.yaml: it is a link that leads out of the folder",
             "jobs/job-2026-01-01-bbbbbb.jsonl: it is a link that leads out of the folder",
-            "jobs/job-2026-01-01-cccccc.yaml: `../../x` is not a agent name: it is empty",
+            "jobs/job-2026-01-01-cccccc.yaml: `../../x` is not an agent name: it is empty",
         ]
     "#]]
     .assert_debug_eq(&reasons(&report));

@@ -154,7 +154,7 @@ fn proof_power_loss_during_many_replacements_leaves_each_file_old_or_new() {
         }
     });
     let files = names.map(|name| (root.join(name), b"new".to_vec()));
-    replace_files(disk.as_ref(), &files).into_iter().for_each(Result::unwrap);
+    replace_files(disk.as_ref(), &files, &|_| Ok(())).into_iter().for_each(Result::unwrap);
     disk.mark(1);
     let states = disk.crashes(&mut |crash| {
         for name in names {

@@ -18,6 +18,9 @@ pub(crate) struct BackupArgs {
     /// The file to write; `.tar`, or compressed when it ends in `.tar.gz` or `.tgz`
     #[arg(value_hint = ValueHint::FilePath)]
     file: Utf8PathBuf,
+    /// Replace the file when it exists
+    #[arg(short, long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -47,6 +50,7 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
         let message = format!("there is nothing to back up in {}", place.state_dir);
         return Err(Failure::message(Code::NotFound, message));
     }
+    check_name(args)?;
     let progress = Progress::bytes("backing up", place.quiet || args.json);
     let report = backup_to_file(&place.dir()?, &args.file, place::now(), &mut |done, all| {
         progress.at(done, all);
@@ -60,7 +64,7 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
             "sessions": manifest.sessions, "files": manifest.files.len(),
         }))?);
     }
-    Ok(output::line(&format!(
+    Ok(output::line(format!(
         "wrote {}: {}, {}, {}, {}",
         args.file,
         output::counted(manifest.jobs.unsigned_abs(), "job"),
@@ -68,6 +72,21 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
         output::counted(manifest.files.len() as u64, "file"),
         output::size(report.bytes),
     ))?)
+}
+
+/// A backup replaces nothing unasked, and is what its name says.
+fn check_name(args: &BackupArgs) -> Outcome {
+    let known =
+        [".tar", ".tar.gz", ".tgz"].iter().any(|ending| args.file.as_str().ends_with(ending));
+    if !known {
+        let message = format!("{} does not end in .tar, .tar.gz or .tgz", args.file);
+        return Err(Failure::message(Code::Usage, message));
+    }
+    if args.file.exists() && !args.force {
+        let message = format!("{} exists; it was not changed", args.file);
+        return Err(Failure::message(Code::Refused, message).hint("--force replaces it"));
+    }
+    Ok(())
 }
 
 /// Brings a backup back.
@@ -88,6 +107,7 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
         RestoreError::Lock(_) => Failure::new(Code::Refused, error),
         other => Failure::new(Code::Failed, other),
     })?;
+    crate::adopt::publish(&place, "restore");
     print(args, &report)
 }
 
@@ -113,7 +133,7 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
             "keptBeside": report.kept_beside, "safetyBackup": report.safety_backup,
         }))?);
     }
-    output::line(&format!(
+    output::line(format!(
         "restored {} and {} from {} of {}",
         output::counted(manifest.jobs.unsigned_abs(), "job"),
         output::counted(manifest.sessions.unsigned_abs(), "session"),
@@ -121,16 +141,16 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
         heeler_model::iso_millis(manifest.created_at),
     ))?;
     if !report.put_back.is_empty() {
-        output::line(&format!(
+        output::line(format!(
             "put back {}",
             output::counted(report.put_back.len() as u64, "file")
         ))?;
     }
     for path in &report.kept_beside {
-        output::line(&format!("differs from what is there, kept beside it: {path}"))?;
+        output::line(format!("differs from what is there, kept beside it: {path}"))?;
     }
     if let Some(path) = &report.safety_backup {
-        output::line(&format!("the state before is in {path}"))?;
+        output::line(format!("the state before is in {path}"))?;
     }
     Ok(())
 }

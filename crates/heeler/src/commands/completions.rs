@@ -52,7 +52,7 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
     let mut command = crate::command();
     command.build();
     let count = write_pages(&command, "heeler", &args.dir)?;
-    Ok(output::line(&format!("wrote {count} manual pages to {}", args.dir))?)
+    Ok(output::line(format!("wrote {count} manual pages to {}", args.dir))?)
 }
 
 fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> Outcome<usize> {
@@ -89,7 +89,7 @@ pub(crate) fn version(args: &VersionArgs) -> Outcome {
         return Ok(output::json(&versions)?);
     }
     let Versions { heeler, sqlite, database, target } = versions;
-    Ok(output::line(&format!(
+    Ok(output::line(format!(
         "heeler {heeler} (database version {database}, SQLite {sqlite}, {target})"
     ))?)
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> Outcome {
 
 fn validate(place: &Place, as_json: bool) -> Outcome {
     let file = place.config_file()?;
-    let result = fleet::try_load(place, file, &|path| std::fs::read_to_string(path))?;
+    let result = fleet::try_load(place, file, &fleet::read_text)?;
     if as_json {
         output::json(&validation_json(file, &result))?;
         return match result {
@@ -85,7 +85,7 @@ fn validate(place: &Place, as_json: bool) -> Outcome {
                 n => format!("{n} agents: {}", agents.join(", ")),
             };
             let counted = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-            Ok(output::line(&format!("{file} is valid ({counted}, {found})"))?)
+            Ok(output::line(format!("{file} is valid ({counted}, {found})"))?)
         }
         Err(faults) => {
             fleet::print_faults(place, &faults)?;
@@ -127,7 +127,7 @@ fn show(place: &Place, as_json: bool) -> Outcome {
         return Ok(output::json(&value)?);
     }
     let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
-    output::line(&format!("# {}", place.config_file()?))?;
+    output::line(format!("# {}", place.config_file()?))?;
     Ok(output::line(yaml.trim_end())?)
 }
 
@@ -140,7 +140,7 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
     let file = file_to_edit(place, args)?;
     // A link stays a link: what it points to is edited.
     let file = file.canonicalize_utf8()?;
-    let before = std::fs::read_to_string(&file)?;
+    let before = fleet::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
     let draft =
         tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
@@ -155,7 +155,7 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
             Ok(loaded) => {
                 fleet::print_faults(place, &loaded.warnings)?;
                 save(&file, &before, &text)?;
-                return Ok(output::line(&format!("saved {file}"))?);
+                return Ok(output::line(format!("saved {file}"))?);
             }
             Err(faults) => {
                 fleet::print_faults(place, &faults)?;
@@ -186,7 +186,7 @@ fn check_edit(place: &Place, file: &Utf8Path, text: &str) -> Outcome<Result<Load
     let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
     fleet::try_load(place, place.config_file()?, &|path| match is_edited(path) {
         true => Ok(text.to_owned()),
-        false => std::fs::read_to_string(path),
+        false => fleet::read_text(path),
     })
 }
 
@@ -206,7 +206,7 @@ fn open_editor(place: &Place, draft: &std::path::Path) -> Outcome {
 
 /// Replaces the file, unless somebody else changed it meanwhile.
 fn save(file: &Utf8Path, before: &str, text: &str) -> Outcome {
-    if std::fs::read_to_string(file)? != before {
+    if fleet::read_text(file)? != before {
         let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
         return Err(Failure::message(Code::Refused, message));
     }

@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use heeler_transcript::{Log, LogOptions};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Text};
 
 /// How often the demo kills a writer.
 const KILLS: u32 = 20;
@@ -66,9 +66,10 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     stage.kill_writers()?;
 
     stage.tell("Yours to explore:")?;
-    say(&format!(
-        "  cd {}/project && heeler status\n  cd {}/fleet && heeler config show\n  heeler help\n\nAgents run with the next release; see CHANGELOG.md.",
-        stage.folder, stage.folder
+    say(format!(
+        "  cd {folder}/project && {program} status\n  cd {folder}/fleet && {program} config show\n  {program} help\n\nAgents run with the next release; see CHANGELOG.md.",
+        folder = stage.folder,
+        program = stage.program,
     ))
 }
 
@@ -79,14 +80,14 @@ struct Stage {
 
 impl Stage {
     fn tell(&self, text: &str) -> Outcome {
-        let bold = anstyle::Style::new().bold();
-        say(&format!("\n{bold}{text}{bold:#}"))
+        say("")?;
+        say(Text::styled(anstyle::Style::new().bold(), text))
     }
 
     /// Shows a command and runs it.
     fn heeler(&self, place: &str, args: &[&str]) -> Outcome {
         let dim = anstyle::Style::new().dimmed();
-        say(&format!("{dim}{place} $ heeler {}{dim:#}", args.join(" ")))?;
+        say(Text::styled(dim, &format!("{place} $ heeler {}", args.join(" "))))?;
         let folder = self.folder.join(place);
         std::fs::create_dir_all(&folder)?;
         let status = self.command(args).current_dir(&folder).status()?;
@@ -139,7 +140,7 @@ impl Stage {
         }
         let (acknowledged, rows) =
             (output::grouped(acknowledged as u64), output::grouped(rows as u64));
-        say(&format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
+        say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
 }
 
@@ -155,7 +156,7 @@ fn write_until_killed(file: &Utf8Path) -> Outcome {
     Ok(())
 }
 
-fn say(text: &str) -> Outcome {
+fn say(text: impl Into<Text>) -> Outcome {
     Ok(output::line(text)?)
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::Global;
 use crate::commands::import;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Progress};
+use crate::output::{self, Progress, Text};
 use crate::place::{self, Place};
 
 /// Arguments of `doctor`.
@@ -38,23 +38,23 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         return rebuild(&place, args);
     }
     if !place.state_dir.exists() {
-        return Ok(output::line(&format!(
+        return Ok(output::line(format!(
             "{} does not exist yet: nothing to examine",
             place.state_dir
         ))?);
     }
     // Adoption comes first; where it is refused, the rest can be examined all the same.
     if let Err(failure) = crate::adopt::if_foreign(&place) {
-        output::complain(&failure.text())?;
+        output::complain(failure.text())?;
     }
     let progress = Progress::spinner("examining", place.quiet || args.json);
-    let mut findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     let fixed = match args.fix {
         true => doctor::fix(&place.state_dir, &findings, place::now()),
         false => Vec::new(),
     };
     if args.fix {
-        findings = doctor::examine(&place.state_dir, Some(&place.home), place::now());
+        findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     }
     progress.end();
     match args.json {
@@ -70,11 +70,11 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
 fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
     let green = AnsiColor::Green.on_default();
     for Fixed { finding, outcome } in fixed {
-        let line = match outcome {
-            Ok(done) => format!("{green}fixed{green:#}    {}: {done}", finding.subject),
-            Err(why) => format!("not fixed {}: {why}", finding.subject),
-        };
-        output::line(&line)?;
+        let subject = output::one_line(&finding.subject);
+        output::line(match outcome {
+            Ok(done) => Text::styled(green, "fixed").then(format!("    {subject}: {done}")),
+            Err(why) => format!("not fixed {subject}: {why}").into(),
+        })?;
     }
     for finding in findings {
         let (word, style) = match finding.severity {
@@ -84,13 +84,14 @@ fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
         };
         let (subject, problem) =
             (output::one_line(&finding.subject), output::one_line(&finding.problem));
-        output::line(&format!("{style}{word:<8}{style:#} {subject}: {problem}"))?;
+        let word = Text::styled(style, &format!("{word:<8}"));
+        output::line(word.then(format!(" {subject}: {problem}")))?;
         if !finding.cure.is_empty() {
-            output::line(&format!("         cure: {}", finding.cure))?;
+            output::line(format!("         cure: {}", finding.cure))?;
         }
     }
     if findings.iter().all(|finding| finding.severity == Severity::Note) {
-        output::line(&format!("{green}{} is sound{green:#}", place.state_dir))?;
+        output::line(Text::styled(green, &format!("{} is sound", place.state_dir)))?;
     }
     Ok(())
 }
@@ -136,6 +137,9 @@ fn rebuild(place: &Place, args: &DoctorArgs) -> Outcome {
     }
     let progress = Progress::spinner("rebuilding", place.quiet || args.json);
     let rebuilt = doctor::rebuild(&place.state_dir, place::now());
+    if rebuilt.is_ok() {
+        crate::adopt::publish(place, "doctor");
+    }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {
         RebuildError::Locked(_) => Failure::new(Code::Refused, error),
@@ -155,17 +159,17 @@ fn print_rebuilt(rebuilt: &Rebuilt) -> Outcome {
         Some(backup) => format!("the backup {backup}"),
         None => "views and transcripts alone: there was no good backup".to_owned(),
     };
-    output::line(&format!("rebuilt the database from {base}"))?;
+    output::line(format!("rebuilt the database from {base}"))?;
     for (kind, tally) in &rebuilt.report.by_kind {
         if tally.imported > 0 {
-            output::line(&format!("found {} {} beside it", tally.imported, kind.plural()))?;
+            output::line(format!("found {} {} beside it", tally.imported, kind.plural()))?;
         }
     }
     for refusal in &rebuilt.report.refused {
-        output::line(&format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
+        output::line(format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
     }
     for lost in &rebuilt.lost {
-        output::line(&format!("lost: {lost}"))?;
+        output::line(format!("lost: {lost}"))?;
     }
-    Ok(output::line(&format!("the old database is in {}", rebuilt.trash))?)
+    Ok(output::line(format!("the old database is in {}", rebuilt.trash))?)
 }

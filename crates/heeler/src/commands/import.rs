@@ -1,6 +1,6 @@
 //! `heeler import`: the state of other systems, taken over. The source is not touched.
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_store::import::{self, ImportError, Report};
 use heeler_store::{StateDir, Store};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::adopt;
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Lines, Progress};
+use crate::output::{self, Lines, Progress, Text};
 use crate::place::{self, Place};
 
 /// How many refusals are printed; `--json` has them all.
@@ -47,7 +47,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
     let dir = StateDir::create(&place.state_dir)?;
     let store = Store::open(&dir, "import", now)?.store;
     let progress = Progress::spinner("importing", place.quiet || args.json);
-    let result = import(&store, args, &place.home);
+    let result = import(&store, args, &place)?;
     let published = store.publish_views(now);
     progress.end();
     let report = result.map_err(|error| match error {
@@ -59,44 +59,50 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
         other => Failure::new(Code::Failed, other),
     })?;
     published.map_err(anyhow::Error::from)?;
+    store.backup_daily(now).map_err(anyhow::Error::from)?;
     match args.json {
         true => Ok(output::json(&to_json(&report))?),
         false => print(args, &report),
     }
 }
 
-fn import(store: &Store, args: &ImportArgs, home: &Utf8Path) -> Result<Report, ImportError> {
+fn import(store: &Store, args: &ImportArgs, place: &Place) -> Outcome<Result<Report, ImportError>> {
     let now = place::now();
-    match args.system {
+    Ok(match args.system {
         System::Herdctl => import::herdctl(store, &args.path, now),
         System::Lastlight => import::lastlight(store, &args.path, now),
-        System::AgentsFleet => import::agents_fleet(store, home, &args.path, now),
-    }
+        System::AgentsFleet => {
+            let home = place.home.as_deref().ok_or_else(|| {
+                Failure::message(Code::Usage, "neither HEELER_HOME nor HOME is set")
+            })?;
+            import::agents_fleet(store, home, &args.path, now)
+        }
+    })
 }
 
 fn print(args: &ImportArgs, report: &Report) -> Outcome {
     if report.by_kind.is_empty() {
-        output::line(&format!("{} holds nothing to import", args.path))?;
+        output::line(format!("{} holds nothing to import", args.path))?;
     } else {
-        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"]);
+        let mut lines = Lines::new(&["", "READ", "IMPORTED", "THERE ALREADY", "REFUSED"], &[]);
         for (kind, tally) in &report.by_kind {
             let numbers = [tally.read, tally.imported, tally.already_there, tally.refused];
-            let mut cells = vec![kind.plural().to_owned()];
-            cells.extend(numbers.map(output::grouped));
+            let mut cells: Vec<Text> = vec![kind.plural().into()];
+            cells.extend(numbers.map(|number| output::grouped(number).into()));
             lines.push(cells);
         }
         lines.print()?;
     }
     for note in &report.notes {
-        output::line(&format!("note: {}", output::one_line(note)))?;
+        output::line(format!("note: {}", output::one_line(note)))?;
     }
     for refusal in report.refused.iter().take(REFUSALS_SHOWN_MAX) {
         let (what, reason) = (output::one_line(&refusal.what), output::one_line(&refusal.reason));
-        output::line(&format!("refused: {what}: {reason}"))?;
+        output::line(format!("refused: {what}: {reason}"))?;
     }
     let more = report.refused.len().saturating_sub(REFUSALS_SHOWN_MAX);
     if more > 0 {
-        output::line(&format!("and {more} more refused; --json lists them all"))?;
+        output::line(format!("and {more} more refused; --json lists them all"))?;
     }
     Ok(())
 }

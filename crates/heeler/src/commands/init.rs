@@ -8,6 +8,7 @@ use heeler_model::Name;
 use heeler_model::config::templates;
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
 use crate::output;
 use crate::place::working_directory;
 use crate::schema;
@@ -42,13 +43,13 @@ enum InitCommand {
 pub(crate) fn run(args: &InitArgs) -> Outcome {
     let here = working_directory()?;
     match &args.command {
-        Some(InitCommand::Agent { name }) => agent(&here, name),
-        Some(InitCommand::Fleet { dir }) => fleet(&here, dir.as_deref()),
-        None => fleet(&here, args.dir.as_deref()),
+        Some(InitCommand::Agent { name }) => add_agent(&here, name),
+        Some(InitCommand::Fleet { dir }) => make_fleet(&here, dir.as_deref()),
+        None => make_fleet(&here, args.dir.as_deref()),
     }
 }
 
-fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
+fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
     for name in ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"] {
         if folder.join(name).exists() {
@@ -56,7 +57,10 @@ fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
             return Err(Failure::message(Code::Refused, message).hint("heeler init agent NAME"));
         }
     }
-    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        let error = anyhow::Error::new(error).context(format!("cannot make the folder {folder}"));
+        Failure::new(Code::Failed, error)
+    })?;
     let own_name = folder.file_name().and_then(|name| name.parse::<Name>().ok());
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     schema::place(&folder.join(".heeler"))?;
@@ -73,10 +77,10 @@ fn fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
         Some(dir) => format!("cd {dir} && heeler config validate"),
         None => "heeler config validate".to_owned(),
     };
-    Ok(output::line(&format!("\nNext: {next}"))?)
+    Ok(output::line(format!("\nNext: {next}"))?)
 }
 
-fn agent(here: &Utf8Path, name: &str) -> Outcome {
+fn add_agent(here: &Utf8Path, name: &str) -> Outcome {
     let name: Name = name.parse()?;
     let file = ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"]
         .map(|file| here.join(file))
@@ -88,7 +92,7 @@ fn agent(here: &Utf8Path, name: &str) -> Outcome {
         })?;
     let state_name = if file.as_str().contains("herdctl.") { ".herdctl" } else { ".heeler" };
     let relative = format!("agents/{name}.yaml");
-    let before = std::fs::read_to_string(&file)?;
+    let before = fleet::read_text(&file)?;
     let after = templates::add_agent(&before, &relative)
         .map_err(|error| Failure::new(Code::Refused, error))?;
     schema::place(&here.join(state_name))?;
@@ -99,7 +103,7 @@ fn agent(here: &Utf8Path, name: &str) -> Outcome {
     temp.as_file().set_permissions(std::fs::metadata(&file)?.permissions())?;
     temp.as_file().sync_all()?;
     temp.persist(&file).map_err(|error| error.error)?;
-    output::line(&format!("added {name} to {file}"))?;
+    output::line(format!("added {name} to {file}"))?;
     Ok(output::line("\nNext: heeler config validate")?)
 }
 
@@ -117,16 +121,23 @@ fn write_new(path: &Utf8Path, text: &str) -> Outcome {
         ),
     })?;
     file.write_all(text.as_bytes())?;
-    Ok(output::line(&format!("wrote {path}"))?)
+    Ok(output::line(format!("wrote {path}"))?)
 }
 
 /// Keeps the state directory out of git; an entry that is there is left alone.
 fn ignore_state(folder: &Utf8Path) -> Outcome {
     let path = folder.join(".gitignore");
-    let text = match std::fs::read_to_string(&path) {
+    if path.is_symlink() {
+        let text = format!("{path} is a link and was left alone; add .heeler/ to it yourself");
+        return Ok(output::note(&text)?);
+    }
+    let text = match fleet::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error.into()),
+        Err(error) => {
+            let error = anyhow::Error::new(error).context(format!("cannot read {path}"));
+            return Err(error.into());
+        }
     };
     if text.lines().any(|line| matches!(line.trim(), ".heeler" | ".heeler/" | "/.heeler/")) {
         return Ok(());
@@ -134,5 +145,5 @@ fn ignore_state(folder: &Utf8Path) -> Outcome {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&path)?;
     file.write_all(format!("{newline}.heeler/\n.env\n").as_bytes())?;
-    Ok(output::line(&format!("added .heeler/ to {path}"))?)
+    Ok(output::line(format!("added .heeler/ to {path}"))?)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::{self, Global, Page};
 use crate::commands::logs;
 use crate::failure::Outcome;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 use crate::since;
 
@@ -108,9 +108,10 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
-    let filter = JobFilter { agent: args.agent.clone(), status: args.status, since };
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print_list(&place, &[], 0, args, now) };
+    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let filter = JobFilter { agent, status: args.status, since };
     let before = match &args.before {
         None => None,
         Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
@@ -128,12 +129,15 @@ struct Shown {
     head: JobHead,
     /// It is `running` by the record, and no process runs it.
     dead: bool,
+    /// What it did, or why it failed.
+    account: String,
 }
 
 impl Shown {
     fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
         let dead = head.status == JobStatus::Running && !place.is_alive(reader, &head.id)?;
-        Ok(Shown { head, dead })
+        let account = account(reader, &head)?;
+        Ok(Shown { head, dead, account })
     }
 }
 
@@ -150,17 +154,20 @@ fn print_list(
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
-    let Some(last) = jobs.last() else { return Ok(output::line(&nothing(place, args))?) };
-    let mut lines = Lines::new(&["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"]);
-    for Shown { head, dead } in jobs {
+    let Some(last) = jobs.last() else { return Ok(output::line(nothing(place, args))?) };
+    let mut lines = Lines::new(
+        &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
+        &["AGENT", "TRIGGER", "SUMMARY"],
+    );
+    for Shown { head, dead, account } in jobs {
         lines.push(vec![
-            head.id.to_string(),
-            output::one_line(&head.agent),
+            head.id.as_str().into(),
+            output::one_line(&head.agent).into(),
             status_text(head.status, *dead),
-            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())),
-            output::relative(head.started_at, now),
-            head.duration_ms.map(output::duration).unwrap_or_default(),
-            output::one_line(head.summary.as_deref().unwrap_or_default()),
+            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())).into(),
+            output::relative(head.started_at, now).into(),
+            head.duration_ms.map(output::duration).unwrap_or_default().into(),
+            account.as_str().into(),
         ]);
     }
     lines.print()?;
@@ -171,11 +178,37 @@ fn print_list(
     }
     if total > jobs.len() as i64 {
         let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
-        let older =
-            format!("showing {shown} of {total}; older: heeler jobs --before {}", last.head.id);
+        let again = again(args);
+        let older = format!(
+            "showing {shown} of {total}; older: heeler jobs{again} --before {}",
+            last.head.id
+        );
         output::note(&older)?;
     }
     Ok(())
+}
+
+/// Returns one line on what a job did; where it failed without a summary, why.
+pub(crate) fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
+    let text = match (&head.summary, head.status) {
+        (None, JobStatus::Failed) => reader.job(&head.id)?.and_then(|job| job.error),
+        (summary, _) => summary.clone(),
+    };
+    Ok(output::one_line(text.as_deref().unwrap_or_default()))
+}
+
+/// Returns the options that the next page needs too.
+fn again(args: &ListArgs) -> String {
+    let mut text = String::new();
+    for (option, value) in [
+        ("--agent", args.agent.clone()),
+        ("--status", args.status.map(|status| status.to_string())),
+        ("--since", args.since.clone()),
+        ("--limit", (args.page.limit.get() != 20).then(|| args.page.limit.to_string())),
+    ] {
+        text.extend(value.map(|value| format!(" {option} {value}")));
+    }
+    text
 }
 
 fn nothing(place: &Place, args: &ListArgs) -> String {
@@ -188,12 +221,12 @@ fn nothing(place: &Place, args: &ListArgs) -> String {
 }
 
 /// Returns a status in its colour.
-pub(crate) fn status_text(status: JobStatus, dead: bool) -> String {
+pub(crate) fn status_text(status: JobStatus, dead: bool) -> Text {
     let (word, style) = match dead {
         true => ("dead", output::status_style(JobStatus::Failed)),
         false => (status.as_str(), output::status_style(status)),
     };
-    format!("{style}{word}{style:#}")
+    Text::styled(style, word)
 }
 
 /// Returns what programs get of a job in a list.
@@ -288,32 +321,31 @@ fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timesta
         (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
     };
     let status = match head.exit_reason {
-        Some(reason) => format!("{} ({reason})", status_text(head.status, dead)),
+        Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
         None => status_text(head.status, dead),
     };
-    let interrupted = job.interrupted.then(|| "yes: cut off by a crash".to_owned());
-    let fields: [(&str, Option<String>); 17] = [
-        ("job", Some(head.id.to_string())),
-        ("agent", Some(head.agent.clone())),
+    let fields: [(&str, Option<Text>); 18] = [
+        ("job", Some(head.id.as_str().into())),
+        ("agent", Some(head.agent.as_str().into())),
         ("status", Some(status)),
-        ("interrupted", interrupted),
-        ("trigger", Some(head.trigger_type.as_str().to_owned())),
-        ("schedule", head.schedule.clone()),
-        ("started", Some(when(head.started_at))),
-        ("finished", head.finished_at.map(when)),
-        ("took", head.duration_ms.map(output::duration)),
-        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}"))),
-        ("tokens", tokens),
-        ("session", head.session_id.as_ref().map(ToString::to_string)),
-        ("forked from", job.forked_from.as_ref().map(ToString::to_string)),
-        ("origin", job.origin.clone()),
-        ("transcript", log.map(ToString::to_string)),
-        ("summary", head.summary.clone()),
-        ("error", job.error.clone()),
+        ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
+        ("trigger", Some(head.trigger_type.as_str().into())),
+        ("schedule", head.schedule.as_deref().map(Text::from)),
+        ("started", Some(when(head.started_at).into())),
+        ("finished", head.finished_at.map(when).map(Text::from)),
+        ("took", head.duration_ms.map(output::duration).map(Text::from)),
+        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}").into())),
+        ("tokens", tokens.map(Text::from)),
+        ("session", head.session_id.as_ref().map(|id| id.as_str().into())),
+        ("forked from", job.forked_from.as_ref().map(|id| id.as_str().into())),
+        ("origin", job.origin.as_deref().map(Text::from)),
+        ("transcript", log.map(|path| path.as_str().into())),
+        ("summary", head.summary.as_deref().map(Text::from)),
+        ("error", job.error.as_deref().map(Text::from)),
+        ("prompt", job.prompt.as_deref().map(Text::from)),
     ];
     for (name, value) in fields {
-        output::field(name, value.as_deref())?;
+        output::field(name, value)?;
     }
-    output::field("prompt", job.prompt.as_deref())?;
     Ok(())
 }

@@ -3,21 +3,23 @@
 //! The database says which transcripts there are and whether their jobs have ended; the lines
 //! come straight from the files, so following needs no daemon.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use anstyle::Style;
 use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobFilter, Reader};
 use heeler_transcript::{Fault, Follower, Record, Start, Update, tail};
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
-use crate::place::Place;
+use crate::output::{self, Text};
+use crate::place::{self, Place};
 use crate::rows::Row;
 
 /// How many of an agent's newest jobs are looked at for its newest lines.
@@ -76,15 +78,16 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
     let Some(reader) = place.reader()? else {
         return Ok(output::note(&format!("no transcripts yet in {}", place.state_dir))?);
     };
-    let agent = args.agent.as_deref().map(|name| known_agent(&reader, name)).transpose()?;
-    let mut view = View::new(&args.how);
+    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
     let heads = newest_jobs(&reader, agent.as_deref())?;
+    let mut view = View::new(&args.how);
+    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max().unwrap_or(0);
     let ends = view.print_newest(&place, &reader, &heads)?;
-    if heads.is_empty() && !args.how.follow {
+    if ends.is_empty() && !args.how.follow {
         output::note("no transcripts yet")?;
     }
     match args.how.follow {
-        true => follow_fleet(&place, reader, agent.as_deref(), view, ends),
+        true => follow_fleet(&place, &reader, agent.as_deref(), view, &heads, &ends),
         false => Ok(()),
     }
 }
@@ -104,8 +107,11 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         }
         _ if how.follow && !job.head.status.is_final() => 0,
         _ => {
-            let message = format!("job {} has no transcript", job.head.id);
-            return Err(Failure::message(Code::NotFound, message).hint("heeler doctor"));
+            let message = format!(
+                "job {} has no transcript: none was written, or its file is gone",
+                job.head.id
+            );
+            return Err(Failure::message(Code::NotFound, message));
         }
     };
     match path {
@@ -132,29 +138,28 @@ fn follow_job(reader: &Reader, id: &JobId, follower: &mut Follower, view: &mut V
     }
 }
 
+/// Prints what is written from now on: by the jobs that are there, and by those that come.
 fn follow_fleet(
     place: &Place,
-    reader: Reader,
+    reader: &Reader,
     agent: Option<&str>,
     mut view: View,
-    ends: HashMap<JobId, u64>,
+    there: &[JobHead],
+    ends: &HashMap<JobId, u64>,
 ) -> Outcome {
     let mut follower = Follower::new();
     let mut followed: Vec<JobHead> = Vec::new();
+    let mut known: HashSet<JobId> = there.iter().map(|head| head.id.clone()).collect();
+    for head in there {
+        let start = ends.get(&head.id).map_or(Start::End, |end| Start::Offset(*end));
+        if !head.status.is_final() || ends.contains_key(&head.id) {
+            follow(place, reader, head, start, &mut follower, &mut followed)?;
+        }
+    }
     loop {
-        for head in newest_jobs(&reader, agent)? {
-            if followed.iter().any(|known| known.id == head.id) {
-                continue;
-            }
-            // What ended before we came and was not printed is not news.
-            let start = match (ends.get(&head.id), head.status.is_final()) {
-                (Some(end), _) => Start::Offset(*end),
-                (None, true) if followed.is_empty() => continue,
-                (None, _) => Start::Beginning,
-            };
-            if let Some(path) = place.log_path(&reader, &head)? {
-                follower.add(&path, start);
-                followed.push(head);
+        for head in newest_jobs(reader, agent)? {
+            if known.insert(head.id.clone()) {
+                follow(place, reader, &head, Start::Beginning, &mut follower, &mut followed)?;
             }
         }
         while let Some(update) = follower.next(LOOK_EVERY).map_err(anyhow::Error::from)? {
@@ -167,24 +172,19 @@ fn follow_fleet(
     }
 }
 
-/// Finds the agent by its qualified name, or by its own name while that is unique.
-fn known_agent(reader: &Reader, name: &str) -> Outcome<String> {
-    let names = reader.agent_names()?;
-    if names.iter().any(|known| known == name) {
-        return Ok(name.to_owned());
+fn follow(
+    place: &Place,
+    reader: &Reader,
+    head: &JobHead,
+    start: Start,
+    follower: &mut Follower,
+    followed: &mut Vec<JobHead>,
+) -> Outcome {
+    if let Some(path) = place.log_path(reader, head)? {
+        follower.add(&path, start);
+        followed.push(head.clone());
     }
-    let local: Vec<&String> =
-        names.iter().filter(|known| known.rsplit('.').next() == Some(name)).collect();
-    match local.as_slice() {
-        [one] => Ok((*one).clone()),
-        [] => Err(Failure::message(Code::NotFound, format!("there is no agent `{name}`"))
-            .hint("heeler status lists them")),
-        several => {
-            let list: Vec<&str> = several.iter().map(|name| name.as_str()).collect();
-            let message = format!("`{name}` may be any of: {}", list.join(", "));
-            Err(Failure::message(Code::Usage, message))
-        }
-    }
+    Ok(())
 }
 
 fn newest_jobs(reader: &Reader, agent: Option<&str>) -> Outcome<Vec<JobHead>> {
@@ -196,11 +196,16 @@ fn newest_jobs(reader: &Reader, agent: Option<&str>) -> Outcome<Vec<JobHead>> {
 struct View {
     how: How,
     zone: TimeZone,
+    agent_width: usize,
+    /// The day of the last line; another day is announced.
+    day: Date,
 }
 
 impl View {
     fn new(how: &How) -> View {
-        View { how: how.clone(), zone: TimeZone::system() }
+        let zone = TimeZone::system();
+        let day = place::now().to_zoned(zone.clone()).date();
+        View { how: how.clone(), zone, agent_width: 0, day }
     }
 
     /// Prints the newest lines over several jobs in order of time; returns where each ended.
@@ -261,12 +266,22 @@ impl View {
 
     fn print_row(&mut self, agent: Option<&str>, row: &Row, record: &Record) -> Outcome {
         if self.how.json {
-            return Ok(output::line(&record.text)?);
+            return Ok(output::json_line(&record.text)?);
+        }
+        if let Some(day) = row.at.map(|at| at.to_zoned(self.zone.clone()).date())
+            && day != self.day
+        {
+            self.day = day;
+            output::line(Text::styled(Style::new().dimmed(), &format!("{day}")))?;
         }
         let line = row.show(&self.zone);
         match agent {
-            None => output::line(&line)?,
-            Some(agent) => output::line(&format!("{agent:<12} {line}"))?,
+            None => output::line(line)?,
+            Some(agent) => {
+                let width = self.agent_width;
+                let agent = format!("{:<width$} ", output::one_line(agent));
+                output::line(Text::from(agent).then(line))?;
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Text};
 use crate::place::Place;
 use crate::rows::Row;
 
@@ -42,6 +42,9 @@ pub(crate) struct SearchArgs {
 
 /// Searches.
 pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
+    if args.text.is_empty() {
+        return Err(Failure::message(Code::Usage, "there is nothing to search for"));
+    }
     let place = Place::find(global)?;
     let paths = transcripts(&place, args.agent.as_deref())?;
     let query = Query {
@@ -93,15 +96,18 @@ fn pattern(args: &SearchArgs) -> Pattern {
 fn print(args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<()> {
     let name = hit.path.file_stem().unwrap_or_default();
     if args.json {
-        let row = serde_json::from_str::<Value>(&hit.record.text)?;
-        return output::line(
+        // A row nested too deep to be parsed is given as text.
+        let row = serde_json::from_str::<Value>(&hit.record.text)
+            .unwrap_or_else(|_| Value::from(&*hit.record.text));
+        return output::json_line(
             &json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row }).to_string(),
         );
     }
     let row = Row::read(hit.record.text.as_bytes());
     let shown = Row { text: around(&row.text, &args.text), ..row }.show(zone);
     let dim = anstyle::Style::new().dimmed();
-    output::line(&format!("{dim}{name}:{}{dim:#} {shown}", hit.line + 1))
+    let place = format!("{}:{}", output::one_line(name), hit.line + 1);
+    output::line(Text::styled(dim, &place).then(" ").then(shown))
 }
 
 /// Returns the part of the text that shows the match, on one line.
@@ -132,7 +138,9 @@ fn transcripts(place: &Place, agent: Option<&str>) -> Outcome<Vec<Utf8PathBuf>> 
         (None, _) => {
             collect(&place.state_dir.join("jobs"), &mut found);
             collect(&place.state_dir.join("agent-sessions"), &mut found);
-            collect(&place.home.join("sessions"), &mut found);
+            if let Some(sessions) = place.interactive_sessions() {
+                collect(&sessions, &mut found);
+            }
         }
     }
     found.sort_by(|a, b| b.cmp(a));

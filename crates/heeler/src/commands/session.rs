@@ -76,29 +76,23 @@ fn print(
             true => "no sessions match".to_owned(),
             false => format!("no sessions yet in {}", place.state_dir),
         };
-        return Ok(output::line(&text)?);
+        return Ok(output::line(text)?);
     };
     let now = place::now();
-    let mut lines = Lines::new(&[
-        "ID",
-        "AGENT",
-        "STATUS",
-        "MODE",
-        "LAST USED",
-        "MESSAGES",
-        "JOBS",
-        "AGENT'S OWN ID",
-    ]);
+    let mut lines = Lines::new(
+        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "OWN ID"],
+        &["AGENT", "MODE", "OWN ID"],
+    );
     for session in sessions {
         lines.push(vec![
-            session.id.to_string(),
-            output::one_line(&session.agent),
-            session.status.to_string(),
-            session.mode.to_string(),
-            output::relative(session.last_active_at, now),
-            session.message_count.to_string(),
-            session.job_count.to_string(),
-            session.agent_session_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            session.id.as_str().into(),
+            output::one_line(&session.agent).into(),
+            session.status.as_str().into(),
+            session.mode.as_str().into(),
+            output::relative(session.last_active_at, now).into(),
+            session.message_count.to_string().into(),
+            session.job_count.to_string().into(),
+            session.agent_session_id.as_ref().map_or("", |id| id.as_str()).into(),
         ]);
     }
     lines.print()?;

@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
-use crate::commands::jobs::{head_json, status_text};
+use crate::commands::jobs::{account, head_json, status_text};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 
 /// How far back failures are shown.
@@ -30,14 +30,23 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
+/// A job as the status lists it.
+struct Listed {
+    head: JobHead,
+    dead: bool,
+    account: String,
+}
+
 /// What is known of the fleet at one moment.
+#[derive(Default)]
 struct Snapshot {
     name: Option<String>,
     config_is_faulty: bool,
     agents: IndexMap<String, AgentState>,
     jobs_total: i64,
-    running: Vec<(JobHead, bool)>,
-    failed: Vec<JobHead>,
+    running: Vec<Listed>,
+    failed: Vec<Listed>,
+    failed_total: i64,
     writer: Option<String>,
     started_at: Option<String>,
 }
@@ -47,63 +56,92 @@ pub(crate) fn run(global: &Global, args: &StatusArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader()?;
-    let mut snapshot = take(&place, reader.as_ref(), now)?;
-    drop(reader);
+    let mut snapshot = Snapshot::default();
+    add_configured(&place, &mut snapshot)?;
+    if let Some(reader) = &reader {
+        add_state(&place, reader, &mut snapshot)?;
+    }
     if let Some(name) = &args.agent {
         snapshot.agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
-        snapshot.running.retain(|(head, _)| snapshot.agents.contains_key(&head.agent));
-        snapshot.failed.retain(|head| snapshot.agents.contains_key(&head.agent));
         if snapshot.agents.is_empty() {
             let message = format!("there is no agent `{name}`");
             return Err(Failure::message(Code::NotFound, message).hint("heeler status lists them"));
         }
     }
+    if let Some(reader) = &reader {
+        add_jobs(&place, reader, args, now, &mut snapshot)?;
+    }
+    drop(reader);
     match args.json {
         true => Ok(output::json(&to_json(&place, &snapshot))?),
         false => print(&place, &snapshot, now),
     }
 }
 
-fn take(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Snapshot> {
-    let mut snapshot = Snapshot {
-        name: None,
-        config_is_faulty: false,
-        agents: IndexMap::new(),
-        jobs_total: 0,
-        running: Vec::new(),
-        failed: Vec::new(),
-        writer: None,
-        started_at: None,
-    };
-    add_configured(place, &mut snapshot)?;
-    let Some(reader) = reader else { return Ok(snapshot) };
-    for (name, state) in reader.agents()? {
+/// Adds what the state knows of the agents; schedules that only the config knows stay.
+fn add_state(place: &Place, reader: &Reader, snapshot: &mut Snapshot) -> Outcome {
+    for (name, mut state) in reader.agents()? {
+        if let Some(configured) = snapshot.agents.get(&name) {
+            for (schedule, idle) in &configured.schedules {
+                state.schedules.entry(schedule.clone()).or_insert_with(|| idle.clone());
+            }
+        }
         snapshot.agents.insert(name, state);
     }
-    snapshot.jobs_total = reader.count_jobs(&JobFilter::default())?;
-    for head in reader.running_jobs()? {
-        let dead = !place.is_alive(reader, &head.id)?;
-        snapshot.running.push((head, dead));
+    for (name, agent) in &mut snapshot.agents {
+        // herdctl never recorded it.
+        if agent.last_job.is_none() {
+            let newest = reader.newest_job(name)?.filter(|head| head.status.is_final());
+            agent.last_job = newest.map(|head| head.id);
+        }
     }
-    let failed = JobFilter {
-        status: Some(JobStatus::Failed),
-        since: now.checked_sub(FAILURES_SINCE).ok(),
-        ..JobFilter::default()
-    };
-    snapshot.failed = reader.jobs(&failed, None, FAILURES_MAX)?;
+    snapshot.jobs_total = reader.count_jobs(&JobFilter::default())?;
     snapshot.started_at = reader.meta(heeler_store::STARTED_AT)?;
     let lock = LockFile::probe(&place.dir()?.lock()).map_err(anyhow::Error::from)?;
     snapshot.writer = lock.map(|state| match state.holder {
         Some(holder) => holder.to_string(),
         None => "another process".to_owned(),
     });
-    Ok(snapshot)
+    Ok(())
+}
+
+/// Adds the jobs that run and the newest that failed, of the agents that are shown.
+fn add_jobs(
+    place: &Place,
+    reader: &Reader,
+    args: &StatusArgs,
+    now: Timestamp,
+    snapshot: &mut Snapshot,
+) -> Outcome {
+    let shown = |head: &JobHead| args.agent.is_none() || snapshot.agents.contains_key(&head.agent);
+    let mut running = Vec::new();
+    for head in reader.running_jobs()?.into_iter().filter(shown) {
+        let dead = !place.is_alive(reader, &head.id)?;
+        running.push(Listed { account: account(reader, &head)?, head, dead });
+    }
+    let agents: Vec<Option<String>> = match args.agent {
+        None => vec![None],
+        Some(_) => snapshot.agents.keys().cloned().map(Some).collect(),
+    };
+    for agent in agents {
+        let filter = JobFilter {
+            agent,
+            status: Some(JobStatus::Failed),
+            since: now.checked_sub(FAILURES_SINCE).ok(),
+        };
+        for head in reader.jobs(&filter, None, FAILURES_MAX)? {
+            snapshot.failed.push(Listed { account: account(reader, &head)?, head, dead: false });
+        }
+        snapshot.failed_total += reader.count_jobs(&filter)?;
+    }
+    snapshot.running = running;
+    Ok(())
 }
 
 /// Adds the agents of the config; faults there do not hide the state.
 fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
     let Some(file) = &place.config else { return Ok(()) };
-    match fleet::try_load(place, file, &|path| std::fs::read_to_string(path))? {
+    match fleet::try_load(place, file, &fleet::read_text)? {
         Ok(loaded) => {
             snapshot.name = loaded
                 .fleets
@@ -138,7 +176,7 @@ fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
         None => "no daemon".to_owned(),
     };
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
-    output::line(&format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
+    output::line(format!("{name} in {}: {writer}, {jobs}", place.state_dir))?;
     if snapshot.agents.is_empty() && !snapshot.config_is_faulty {
         output::line("no agents yet; add one with: heeler init agent NAME")?;
     } else if !snapshot.agents.is_empty() {
@@ -148,20 +186,25 @@ fn print(place: &Place, snapshot: &Snapshot, now: Timestamp) -> Outcome {
     if !snapshot.running.is_empty() {
         output::line("\nRunning")?;
     }
-    for (head, dead) in &snapshot.running {
-        print_job(head, *dead, now)?;
+    for job in &snapshot.running {
+        print_job(job, now)?;
     }
     if !snapshot.failed.is_empty() {
         output::line("\nFailed in the last 24 hours")?;
     }
-    for head in &snapshot.failed {
-        print_job(head, false, now)?;
+    for job in &snapshot.failed {
+        print_job(job, now)?;
+    }
+    let more = snapshot.failed_total - snapshot.failed.len() as i64;
+    if more > 0 {
+        output::note(&format!("and {more} more: heeler jobs --status failed --since 24h"))?;
     }
     Ok(())
 }
 
 fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
-    let mut lines = Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"]);
+    let mut lines =
+        Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"], &["SCHEDULES"]);
     for (name, agent) in &snapshot.agents {
         let schedules: Vec<String> = agent
             .schedules
@@ -175,24 +218,22 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
             .next_trigger_at
             .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
         lines.push(vec![
-            name.clone(),
-            agent.status.to_string(),
-            agent.last_job.as_ref().map(ToString::to_string).unwrap_or_default(),
-            schedules.join(", "),
-            next.map(|at| output::relative(at, now)).unwrap_or_default(),
+            output::one_line(name).into(),
+            agent.status.as_str().into(),
+            agent.last_job.as_ref().map_or("", |id| id.as_str()).into(),
+            output::one_line(&schedules.join(", ")).into(),
+            next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
         ]);
     }
     lines.print()?;
     Ok(())
 }
 
-fn print_job(head: &JobHead, dead: bool, now: Timestamp) -> Outcome {
-    let why = output::one_line(head.summary.as_deref().unwrap_or_default());
-    let (id, agent, since) = (&head.id, &head.agent, output::relative(head.started_at, now));
-    Ok(output::line(&format!(
-        "  {id}  {agent}  {}  {since}  {why}",
-        status_text(head.status, dead)
-    ))?)
+fn print_job(Listed { head, dead, account }: &Listed, now: Timestamp) -> Outcome {
+    let (id, agent) = (head.id.as_str(), output::one_line(&head.agent));
+    let since = output::relative(head.started_at, now);
+    let start = Text::from(format!("  {id}  {agent}  ")).then(status_text(head.status, *dead));
+    Ok(output::line(start.then(format!("  {since}  {}", output::shortened(account, 60))))?)
 }
 
 fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
@@ -219,8 +260,9 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
         })
         .collect();
     let running: Vec<Value> =
-        snapshot.running.iter().map(|(head, dead)| head_json(head, *dead)).collect();
-    let failed: Vec<Value> = snapshot.failed.iter().map(|head| head_json(head, false)).collect();
+        snapshot.running.iter().map(|job| head_json(&job.head, job.dead)).collect();
+    let failed: Vec<Value> =
+        snapshot.failed.iter().map(|job| head_json(&job.head, job.dead)).collect();
     json!({
         "fleet": {
             "name": snapshot.name, "configPath": place.config, "stateDir": place.state_dir,

@@ -7,6 +7,7 @@
 
 mod fleet;
 mod golden;
+mod hostile;
 mod reads;
 mod tidy;
 mod writes;

@@ -119,16 +119,19 @@ fn logs_print_the_newest_lines_and_end() {
     let mut log = log(&fleet, &job);
     for n in 0..10 {
         let row = format!(
-            r#"{{"type":"assistant","content":"line {n}","timestamp":"2026-11-15T10:00:0{n}Z"}}"#
+            r#"{{"type":"assistant","content":"line {n}","timestamp":"2024-01-19T10:00:0{n}Z"}}"#
         );
         log.append(row.as_bytes()).unwrap();
     }
     let id = job.head.id.as_str();
     assert_eq!(
         fleet.run(&["jobs", "logs", id, "-n", "2"]).ok(),
-        "10:00:08 assistant   line 8\n10:00:09 assistant   line 9\n"
+        "2024-01-19\n10:00:08 assistant   line 8\n10:00:09 assistant   line 9\n"
     );
-    assert_eq!(fleet.run(&["logs", "-n", "1"]).ok(), "coder        10:00:09 assistant   line 9\n");
+    assert_eq!(
+        fleet.run(&["logs", "-n", "1"]).ok(),
+        "2024-01-19\ncoder 10:00:09 assistant   line 9\n"
+    );
     assert_eq!(fleet.run(&["logs", "coder", "--json"]).ok().lines().count(), 10);
     assert!(fleet.run(&["logs", "nobody"]).fails(4).contains("there is no agent `nobody`"));
 }
@@ -170,6 +173,72 @@ fn following_a_job_prints_each_line_as_it_comes_and_ends_with_the_job() {
     assert_eq!(lines.next().unwrap().unwrap(), r#"{"n":"last"}"#);
     assert!(lines.next().is_none());
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn following_a_fleet_repeats_no_old_transcript() {
+    let mut running = job("coder", 9);
+    running.head.status = JobStatus::Running;
+    let mut jobs: Vec<heeler_model::Job> = (0..5).map(|n| job("coder", n)).collect();
+    jobs.push(running.clone());
+    let fleet = Fleet::new().with_jobs(jobs.clone());
+    for old in &jobs {
+        let mut log = log(&fleet, old);
+        (0..4).for_each(|n| log.append(format!(r#"{{"old":{n}}}"#).as_bytes()).unwrap());
+    }
+    let mut child =
+        fleet.command(&["logs", "-f", "-n", "3", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for n in 1..4 {
+        assert_eq!(lines.next().unwrap().unwrap(), format!(r#"{{"old":{n}}}"#));
+    }
+    let mut log = log(&fleet, &running);
+    log.append(br#"{"new":1}"#).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), r#"{"new":1}"#);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_unknown_agent_is_not_found_rather_than_idle() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    assert!(fleet.run(&["jobs", "-a", "nobody"]).fails(4).contains("there is no agent `nobody`"));
+    assert!(fleet.run(&["jobs", "-a", "greeter"]).ok().contains("no jobs match"));
+}
+
+#[test]
+fn a_list_says_why_a_job_failed_and_how_to_go_on() {
+    let mut failed = job("coder", 2);
+    failed.head.status = JobStatus::Failed;
+    failed.head.summary = None;
+    failed.error = Some("the model said no".to_owned());
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1), failed]);
+    let ran = fleet.run(&["jobs", "--agent", "coder", "--limit", "1"]);
+    assert!(ran.stdout.contains("the model said no"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("heeler jobs --agent coder --limit 1 --before"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_state_directory_that_is_none_is_an_error() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    fleet.run(&["-s", "nowhere", "jobs"]).fails(5);
+    fleet.run(&["-s", "heeler.yaml", "jobs"]).fails(5);
+    fleet.run(&["-s", "agents", "jobs"]).fails(5);
+    for side in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(fleet.file(&format!(".heeler/heeler.db{side}"))));
+    }
+    std::fs::remove_file(fleet.file(".heeler/state.yaml")).ok();
+    std::fs::rename(fleet.file(".heeler/jobs"), fleet.file(".heeler/elsewhere")).unwrap();
+    std::fs::create_dir(fleet.file(".heeler/jobs")).unwrap();
+    fleet.write(".heeler/jobs/x.jsonl", "{}\n");
+    assert!(fleet.run(&["jobs"]).fails(1).contains("doctor --rebuild"));
+}
+
+#[test]
+fn a_home_is_not_needed_to_read() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let mut command = fleet.command(&["jobs"]);
+    assert!(command.env_remove("HOME").output().unwrap().status.success());
 }
 
 fn finish(fleet: &Fleet, mut job: heeler_model::Job) {

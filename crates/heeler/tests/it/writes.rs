@@ -51,15 +51,15 @@ fn variables_come_from_the_environment_and_then_from_dotenv() {
     let fleet = Fleet::empty();
     fleet.write(
         "heeler.yaml",
-        "agents:\n  - name: a\n    max_turns: ${TURNS}\n    model: ${MODEL}\n",
+        "max_concurrent: ${JOBS}\nagents:\n  - name: a\n    max_turns: ${TURNS}\n",
     );
-    fleet.write(".env", "TURNS=7\nMODEL=file\n");
+    fleet.write(".env", "TURNS=7\nJOBS=1\n");
     let mut command = fleet.command(&["config", "show", "--json"]);
-    let output = command.env("MODEL", "real").output().unwrap();
+    let output = command.env("JOBS", "5").output().unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (&shown["agents"][0]["max_turns"], &shown["agents"][0]["model"]),
-        (&7.into(), &"real".into())
+        (&shown["agents"][0]["max_turns"], &shown["fleet"]["max_concurrent"]),
+        (&7.into(), &5.into())
     );
     assert!(shown["configPath"].as_str().unwrap().ends_with("heeler.yaml"));
 }
@@ -119,7 +119,6 @@ fn a_herdctl_project_is_adopted_at_the_first_command_with_one_line() {
     assert_eq!(value["jobs"][0]["status"], "failed");
     assert!(fleet.file(".herdctl/.before-heeler/jobs/job-2024-01-19-abc123.yaml").exists());
     assert_eq!(fleet.run(&["jobs"]).stderr, "");
-    fleet.run(&["doctor", "--fix"]).ok();
     let yaml = fleet.read(".herdctl/jobs/job-2024-01-19-abc123.yaml");
     assert!(yaml.contains("status: failed") && yaml.contains("mine: kept"), "{yaml}");
 }
@@ -168,6 +167,8 @@ fn a_backup_brings_back_what_was_there() {
         "{\"type\":\"assistant\",\"content\":\"kept\"}\n",
     );
     assert!(fleet.run(&["backup", "b.tar.gz"]).ok().contains("1 job"));
+    assert!(fleet.run(&["backup", "b.tar.gz"]).fails(5).contains("--force"));
+    fleet.run(&["backup", "b.zip"]).fails(2);
     std::fs::remove_dir_all(fleet.file(".heeler")).unwrap();
     assert!(fleet.run(&["restore", "b.tar.gz"]).ok().contains("restored 1 job"));
     assert!(fleet.run(&["jobs", "logs", id.as_str()]).ok().contains("kept"));
