@@ -168,6 +168,7 @@ fn place_new<T>(
     file: &Draft,
     put: impl FnOnce(&Utf8Path) -> Result<T, ImportError>,
 ) -> Result<T, RestoreError> {
+    new.leave_wal()?;
     drop(new);
     let synced = File::open(&file.0).and_then(|open| OsDisk.sync(&open));
     synced.map_err(at("sync", &file.0))?;

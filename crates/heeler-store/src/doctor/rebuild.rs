@@ -324,6 +324,8 @@ pub(crate) fn finish_rebuild(dir: &StateDir) -> Result<(), ImportError> {
     let failed = |source| ImportError::Write { path: marker.clone(), source };
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
     if ready.exists() {
+        // Told to the user even when there was nothing to move.
+        place::folder(&trash)?;
         move_parts(dir, &PARTS, &trash)?;
         rename_new(&ready, &dir.database())?;
     }

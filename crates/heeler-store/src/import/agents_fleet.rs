@@ -6,10 +6,11 @@
 
 pub(crate) mod read;
 
-use std::io::Cursor;
+use std::io::{self, Cursor, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
+use heeler_transcript::{OsDisk, replace_files};
 use jiff::Timestamp;
 
 use self::read::{FleetSession, own_transcript};
@@ -18,6 +19,7 @@ use super::session::put_imported;
 use super::source::Source;
 use super::target::Target;
 use super::{ImportError, Kind, Report};
+use crate::plain;
 use crate::store::Store;
 
 const TRANSCRIPT: &str = ".transcript.ndjson";
@@ -109,7 +111,7 @@ impl AgentsFleet<'_> {
             }
         };
         let json = self.sessions.join(&what);
-        let is_written = json.exists();
+        let is_written = !is_blank(&json);
         let is_listed = self.target.db().session_by_agent_id(&read.id)?.is_some();
         if is_written && is_listed {
             self.report.already_there(Kind::Session);
@@ -198,14 +200,16 @@ impl AgentsFleet<'_> {
         }
         let count = batch.len();
         place::sync(&self.sessions)?;
-        let mut rows = Vec::new();
+        let (mut files, mut rows) = (Vec::new(), Vec::new());
         for Pending { json, session } in batch {
-            if let Some((path, bytes)) = json {
-                place::write(&bytes, &path)?;
-            }
+            files.extend(json);
             rows.extend(session);
         }
-        place::sync(&self.sessions)?;
+        place::fault_point()?;
+        for written in replace_files(&OsDisk, &files, &|_| Ok(())) {
+            written
+                .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
+        }
         self.target.commit(move |tx| {
             rows.into_iter().try_for_each(|session| put_imported(tx, session).map(drop))
         })?;
@@ -218,6 +222,16 @@ impl AgentsFleet<'_> {
         let at = meta.and_then(|meta| meta.modified().ok());
         at.and_then(|at| Timestamp::try_from(at).ok()).unwrap_or(self.now)
     }
+}
+
+/// Says whether a file is not there, or has only the length that a power loss left it.
+fn is_blank(path: &Utf8Path) -> bool {
+    let mut start = [0; 64];
+    let count = match plain::open(path).and_then(|mut file| file.read(&mut start)) {
+        Ok(count) => count,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    start[..count].iter().all(|byte| *byte == 0)
 }
 
 /// Counts the entries of a transcript, as `msgCount` does.

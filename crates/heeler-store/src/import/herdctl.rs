@@ -138,6 +138,8 @@ impl<'a> Herdctl<'a> {
         self.sessions()?;
         self.other_files("session-metadata", ".json")?;
         self.other_files("logs", ".log")?;
+        // No commit follows that would see to them.
+        place::sync(self.target.dir.root())?;
         if self.interrupted > 0 {
             let text = format!("{} unfinished jobs were marked as interrupted", self.interrupted);
             self.report.note(text);
@@ -209,7 +211,8 @@ impl<'a> Herdctl<'a> {
     fn bring_view(&mut self, relative: &str, text: &str) -> Result<Option<String>, ImportError> {
         let to = self.target.dir.root().join(relative);
         if !self.target.is_at(&self.source.root().join(relative), relative) {
-            if to.exists() {
+            // An empty one is what a power loss left of an import that was cut off.
+            if to.symlink_metadata().is_ok_and(|found| found.len() > 0) {
                 return Ok(None);
             }
             place::write(text.as_bytes(), &to)?;

@@ -224,3 +224,27 @@ pub(crate) mod fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_completed_unless_it_has_a_writer() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = Utf8Path::from_path(temp.path()).unwrap().join("a.jsonl");
+        let whole = "{\"n\":1}\n{\"n\":2}\n";
+        let mut writer = heeler_transcript::Log::open(&log, Default::default()).unwrap().log;
+        writer.append(b"{\"n\":1}").unwrap();
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), Put::Taken);
+        writer.close().unwrap();
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), Put::New);
+        assert_eq!(fs::read_to_string(&log).unwrap(), whole);
+        assert_eq!(put_new(&mut Cursor::new(whole), &log).unwrap(), Put::Same);
+        assert_eq!(put_new(&mut Cursor::new("{\"n\":1}\n"), &log).unwrap(), Put::Longer);
+        assert_eq!(put_new(&mut Cursor::new("{\"n\":3}\n"), &log).unwrap(), Put::Taken);
+        assert_eq!(fs::read_to_string(&log).unwrap(), whole);
+    }
+}

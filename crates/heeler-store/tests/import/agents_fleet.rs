@@ -103,3 +103,26 @@ fn a_transcript_that_is_here_is_never_replaced() {
     assert_eq!(report.of(Kind::Session), tally(5, 2, 0, 3));
     assert!(!home.join("sessions/v3-split.json").exists());
 }
+
+#[test]
+fn what_a_power_loss_left_empty_is_written_again() {
+    let place = Place::new();
+    let source = place.fixture("agents-fleet", "home/.fleet/sessions");
+    let home = place.path("home/.heeler");
+    let sessions = home.join("sessions");
+    std::fs::create_dir_all(&sessions).unwrap();
+    std::fs::write(sessions.join("v3-split.json"), "").unwrap();
+    std::fs::write(sessions.join("v2-roster.json"), [0; 100]).unwrap();
+    let transcript = "v3-split.transcript.ndjson";
+    std::fs::write(sessions.join(transcript), "").unwrap();
+    let store = place.store();
+    let report = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    assert_eq!(report.of(Kind::Session).already_there, 0);
+    for json in ["v3-split.json", "v2-roster.json"] {
+        assert!(std::fs::read_to_string(sessions.join(json)).unwrap().starts_with('{'), "{json}");
+    }
+    let copied = std::fs::read(sessions.join(transcript)).unwrap();
+    assert_eq!(copied, std::fs::read(source.join(transcript)).unwrap());
+    let again = agents_fleet(&store, &home, &place.path("home/.fleet"), now()).unwrap();
+    assert_eq!(again.total().imported, 0);
+}

@@ -286,19 +286,6 @@ fn a_log_that_is_here_is_never_replaced() {
 }
 
 #[test]
-fn a_pipe_in_place_of_the_write_ahead_log_is_refused() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    let place = Place::new();
-    let dir = place.path("hostile");
-    std::fs::create_dir(&dir).unwrap();
-    std::fs::write(dir.join("lastlight.db"), "").unwrap();
-    let wal = dir.join("lastlight.db-wal");
-    mknodat(CWD, wal.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let error = lastlight(&place.store(), &dir, now()).unwrap_err();
-    assert!(matches!(&error, ImportError::Open { path, .. } if *path == wal), "{error}");
-}
-
-#[test]
 fn a_session_with_logs_in_two_projects_comes_in_once_and_both_logs_are_kept() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);
@@ -329,4 +316,30 @@ fn our_own_database_is_not_opened_to_import_from_it() {
             assert!(matches!(error, ImportError::Itself { .. }), "{path}: {error}");
         }
     }
+}
+
+#[test]
+fn a_pipe_in_place_of_the_write_ahead_log_is_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let place = Place::new();
+    let dir = place.path("hostile");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("lastlight.db"), "").unwrap();
+    let wal = dir.join("lastlight.db-wal");
+    mknodat(CWD, wal.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let error = lastlight(&place.store(), &dir, now()).unwrap_err();
+    assert!(matches!(&error, ImportError::Open { path, .. } if *path == wal), "{error}");
+}
+
+#[test]
+fn a_log_of_a_sub_agent_that_a_power_loss_left_empty_is_copied_again() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    let log = "agent-sessions/projects/-home-agent-workspace/agent-77.jsonl";
+    let here = store.dir().root().join(log);
+    std::fs::create_dir_all(here.parent().unwrap()).unwrap();
+    std::fs::write(&here, "").unwrap();
+    lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(std::fs::read(here).unwrap(), std::fs::read(dir.join(log)).unwrap());
 }

@@ -1,5 +1,6 @@
 //! herdctl's jobs: records, logs, readable output.
 
+use std::cmp::Ordering;
 use std::io::Cursor;
 
 use camino::Utf8Path;
@@ -190,9 +191,12 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
         )
     };
     // The row may come from a backup that was taken before the view was written again.
-    let is_older = row.head.status.is_final()
-        && !view.head.status.is_final()
-        && view.restart_count <= row.restart_count;
+    let is_undone = row.head.status.is_final() && !view.head.status.is_final();
+    let is_older = match view.restart_count.cmp(&row.restart_count) {
+        Ordering::Less => true,
+        Ordering::Equal => is_undone,
+        Ordering::Greater => false,
+    };
     if is_older || says(&row) == says(view) {
         return None;
     }

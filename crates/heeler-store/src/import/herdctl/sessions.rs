@@ -19,8 +19,8 @@ const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
 /// A session that is to become a row.
 struct Planned {
     session: Session,
-    /// The file of the agent whose own session it is, as it was read.
-    own_view: Option<String>,
+    /// The agent whose own session it is, and its file as it was read.
+    own_view: Option<(String, String)>,
     /// The file of the session itself, as it was read.
     view: Option<String>,
 }
@@ -145,11 +145,12 @@ impl Herdctl<'_> {
             if numbered {
                 self.bring_context(&stem, &mut session)?;
             }
-            let key = key_of(&session);
+            let (key, agent) = (key_of(&session), session.agent.clone());
             self.plan(plan, what, session);
-            if let Some(planned) = plan.get_mut(&key) {
-                let file = if numbered { &mut planned.view } else { &mut planned.own_view };
-                *file = Some(text);
+            match plan.get_mut(&key) {
+                Some(planned) if numbered => planned.view = Some(text),
+                Some(planned) => planned.own_view = Some((agent, text)),
+                None => {}
             }
         }
         Ok(())
@@ -286,10 +287,11 @@ impl Herdctl<'_> {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => db.session(&planned.session.id)?,
             };
-            if let (Some(row), Some(_), Purpose::Rebuild) =
+            if let (Some(row), Some((agent, _)), Purpose::Rebuild) =
                 (&known, &planned.own_view, self.purpose)
+                && row.agent == *agent
             {
-                own.push((row.agent.clone(), row.id.clone()));
+                own.push((agent.clone(), row.id.clone()));
             }
             match known {
                 None => {
@@ -330,7 +332,7 @@ impl Herdctl<'_> {
             (Some(_), Purpose::Rebuild) => Own::Always,
         };
         let own_sha256 = match own_view {
-            Some(text) => self.bring_view(&format!("sessions/{}.json", session.agent), &text)?,
+            Some((agent, text)) => self.bring_view(&format!("sessions/{agent}.json"), &text)?,
             None => None,
         };
         let sha256 = match view {

@@ -37,6 +37,8 @@ impl LastLight<'_> {
                 }
             }
         }
+        // Logs of sub-agents have no row whose commit would see to them.
+        place::sync(self.target.dir.root())?;
         self.put_sessions(batch)
     }
 
