@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
@@ -82,4 +82,19 @@ fn with_dotenv(
         env.entry(name).or_insert(value);
     }
     Ok(env)
+}
+
+/// Replaces a config file, unless somebody else changed it since `before` was read.
+pub(crate) fn save(file: &Utf8Path, before: &str, text: &str) -> Outcome {
+    if read_text(file)? != before {
+        let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
+        return Err(Failure::message(Code::Refused, message));
+    }
+    let permissions = std::fs::metadata(file)?.permissions();
+    let mut temp = tempfile::NamedTempFile::new_in(beside(file))?;
+    temp.write_all(text.as_bytes())?;
+    temp.as_file().set_permissions(permissions)?;
+    temp.as_file().sync_all()?;
+    temp.persist(file).map_err(|error| error.error)?;
+    Ok(())
 }

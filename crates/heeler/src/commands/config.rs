@@ -1,6 +1,6 @@
 //! `heeler config`: check, show, describe and edit the configuration.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -12,7 +12,7 @@ use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output;
-use crate::place::{Place, beside};
+use crate::place::Place;
 use crate::schema;
 
 #[derive(Subcommand)]
@@ -154,7 +154,7 @@ fn edit(place: &Place, args: &EditArgs) -> Outcome {
         match check_edit(place, &file, &text)? {
             Ok(loaded) => {
                 fleet::print_faults(place, &loaded.warnings)?;
-                save(&file, &before, &text)?;
+                fleet::save(&file, &before, &text)?;
                 return Ok(output::line(format!("saved {file}"))?);
             }
             Err(faults) => {
@@ -201,21 +201,6 @@ fn open_editor(place: &Place, draft: &std::path::Path) -> Outcome {
         let message = format!("the editor `{editor}` ended with {status}; nothing was changed");
         return Err(Failure::message(Code::Failed, message).hint("set EDITOR to your editor"));
     }
-    Ok(())
-}
-
-/// Replaces the file, unless somebody else changed it meanwhile.
-fn save(file: &Utf8Path, before: &str, text: &str) -> Outcome {
-    if fleet::read_text(file)? != before {
-        let message = format!("{file} was changed by somebody else meanwhile; not overwritten");
-        return Err(Failure::message(Code::Refused, message));
-    }
-    let permissions = std::fs::metadata(file)?.permissions();
-    let mut temp = tempfile::NamedTempFile::new_in(beside(file))?;
-    temp.write_all(text.as_bytes())?;
-    temp.as_file().set_permissions(permissions)?;
-    temp.as_file().sync_all()?;
-    temp.persist(file).map_err(|error| error.error)?;
     Ok(())
 }
 

@@ -98,11 +98,7 @@ fn add_agent(here: &Utf8Path, name: &str) -> Outcome {
     schema::place(&here.join(state_name))?;
     let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
     write_new(&here.join(&relative), &text)?;
-    let mut temp = tempfile::NamedTempFile::new_in(here)?;
-    temp.write_all(after.as_bytes())?;
-    temp.as_file().set_permissions(std::fs::metadata(&file)?.permissions())?;
-    temp.as_file().sync_all()?;
-    temp.persist(&file).map_err(|error| error.error)?;
+    fleet::save(&file, &before, &after)?;
     output::line(format!("added {name} to {file}"))?;
     Ok(output::line("\nNext: heeler config validate")?)
 }
