@@ -34,9 +34,22 @@ pub(crate) const DATABASE: &str = "heeler.db";
 /// The last entry: what must be in the archive.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The folders whose files are archived, and the one file at the root.
-pub(crate) const ARCHIVED_FOLDERS: [&str; 6] =
-    ["jobs", "sessions", "agent-sessions", "runs", "logs", "trash"];
+/// The folders whose files are archived, ours and those that herdctl left, and the one file at the
+/// root. Not in it: earlier backups, and `.before-heeler`.
+pub(crate) const ARCHIVED_FOLDERS: [&str; 12] = [
+    "jobs",
+    "sessions",
+    "agent-sessions",
+    "runs",
+    "logs",
+    "trash",
+    "docker-sessions",
+    "discord-sessions",
+    "slack-sessions",
+    "web-sessions",
+    "session-metadata",
+    "adopted-sessions",
+];
 pub(crate) const ARCHIVED_FILE: &str = "state.yaml";
 
 /// How much is read at a time.

@@ -221,10 +221,14 @@ impl StateDir {
     /// A row may have come with somebody else's database or archive, so what it says is checked:
     /// logs are in the folders for them here, those of interactive sessions in `sessions/` of
     /// `home`, the user's folder. No link is followed on the way.
-    pub fn session_log_path(&self, home: &Utf8Path, session: &Session) -> Option<Utf8PathBuf> {
+    pub fn session_log_path(
+        &self,
+        home: Option<&Utf8Path>,
+        session: &Session,
+    ) -> Option<Utf8PathBuf> {
         let log = session.log_path.as_ref()?;
         if log.is_absolute() {
-            let sessions = home.join("sessions").canonicalize_utf8().ok()?;
+            let sessions = home?.join("sessions").canonicalize_utf8().ok()?;
             let name = log.strip_prefix(&sessions).ok()?;
             return resolve_inside(&sessions, name.as_str()).ok();
         }

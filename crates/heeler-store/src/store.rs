@@ -131,6 +131,7 @@ impl Store {
         let migrated_from = bring_up_to_date(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
         let store = Store::start(dir.clone(), lock, db, epoch)?;
+
         let hand_edits = store.absorb_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read what was edited by hand");
             HandEdits::default()

@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Import(commands::import::ImportArgs),
     /// Examine the state directory; say what is wrong and the cure
     Doctor(commands::doctor::DoctorArgs),
-    /// Write the whole state directory to one file, also while a daemon runs
+    /// Write the state directory (database, transcripts, files) to one file, also while a daemon runs
     Backup(commands::backup::BackupArgs),
     /// Bring back what `backup` wrote; nothing newer is deleted
     Restore(commands::backup::RestoreArgs),

@@ -9,7 +9,6 @@ use std::os::unix::fs::MetadataExt as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
-use heeler_transcript::resolve_inside;
 use jiff::Timestamp;
 
 use crate::adopt;
@@ -190,33 +189,22 @@ impl Place {
 
     /// Returns a job's transcript: its own, or its session's for what Last Light ran.
     pub(crate) fn log_path(&self, reader: &Reader, head: &JobHead) -> Outcome<Option<Utf8PathBuf>> {
-        let own = self.dir()?.log_of(&head.id);
-        if own.is_file() {
+        let dir = self.dir()?;
+        let own = dir.log_of(&head.id);
+        if is_file(&own) {
             return Ok(Some(own));
         }
         let session = match &head.session_id {
             Some(id) => reader.session_by_agent_id(id)?,
             None => None,
         };
-        let log = session.and_then(|session| session.log_path);
-        let log = log.and_then(|path| self.resolve_log(&path)).filter(|path| path.is_file());
-        Ok(log.or_else(|| (!head.status.is_final()).then_some(own)))
+        let log = session.and_then(|session| dir.session_log_path(self.home.as_deref(), &session));
+        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
     }
 
     /// Returns the folder of the user's interactive sessions.
     pub(crate) fn interactive_sessions(&self) -> Option<Utf8PathBuf> {
         self.home.as_ref().map(|home| home.join("sessions"))
-    }
-
-    /// Resolves a path that the state names: state may be a stranger's, so it leads to the state
-    /// directory or to the user's sessions, or nowhere.
-    fn resolve_log(&self, path: &Utf8Path) -> Option<Utf8PathBuf> {
-        if let Some(sessions) = self.interactive_sessions()
-            && let Ok(inside) = path.strip_prefix(&sessions)
-        {
-            return resolve_inside(&sessions, inside.as_str()).ok();
-        }
-        resolve_inside(&self.state_dir, path.as_str()).ok()
     }
 
     /// Lists the transcripts of all of an agent's jobs.
@@ -262,6 +250,11 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+/// Says whether a path is a file itself: a link planted in a state directory may lead anywhere.
+fn is_file(path: &Utf8Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
 /// Returns the folder that a file lies in.

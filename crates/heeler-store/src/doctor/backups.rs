@@ -10,7 +10,7 @@ use crate::layout::StateDir;
 const AGE_MAX: SignedDuration = SignedDuration::from_hours(72);
 
 /// What to do about it.
-const CURE: &str = "`heeler start` takes one a day; `heeler backup FILE` takes one now";
+const CURE: &str = "`heeler backup FILE` takes one of everything";
 
 /// Finds that there is no backup, or only an old one.
 pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {

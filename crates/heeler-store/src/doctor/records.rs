@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::JobHead;
+use heeler_model::{JobHead, JobStatus};
 
-use super::finding::{Area, Finding, Fix, Severity};
+use super::finding::{Area, Finding, Fix, Severity, first_of};
 use super::{locks, transcripts};
-use crate::db::jobs;
+use crate::db::jobs::{self, JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
@@ -55,12 +55,33 @@ fn try_examine(
         }
     }
     findings.extend(transcripts::unnamed(logs, &named));
+    findings.extend(jobs_without_log(dir, db)?);
     if !locks::has_writer(dir) {
         for job in db.running_jobs()? {
             findings.extend(dead_job(dir, db, &job)?);
         }
     }
     Ok(())
+}
+
+/// Finds completed jobs whose transcript is gone. What Last Light ran is in its session's log.
+fn jobs_without_log(dir: &StateDir, db: &Db) -> Result<Option<Finding>, DbError> {
+    let filter = JobFilter { status: Some(JobStatus::Completed), ..JobFilter::default() };
+    let mut bare = Vec::new();
+    let mut before: Option<JobCursor> = None;
+    loop {
+        let page = db.jobs(&filter, before.as_ref(), PAGE)?;
+        let Some(last) = page.last() else { break };
+        before = Some(JobCursor::after(last));
+        let own = page.into_iter().filter(|head| head.id.is_own());
+        bare.extend(own.filter(|head| !dir.log_of(&head.id).exists()).map(|head| head.id));
+    }
+    if bare.is_empty() {
+        return Ok(None);
+    }
+    let problem = "is completed and has no transcript";
+    let finding = Finding::new(Severity::Note, Area::Transcripts, first_of(&bare), problem);
+    Ok(Some(finding.cure("`heeler restore` puts it back from a backup that has it")))
 }
 
 fn session_logs(dir: &StateDir, db: &Db) -> Result<Vec<Utf8PathBuf>, DbError> {

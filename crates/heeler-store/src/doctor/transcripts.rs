@@ -94,11 +94,7 @@ pub(crate) fn missing(named: &[Utf8PathBuf]) -> Option<Finding> {
     }
     let problem = "is named by a record and is not there";
     let finding = Finding::new(Severity::Warning, Area::Transcripts, first_of(&missing), problem);
-    Some(
-        finding.cure(
-            "restore it from a backup of the disk; `heeler restore` brings database files only",
-        ),
-    )
+    Some(finding.cure("`heeler restore` puts it back from a backup that has it"))
 }
 
 /// Finds logs that no record names.

@@ -216,7 +216,7 @@ fn a_sessions_log_is_only_looked_for_where_logs_are() {
     let found = |log: &str| {
         let mut session = session(1, "coder");
         session.log_path = Some(log.into());
-        place.dir.session_log_path(&home, &session)
+        place.dir.session_log_path(Some(&home), &session)
     };
     let inside = "agent-sessions/projects/-p/s.jsonl";
     assert_eq!(found(inside), Some(root.join(inside)));
@@ -237,7 +237,7 @@ fn a_sessions_log_is_only_looked_for_where_logs_are() {
     ] {
         assert_eq!(found(log), None, "{log}");
     }
-    assert_eq!(place.dir.session_log_path(&home, &session(1, "coder")), None);
+    assert_eq!(place.dir.session_log_path(Some(&home), &session(1, "coder")), None);
 }
 
 #[test]

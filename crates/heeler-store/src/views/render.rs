@@ -108,6 +108,9 @@ fn schedule_node(schedule: &ScheduleState) -> Node {
 fn job_node(job: &Job) -> Node {
     let head = &job.head;
     let seconds = head.duration_ms.map(|ms| ms.saturating_add(500).div_euclid(1000));
+    // What Last Light ran has no transcript of its own: it is in its session's log.
+    let has_log = !job.origin.as_deref().is_some_and(|origin| origin.starts_with("lastlight:"));
+    let output_file = has_log.then(|| format!("{}.jsonl", head.id));
     Node::Map(map([
         ("id", leaf(head.id.as_str())),
         ("agent", leaf(head.agent.as_str())),
@@ -122,7 +125,7 @@ fn job_node(job: &Job) -> Node {
         ("duration_seconds", Node::nullable(seconds)),
         ("prompt", Node::nullable(job.prompt.as_deref())),
         ("summary", Node::nullable(head.summary.as_deref())),
-        ("output_file", leaf(format!("{}.jsonl", head.id))),
+        ("output_file", Node::nullable(output_file)),
         ("usage", usage(job)),
         ("error", Node::optional(job.error.as_deref())),
         ("interrupted", Node::optional(job.interrupted.then_some(true))),

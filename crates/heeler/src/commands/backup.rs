@@ -15,7 +15,7 @@ use crate::place::{self, Place};
 /// Arguments of `backup`.
 #[derive(Args)]
 pub(crate) struct BackupArgs {
-    /// The file to write; `.tar`, or compressed when it ends in `.tar.gz` or `.tgz`
+    /// The file to write: `.tar`, or compressed `.tar.gz` or `.tgz`
     #[arg(value_hint = ValueHint::FilePath)]
     file: Utf8PathBuf,
     /// Replace the file when it exists
@@ -62,7 +62,11 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
         return Ok(output::json(&json!({
             "file": args.file, "bytes": report.bytes, "jobs": manifest.jobs,
             "sessions": manifest.sessions, "files": manifest.files.len(),
+            "skipped": report.skipped,
         }))?);
+    }
+    for skipped in &report.skipped {
+        output::line(format!("left out: {skipped}"))?;
     }
     Ok(output::line(format!(
         "wrote {}: {}, {}, {}, {}",
