@@ -98,12 +98,19 @@ pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<Rebuilt, RebuildError>
     let _lock = hold(&dir.lock()).map_err(RebuildError::Locked)?;
     let _no_restore = hold(&dir.restore_lock()).map_err(RebuildError::Locked)?;
     let dir = StateDir::create(root)?;
+    let mut bases = backup::list(&dir).unwrap_or_default();
+    // What a restore replaced was rejected by somebody.
+    bases.retain(|path| !path.as_str().contains(backup::BEFORE_RESTORE));
+    if is_unfinished(&dir) {
+        // What takes its place now was just restored or rebuilt, and is newer than any backup.
+        bases.push(dir.database());
+    }
     finish_rebuild(&dir).map_err(RebuildError::Build)?;
-    build(&dir, now).map_err(RebuildError::Build)
+    build(&dir, bases, now).map_err(RebuildError::Build)
 }
 
-fn build(dir: &StateDir, now: Timestamp) -> Result<Rebuilt, ImportError> {
-    let (draft, base) = begin(dir, now)?;
+fn build(dir: &StateDir, bases: Vec<Utf8PathBuf>, now: Timestamp) -> Result<Rebuilt, ImportError> {
+    let (draft, base) = begin(dir, bases, now)?;
     let source = Source::open(dir.root())?;
     let target = Target::draft(dir, draft.db());
     let mut views = Herdctl::new(&source, &target, Purpose::Rebuild, now);
@@ -174,20 +181,21 @@ fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), Im
     Ok(())
 }
 
-/// Begins with the newest backup that is sound, or with nothing.
-fn begin(dir: &StateDir, now: Timestamp) -> Result<(Draft, Option<Utf8PathBuf>), ImportError> {
-    let backups = backup::list(dir).unwrap_or_default().into_iter().rev();
-    // What a restore replaced was rejected by somebody.
-    let rejected = |path: &Utf8PathBuf| path.as_str().contains(backup::BEFORE_RESTORE);
-    for backup in backups.filter(|path| !rejected(path)) {
-        let draft = match Draft::begin(dir, Some(&backup), now) {
+/// Begins with the last of `bases` that is sound, or with nothing.
+fn begin(
+    dir: &StateDir,
+    bases: Vec<Utf8PathBuf>,
+    now: Timestamp,
+) -> Result<(Draft, Option<Utf8PathBuf>), ImportError> {
+    for base in bases.into_iter().rev() {
+        let draft = match Draft::begin(dir, Some(&base), now) {
             Ok(draft) => draft,
             // A full disk is no fault of the backup.
             Err(error @ ImportError::Write { .. }) => return Err(error),
             Err(_) => continue,
         };
         if draft.db().integrity_faults().is_ok_and(|faults| faults.is_empty()) {
-            return Ok((draft, Some(backup)));
+            return Ok((draft, Some(base)));
         }
     }
     Ok((Draft::begin(dir, None, now)?, None))
