@@ -42,6 +42,10 @@ pub(crate) fn publish(place: &Place, command: &str) {
 
 /// A directory that has backups of ours lost its database: that is a case for the doctor.
 fn refuse_own(place: &Place) -> Outcome {
+    // A rebuild or restore that was cut off is completed by what comes next.
+    if place.state_dir.join("rebuild.json").exists() {
+        return Ok(());
+    }
     let backups = place.state_dir.join("backups").read_dir_utf8();
     if backups.is_ok_and(|mut entries| entries.next().is_some()) {
         let message = format!("{} has lost its database", place.state_dir);
