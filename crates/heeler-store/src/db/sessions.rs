@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
 use super::{
-    CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute, first, sql,
+    Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
+    first, sql,
 };
 
 /// Sorts after every time and every id: where a list of newest first begins.
@@ -36,6 +37,13 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
+    COUNT_SINCE = "SELECT COUNT(*) FROM sessions WHERE last_active_at >= ?3";
+    COUNT_SINCE_OF_AGENT =
+        "SELECT COUNT(*) FROM sessions WHERE agent = ?1 AND last_active_at >= ?3";
+    COUNT_SINCE_OF_STATUS =
+        "SELECT COUNT(*) FROM sessions WHERE status = ?2 AND last_active_at >= ?3";
+    COUNT_SINCE_OF_AGENT_STATUS =
+        "SELECT COUNT(*) FROM sessions WHERE agent = ?1 AND status = ?2 AND last_active_at >= ?3";
     SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE id = ?1");
     BY_AGENT_SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE agent_session_id = ?1");
     IDS_FROM = "SELECT id FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
@@ -67,6 +75,8 @@ pub struct SessionFilter {
     pub agent: Option<String>,
     /// Only those in this state.
     pub status: Option<SessionStatus>,
+    /// Only those used at or after this moment.
+    pub since: Option<Timestamp>,
 }
 
 /// Where a page of sessions ends; the next one begins after it.
@@ -104,13 +114,32 @@ impl Db {
         let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![filter.agent, status, at, id, limit];
-        collect(&self.conn, sql, params, "list sessions", read)
+        let mut page = collect(&self.conn, sql, params, "list sessions", read)?;
+        if let Some(since) = filter.since {
+            // Last used first: whatever follows the first older one is older still.
+            let end = page.partition_point(|session| session.last_active_at >= since);
+            page.truncate(end);
+        }
+        Ok(page)
     }
 
-    /// Counts the sessions that a filter shows.
+    /// Counts the sessions that a filter shows: from counters, or over an index with `since`.
     pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DbError> {
+        let agent = filter.agent.as_deref();
         let status = filter.status.map(SessionStatus::as_str);
-        counters::total(&self.conn, counters::Kind::Session, filter.agent.as_deref(), status)
+        let Some(since) = filter.since else {
+            return counters::total(&self.conn, counters::Kind::Session, agent, status);
+        };
+        let sql = match (agent, status) {
+            (None, None) => COUNT_SINCE,
+            (Some(_), None) => COUNT_SINCE_OF_AGENT,
+            (None, Some(_)) => COUNT_SINCE_OF_STATUS,
+            (Some(_), Some(_)) => COUNT_SINCE_OF_AGENT_STATUS,
+        };
+        let attempt = "count sessions";
+        let params = params![agent, status, iso_millis(since)];
+        let count = first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Returns a session by our id.

@@ -108,6 +108,10 @@ fn no_list_scans_or_sorts() {
         PAGE_OF_AGENT: SEARCH sessions USING INDEX idx_sessions_agent (agent=? AND (last_active_at,id)<(?,?))
         PAGE_OF_STATUS: SEARCH sessions USING INDEX idx_sessions_status (status=? AND (last_active_at,id)<(?,?))
         PAGE_OF_AGENT_STATUS: SEARCH sessions USING INDEX idx_sessions_agent_status (agent=? AND status=? AND (last_active_at,id)<(?,?))
+        COUNT_SINCE: SEARCH sessions USING COVERING INDEX idx_sessions_newest (last_active_at>?)
+        COUNT_SINCE_OF_AGENT: SEARCH sessions USING COVERING INDEX idx_sessions_agent (agent=? AND last_active_at>?)
+        COUNT_SINCE_OF_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_status (status=? AND last_active_at>?)
+        COUNT_SINCE_OF_AGENT_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_agent_status (agent=? AND status=? AND last_active_at>?)
         IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
         IDS_FROM_AGENT_SESSION: SEARCH sessions USING INDEX sqlite_autoindex_sessions_2 (agent_session_id>? AND agent_session_id<?)
     "#]].assert_eq(&plans);
@@ -205,7 +209,7 @@ fn sessions_page_by_last_use_and_are_counted() {
         Ok(())
     });
     let reader = place.reader();
-    let filter = SessionFilter { agent: Some("odd".to_owned()), status: None };
+    let filter = SessionFilter { agent: Some("odd".to_owned()), ..SessionFilter::default() };
     let mut found = Vec::new();
     let mut before = None;
     loop {
@@ -217,8 +221,12 @@ fn sessions_page_by_last_use_and_are_counted() {
     assert_eq!(found.len(), 12);
     assert!(found.is_sorted_by(|a, b| a.last_active_at > b.last_active_at));
     assert_eq!(reader.count_sessions(&filter).unwrap(), 12);
-    let paused = SessionFilter { agent: None, status: Some(SessionStatus::Paused) };
+    let paused = SessionFilter { status: Some(SessionStatus::Paused), ..SessionFilter::default() };
     assert_eq!(reader.count_sessions(&paused).unwrap(), 25);
+    let since = Some(found[3].last_active_at);
+    let recent = SessionFilter { since, ..filter };
+    assert_eq!(reader.sessions(&recent, None, 100).unwrap(), found[..4]);
+    assert_eq!(reader.count_sessions(&recent).unwrap(), 4);
 }
 
 #[test]

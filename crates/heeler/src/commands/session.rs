@@ -9,6 +9,7 @@ use crate::cli::{self, Global, Page};
 use crate::failure::Outcome;
 use crate::output::{self, Lines};
 use crate::place::{self, Place};
+use crate::since;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
@@ -25,6 +26,9 @@ pub(crate) struct ListArgs {
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
+    /// Only those used since: a length (2h, 7d) or a date
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
     /// Only those last used before this one; for the next page
     #[arg(long, value_name = "ID", add = cli::sessions())]
     before: Option<String>,
@@ -42,9 +46,11 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
 /// Lists sessions.
 pub(crate) fn list(global: &Global, args: &ListArgs) -> Outcome {
     let place = Place::find(global)?;
-    let filter = SessionFilter { agent: args.agent.clone(), status: args.status };
+    let since = args.since.as_deref().map(|text| since::moment(text, place::now())).transpose()?;
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print(&place, &[], &[], 0, args) };
+    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let filter = SessionFilter { agent, status: args.status, since };
     let before = match &args.before {
         None => None,
         Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
@@ -71,7 +77,7 @@ fn print(
         return Ok(output::json(&json!({ "sessions": json, "total": total, "limit": limit }))?);
     }
     let Some(last) = sessions.last() else {
-        let filtered = args.agent.is_some() || args.status.is_some();
+        let filtered = args.agent.is_some() || args.status.is_some() || args.since.is_some();
         let text = match filtered {
             true => "no sessions match".to_owned(),
             false => format!("no sessions yet in {}", place.state_dir),
