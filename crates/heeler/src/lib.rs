@@ -27,7 +27,7 @@ use crate::failure::{Code, Failure};
 /// Runs the program.
 pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     logging::start(
         cli.global.verbose,
         cli.global.quiet,
@@ -48,6 +48,25 @@ pub fn main() -> ExitCode {
 /// Returns the command line as data, for the generated reference and manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Commands of the systems we come from that this release does not have yet.
+const LATER: [&str; 9] =
+    ["start", "stop", "restart", "trigger", "cancel", "schedule", "agent", "reload", "chat"];
+
+/// Says what is wrong with the command line, and ends.
+fn refuse(error: &clap::Error) -> ! {
+    let typed = error.get(clap::error::ContextKind::InvalidSubcommand).map(ToString::to_string);
+    match typed.filter(|typed| LATER.contains(&typed.as_str())) {
+        Some(command) => {
+            let message = format!("`heeler {command}` comes with a later release");
+            let failure = Failure::message(Code::Usage, message).hint("heeler help");
+            // When even this cannot be written there is nobody left to tell.
+            drop(output::complain(failure.text()));
+            std::process::exit(Code::Usage as i32)
+        }
+        None => error.exit(),
+    }
 }
 
 fn report(failure: &Failure, json: bool) -> ExitCode {

@@ -340,3 +340,11 @@ fn rows_written_by_hand_reach_a_follower_of_the_fleet() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn a_command_that_is_still_to_come_says_so() {
+    let fleet = Fleet::empty();
+    assert!(fleet.run(&["trigger", "coder"]).fails(2).contains("comes with a later release"));
+    assert!(fleet.run(&["serch"]).fails(2).contains("'search'"));
+    assert!(fleet.run(&["--version"]).ok().starts_with("heeler "));
+}
