@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, ErrorKind, Read, Seek as _, SeekFrom, Write};
 use camino::{Utf8Path, Utf8PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use heeler_transcript::{Disk as _, OsDisk};
+use heeler_transcript::{Disk as _, OsDisk, temp_name};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -125,8 +125,7 @@ pub(crate) struct Draft(pub(crate) Utf8PathBuf);
 impl Draft {
     /// Names a draft beside `path`; the name is one that is swept after a crash.
     pub(crate) fn beside(path: &Utf8Path) -> Draft {
-        let name = path.file_name().unwrap_or("archive");
-        Draft(path.with_file_name(format!(".{name}.tmp.{:016x}", fastrand::u64(..))))
+        Draft(temp_name(path))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk as _, OsDisk, create_folder};
+use heeler_transcript::{Disk as _, OsDisk, create_folder, temp_name};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -95,7 +95,7 @@ pub(crate) fn take(
         source: error.source,
     })?;
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
-    let draft = folder.join(format!(".heeler-{stamp}.tmp.{:016x}", fastrand::u64(..)));
+    let draft = temp_name(&folder.join("heeler.db"));
     snapshot(&dir.database(), &draft)?;
     let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;

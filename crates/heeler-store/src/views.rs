@@ -25,7 +25,7 @@ pub(crate) use node::Format;
 pub use publish::{PublishError, PublishReport, ViewFailure};
 pub(crate) use publish::{hex, publish, sha256_hex};
 pub use render::render_view;
-pub(crate) use sweep::{is_temp, sweep};
+pub(crate) use sweep::sweep;
 
 use crate::store::Store;
 

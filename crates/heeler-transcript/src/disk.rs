@@ -206,6 +206,21 @@ fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns a new name beside `path` for a file that is being written: `.<name>.tmp.<random>`.
+///
+/// [`is_temp`] knows it again, so what a crash leaves behind can be swept.
+pub fn temp_name(path: &Utf8Path) -> Utf8PathBuf {
+    let name = path.file_name().unwrap_or("file");
+    folder_of(path).join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)))
+}
+
+/// Says whether a file name is one that [`temp_name`] makes.
+pub fn is_temp(name: &str) -> bool {
+    let Some((before, random)) = name.rsplit_once(".tmp.") else { return false };
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    before.len() > 1 && before.starts_with('.') && random.len() == 16 && random.bytes().all(is_hex)
+}
+
 /// Creates a folder and its missing ancestors, mode 0700, so that they survive a power loss.
 ///
 /// Folders that exist are left as they are.
@@ -254,8 +269,8 @@ impl<'a> Draft<'a> {
         fill: impl FnOnce(&mut Draft<'_>) -> io::Result<()>,
     ) -> Result<Draft<'a>, DiskError> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
-        let name = name.map_err(DiskError::at("write", path))?;
-        let temp = folder_of(path).join(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
+        name.map_err(DiskError::at("write", path))?;
+        let temp = temp_name(path);
         let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
         let mut draft = Draft { disk, path, temp, file };
         fill(&mut draft).map_err(DiskError::at("write", &draft.temp))?;
@@ -347,6 +362,20 @@ mod tests {
         create_folder(&OsDisk, &folder.join("a/b")).unwrap();
         create_folder(&OsDisk, &folder.join("a/b")).unwrap();
         assert_eq!((mode(&folder.join("a")), mode(&folder.join("a/b"))), (0o700, 0o700));
+    }
+
+    #[test]
+    fn only_our_temp_files_are_recognised() {
+        assert!(is_temp(temp_name(Utf8Path::new("a/state.yaml")).file_name().unwrap()));
+        for name in [
+            "state.yaml.tmp.0123456789abcdef",
+            ".state.yaml.tmp.0123",
+            ".state.yaml.tmp.0123456789ABCDEF",
+            ".tmp.0123456789abcdef",
+            ".state.yaml.swp",
+        ] {
+            assert!(!is_temp(name), "{name}");
+        }
     }
 
     #[test]

@@ -22,7 +22,9 @@ mod syncer;
 mod watch;
 
 pub use copy::{CopyError, UpTo, copy_prefix};
-pub use disk::{Disk, DiskError, OsDisk, create_folder, replace_file, replace_files};
+pub use disk::{
+    Disk, DiskError, OsDisk, create_folder, is_temp, replace_file, replace_files, temp_name,
+};
 pub use follow::{Follower, Restart, Start, Stopper, Update};
 pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};
 pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncError};

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use heeler_store::import::{self, AdoptError, Adoption, Kind};
-use heeler_store::{StateDir, Store};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output;
@@ -31,11 +30,10 @@ pub(crate) fn if_foreign(place: &Place) -> Outcome {
 ///
 /// Opening the store publishes. Where another process has become the writer, that one does.
 pub(crate) fn publish(place: &Place, command: &str) {
-    let opened = StateDir::open(&place.state_dir)
-        .map_err(anyhow::Error::from)
-        .and_then(|dir| Ok(Store::open(&dir, command, place::now())?))
-        .and_then(|opened| Ok(opened.store.backup_daily(place::now())?));
-    if let Err(error) = opened {
+    let now = place::now();
+    let done = place.store(command, now).map_err(|failure| failure.error);
+    let done = done.and_then(|store| Ok(store.backup_daily(now)?));
+    if let Err(error) = done {
         tracing::warn!("the files beside the database or its backup were not written: {error:#}");
     }
 }

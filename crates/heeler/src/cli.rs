@@ -9,6 +9,7 @@ use heeler_model::{JobStatus, SessionStatus};
 
 use crate::commands;
 use crate::complete;
+use crate::place::Place;
 
 /// Runs fleets of coding agents and never loses their work.
 #[derive(Parser)]
@@ -97,15 +98,64 @@ pub(crate) enum Command {
     Version(commands::completions::VersionArgs),
 }
 
-/// How much of a list, and in what form.
+/// How many a list shows when nobody says.
+const LIMIT: &str = "20";
+
+/// Which part of a list, and in what form.
 #[derive(Args, Clone)]
 pub(crate) struct Page {
+    /// Only this agent's
+    #[arg(short, long, value_name = "NAME", add = agents())]
+    pub(crate) agent: Option<String>,
+    /// Only what is newer: a length (2h, 7d) or a date
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    /// Only what comes after this one in the list; for the next page
+    #[arg(long, value_name = "ID", add = jobs_or_sessions())]
+    pub(crate) before: Option<String>,
     /// How many to show
-    #[arg(short = 'l', long, value_name = "N", default_value = "20")]
+    #[arg(short = 'l', long, value_name = "N", default_value = LIMIT)]
     pub(crate) limit: NonZeroU32,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Page {
+    /// Returns the command for the next page, with the filters of this one.
+    pub(crate) fn next(&self, command: &str, status: Option<&str>, last: &str) -> String {
+        let limit = self.limit.to_string();
+        let limit = (limit != LIMIT).then_some(limit.as_str());
+        let filters = [
+            ("--agent", self.agent.as_deref()),
+            ("--status", status),
+            ("--since", self.since.as_deref()),
+            ("--limit", limit),
+            ("--before", Some(last)),
+        ];
+        let given =
+            filters.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));
+        format!("heeler {command}{}", given.collect::<String>())
+    }
+
+    /// Says that there is nothing to show, and why.
+    pub(crate) fn nothing(&self, what: &str, status: Option<&str>, place: &Place) -> String {
+        let filtered = self.agent.is_some() || self.since.is_some() || status.is_some();
+        match (filtered, &self.before) {
+            (true, _) => format!("no {what} match"),
+            (false, Some(id)) => format!("no {what} before {id}"),
+            (false, None) => format!("no {what} yet in {}", place.state_dir),
+        }
+    }
+}
+
+/// Completes job and session ids.
+fn jobs_or_sessions() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
+        let mut found = complete::jobs(typed);
+        found.extend(complete::sessions(typed));
+        found
+    })
 }
 
 /// Reads a job status, with the list of them on a mistake.
@@ -131,11 +181,6 @@ where
 /// Completes agent names.
 pub(crate) fn agents() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::agents)
-}
-
-/// Completes session ids.
-pub(crate) fn sessions() -> ArgValueCompleter {
-    ArgValueCompleter::new(complete::sessions)
 }
 
 /// Completes job ids.

@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{JobHead, JobId};
-use heeler_store::{JobCursor, JobFilter, LockFile, OpenError, Reader, StateDir};
+use heeler_model::JobHead;
+use heeler_store::{JobCursor, JobFilter, OpenError, Reader, StateDir, Store};
 use jiff::Timestamp;
 
 use crate::adopt;
@@ -150,16 +150,26 @@ impl Place {
         Ok(StateDir::open(&self.state_dir)?)
     }
 
-    /// Says whether a process runs the job: only then is one of its run locks held.
-    pub(crate) fn is_alive(&self, reader: &Reader, job: &JobId) -> Outcome<bool> {
-        let dir = self.dir()?;
-        for run in reader.runs_of_job(job)? {
-            let held = LockFile::probe(&dir.run(run.id).join("lock"));
-            if held.map_err(anyhow::Error::from)?.is_some() {
-                return Ok(true);
-            }
+    /// Becomes the writer of the state directory, and tells what people had changed by hand.
+    pub(crate) fn store(&self, command: &str, now: Timestamp) -> Outcome<Store> {
+        let dir = StateDir::create(&self.state_dir)?;
+        let opened = Store::open(&dir, command, now)?;
+        if self.quiet {
+            return Ok(opened.store);
         }
-        Ok(false)
+        for edit in &opened.hand_edits.statuses {
+            let schedule =
+                edit.schedule.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let (agent, was, is) = (&edit.agent, &edit.was, &edit.now);
+            output::note(&format!("state.yaml: {agent}{schedule} is now {is}, it was {was}"))?;
+        }
+        for agent in &opened.hand_edits.detached {
+            output::note(&format!("sessions/{agent}.json was deleted: {agent} starts afresh"))?;
+        }
+        for path in &opened.hand_edits.moved_aside {
+            output::note(&format!("a file that could not be read is kept as {path}"))?;
+        }
+        Ok(opened.store)
     }
 
     /// Finds an agent by its qualified name, or by its own name while that is unique.

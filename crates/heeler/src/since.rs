@@ -1,5 +1,6 @@
 //! Moments as people type them: `2h`, `7d`, `2026-11-01`, `2026-11-01T09:00Z`.
 
+use heeler_model::config::Period;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -22,16 +23,7 @@ pub(crate) fn moment(text: &str, now: Timestamp) -> Outcome<Timestamp> {
 }
 
 fn length(text: &str) -> Option<SignedDuration> {
-    let number: i64 = text.get(..text.len().checked_sub(1)?)?.parse().ok()?;
-    let seconds = match text.chars().last()? {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        'w' => 604_800,
-        _ => return None,
-    };
-    (number >= 0).then_some(SignedDuration::from_secs(number.checked_mul(seconds)?))
+    SignedDuration::try_from(text.parse::<Period>().ok()?.get()).ok()
 }
 
 #[cfg(test)]
@@ -43,6 +35,7 @@ mod tests {
         let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
         let at = |text: &str| moment(text, now).unwrap().to_string();
         assert_eq!(at("2h"), "2026-11-15T10:00:00Z");
+        assert_eq!(at("1h30m"), "2026-11-15T10:30:00Z");
         assert_eq!(at("1w"), "2026-11-08T12:00:00Z");
         assert_eq!(at("2026-11-01T09:00:00+01:00"), "2026-11-01T08:00:00Z");
         for text in

@@ -4,6 +4,9 @@ use heeler_model::{JobId, RunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params};
 
+use crate::layout::StateDir;
+use crate::lock::LockFile;
+
 use super::{Columns, Db, DbError, collect, execute, first, sql};
 
 macro_rules! columns {
@@ -64,10 +67,21 @@ impl Db {
         collect(&self.conn, RUNS_OF_JOB, [job.as_str()], "list a job's runs", read)
     }
 
+    /// Says whether a process works on a job: only then is the lock of one of its runs held.
+    pub fn is_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
+        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(dir, run.id)))
+    }
+
     /// Lists the runs whose result is not in the database yet, oldest first.
     pub fn uncommitted_runs(&self) -> Result<Vec<Run>, DbError> {
         collect(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
     }
+}
+
+/// Says whether a process works on a run. A lock that cannot be asked may be held: nobody is
+/// called dead on a guess.
+pub(crate) fn is_run_alive(dir: &StateDir, run: RunId) -> bool {
+    !matches!(LockFile::probe(&dir.run(run).join("lock")), Ok(None))
 }
 
 fn read(row: &Row<'_>) -> Result<Run, DbError> {

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::SystemTime;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::is_temp;
 use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
 use crate::backup;
 use crate::import::herdctl::KNOWN;
 use crate::layout::{self, StateDir, free_bytes};
-use crate::views::is_temp;
 
 /// Below this, writing soon fails.
 const DISK_FREE_ERROR: u64 = 32 << 20;

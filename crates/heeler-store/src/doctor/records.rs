@@ -12,7 +12,6 @@ use crate::db::jobs::{self, JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
-use crate::lock::LockFile;
 
 /// How many records are asked for at once.
 const PAGE: usize = 1000;
@@ -99,11 +98,7 @@ fn session_logs(dir: &StateDir, db: &Db) -> Result<Vec<Utf8PathBuf>, DbError> {
 
 /// Finds that a job is `running` though no daemon lives and no run of it holds its lock.
 fn dead_job(dir: &StateDir, db: &Db, job: &JobHead) -> Result<Option<Finding>, DbError> {
-    let runs = db.runs_of_job(&job.id)?;
-    let lives = runs
-        .iter()
-        .any(|run| matches!(LockFile::probe(&dir.run(run.id).join("lock")), Ok(Some(_))));
-    if lives {
+    if db.is_alive(dir, &job.id)? {
         return Ok(None);
     }
     let problem = "is shown as running, and nobody works on it";

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use heeler_model::RunId;
 
 use super::finding::{Area, Finding, Severity};
+use crate::db::runs::is_run_alive;
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
-use crate::lock::LockFile;
 
-const SETTLES: &str = "`heeler start` settles it";
+const SETTLES: &str = "nothing is lost: the daemon, which comes with a later release, settles it";
 
 /// Finds runs whose folder and record do not fit.
 pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
@@ -39,9 +39,9 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
         if db.run(id)?.is_none() {
             findings.push(warn(
                 "has no record in the database",
-                "`heeler start` adopts it from its spec",
+                "nothing is lost: the daemon, which comes with a later release, adopts it",
             ));
-        } else if has("started.json") && !has("result.json") && !is_alive(dir, id) {
+        } else if has("started.json") && !has("result.json") && !is_run_alive(dir, id) {
             findings.push(warn("was started, has no result, and nobody works on it", SETTLES));
         }
     }
@@ -54,8 +54,4 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
         }
     }
     Ok(())
-}
-
-fn is_alive(dir: &StateDir, run: RunId) -> bool {
-    matches!(LockFile::probe(&dir.run(run).join("lock")), Ok(Some(_)))
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk as _, OsDisk};
+use heeler_transcript::{Disk as _, OsDisk, temp_name};
 use jiff::Timestamp;
 
 use super::{ImportError, place};
@@ -29,7 +29,7 @@ impl Draft {
         base: Option<&Utf8Path>,
         now: Timestamp,
     ) -> Result<Draft, ImportError> {
-        let path = place::temp_name(&dir.database());
+        let path = temp_name(&dir.database());
         if let Some(base) = base {
             let opened = plain::open(base);
             let mut file =

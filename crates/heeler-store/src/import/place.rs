@@ -7,8 +7,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read, Seek, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
-use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{Disk as _, OsDisk};
+use camino::Utf8Path;
+use heeler_transcript::{Disk as _, OsDisk, temp_name};
 
 use super::ImportError;
 use crate::plain;
@@ -171,12 +171,6 @@ fn put(
         let _swept = fs::remove_file(&temp);
         ImportError::Write { path: target.to_owned(), source }
     })
-}
-
-/// Returns a name beside `target` that readers of the folder know to skip.
-pub(crate) fn temp_name(target: &Utf8Path) -> Utf8PathBuf {
-    let name = target.file_name().unwrap_or("file");
-    target.with_file_name(format!(".{name}.tmp.{:016x}", fastrand::u64(..)))
 }
 
 #[cfg(not(test))]

@@ -6,7 +6,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_files};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_files, temp_name};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -278,8 +278,7 @@ fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), D
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
         _ => {}
     }
-    let name = link.file_name().unwrap_or("context");
-    let temp = link.with_file_name(format!(".{name}.tmp.{:016x}", fastrand::u64(..)));
+    let temp = temp_name(&link);
     std::os::unix::fs::symlink(&target, &temp).map_err(failed("make the link", &temp))?;
     std::fs::rename(&temp, &link).map_err(failed("put in place", &link))
 }

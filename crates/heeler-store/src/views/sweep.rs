@@ -4,6 +4,7 @@
 //! Others may belong to a runner, a reader's index or a backup that lives: they go by age.
 
 use camino::Utf8Path;
+use heeler_transcript::is_temp;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::layout::StateDir;
@@ -61,30 +62,4 @@ fn remove(path: &Utf8Path) -> bool {
         tracing::warn!(%path, %error, "cannot remove a temp file");
     }
     removed.is_ok()
-}
-
-/// Says whether a file name is one of a temp file of ours.
-pub(crate) fn is_temp(name: &str) -> bool {
-    let Some((before, random)) = name.rsplit_once(".tmp.") else { return false };
-    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    before.len() > 1 && before.starts_with('.') && random.len() == 16 && random.bytes().all(is_hex)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_our_temp_files_are_recognised() {
-        assert!(is_temp(".state.yaml.tmp.0123456789abcdef"));
-        for name in [
-            "state.yaml.tmp.0123456789abcdef",
-            ".state.yaml.tmp.0123",
-            ".state.yaml.tmp.0123456789ABCDEF",
-            ".tmp.0123456789abcdef",
-            ".state.yaml.swp",
-        ] {
-            assert!(!is_temp(name), "{name}");
-        }
-    }
 }

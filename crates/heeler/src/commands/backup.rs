@@ -134,7 +134,7 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
         return Ok(output::json(&json!({
             "file": args.file, "createdAt": manifest.created_at, "jobs": manifest.jobs,
             "sessions": manifest.sessions, "putBack": report.put_back,
-            "keptBeside": report.kept_beside, "safetyBackup": report.safety_backup,
+            "keptBeside": report.kept_beside, "safetyBackup": report.safety_backup, "damaged": report.damaged,
         }))?);
     }
     output::line(format!(
@@ -153,7 +153,7 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> Outcome {
     for path in &report.kept_beside {
         output::line(format!("differs from what is there, kept beside it: {path}"))?;
     }
-    if let Some(path) = &report.safety_backup {
+    if let Some(path) = report.safety_backup.as_ref().or(report.damaged.as_ref()) {
         output::line(format!("the state before is in {path}"))?;
     }
     Ok(())

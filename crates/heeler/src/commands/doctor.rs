@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
     if args.rebuild {
         return rebuild(&place, args);
     }
-    if !place.state_dir.exists() {
+    if !place.state_dir.exists() && !args.json {
         return Ok(output::line(format!(
             "{} does not exist yet: nothing to examine",
             place.state_dir

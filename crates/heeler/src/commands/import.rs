@@ -2,8 +2,8 @@
 
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
+use heeler_store::Store;
 use heeler_store::import::{self, ImportError, Report};
-use heeler_store::{StateDir, Store};
 use serde_json::{Value, json};
 
 use crate::adopt;
@@ -44,8 +44,7 @@ pub(crate) fn run(global: &Global, args: &ImportArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     adopt::if_foreign(&place)?;
-    let dir = StateDir::create(&place.state_dir)?;
-    let store = Store::open(&dir, "import", now)?.store;
+    let store = place.store("import", now)?;
     let progress = Progress::spinner("importing", place.quiet || args.json);
     let result = import(&store, args, &place)?;
     let published = store.publish_views(now);

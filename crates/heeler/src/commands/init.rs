@@ -90,7 +90,11 @@ fn add_agent(here: &Utf8Path, name: &str) -> Outcome {
             Failure::message(Code::Usage, format!("there is no heeler.yaml in {here}"))
                 .hint("heeler init")
         })?;
-    let state_name = if file.as_str().contains("herdctl.") { ".herdctl" } else { ".heeler" };
+    let state_name = if file.file_name().is_some_and(|name| name.starts_with("herdctl.")) {
+        ".herdctl"
+    } else {
+        ".heeler"
+    };
     let relative = format!("agents/{name}.yaml");
     let before = fleet::read_text(&file)?;
     let after = templates::add_agent(&before, &relative)

@@ -35,18 +35,9 @@ pub(crate) enum JobsCommand {
 /// Which jobs to list.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// Only this agent's
-    #[arg(short, long, value_name = "NAME", add = cli::agents())]
-    agent: Option<String>,
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::job_status())]
     status: Option<JobStatus>,
-    /// Only those asked for since: a length (2h, 7d) or a date
-    #[arg(long, value_name = "WHEN")]
-    since: Option<String>,
-    /// Only those older than this one; for the next page
-    #[arg(long, value_name = "ID", add = cli::jobs())]
-    before: Option<String>,
     #[command(flatten)]
     pub(crate) page: Page,
 }
@@ -107,12 +98,13 @@ pub(crate) fn run_job(global: &Global, args: &JobArgs) -> Outcome {
 fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+    let since = args.page.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print_list(&place, &[], 0, args, now) };
-    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let agent =
+        args.page.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
     let filter = JobFilter { agent, status: args.status, since };
-    let before = match &args.before {
+    let before = match &args.page.before {
         None => None,
         Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
     };
@@ -125,17 +117,18 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
 }
 
 /// A job as a list shows it.
-struct Shown {
-    head: JobHead,
+pub(crate) struct Shown {
+    pub(crate) head: JobHead,
     /// It is `running` by the record, and no process runs it.
-    dead: bool,
+    pub(crate) dead: bool,
     /// What it did, or why it failed.
-    account: String,
+    pub(crate) account: String,
 }
 
 impl Shown {
-    fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
-        let dead = head.status == JobStatus::Running && !place.is_alive(reader, &head.id)?;
+    pub(crate) fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
+        let dead =
+            head.status == JobStatus::Running && !reader.is_alive(&place.dir()?, &head.id)?;
         let account = account(reader, &head)?;
         Ok(Shown { head, dead, account })
     }
@@ -154,7 +147,10 @@ fn print_list(
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
-    let Some(last) = jobs.last() else { return Ok(output::line(nothing(place, args))?) };
+    let status = args.status.map(JobStatus::as_str);
+    let Some(last) = jobs.last() else {
+        return Ok(output::line(args.page.nothing("jobs", status, place))?);
+    };
     let mut lines = Lines::new(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
         &["AGENT", "TRIGGER", "SUMMARY"],
@@ -178,46 +174,20 @@ fn print_list(
     }
     if total > jobs.len() as i64 {
         let (shown, total) = (jobs.len(), output::grouped(total.unsigned_abs()));
-        let again = again(args);
-        let older = format!(
-            "showing {shown} of {total}; older: heeler jobs{again} --before {}",
-            last.head.id
-        );
+        let next = args.page.next("jobs", status, last.head.id.as_str());
+        let older = format!("showing {shown} of {total}; older: {next}");
         output::note(&older)?;
     }
     Ok(())
 }
 
 /// Returns one line on what a job did; where it failed without a summary, why.
-pub(crate) fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
+fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
     let text = match (&head.summary, head.status) {
         (None, JobStatus::Failed) => reader.job(&head.id)?.and_then(|job| job.error),
         (summary, _) => summary.clone(),
     };
     Ok(output::one_line(text.as_deref().unwrap_or_default()))
-}
-
-/// Returns the options that the next page needs too.
-fn again(args: &ListArgs) -> String {
-    let mut text = String::new();
-    for (option, value) in [
-        ("--agent", args.agent.clone()),
-        ("--status", args.status.map(|status| status.to_string())),
-        ("--since", args.since.clone()),
-        ("--limit", (args.page.limit.get() != 20).then(|| args.page.limit.to_string())),
-    ] {
-        text.extend(value.map(|value| format!(" {option} {value}")));
-    }
-    text
-}
-
-fn nothing(place: &Place, args: &ListArgs) -> String {
-    let filtered = args.agent.is_some() || args.status.is_some() || args.since.is_some();
-    match (filtered, &args.before) {
-        (true, _) => "no jobs match".to_owned(),
-        (false, Some(id)) => format!("no jobs before {id}"),
-        (false, None) => format!("no jobs yet in {}", place.state_dir),
-    }
 }
 
 /// Returns a status in its colour.
@@ -270,7 +240,8 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let place = Place::find(global)?;
     let reader = place.reader_for("job", &args.id)?;
     let job = reader.find_job(&args.id)?;
-    let dead = job.head.status == JobStatus::Running && !place.is_alive(&reader, &job.head.id)?;
+    let dead =
+        job.head.status == JobStatus::Running && !reader.is_alive(&place.dir()?, &job.head.id)?;
     let log = place.log_path(&reader, &job.head)?;
     drop(reader);
     if args.json {

@@ -130,7 +130,8 @@ fn transcripts(place: &Place, agent: Option<&str>) -> Outcome<Vec<Utf8PathBuf>> 
     let mut found: Vec<(SystemTime, Utf8PathBuf)> = Vec::new();
     match (agent, &reader) {
         (Some(agent), Some(reader)) => {
-            for path in place.logs_of_agent(reader, agent)? {
+            let agent = place.known_agent(reader, agent)?;
+            for path in place.logs_of_agent(reader, &agent)? {
                 found.extend(modified(&path).map(|at| (at, path)));
             }
         }

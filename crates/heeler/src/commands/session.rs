@@ -20,18 +20,9 @@ pub(crate) enum SessionCommand {
 /// Arguments of `session list`.
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// Only this agent's
-    #[arg(short, long, value_name = "NAME", add = cli::agents())]
-    agent: Option<String>,
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
-    /// Only those used since: a length (2h, 7d) or a date
-    #[arg(long, value_name = "WHEN")]
-    since: Option<String>,
-    /// Only those last used before this one; for the next page
-    #[arg(long, value_name = "ID", add = cli::sessions())]
-    before: Option<String>,
     #[command(flatten)]
     pub(crate) page: Page,
 }
@@ -46,12 +37,14 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
 /// Lists sessions.
 pub(crate) fn list(global: &Global, args: &ListArgs) -> Outcome {
     let place = Place::find(global)?;
-    let since = args.since.as_deref().map(|text| since::moment(text, place::now())).transpose()?;
+    let since =
+        args.page.since.as_deref().map(|text| since::moment(text, place::now())).transpose()?;
     let limit = args.page.limit.get() as usize;
     let Some(reader) = place.reader()? else { return print(&place, &[], &[], 0, args) };
-    let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
+    let agent =
+        args.page.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
     let filter = SessionFilter { agent, status: args.status, since };
-    let before = match &args.before {
+    let before = match &args.page.before {
         None => None,
         Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
     };
@@ -76,13 +69,9 @@ fn print(
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "sessions": json, "total": total, "limit": limit }))?);
     }
+    let status = args.status.map(SessionStatus::as_str);
     let Some(last) = sessions.last() else {
-        let filtered = args.agent.is_some() || args.status.is_some() || args.since.is_some();
-        let text = match filtered {
-            true => "no sessions match".to_owned(),
-            false => format!("no sessions yet in {}", place.state_dir),
-        };
-        return Ok(output::line(text)?);
+        return Ok(output::line(args.page.nothing("sessions", status, place))?);
     };
     let now = place::now();
     let mut lines = Lines::new(
@@ -104,8 +93,8 @@ fn print(
     lines.print()?;
     if total > sessions.len() as i64 {
         let (shown, total) = (sessions.len(), output::grouped(total.unsigned_abs()));
-        let older =
-            format!("showing {shown} of {total}; older: heeler session list --before {}", last.id);
+        let next = args.page.next("session list", status, last.id.as_str());
+        let older = format!("showing {shown} of {total}; older: {next}");
         output::note(&older)?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
-use crate::commands::jobs::{account, head_json, status_text};
+use crate::commands::jobs::{Shown, head_json, status_text};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output::{self, Lines, Text};
@@ -30,13 +30,6 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
-/// A job as the status lists it.
-struct Listed {
-    head: JobHead,
-    dead: bool,
-    account: String,
-}
-
 /// What is known of the fleet at one moment.
 #[derive(Default)]
 struct Snapshot {
@@ -44,8 +37,8 @@ struct Snapshot {
     config_is_faulty: bool,
     agents: IndexMap<String, AgentState>,
     jobs_total: i64,
-    running: Vec<Listed>,
-    failed: Vec<Listed>,
+    running: Vec<Shown>,
+    failed: Vec<Shown>,
     failed_total: i64,
     writer: Option<String>,
     started_at: Option<String>,
@@ -116,8 +109,7 @@ fn add_jobs(
     let shown = |head: &JobHead| args.agent.is_none() || snapshot.agents.contains_key(&head.agent);
     let mut running = Vec::new();
     for head in reader.running_jobs()?.into_iter().filter(shown) {
-        let dead = !place.is_alive(reader, &head.id)?;
-        running.push(Listed { account: account(reader, &head)?, head, dead });
+        running.push(Shown::of(head, reader, place)?);
     }
     let agents: Vec<Option<String>> = match args.agent {
         None => vec![None],
@@ -130,7 +122,7 @@ fn add_jobs(
             since: now.checked_sub(FAILURES_SINCE).ok(),
         };
         for head in reader.jobs(&filter, None, FAILURES_MAX)? {
-            snapshot.failed.push(Listed { account: account(reader, &head)?, head, dead: false });
+            snapshot.failed.push(Shown::of(head, reader, place)?);
         }
         snapshot.failed_total += reader.count_jobs(&filter)?;
     }
@@ -229,7 +221,7 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
     Ok(())
 }
 
-fn print_job(Listed { head, dead, account }: &Listed, now: Timestamp) -> Outcome {
+fn print_job(Shown { head, dead, account }: &Shown, now: Timestamp) -> Outcome {
     let (id, agent) = (head.id.as_str(), output::one_line(&head.agent));
     let since = output::relative(head.started_at, now);
     let start = Text::from(format!("  {id}  {agent}  ")).then(status_text(head.status, *dead));

@@ -23,7 +23,8 @@ fn section(command: &clap::Command, name: &str, text: &mut String) {
     let is_root = !name.contains(' ');
     let own = command.clone().mut_args(|arg| {
         let told = arg.is_global_set() && !is_root;
-        arg.hide(told)
+        let hidden = arg.is_hide_set() || told;
+        arg.hide(hidden)
     });
     let help = own.term_width(100).bin_name(name).render_long_help();
     let lines: Vec<String> = help.to_string().lines().map(|l| l.trim_end().to_owned()).collect();

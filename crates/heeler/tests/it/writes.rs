@@ -267,3 +267,33 @@ fn everything_in_the_state_directory_is_private() {
     }
     assert!(files > 5, "{files}");
 }
+
+#[test]
+fn a_status_reset_by_hand_is_taken_over_and_told() {
+    let source = herdctl_project();
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
+    let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap().store;
+    let stuck = heeler_model::AgentState {
+        status: heeler_model::AgentStatus::Error,
+        error_message: Some("boom".to_owned()),
+        ..heeler_model::AgentState::default()
+    };
+    store.write(move |tx| tx.put_agent("coder", &stuck)).unwrap();
+    store.publish_views(crate::fleet::at(1)).unwrap();
+    drop(store);
+    let reset = fleet.read(".heeler/state.yaml").replace("status: error", "status: idle");
+    fleet.write(".heeler/state.yaml", &reset);
+    let ran = fleet.run(&["import", "herdctl", source.path().to_str().unwrap()]);
+    assert!(ran.stderr.contains("coder is now idle, it was error"), "{}", ran.stderr);
+    assert_eq!(fleet.json(&["status", "--json"])["agents"][1]["status"], "idle");
+}
+
+#[test]
+fn an_agent_is_added_beside_its_fleet_whatever_the_folder_is_called() {
+    let fleet = Fleet::empty();
+    fleet.run(&["init", "herdctl.old"]).ok();
+    let mut command = fleet.command(&["init", "agent", "coder"]);
+    assert!(command.current_dir(fleet.file("herdctl.old")).output().unwrap().status.success());
+    assert!(fleet.read("herdctl.old/agents/coder.yaml").contains("../.heeler/schema"));
+}

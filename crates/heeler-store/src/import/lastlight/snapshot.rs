@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::temp_name;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Row, Statement};
 
@@ -196,7 +197,7 @@ impl TempFolder {
             // What cannot be removed is found by `doctor`, and in nobody's way.
             let _removed = fs::remove_dir_all(left.path());
         }
-        let path = place::temp_name(&near.join("import"));
+        let path = temp_name(&near.join("import"));
         place::folder(&path)?;
         Ok(TempFolder { path })
     }
