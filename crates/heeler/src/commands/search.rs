@@ -69,7 +69,10 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
         output::note(&format!("{error}: {}", error.source))?;
     }
     if found.ended_early && found.hits == args.limit {
-        output::note(&format!("stopped after {} hits; --limit shows more", found.hits))?;
+        output::note(&format!(
+            "stopped after {}; --limit shows more",
+            output::counted(found.hits as u64, "hit")
+        ))?;
     }
     match found.hits {
         0 => Err(Failure::message(
