@@ -235,15 +235,15 @@ fn a_diamond_is_not_a_cycle() {
         &[
             (
                 "heeler.yaml",
-                "fleets: [{path: l/heeler.yaml}, {path: r/heeler.yaml}, {path: shared/heeler.yaml, name: again}]",
+                "fleets: [{path: l/heeler.yaml}, {path: r/heeler.yaml}, {path: both/heeler.yaml, name: again}]",
             ),
-            ("l/heeler.yaml", "fleets: [{path: ../shared/heeler.yaml}]"),
+            ("l/heeler.yaml", "fleets: [{path: ../both/heeler.yaml}]"),
             (
                 "r/heeler.yaml",
-                "fleets: [{path: ../shared/heeler.yaml, overrides: {defaults: {model: r}}}]",
+                "fleets: [{path: ../both/heeler.yaml, overrides: {defaults: {model: r}}}]",
             ),
             (
-                "shared/heeler.yaml",
+                "both/heeler.yaml",
                 "fleet: {name: common}\ndefaults: {model: m}\nagents: [{name: a}]",
             ),
         ],
