@@ -172,8 +172,7 @@ const BUSY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 fn sync_folder(folder: &Utf8Path) -> Result<(), BackupError> {
-    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|source| io_error("sync", folder, source))
+    OsDisk.sync_folder(folder).map_err(|source| io_error("sync", folder, source))
 }
 
 fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> BackupError {

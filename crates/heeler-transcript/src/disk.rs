@@ -195,13 +195,16 @@ fn same(error: &io::Error) -> io::Error {
     }
 }
 
+/// Returns when everything written so far to the file system of `folder` is on stable storage: one
+/// wait where many new files would need as many.
 #[cfg(target_os = "linux")]
-fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
+pub fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(folder)?)?)
 }
 
+/// Returns when everything written so far is on its way to stable storage.
 #[cfg(not(target_os = "linux"))]
-fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
+pub fn sync_file_system(_: &Utf8Path) -> io::Result<()> {
     rustix::fs::sync();
     Ok(())
 }

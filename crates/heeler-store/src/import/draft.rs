@@ -115,7 +115,7 @@ pub(crate) fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
 /// Makes the names in a file's folder durable.
 pub(crate) fn sync_folder_of(path: &Utf8Path) -> Result<(), ImportError> {
     let folder = path.parent().unwrap_or(path);
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
+    OsDisk
+        .sync_folder(folder)
         .map_err(|source| ImportError::Write { path: folder.to_owned(), source })
 }

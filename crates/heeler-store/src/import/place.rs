@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Seek, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::Utf8Path;
-use heeler_transcript::{Disk as _, OsDisk, temp_name};
+use heeler_transcript::{Disk as _, OsDisk, sync_file_system, temp_name};
 
 use super::ImportError;
 use crate::plain;
@@ -131,17 +131,8 @@ pub(crate) fn folder(path: &Utf8Path) -> Result<(), ImportError> {
 /// Makes everything placed under a folder durable.
 pub(crate) fn sync(folder: &Utf8Path) -> Result<(), ImportError> {
     fault_point()?;
-    let failed = |source| ImportError::Write { path: folder.to_owned(), source };
-    let handle = File::open(folder).map_err(failed)?;
-    // One call for the whole file system: thousands of small files would need as many waits.
-    #[cfg(target_os = "linux")]
-    rustix::fs::syncfs(&handle).map_err(|error| failed(error.into()))?;
-    #[cfg(not(target_os = "linux"))]
-    {
-        drop(handle);
-        rustix::fs::sync();
-    }
-    Ok(())
+    sync_file_system(folder)
+        .map_err(|source| ImportError::Write { path: folder.to_owned(), source })
 }
 
 fn replace(
