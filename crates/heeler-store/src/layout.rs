@@ -174,11 +174,6 @@ impl StateDir {
         self.root.join(format!("jobs/{job}.jsonl"))
     }
 
-    /// Returns a job's readable text, when it was asked for.
-    pub fn output_of(&self, job: &JobId) -> Utf8PathBuf {
-        self.root.join(format!("jobs/{job}/output.log"))
-    }
-
     /// Returns the folder of session views.
     pub fn sessions(&self) -> Utf8PathBuf {
         self.root.join("sessions")
@@ -194,11 +189,6 @@ impl StateDir {
         self.root.join(format!("sessions/{session}.json"))
     }
 
-    /// Returns the link to a session's event log.
-    pub fn session_context(&self, session: &SessionId) -> Utf8PathBuf {
-        self.root.join(format!("sessions/{session}.context"))
-    }
-
     /// Returns the folder of event logs.
     pub fn projects(&self) -> Utf8PathBuf {
         self.root.join("agent-sessions/projects")
@@ -208,11 +198,6 @@ impl StateDir {
     /// the root, as the database stores it.
     pub fn session_log_relative(cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
         Utf8PathBuf::from(format!("agent-sessions/projects/{}/{session}.jsonl", slug(cwd)))
-    }
-
-    /// Returns the same as a full path.
-    pub fn session_log(&self, cwd: &Utf8Path, session: &AgentSessionId) -> Utf8PathBuf {
-        self.root.join(StateDir::session_log_relative(cwd, session))
     }
 
     /// Returns the event log of a session as a full path; `None` when it has none, or one in a
@@ -249,16 +234,6 @@ impl StateDir {
     /// Returns the folder of logs.
     pub fn logs(&self) -> Utf8PathBuf {
         self.root.join("logs")
-    }
-
-    /// Returns an agent's log.
-    pub fn agent_log(&self, agent: &AgentName) -> Utf8PathBuf {
-        self.root.join(format!("logs/{agent}.log"))
-    }
-
-    /// Returns the daemon's log.
-    pub fn daemon_log(&self) -> Utf8PathBuf {
-        self.root.join("logs/heeler.log")
     }
 
     /// Returns the folder of database backups.

@@ -113,7 +113,8 @@ pub struct Store {
     epoch: Arc<AtomicI64>,
     due: Arc<Due>,
     publishing: Mutex<()>,
-    lock: LockFile,
+    /// Held until the thread has ended.
+    _lock: LockFile,
 }
 
 impl Store {
@@ -158,17 +159,12 @@ impl Store {
             .spawn(|| writer.run())
             .map_err(StoreError::Thread)?;
         let (queue, thread) = (Some(queue), Some(thread));
-        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
+        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), _lock: lock })
     }
 
     /// Returns the state directory.
     pub fn dir(&self) -> &StateDir {
         &self.dir
-    }
-
-    /// Says whether the lock file is still the one that was locked; if not, stop writing.
-    pub fn holds_lock(&self) -> bool {
-        self.lock.is_intact()
     }
 
     /// Runs a change on the writer's thread and returns its answer once it is committed.

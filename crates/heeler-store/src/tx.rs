@@ -58,16 +58,6 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Mints a session id that no session has.
-    pub fn new_session_id(&mut self) -> Result<SessionId, DbError> {
-        loop {
-            let id = SessionId::mint(fastrand::u32(..));
-            if sessions::key(&self.conn, &id)?.is_none() {
-                return Ok(id);
-            }
-        }
-    }
-
     /// Inserts a job; an id that is taken is an error.
     pub fn insert_job(&mut self, job: &Job) -> Result<(), DbError> {
         if self.import_job(job, &ForeignExecution::default())? {

@@ -21,7 +21,7 @@ use crate::output;
 const JOBS_PER_PAGE: usize = 1_000;
 
 /// Config file names, in the order in which they are looked for, with the state directory of each.
-const CONFIG_NAMES: [(&str, &str); 4] = [
+pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("heeler.yaml", ".heeler"),
     ("heeler.yml", ".heeler"),
     ("herdctl.yaml", ".herdctl"),

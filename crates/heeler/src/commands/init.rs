@@ -10,7 +10,7 @@ use heeler_model::config::templates;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output;
-use crate::place::working_directory;
+use crate::place::{CONFIG_NAMES, working_directory};
 use crate::schema;
 
 /// Arguments of `init`.
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &InitArgs) -> Outcome {
 
 fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
-    for name in ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"] {
+    for (name, _) in CONFIG_NAMES {
         if folder.join(name).exists() {
             let message = format!("{} exists; nothing was changed", folder.join(name));
             return Err(Failure::message(Code::Refused, message).hint("heeler init agent NAME"));
@@ -82,19 +82,14 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
 
 fn add_agent(here: &Utf8Path, name: &str) -> Outcome {
     let name: Name = name.parse()?;
-    let file = ["heeler.yaml", "heeler.yml", "herdctl.yaml", "herdctl.yml"]
-        .map(|file| here.join(file))
+    let (file, state_name) = CONFIG_NAMES
+        .map(|(file, state_name)| (here.join(file), state_name))
         .into_iter()
-        .find(|file| file.is_file())
+        .find(|(file, _)| file.is_file())
         .ok_or_else(|| {
             Failure::message(Code::Usage, format!("there is no heeler.yaml in {here}"))
                 .hint("heeler init")
         })?;
-    let state_name = if file.file_name().is_some_and(|name| name.starts_with("herdctl.")) {
-        ".herdctl"
-    } else {
-        ".heeler"
-    };
     let relative = format!("agents/{name}.yaml");
     let before = fleet::read_text(&file)?;
     let after = templates::add_agent(&before, &relative)

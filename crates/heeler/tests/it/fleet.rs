@@ -55,6 +55,8 @@ impl Fleet {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heeler"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         command.env_clear().env("HOME", self.path().join("home")).env("TZ", "UTC");
+        // Kept drafts of edits go with the test.
+        command.env("TMPDIR", self.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command
     }
