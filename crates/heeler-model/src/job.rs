@@ -6,7 +6,7 @@
 use camino::Utf8PathBuf;
 use indexmap::IndexMap;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::words::words;
 use crate::{AgentSessionId, JobId};
@@ -132,6 +132,12 @@ impl TriggerType {
 impl Serialize for TriggerType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for TriggerType {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TriggerType, D::Error> {
+        Ok(TriggerType::from_word(&String::deserialize(from)?))
     }
 }
 

@@ -58,6 +58,14 @@ macro_rules! words {
                 serializer.serialize_str(self.as_str())
             }
         }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
+                <String as serde::Deserialize>::deserialize(from)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
     };
 }
 pub(crate) use words;

@@ -21,9 +21,9 @@ use crate::db::jobs::JobFilter;
 use crate::db::sessions::SessionFilter;
 use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
-use crate::plain;
 use crate::restore::checked_path;
 use crate::views::hex;
+use heeler_transcript::plain;
 
 /// The archive's format; a reader refuses a newer one.
 pub(crate) const ARCHIVE_VERSION: u32 = 1;

@@ -27,8 +27,8 @@ use crate::db::{Db, DbError, OpenError, meta, migrate, views};
 use crate::doctor;
 use crate::import::ImportError;
 use crate::layout::{LayoutError, StateDir, free_bytes};
-use crate::lock::{Holder, LockError, LockFile};
-use crate::plain;
+use heeler_transcript::plain;
+use heeler_transcript::{Holder, LockError, LockFile};
 
 /// How long to wait for another restore, or for a probe of the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(200);

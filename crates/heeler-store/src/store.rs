@@ -23,9 +23,9 @@ use crate::db::{Attempt as _, Db, DbError, OpenError};
 use crate::doctor;
 use crate::import::ImportError;
 use crate::layout::StateDir;
-use crate::lock::{Holder, LockError, LockFile};
 use crate::tx::Tx;
 use crate::views::{self, Due, HandEdits, PublishReport};
+use heeler_transcript::{Holder, LockError, LockFile};
 
 /// How many commands may wait; a caller that finds the queue full waits for a place.
 const QUEUE_MAX: usize = 256;

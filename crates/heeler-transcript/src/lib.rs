@@ -5,6 +5,9 @@
 //! never changed or taken back, so readers need no lock: [`tail`], [`range()`], [`count`], [`Scan`],
 //! [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
 //! [`Fault`]. This crate does not know what the lines mean. Start at [`Log`].
+//!
+//! What every process of ours needs of files besides is here too: [`replace_file`], locks between
+//! processes ([`LockFile`]), and [`plain`] for files that somebody else may have put there.
 
 mod copy;
 mod disk;
@@ -12,9 +15,11 @@ mod follow;
 mod index;
 mod line;
 mod lines;
+mod lock;
 mod log;
 mod names;
 mod page;
+pub mod plain;
 mod repair;
 mod scan;
 mod search;
@@ -28,6 +33,7 @@ pub use disk::{
 };
 pub use follow::{Follower, Restart, Start, Stopper, Update};
 pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};
+pub use lock::{Holder, LockError, LockFile, LockState};
 pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncError};
 pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_inside};
 pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params};
 
 use crate::layout::StateDir;
-use crate::lock::LockFile;
+use heeler_transcript::LockFile;
 
 use super::{Columns, Db, DbError, collect, execute, first, sql};
 

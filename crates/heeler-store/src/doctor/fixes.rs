@@ -11,10 +11,10 @@ use super::finding::{Finding, Fix};
 use super::{files, rebuild, transcripts};
 use crate::db::DbError;
 use crate::layout::StateDir;
-use crate::lock::{Holder, LockFile};
 use crate::store::Store;
 use crate::tx::Tx;
 use crate::views::View;
+use heeler_transcript::{Holder, LockFile};
 
 /// What the record of a job says that nobody worked on any more.
 const INTERRUPTED: &str = "interrupted: nobody was working on this job any more";

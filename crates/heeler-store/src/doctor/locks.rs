@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use super::finding::{Area, Finding, Severity};
 use crate::layout::StateDir;
-use crate::lock::LockFile;
+use heeler_transcript::LockFile;
 
 /// Says whether a process is the writer of the directory, or may be.
 pub(crate) fn has_writer(dir: &StateDir) -> bool {

@@ -25,8 +25,8 @@ use crate::import::source::Source;
 use crate::import::target::{Target, transaction};
 use crate::import::{ImportError, Kind, Report, messages, place};
 use crate::layout::{LayoutError, StateDir};
-use crate::lock::{Holder, LockError, LockFile};
-use crate::plain;
+use heeler_transcript::plain;
+use heeler_transcript::{Holder, LockError, LockFile};
 
 /// Says that a rebuilt database is to take the old one's place.
 const MARKER: &str = "rebuild.json";

@@ -15,9 +15,9 @@ use crate::db::jobs::JobFilter;
 use crate::db::runs::Run;
 use crate::import::session::resting_session;
 use crate::layout::StateDir;
-use crate::lock::{Holder, LockFile};
 use crate::reader::Reader;
 use crate::store::Store;
+use heeler_transcript::{Holder, LockFile};
 
 /// The fleet's one session.
 const SESSION: &str = "sess-0000beef";

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{Entry, FaultKind, Log, LogOptions, OpenError, Repair, Scan};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
-use crate::plain;
+use heeler_transcript::plain;
 
 /// What is wrong inside one log.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use super::locks;
 use crate::db::{Db, DbError};
 use crate::import::herdctl::read;
 use crate::layout::StateDir;
-use crate::plain;
 use crate::views::{Format, View, render_view, sha256_hex};
+use heeler_transcript::plain;
 
 /// How many views are asked for at once.
 const PAGE: usize = 1000;

@@ -19,7 +19,7 @@ use super::{ImportError, Report, place};
 use crate::db::Db;
 use crate::doctor;
 use crate::layout::{LayoutError, StateDir};
-use crate::lock::{Holder, LockError, LockFile};
+use heeler_transcript::{Holder, LockError, LockFile};
 
 /// Where files are kept as they were before Heeler came.
 const BEFORE: &str = ".before-heeler";

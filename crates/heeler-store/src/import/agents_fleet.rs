@@ -19,8 +19,8 @@ use super::session::put_imported;
 use super::source::Source;
 use super::target::Target;
 use super::{ImportError, Kind, Report};
-use crate::plain;
 use crate::store::Store;
+use heeler_transcript::plain;
 
 const TRANSCRIPT: &str = ".transcript.ndjson";
 const WORKERS: &str = ".workers";

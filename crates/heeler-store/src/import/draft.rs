@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{ImportError, place};
 use crate::db::{Attempt as _, Db, OpenError, migrate};
 use crate::layout::StateDir;
-use crate::plain;
+use heeler_transcript::plain;
 
 /// A database under construction; dropping it throws it away.
 pub(crate) struct Draft {

@@ -19,9 +19,9 @@ use super::source::{Source, unsafe_name};
 use super::target::Target;
 use super::{ImportError, Kind, Report};
 use crate::db::meta::STARTED_AT;
-use crate::plain;
 use crate::store::Store;
 use crate::views::{View, sha256_hex};
+use heeler_transcript::plain;
 
 /// What herdctl keeps in its state directory.
 pub(crate) const KNOWN: [&str; 11] = [

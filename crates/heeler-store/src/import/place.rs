@@ -11,7 +11,7 @@ use camino::Utf8Path;
 use heeler_transcript::{Disk as _, OsDisk, sync_file_system, temp_name};
 
 use super::ImportError;
-use crate::plain;
+use heeler_transcript::plain;
 
 /// Copies a file to `target`, byte for byte.
 pub(crate) fn copy(from: &mut File, target: &Utf8Path) -> Result<(), ImportError> {

@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::{ImportError, Kind, Report};
-use crate::plain::{self, RECORD_BYTES_MAX};
+use heeler_transcript::plain::{self, RECORD_BYTES_MAX};
 
 /// A folder of another system.
 pub(crate) struct Source {

@@ -8,9 +8,10 @@ use heeler_model::AgentState;
 use super::*;
 use crate::db::Db;
 use crate::{
-    JobFilter, LockFile, RestoreError, RestoreReport, WriteError, backup_daily, backup_to_file,
-    backups, restore_from_file,
+    JobFilter, RestoreError, RestoreReport, WriteError, backup_daily, backup_to_file, backups,
+    restore_from_file,
 };
+use heeler_transcript::LockFile;
 
 fn filled(place: &Place) -> Store {
     let store = place.store();
@@ -121,7 +122,7 @@ fn a_living_writer_is_told_of_a_restore_before_its_next_change() {
 fn no_writer_starts_or_goes_on_while_a_restore_is_under_way() {
     let place = place();
     let store = filled(&place);
-    let holder = crate::Holder::this_process("restore", now());
+    let holder = heeler_transcript::Holder::this_process("restore", now());
     let wait = std::time::Duration::ZERO;
     let lock = LockFile::acquire(&place.dir.restore_lock(), &holder, wait).unwrap();
     assert!(store.accept_restore().is_err());

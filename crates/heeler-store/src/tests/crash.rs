@@ -10,7 +10,8 @@ use heeler_model::AgentStatus;
 use heeler_testkit::Proof;
 
 use super::*;
-use crate::{JobFilter, LockFile, Publisher, View, render_view};
+use crate::{JobFilter, Publisher, View, render_view};
+use heeler_transcript::LockFile;
 
 const WRITER: &str = "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change";
 const RESTORER: &str = "tests::crash::proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new";

@@ -7,7 +7,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 use crate::import::adopt;
-use crate::{Holder, LayoutError, LockError, LockFile, backup_to_file};
+use crate::{LayoutError, backup_to_file};
+use heeler_transcript::{Holder, LockError, LockFile};
 
 /// A folder outside, which nothing may touch.
 struct Outside {

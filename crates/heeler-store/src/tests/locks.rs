@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Holder, LockError, LockFile};
+use heeler_transcript::{Holder, LockError, LockFile};
 
 fn lock_path(place: &Place) -> Utf8PathBuf {
     place.root.join("some.lock")

@@ -9,9 +9,8 @@ use super::*;
 use crate::doctor;
 use crate::import::place::fault;
 use crate::import::{AdoptError, Kind, adopt, herdctl, is_adoptable};
-use crate::{
-    Holder, JobFilter, LockFile, RestoreReport, SessionFilter, backup_to_file, restore_from_file,
-};
+use crate::{JobFilter, RestoreReport, SessionFilter, backup_to_file, restore_from_file};
+use heeler_transcript::{Holder, LockFile};
 
 /// More writes than any of these needs.
 const WRITES_MAX: u64 = 400;

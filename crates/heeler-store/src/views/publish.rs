@@ -17,8 +17,8 @@ use super::render::{Rendered, render};
 use crate::db::views::{self as rows, ViewRow};
 use crate::db::{Db, DbError, OpenError, agents};
 use crate::layout::StateDir;
-use crate::plain;
 use crate::store::{Store, WriteError};
+use heeler_transcript::plain;
 
 /// How many views share the two commits of a round.
 const ROUND_MAX: usize = 256;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use camino::Utf8Path;
 use heeler_store::import::{AdoptError, Kind, adopt, is_adoptable};
-use heeler_store::{Holder, LockFile, Reader, StateDir, Store};
+use heeler_store::{Reader, StateDir, Store};
+use heeler_transcript::{Holder, LockFile};
 
 use super::{Place, fingerprint, mode, now, tally};
 

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use heeler_model::{AgentState, JobHead, JobStatus};
-use heeler_store::{JobFilter, LockFile, Reader};
+use heeler_store::{JobFilter, Reader};
+use heeler_transcript::LockFile;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

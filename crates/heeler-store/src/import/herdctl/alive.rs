@@ -2,7 +2,7 @@
 
 use camino::Utf8Path;
 
-use crate::plain;
+use heeler_transcript::plain;
 
 /// The longest file that may hold a process id.
 const PID_BYTES_MAX: u64 = 64;

@@ -14,8 +14,8 @@ use crate::db::jobs::{self, ForeignExecution};
 use crate::import::place::{self, Put};
 use crate::import::source::unsafe_name;
 use crate::import::{ImportError, Kind};
-use crate::plain;
 use crate::views::{View, sha256_hex};
+use heeler_transcript::plain;
 
 /// How many jobs share a sync and a transaction.
 const BATCH: usize = 1000;

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Row, Statement};
 use super::read::ForeignRow;
 use crate::db::Db;
 use crate::import::{ImportError, place};
-use crate::plain;
+use heeler_transcript::plain;
 
 /// How often a copy is tried while the original keeps changing.
 const ATTEMPTS_MAX: u32 = 5;

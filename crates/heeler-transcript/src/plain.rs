@@ -1,7 +1,7 @@
 //! Opens files that somebody else may have put there: a cloned repository, an import's source.
 //!
 //! A link is not followed, a pipe is not waited for, and what is no regular file is refused. Only
-//! the last component is guarded; [`crate::StateDir`] and `resolve_inside` guard those before it.
+//! the last component is guarded; [`crate::resolve_inside`] and the state directory guard those before it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -13,22 +13,22 @@ use rustix::io::Errno;
 
 /// The largest YAML or JSON record that is read: it is held in memory whole. An inline transcript of
 /// a hundred thousand entries is a tenth of it.
-pub(crate) const RECORD_BYTES_MAX: u64 = 256 << 20;
+pub const RECORD_BYTES_MAX: u64 = 256 << 20;
 
 /// Opens a file for reading.
-pub(crate) fn open(path: &Utf8Path) -> io::Result<File> {
+pub fn open(path: &Utf8Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
 
 /// Opens a file as the options say.
-pub(crate) fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Result<File> {
+pub fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path).map_err(explain)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(refusal("it is not a file")) }
 }
 
 /// Reads a file whole; one that is longer than `max` is refused.
-pub(crate) fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {
@@ -38,7 +38,7 @@ pub(crate) fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a record whole, as text.
-pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
+pub fn read_text(path: &Utf8Path) -> io::Result<String> {
     String::from_utf8(read(path, RECORD_BYTES_MAX)?).map_err(|_| refusal("it is not UTF-8 text"))
 }
 

@@ -42,7 +42,11 @@ impl Holder {
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Holder { pid, command, since } = self;
-        write!(f, "`heeler {command}`, process {pid}, since {}", heeler_model::iso_millis(*since))
+        write!(
+            f,
+            "`heeler {command}`, process {pid}, since {}",
+            since.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+        )
     }
 }
 

@@ -1,0 +1,121 @@
+//! What a run is to do, as far as a file may know it: names and paths, no secret, no prompt.
+
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::config::RuntimeType;
+use crate::{AgentName, AgentSessionId, JobId, RunId, TriggerType};
+
+/// `spec.json`: what a run is to do. Written once by the engine, before the runner starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// [`super::PROTOCOL`].
+    pub protocol: u32,
+    /// The run; also the name of its folder.
+    pub run: RunId,
+    /// The job that it is an attempt at.
+    pub job: JobId,
+    /// Counted from one.
+    pub attempt: u32,
+    /// The agent.
+    pub agent: AgentName,
+    /// What started the job.
+    pub trigger: TriggerType,
+    /// What runs the agent.
+    pub runtime: RuntimeType,
+    /// Where the agent works: a real path.
+    pub working_directory: Utf8PathBuf,
+    /// The job's rows.
+    pub job_log: Utf8PathBuf,
+    /// The folder of session logs (`agent-sessions/projects`).
+    pub projects: Utf8PathBuf,
+    /// Readable text of the rows, when it is asked for.
+    pub output_file: Option<Utf8PathBuf>,
+    /// The folder of session locks, one for all fleets of a user.
+    pub locks: Utf8PathBuf,
+    /// The folder in which the control socket is bound; short enough for a socket address.
+    pub sockets: Utf8PathBuf,
+    /// The conversation that it continues or begins.
+    pub session: SessionPlan,
+    /// When it is ended.
+    pub limits: Limits,
+    /// Whether somebody can answer what the agent asks.
+    pub attendance: Attendance,
+    /// Whether each row is synced before it counts (`durability: event`).
+    pub sync_each_row: bool,
+}
+
+/// Which conversation a run continues or begins, and why that one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionPlan {
+    /// How it starts.
+    pub start: SessionStart,
+    /// Why, as a sentence for people; it becomes the first row of the job.
+    pub reason: String,
+}
+
+/// How a run's session starts. Ids are chosen before, so that the lock can be taken before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum SessionStart {
+    /// A conversation without history.
+    Fresh {
+        /// Its id.
+        id: AgentSessionId,
+    },
+    /// The next turn of a conversation.
+    Resume {
+        /// Its id.
+        id: AgentSessionId,
+    },
+    /// A new conversation with the history of another.
+    Fork {
+        /// The one that stays as it is.
+        source: AgentSessionId,
+        /// The new one.
+        id: AgentSessionId,
+        /// The last entry of the source that the new one knows; all of them if left out.
+        at: Option<Uuid>,
+    },
+}
+
+impl SessionStart {
+    /// Returns the session that is written to.
+    pub fn id(&self) -> &AgentSessionId {
+        match self {
+            SessionStart::Fresh { id }
+            | SessionStart::Resume { id }
+            | SessionStart::Fork { id, .. } => id,
+        }
+    }
+}
+
+/// When a run is ended. Durations are in milliseconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// The whole run.
+    pub timeout_ms: Option<u64>,
+    /// Without a line from the agent.
+    pub stall_timeout_ms: Option<u64>,
+    /// Turns.
+    pub max_turns: Option<u32>,
+    /// US dollars.
+    pub budget_usd: Option<f64>,
+    /// How long each step of a cancel waits for the next, harder one.
+    pub grace_ms: Option<u64>,
+}
+
+/// Whether somebody can answer what the agent asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Attendance {
+    /// Nobody: what needs a person is denied at once and recorded.
+    Nobody,
+    /// A person, for this long.
+    Person {
+        /// How long a question waits for its answer.
+        timeout_ms: u64,
+    },
+}
