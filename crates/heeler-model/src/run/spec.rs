@@ -32,8 +32,8 @@ pub struct RunSpec {
     pub projects: Utf8PathBuf,
     /// Readable text of the rows, when it is asked for.
     pub output_file: Option<Utf8PathBuf>,
-    /// The folder of session locks, one for all fleets of a user.
-    pub locks: Utf8PathBuf,
+    /// The user's folder, one for all fleets: session locks are in `locks/` of it.
+    pub home: Utf8PathBuf,
     /// The folder in which the control socket is bound; short enough for a socket address.
     pub sockets: Utf8PathBuf,
     /// The conversation that it continues or begins.
