@@ -8,6 +8,7 @@ pub mod config;
 mod ids;
 mod job;
 pub mod run;
+pub mod script;
 mod session;
 mod slug;
 mod text;
