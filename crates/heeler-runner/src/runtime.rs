@@ -16,9 +16,9 @@ use crate::process::Launch;
 pub(crate) trait Runtime {
     /// Says what to start. Asked once for each attempt, before [`Runtime::begin`].
     fn launch(&self, session: &SessionStart) -> Launch;
-    /// Says what to send first. Asked once for each attempt; everything known of an earlier attempt
-    /// is forgotten.
-    fn begin(&mut self) -> Vec<Step>;
+    /// Says what to send first: the prompt, whose row has this `uuid`. Asked once for each attempt;
+    /// everything known of an earlier attempt is forgotten.
+    fn begin(&mut self, uuid: Uuid) -> Vec<Step>;
     /// Takes one line of the agent's standard output, without its newline.
     fn line(&mut self, line: &[u8]) -> Vec<Step>;
     /// Says something more to the agent; `uuid` is the one of its row. No steps: it cannot.

@@ -41,6 +41,8 @@ pub enum Op {
         ask: String,
         /// The answer.
         answer: Answer,
+        /// Who answers, for the record and for those who come later.
+        by: String,
     },
     /// Tell what the run does.
     Status,
