@@ -46,7 +46,7 @@ impl Agent {
             stdout: child.stdout.take().map(ChildStdout::from_std).transpose()?,
             stderr: child.stderr.take().map(ChildStderr::from_std).transpose()?,
             process,
-            pidfd: AsyncFd::with_interest(pidfd, Interest::READABLE)?,
+            pidfd: AsyncFd::register_with_interest(pidfd, Interest::READABLE)?,
             children: Arc::clone(children),
             child_ended: signal(SignalKind::child())?,
         })
