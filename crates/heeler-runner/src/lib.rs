@@ -7,6 +7,7 @@
 mod files;
 mod mcp;
 mod process;
+pub mod scripted;
 mod settle;
 
 pub use files::FileError;

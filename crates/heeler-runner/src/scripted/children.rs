@@ -72,7 +72,7 @@ impl Children {
         std::thread::spawn(move || {
             // Not reaped until it is off the list, so nobody is killed under its number.
             let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while waitid(WaitId::Pid(pid), exited) == Err(rustix::io::Errno::INTR) {}
+            while matches!(waitid(WaitId::Pid(pid), exited), Err(rustix::io::Errno::INTR)) {}
             children.lock().retain(|other| *other != pid);
             if let Ok(status) = child.wait() {
                 // The player may have ended.

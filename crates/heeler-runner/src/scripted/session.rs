@@ -190,8 +190,8 @@ struct Entry {
 impl History {
     /// Reads a file. Lines that are no entries are passed over: a process may have died in one.
     fn read(path: &Utf8Path, at: Option<Uuid>) -> Result<History, MemoryError> {
-        let text = fs::read(path)
-            .map_err(|source| MemoryError::Read { path: path.to_owned(), source })?;
+        let text =
+            fs::read(path).map_err(|source| MemoryError::Read { path: path.to_owned(), source })?;
         let mut spent = Spent::default();
         let mut entries = HashMap::new();
         let mut newest = None;
