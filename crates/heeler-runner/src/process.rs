@@ -211,9 +211,8 @@ impl Tree {
         };
         let mut command = command(launch, place, self.run, args);
         prepared.attach(&mut command);
-        let spawned = self.children.spawn(&mut command);
-        let child = spawned.map_err(|source| explain(source, launch, place))?;
-        Agent::new(child, &self.children).map_err(failed("watch"))
+        let started = Agent::start(&mut command, &self.children);
+        started.map_err(|source| explain(source, launch, place))
     }
 
     /// Sends a signal to the agent alone. One that has ended gets none.
