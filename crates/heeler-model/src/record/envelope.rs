@@ -44,7 +44,8 @@ impl Recorder {
             Body::Error { message, code } => {
                 let mut row = self.chained("assistant", sub_agent, uuid, now);
                 let content = json!([{"type": "text", "text": message}]);
-                let message = json!({"role": "assistant", "model": "<synthetic>", "content": content});
+                let message =
+                    json!({"role": "assistant", "model": "<synthetic>", "content": content});
                 row.insert("message".to_owned(), message);
                 row.insert("isApiErrorMessage".to_owned(), true.into());
                 if let Some(code) = code {
