@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::server::{Note, Outcome, read, record, tool};
+use super::server::{Note, Outcome, check_message, read, record, tool};
 
 pub(super) const SERVER: &str = "heeler-files";
 
@@ -101,6 +101,7 @@ impl FileSender {
 
     pub(super) async fn call(&self, arguments: JsonObject) -> Outcome {
         let SendFile { file_path, message, filename } = read(arguments)?;
+        check_message(message.as_deref().unwrap_or_default())?;
         let sent = self.send(file_path, filename).await;
         let (path, name, bytes) = sent.map_err(|error| told(&error))?;
         let answer = format!("{name} ({bytes} bytes) is handed over");
@@ -197,4 +198,206 @@ fn told(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use rustix::fs::{FileType, mknodat};
+    use serde_json::{Value as Json, json};
+
+    use super::super::tests::{Place, call, said};
+    use super::*;
+
+    /// Returns what the tool said, and whether it failed.
+    async fn send(place: &Place, input: Json) -> (String, bool) {
+        let (injected, _notes) = place.injected();
+        said(&injected.handle(SERVER, call(1, "send_file", input)).await)
+    }
+
+    /// Hands `path` over, which must fail.
+    async fn refused(place: &Place, path: &str) -> String {
+        let (text, failed) = send(place, json!({ "file_path": path })).await;
+        assert!(failed, "{text}");
+        assert!(left(place).is_empty(), "{text}");
+        text.replace(place.root().as_str(), "")
+    }
+
+    fn left(place: &Place) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(place.sent()) else { return Vec::new() };
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_file_is_copied_and_recorded() {
+        let place = Place::new();
+        std::fs::create_dir(place.work().join("out")).unwrap();
+        std::fs::write(place.work().join("out/report.md"), "# All well").unwrap();
+        let (injected, mut notes) = place.injected();
+        let whole = place.work().join("out/report.md");
+        for (path, filename) in [("out/report.md", None), (whole.as_str(), Some("week 7.md"))] {
+            let input = json!({ "file_path": path, "filename": filename, "message": "here" });
+            let reply = injected.handle(SERVER, call(1, "send_file", input)).await;
+            let called = filename.unwrap_or("report.md");
+            assert_eq!(said(&reply), (format!("{called} (10 bytes) is handed over"), false));
+            let note = notes.try_recv().unwrap();
+            assert_eq!(note.subtype(), "file_sent");
+            assert!(note.content().starts_with(called) && note.content().ends_with(": here"));
+            let Note::FileSent { path, name, bytes, .. } = note else { panic!() };
+            assert_eq!((name.as_str(), bytes), (called, 10));
+            assert!(path.starts_with(place.sent()) && path.as_str().ends_with(called));
+            assert_eq!(std::fs::read(&path).unwrap(), b"# All well");
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(left(&place).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn nothing_outside_the_working_directory_is_handed_over() {
+        let place = Place::new();
+        let (work, root) = (place.work(), place.root());
+        std::fs::write(root.join("secret"), "s").unwrap();
+        std::fs::create_dir(root.join("work2")).unwrap();
+        std::fs::write(root.join("work2/secret"), "s").unwrap();
+        symlink("../secret", work.join("link")).unwrap();
+        symlink(root.join("secret"), work.join("whole")).unwrap();
+        symlink("..", work.join("up")).unwrap();
+        symlink("/proc/self/cwd", work.join("magic")).unwrap();
+        let outside = |path: &str| {
+            format!("{path} is not in the working directory /work; copy it there first")
+        };
+        for path in [
+            "../secret",
+            "link",
+            "whole",
+            "up/secret",
+            "magic/Cargo.toml",
+            "a/../../secret",
+            "/etc/passwd",
+            "./../secret",
+        ] {
+            if path == "a/../../secret" {
+                std::fs::create_dir(work.join("a")).unwrap();
+            }
+            assert_eq!(refused(&place, path).await, outside(path));
+        }
+        for path in ["work2/secret", "secret", "work/../secret"] {
+            let path = root.join(path);
+            assert_eq!(
+                refused(&place, path.as_str()).await,
+                outside(path.as_str()).replace(root.as_str(), "")
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_that_stays_inside_is_followed() {
+        let place = Place::new();
+        std::fs::write(place.work().join("run-3.log"), "ok").unwrap();
+        symlink("run-3.log", place.work().join("latest.log")).unwrap();
+        let input = json!({ "file_path": "latest.log" });
+        assert_eq!(
+            send(&place, input).await,
+            ("latest.log (2 bytes) is handed over".to_owned(), false)
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_refused_at_once() {
+        let place = Place::new();
+        let work = place.work();
+        std::fs::create_dir(work.join("folder")).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, work.join("pipe").as_std_path(), FileType::Fifo, mode, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(work.join("socket")).unwrap();
+        symlink("loop", work.join("loop")).unwrap();
+        let no_file = |path| {
+            format!("{path} is not a regular file; put what you want to hand over into one file")
+        };
+        assert_eq!(refused(&place, "folder").await, no_file("folder"));
+        assert_eq!(refused(&place, ".").await, no_file("."));
+        assert_eq!(
+            refused(&place, work.as_str()).await,
+            "cannot open /work in the working directory: No such file or directory (os error 2)"
+        );
+        assert_eq!(refused(&place, "pipe").await, no_file("pipe"));
+        let cannot = |path: &str| format!("cannot open {path} in the working directory: ");
+        for path in ["socket", "loop", "gone", "folder/gone", "pipe/under", "with\0nul", ""] {
+            let text = refused(&place, path).await;
+            assert!(text.starts_with(&cannot(path)), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_too_large_is_refused_before_it_is_copied() {
+        let place = Place::new();
+        let file = File::create(place.work().join("big")).unwrap();
+        file.set_len(FILE_BYTES_MAX + 1).unwrap();
+        let too_large = "big has more than 104857600 bytes; hand over a smaller or packed one";
+        assert_eq!(refused(&place, "big").await, too_large);
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_copied_is_refused() {
+        let place = Place::new();
+        let path = place.work().join("growing");
+        std::fs::write(&path, "small").unwrap();
+        let parcel = open(&place.work(), "growing".to_owned(), None).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+        let error = store(parcel, &place.sent()).unwrap_err();
+        assert!(matches!(error, SendError::TooLarge { .. }), "{error}");
+        assert!(left(&place).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_vanishes_once_it_is_open_is_handed_over_whole() {
+        let place = Place::new();
+        let path = place.work().join("short-lived");
+        std::fs::write(&path, "content").unwrap();
+        let parcel = open(&place.work(), "short-lived".to_owned(), None).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(store(parcel, &place.sent()).unwrap().2, 7);
+    }
+
+    #[tokio::test]
+    async fn a_name_cannot_lead_out_of_the_folder() {
+        let place = Place::new();
+        std::fs::write(place.work().join("a"), "a").unwrap();
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for name in ["../a", "/a", "", "a\\b", "a\nb", &long] {
+            let (text, failed) = send(&place, json!({ "file_path": "a", "filename": name })).await;
+            assert!(failed && text.contains("cannot be a file name here"), "{text}");
+        }
+        assert!(left(&place).is_empty());
+        for name in ["..", ".hidden", &long[1..]] {
+            let (text, failed) = send(&place, json!({ "file_path": "a", "filename": name })).await;
+            assert!(!failed, "{text}");
+        }
+        assert_eq!(left(&place).len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_run_hands_over_only_so_many_files() {
+        let place = Place::new();
+        std::fs::write(place.work().join("a"), "a").unwrap();
+        let (notes, mut received) = mpsc::channel(1);
+        let sender = FileSender::new(&place.work(), &place.sent(), notes);
+        sender.begun.store(FILES_MAX - 1, Ordering::Relaxed);
+        let input = |path| json!({ "file_path": path }).as_object().unwrap().clone();
+        sender.call(input("gone")).await.unwrap_err();
+        sender.call(input("a")).await.unwrap();
+        received.recv().await.unwrap();
+        let full = "this run has handed over 100 files, which is as many as it may";
+        assert_eq!(sender.call(input("a")).await.unwrap_err(), full);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_made_is_told() {
+        let place = Place::new();
+        std::fs::write(place.root().join("state"), "a file").unwrap();
+        std::fs::write(place.work().join("a"), "a").unwrap();
+        let text = refused(&place, "a").await;
+        assert!(text.starts_with("the file cannot be stored: cannot "), "{text}");
+    }
 }
