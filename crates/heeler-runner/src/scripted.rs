@@ -21,7 +21,6 @@ mod wire;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,13 +79,12 @@ struct Part {
 
 /// Plays on the standard input and output until the input ends; the process is to end with the
 /// code that is returned.
-pub fn play(play: &Play) -> ExitCode {
+pub fn play(play: &Play) -> u8 {
     keep_from_children();
-    let player = match prepare(play, Box::new(io::stdout())) {
+    let mut player = match prepare(play, Box::new(io::stdout())) {
         Ok(player) => player,
         Err(exit) => return end(exit),
     };
-    let mut player = player;
     heed_signals(player.children.clone(), Arc::clone(&player.stubborn));
     end(player.perform(Box::new(io::stdin())))
 }
@@ -137,16 +135,16 @@ fn refusal(play: &Play, error: &str) -> Json {
 }
 
 /// Ends the process as the script wants, or returns the code to end with.
-fn end(exit: Exit) -> ExitCode {
+fn end(exit: Exit) -> u8 {
     match exit {
-        Exit::Code(code) => ExitCode::from(code),
+        Exit::Code(code) => code,
         Exit::Signal(number) => {
             let own = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
                 // Some are handled or blocked here; then the code below tells it.
                 drop(rustix::process::kill_process(own, signal));
             }
-            ExitCode::from(u8::try_from(128 + number).unwrap_or(1))
+            u8::try_from(128 + number).unwrap_or(1)
         }
     }
 }
