@@ -7,6 +7,8 @@
 
 mod check;
 mod fault;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
