@@ -49,7 +49,7 @@ impl Player {
         self.block(json!({"type": "thinking", "thinking": text, "signature": ""}))
     }
 
-    /// Tells the pieces of a block that comes, each after its delay.
+    /// Tells the pieces of a block that comes, with the delay between two.
     fn in_pieces(
         &mut self,
         text: &str,
@@ -60,7 +60,7 @@ impl Player {
         let index = self.begin_block(empty);
         let mut said = 0;
         for piece in pieces(text, speech.chunks as usize) {
-            let waited = match speech.delay.is_zero() {
+            let waited = match speech.delay.is_zero() || said == 0 {
                 true => Waited::TimedOut,
                 false => self.wait(Some(speech.delay), |_| false)?,
             };
@@ -273,7 +273,9 @@ fn pieces(text: &str, count: usize) -> Vec<&str> {
         pieces.push(piece);
         rest = more;
     }
-    pieces.push(rest);
+    if !rest.is_empty() || pieces.is_empty() {
+        pieces.push(rest);
+    }
     pieces
 }
 
