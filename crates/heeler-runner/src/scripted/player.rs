@@ -332,6 +332,7 @@ impl Player {
             }),
             "interrupt" if self.deaf => return,
             "interrupt" => self.interrupt(),
+            "cancel_async_message" => self.cancel_prompt(&request["message_uuid"]),
             "set_permission_mode" => json!({"mode": request["mode"]}),
             "set_model" => json!({"model": request["model"]}),
             "mcp_status" => json!({"mcpServers": []}),
@@ -358,6 +359,16 @@ impl Player {
         }
         let queued: Vec<_> = self.queue.iter().filter_map(|prompt| prompt.uuid).collect();
         json!({"still_queued": queued})
+    }
+
+    /// Takes a message of the user off the queue, if it is still there.
+    fn cancel_prompt(&mut self, uuid: &Json) -> Json {
+        let queued = |prompt: &Prompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
+        let found = self.queue.iter().position(queued);
+        if let Some(prompt) = found.and_then(|number| self.queue.remove(number)) {
+            self.lifecycle(prompt.uuid, "cancelled");
+        }
+        json!({"cancelled": found.is_some()})
     }
 
     pub(super) fn lifecycle(&mut self, prompt: Option<Uuid>, state: &str) {

@@ -312,6 +312,28 @@ fn an_interrupt_withdraws_what_is_asked_and_leaves_the_queue() {
 }
 
 #[test]
+fn a_queued_message_can_be_taken_back() {
+    let stage = Stage::new();
+    let script = "- when: {turn: 1}\n  do: [hang]\n- say: '{prompt}'\n";
+    let mut talk = start(stage.play(script, fresh()));
+    talk.prompt_as(FIRST, "go");
+    talk.until("system init");
+    talk.prompt_as(SECOND, "later");
+    talk.until("command_lifecycle queued");
+    let cancel = json!({"subtype": "cancel_async_message", "message_uuid": SECOND});
+    talk.request("c", cancel.clone());
+    talk.until("command_lifecycle cancelled");
+    let reply = talk.until("control_response");
+    assert_eq!(reply["response"]["response"], json!({"cancelled": true}));
+    talk.request("d", cancel);
+    let reply = talk.until("control_response");
+    assert_eq!(reply["response"]["response"], json!({"cancelled": false}));
+    talk.request("i", json!({"subtype": "interrupt"}));
+    talk.until("result error_during_execution");
+    assert_eq!(talk.end(), Exit::Code(1));
+}
+
+#[test]
 fn a_hang_ends_with_an_interrupt() {
     let stage = Stage::new();
     let mut talk = start(stage.play("- say: here\n- hang\n", fresh()));
