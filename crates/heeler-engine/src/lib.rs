@@ -26,3 +26,6 @@ pub use recover::{RecoverError, Recovered, recover};
 pub use request::{JobRequest, Keeping, SessionWish};
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
+
+#[cfg(test)]
+mod tests;
