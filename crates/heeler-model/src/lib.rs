@@ -10,6 +10,7 @@ mod job;
 pub mod message;
 pub mod outcome;
 pub mod record;
+pub mod redact;
 pub mod run;
 mod session;
 pub mod session_choice;
