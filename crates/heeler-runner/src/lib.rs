@@ -4,4 +4,8 @@
 //! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
 //! one result. It never opens the database. Start at `run`.
 
+mod claude;
+mod command;
 mod mcp;
+mod process;
+mod runtime;
