@@ -2,11 +2,14 @@
 //!
 //! It reads its spec from the run's folder and its brief from standard input, holds the run's and
 //! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
-//! one result. It never opens the database. Start at `run`.
+//! one result. It never opens the database. Start at [`run`].
 
+mod claude;
+mod command;
 mod files;
 mod mcp;
 mod process;
+mod runtime;
 mod settle;
 
 pub use files::FileError;
