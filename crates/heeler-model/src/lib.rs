@@ -7,6 +7,7 @@ mod agent;
 pub mod config;
 mod ids;
 mod job;
+pub mod redact;
 pub mod run;
 mod session;
 mod text;

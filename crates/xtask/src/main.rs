@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
 mod bench;
+mod claude;
 mod setup;
 mod shell;
 
