@@ -4,4 +4,12 @@
 //! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
 //! one result. It never opens the database. Start at `run`.
 
+mod files;
 mod mcp;
+mod process;
+pub mod scripted;
+mod settle;
+
+pub use files::FileError;
+pub use process::{NoCgroup, SpawnError, shed_marker};
+pub use settle::{SettleError, settle};
