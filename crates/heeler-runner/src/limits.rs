@@ -98,12 +98,17 @@ impl Watch {
         if let Some(End { next, at }) = self.end {
             return Some((next, at));
         }
-        let timeout = self.limits.timeout_ms.and_then(|ms| later(self.started, ms));
+        let timeout = self.timeout_at();
         let stall = self.limits.stall_timeout_ms.filter(|_| !self.held);
         let stall = stall.and_then(|ms| later(self.heard, ms));
         let timeout = timeout.map(|at| (Due::Timeout, at));
         let stall = stall.map(|at| (Due::Stall, at));
         timeout.into_iter().chain(stall).min_by_key(|(_, at)| *at)
+    }
+
+    /// Returns when the run has taken too long, whatever is under way.
+    pub(crate) fn timeout_at(&self) -> Option<Instant> {
+        self.limits.timeout_ms.and_then(|ms| later(self.started, ms))
     }
 
     fn grace(&self) -> Duration {

@@ -328,9 +328,6 @@ fn explain(source: io::Error, launch: &Launch, place: &Place<'_>) -> SpawnError 
         io::ErrorKind::NotFound => SpawnError::NotFound { program },
         io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
         io::ErrorKind::ArgumentListTooLong => SpawnError::TooLarge { program },
-        _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-            SpawnError::NotExecutable { program, source }
-        }
         _ => SpawnError::Failed { attempt: "start", program, source },
     }
 }

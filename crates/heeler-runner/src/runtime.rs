@@ -29,6 +29,12 @@ pub(crate) trait Runtime {
     fn interrupt(&mut self) -> Vec<Step>;
     /// Hands over the reply to [`Step::Mcp`].
     fn mcp_reply(&mut self, call: &str, reply: Json) -> Vec<Step>;
+    /// Says what is still to be recorded of an agent that exited and whose output was read to its
+    /// end. `code` is none when a signal ended it.
+    fn exited(&mut self, code: Option<i32>) -> Vec<Step> {
+        let _ = code;
+        Vec::new()
+    }
 }
 
 /// What the loop does for a runtime.

@@ -37,7 +37,7 @@ impl Agent {
     /// Starts an agent; one that cannot be watched is ended again.
     pub(crate) fn start(command: &mut Command, children: &Arc<Children>) -> io::Result<Agent> {
         let (mut child, pidfd) = children.spawn(command)?;
-        let pipes = || -> io::Result<_> {
+        let mut pipes = || -> io::Result<_> {
             Ok((
                 child.stdin.take().map(ChildStdin::from_std).transpose()?,
                 child.stdout.take().map(ChildStdout::from_std).transpose()?,
