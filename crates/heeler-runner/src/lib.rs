@@ -10,5 +10,5 @@ mod process;
 mod settle;
 
 pub use files::FileError;
-pub use process::{NoCgroup, SpawnError, shed_marker};
+pub use process::{MARKER, NoCgroup, SpawnError, shed_marker};
 pub use settle::{SettleError, settle};
