@@ -38,7 +38,6 @@ use uuid::Uuid;
 
 use children::Children;
 pub use children::in_new_session;
-#[expect(unused_imports, reason = "the runtime that launches it comes with another branch")]
 pub(crate) use launch::launch;
 use player::{Player, Setting, complain};
 use session::{Memory, MemoryError};
@@ -143,7 +142,7 @@ fn end(exit: Exit) -> u8 {
             let own = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
                 // Some are handled or blocked here; then the code below tells it.
-                drop(rustix::process::kill_process(own, signal));
+                let _sent = rustix::process::kill_process(own, signal);
             }
             u8::try_from(128 + number).unwrap_or(1)
         }
