@@ -45,7 +45,8 @@ impl Rig {
     /// A call of `Bash` that tells who runs it and never ends by itself.
     fn endless(&self) -> (&'static str, Json) {
         let (pids, temp) = (self.work("pids"), self.work("pids.tmp"));
-        let command = format!("echo $$ $CLAUDE_PID > {temp}; mv {temp} {pids}; exec tail -f /dev/null");
+        let command =
+            format!("echo $$ $CLAUDE_PID > {temp}; mv {temp} {pids}; exec tail -f /dev/null");
         ("Bash", json!({"command": command}))
     }
 

@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod canary;
 mod claude;
 mod fleet;
 mod golden;

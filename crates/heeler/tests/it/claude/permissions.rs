@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
 
-const MODES: [&str; 6] =
-    ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
 
 #[test]
 fn a_person_allows_changes_and_denies() {
@@ -104,7 +103,8 @@ fn an_unlisted_tool_never_runs(runtime: RuntimeType) {
         assert!(end.sent[0].tools().iter().all(|tool| tool != "Bash" && tool != "Write"));
     }
     // A listed one does, also where the mode would ask.
-    let script = Script::new().tool("Read", json!({"file_path": rig.work("note.txt")})).text("Read.");
+    let script =
+        Script::new().tool("Read", json!({"file_path": rig.work("note.txt")})).text("Read.");
     let mut plan = rig.script(runtime, &script);
     plan.claude().permission_mode = "default".to_owned();
     plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);

@@ -39,9 +39,11 @@ fn our_own_tools_work_in_process_and_over_http() {
         let end = rig.run(plan);
         succeeded(&end);
         rig.check_rows(&end, &expected);
-        let worked: Vec<bool> = tool_results(&end).into_iter().map(|(_, success)| success).collect();
+        let worked: Vec<bool> =
+            tool_results(&end).into_iter().map(|(_, success)| success).collect();
         assert_eq!(worked, [true, true, false], "{:#?}", end.rows);
-        let sent: Vec<_> = std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
+        let sent: Vec<_> =
+            std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
         let [sent] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(std::fs::read_to_string(sent.path()).unwrap(), "all is well");
     }
@@ -66,7 +68,8 @@ fn configured_servers_get_their_headers_and_variables() {
             timeout_ms: None,
             always_load: Some(true),
         };
-        let calls = [("mcp__teller__tell", json!({})), ("mcp__adder__add", json!({"a": 2, "b": 3}))];
+        let calls =
+            [("mcp__teller__tell", json!({})), ("mcp__adder__add", json!({"a": 2, "b": 3}))];
         let script = Script::new().step(Step::tools(calls)).text("Done.");
         let mut plan = rig.script(runtime, &script);
         plan.claude().permission_mode = "bypassPermissions".to_owned();

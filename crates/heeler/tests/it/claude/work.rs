@@ -50,7 +50,9 @@ fn tools_side_by_side_with_their_results() {
         assert_eq!(std::fs::read_to_string(rig.work("new.txt")).unwrap(), "written");
         assert_eq!(end.sent.len(), 3);
         let told = told(&end);
-        for part in ["result \"one\"", "failed result \"Exit code 3\\noh no\"", "result \"File created"] {
+        for part in
+            ["result \"one\"", "failed result \"Exit code 3\\noh no\"", "result \"File created"]
+        {
             assert!(told.contains(part), "{part} is not in {told}");
         }
     }
