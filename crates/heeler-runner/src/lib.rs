@@ -21,6 +21,7 @@ mod pump;
 mod run;
 mod runtime;
 pub mod scripted;
+mod session;
 mod settle;
 mod signals;
 mod text;

@@ -42,7 +42,6 @@ use crate::runtime::{Runtime, Step};
 use crate::signals::Signals;
 use crate::writer::Writer;
 
-
 /// How long the output of a tree that was ended may still be read: what is left in a pipe comes at
 /// once, and whoever else holds it open is not waited for.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
@@ -112,7 +111,7 @@ enum Event {
     Output(io::Result<usize>),
     Complaint(io::Result<usize>),
     InputTaken,
-    Exited(io::Result<ExitStatus>),
+    Exited(ExitStatus),
     Asked(Asked),
     Signalled(&'static str),
     Replied { call: String, reply: Json },
@@ -162,12 +161,23 @@ impl<'r> Pump<'r> {
         crate::fault::point(crate::fault::Point::TreeEnded);
         self.input.close();
         self.drain_by = Some(Instant::now() + DRAIN_TIME_MAX);
+        self.drain().await;
+        let exit = self.exit.filter(|_| !self.kill);
+        if let Some(status) = exit {
+            self.todo.extend(self.run.runtime.exited(status.code()));
+        }
+        self.close_asks();
+        self.drain().await;
+        let stderr = self.complaints.finish().to_owned();
+        AgentEnd { exit, stderr }
+    }
+
+    /// Records what the agent left to say.
+    async fn drain(&mut self) {
+        self.digest();
         while !self.is_drained() {
             self.turn().await;
         }
-        self.close_asks();
-        let stderr = self.complaints.finish().to_owned();
-        AgentEnd { exit: self.exit.filter(|_| !self.kill), stderr }
     }
 
     /// Says whether everything that the agent said is recorded, or nothing more can be.
@@ -219,7 +229,7 @@ impl<'r> Pump<'r> {
                 }
             }
             Event::InputTaken => {}
-            Event::Exited(status) => self.exited(status),
+            Event::Exited(status) => self.exit = Some(status),
             Event::Asked(asked) => self.asked(&asked),
             Event::Signalled(signal) => self.signalled(signal),
             Event::Replied { call, reply } => {
@@ -230,17 +240,6 @@ impl<'r> Pump<'r> {
             Event::Time => {}
         }
         self.on_time();
-    }
-
-    fn exited(&mut self, status: io::Result<ExitStatus>) {
-        match status {
-            Ok(status) => self.exit = Some(status),
-            Err(error) => {
-                // Nothing can be known of it any more: what remains is to end it.
-                tracing::error!(%error, "the agent cannot be watched");
-                self.kill = true;
-            }
-        }
     }
 
     fn signalled(&mut self, signal: &str) {
@@ -293,9 +292,7 @@ impl<'r> Pump<'r> {
     fn timeout(&self) -> Ending {
         match &self.run.disk {
             Some(trouble) => Ending::Disk { reason: trouble.reason.clone() },
-            None => {
-                Ending::TimedOut { after_ms: self.run.spec.limits.timeout_ms.unwrap_or(0) }
-            }
+            None => Ending::TimedOut { after_ms: self.run.spec.limits.timeout_ms.unwrap_or(0) },
         }
     }
 

@@ -6,8 +6,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use heeler_model::run::{Answer, Ask, Attendance, Happening, Op, PROTOCOL, ReplyBody, RunState};
 use heeler_model::iso_millis;
+use heeler_model::run::{Answer, Ask, Attendance, Happening, Op, PROTOCOL, ReplyBody, RunState};
 use heeler_transcript::DiskError;
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -97,7 +97,9 @@ impl Pump<'_> {
         let tool = &open.ask.tool;
         let said = match answer {
             Answer::Allow { input: None } => format!("{by} allowed {tool}"),
-            Answer::Allow { input: Some(_) } => format!("{by} allowed {tool} with an input of theirs"),
+            Answer::Allow { input: Some(_) } => {
+                format!("{by} allowed {tool} with an input of theirs")
+            }
             Answer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
         self.settle(id, "answered", &said, Some(answer));
@@ -131,7 +133,8 @@ impl Pump<'_> {
                 return Ok(());
             }
         };
-        let again = Step::Ask { id: agent_id.clone(), kind, tool: tool.clone(), input: input.clone() };
+        let again =
+            Step::Ask { id: agent_id.clone(), kind, tool: tool.clone(), input: input.clone() };
         self.run.redactor.json(&mut input);
         let ask = Ask {
             protocol: PROTOCOL,
@@ -204,7 +207,6 @@ impl Pump<'_> {
         for ask in self.run.asks.list() {
             self.settle(&ask.id, "withdrawn", "the agent ended before an answer", None);
         }
-        self.work();
     }
 }
 
