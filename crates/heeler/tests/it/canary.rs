@@ -134,9 +134,9 @@ fn play(fleet: &Fleet, random: &mut Rng) -> Vec<Canary> {
         assert!(search.is_match(form.as_str()), "{form:?} would not be found");
     }
     let count = 1 + random.usize(..6);
-    let mut steps: Vec<_> =
-        (0..count).map(|_| step(random, &names[random.usize(..names.len())])).collect();
-    steps.extend(last_step(random, &names[random.usize(..names.len())]));
+    let picked: Vec<&String> = (0..=count).map(|_| &names[random.usize(..names.len())]).collect();
+    let mut steps: Vec<_> = picked[1..].iter().map(|name| step(random, name)).collect();
+    steps.extend(last_step(random, picked[0]));
     let env: serde_json::Map<_, _> =
         names.iter().map(|name| (name.clone(), json!(format!("${{{name}}}")))).collect();
     let agent = json!({

@@ -27,11 +27,6 @@ impl Rig {
         self.plan(runtime, &format!("Please. {script}"))
     }
 
-    #[track_caller]
-    fn check_rows(&self, end: &End, expected: &Expect) {
-        expected.assert_eq(&self.show(&end.rows));
-    }
-
     /// A file in the agent's working directory.
     fn work(&self, name: &str) -> Utf8PathBuf {
         self.path("work").join(name)
@@ -76,6 +71,13 @@ fn failed(end: &End, class: ErrorClass, reason: ExitReason) {
 #[track_caller]
 fn gone(pid: Pid) {
     assert!(test_kill_process(pid).is_err(), "{pid:?} still runs");
+}
+
+/// Both runtimes show the same rows.
+#[track_caller]
+fn alike(shown: &[String; 2], expected: &Expect) {
+    assert_eq!(shown[0], shown[1]);
+    expected.assert_eq(&shown[0]);
 }
 
 /// What the tools said, with whether they succeeded.
