@@ -44,17 +44,18 @@ pub(crate) fn config(
 }
 
 fn entry(server: &McpBrief) -> Json {
+    let remote = |kind, url: &str, headers| json!({ "type": kind, "url": plain(url), "headers": values(headers) });
     let (mut entry, timeout_ms, always_load) = match server {
-        McpBrief::Stdio { command, args, env, timeout_ms, always_load } => (
-            json!({ "type": "stdio", "command": command, "args": args, "env": env }),
-            timeout_ms,
-            always_load,
-        ),
+        McpBrief::Stdio { command, args, env, timeout_ms, always_load } => {
+            let args: Vec<String> = args.iter().map(|arg| plain(arg)).collect();
+            let entry = json!({ "type": "stdio", "command": plain(command), "args": args, "env": values(env) });
+            (entry, timeout_ms, always_load)
+        }
         McpBrief::Http { url, headers, timeout_ms, always_load } => {
-            (json!({ "type": "http", "url": url, "headers": headers }), timeout_ms, always_load)
+            (remote("http", url, headers), timeout_ms, always_load)
         }
         McpBrief::Sse { url, headers, timeout_ms, always_load } => {
-            (json!({ "type": "sse", "url": url, "headers": headers }), timeout_ms, always_load)
+            (remote("sse", url, headers), timeout_ms, always_load)
         }
     };
     // Claude refuses its whole config over a timeout of zero.
@@ -65,6 +66,19 @@ fn entry(server: &McpBrief) -> Json {
         entry["alwaysLoad"] = json!(always_load);
     }
     entry
+}
+
+fn values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
+    map.iter().map(|(key, value)| (key, plain(value))).collect()
+}
+
+/// Returns a text that claude reads as `text`.
+///
+/// It puts variables into what it reads (`${HOME}`, `${HOME:-default}`) and knows no way to write
+/// them plainly. Ours are put in already, so each `${` becomes the default of a variable that is
+/// not set, and what follows it.
+fn plain(text: &str) -> String {
+    text.replace("${", "${HEELER_NOT_SET:-$}{")
 }
 
 #[cfg(test)]
@@ -163,6 +177,16 @@ mod tests {
               }
             }"#]]
         .assert_eq(&format!("{config:#}"));
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_variable_is_told_plainly() {
+        // What claude 2.1.325 does, in one pass.
+        let read = |text: &str| text.replace("${HEELER_NOT_SET:-$}", "$");
+        for text in ["${HOME}", "pa$$${HOME:-x}${", "$HOME", "{}", "${${A}}"] {
+            assert_eq!(read(&plain(text)), text);
+        }
+        assert_eq!(plain("a${HOME}"), "a${HEELER_NOT_SET:-$}{HOME}");
     }
 
     #[tokio::test]

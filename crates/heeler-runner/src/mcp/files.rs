@@ -1,13 +1,16 @@
 //! The server `heeler-files`: an agent hands a file of its working directory over.
 //!
 //! The file is copied, so that what is handed over stays as it was. Nothing outside the working
-//! directory can be named, neither by its path nor through a link. Start at [`FileSender`].
+//! directory can be named, neither by its path nor through a link, and no file that holds a secret
+//! of the run is handed over. Start at [`FileSender`].
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
 use heeler_transcript::{DiskError, OsDisk, create_folder, place_file};
 use rmcp::model::{JsonObject, Tool};
 use rmcp::schemars::{self, JsonSchema};
@@ -28,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 const FILES_MAX: usize = 100;
 /// The longest name under which a file is handed over.
 const NAME_BYTES_MAX: usize = 120;
+/// The longest secret, in whatever encoding, that is found across two reads.
+const SECRET_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +68,8 @@ enum SendError {
     NotAFile { path: String },
     #[error("{path} has more than {FILE_BYTES_MAX} bytes; hand over a smaller or packed one")]
     TooLarge { path: String },
+    #[error("{path} holds a secret of this run; take it out before you hand the file over")]
+    Secret { path: String },
     #[error("this run has handed over {FILES_MAX} files, which is as many as it may")]
     TooMany,
     #[error(
@@ -81,6 +88,7 @@ enum SendError {
 pub(super) struct FileSender {
     root: Utf8PathBuf,
     folder: Utf8PathBuf,
+    secrets: Redactor,
     notes: mpsc::Sender<Note>,
     begun: AtomicUsize,
 }
@@ -94,9 +102,14 @@ struct Parcel {
 
 impl FileSender {
     /// `root` is the agent's working directory, a real path; copies go to `folder`.
-    pub(super) fn new(root: &Utf8Path, folder: &Utf8Path, notes: mpsc::Sender<Note>) -> FileSender {
-        let (root, folder) = (root.to_owned(), folder.to_owned());
-        FileSender { root, folder, notes, begun: AtomicUsize::new(0) }
+    pub(super) fn new(
+        root: &Utf8Path,
+        folder: &Utf8Path,
+        secrets: &Redactor,
+        notes: mpsc::Sender<Note>,
+    ) -> FileSender {
+        let (root, folder, secrets) = (root.to_owned(), folder.to_owned(), secrets.clone());
+        FileSender { root, folder, secrets, notes, begun: AtomicUsize::new(0) }
     }
 
     pub(super) async fn call(&self, arguments: JsonObject) -> Outcome {
@@ -118,10 +131,11 @@ impl FileSender {
             return Err(SendError::TooMany);
         }
         let (root, folder) = (self.root.clone(), self.folder.clone());
+        let secrets = self.secrets.clone();
         // The run's one thread must not wait for the disk as long as a large file takes.
         let copied = tokio::task::spawn_blocking(move || {
             let parcel = open(&root, path, name)?;
-            store(parcel, &folder)
+            store(parcel, &folder, secrets)
         });
         let sent = copied.await.map_err(SendError::Cut).and_then(|sent| sent);
         if sent.is_err() {
@@ -174,18 +188,57 @@ fn open_beneath(root: &Utf8Path, inside: &Utf8Path) -> Result<File, Errno> {
 }
 
 /// Copies a file into `folder`; a crash leaves the whole copy or none.
-fn store(parcel: Parcel, folder: &Utf8Path) -> Result<(Utf8PathBuf, String, u64), SendError> {
+fn store(
+    parcel: Parcel,
+    folder: &Utf8Path,
+    secrets: Redactor,
+) -> Result<(Utf8PathBuf, String, u64), SendError> {
+    let Parcel { file, path, name } = parcel;
+    let mut file = Guarded { file, secrets, tail: Vec::new() };
+    file.check(name.as_bytes()).map_err(|_| SendError::Secret { path: path.clone() })?;
     create_folder(&OsDisk, folder).map_err(SendError::Store)?;
-    let Parcel { mut file, path, name } = parcel;
     let copy = folder.join(format!("{}-{name}", Uuid::new_v4().simple()));
-    let stored = place_file(&OsDisk, &copy, &mut file, FILE_BYTES_MAX);
-    match stored {
+    match place_file(&OsDisk, &copy, &mut file, FILE_BYTES_MAX) {
         Ok(bytes) => Ok((copy, name, bytes)),
+        Err(error) if error.source.get_ref().is_some_and(|source| source.is::<SecretSeen>()) => {
+            Err(SendError::Secret { path })
+        }
         // It grew since it was looked at.
         Err(error) if error.source.kind() == io::ErrorKind::FileTooLarge => {
             Err(SendError::TooLarge { path })
         }
         Err(error) => Err(SendError::Store(error)),
+    }
+}
+
+#[derive(Debug, Error)]
+#[error("a secret was read")]
+struct SecretSeen;
+
+/// A file that cannot be read on once a secret was read.
+struct Guarded {
+    file: File,
+    secrets: Redactor,
+    /// What was read last, where a secret may have begun.
+    tail: Vec<u8>,
+}
+
+impl Guarded {
+    fn check(&self, bytes: &[u8]) -> io::Result<()> {
+        match self.secrets.bytes(bytes) {
+            Cow::Borrowed(_) => Ok(()),
+            Cow::Owned(_) => Err(io::Error::other(SecretSeen)),
+        }
+    }
+}
+
+impl io::Read for Guarded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.tail.extend_from_slice(&buffer[..read]);
+        self.check(&self.tail)?;
+        self.tail.drain(..self.tail.len().saturating_sub(SECRET_BYTES_MAX));
+        Ok(read)
     }
 }
 
@@ -207,7 +260,7 @@ mod tests {
     use rustix::fs::{FileType, mknodat};
     use serde_json::{Value as Json, json};
 
-    use super::super::tests::{Place, call, said};
+    use super::super::tests::{Place, SECRET, call, said};
     use super::*;
 
     /// Returns what the tool said, and whether it failed.
@@ -345,7 +398,7 @@ mod tests {
         std::fs::write(&path, "small").unwrap();
         let parcel = open(&place.work(), "growing".to_owned(), None).unwrap();
         File::options().write(true).open(&path).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
-        let error = store(parcel, &place.sent()).unwrap_err();
+        let error = store(parcel, &place.sent(), Redactor::new(&[])).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { .. }), "{error}");
         assert!(left(&place).is_empty());
     }
@@ -357,7 +410,7 @@ mod tests {
         std::fs::write(&path, "content").unwrap();
         let parcel = open(&place.work(), "short-lived".to_owned(), None).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(store(parcel, &place.sent()).unwrap().2, 7);
+        assert_eq!(store(parcel, &place.sent(), Redactor::new(&[])).unwrap().2, 7);
     }
 
     #[tokio::test]
@@ -382,7 +435,7 @@ mod tests {
         let place = Place::new();
         std::fs::write(place.work().join("a"), "a").unwrap();
         let (notes, mut received) = mpsc::channel(1);
-        let sender = FileSender::new(&place.work(), &place.sent(), notes);
+        let sender = FileSender::new(&place.work(), &place.sent(), &Redactor::new(&[]), notes);
         sender.begun.store(FILES_MAX - 1, Ordering::Relaxed);
         let input = |path| json!({ "file_path": path }).as_object().unwrap().clone();
         sender.call(input("gone")).await.unwrap_err();
@@ -390,6 +443,25 @@ mod tests {
         received.recv().await.unwrap();
         let full = "this run has handed over 100 files, which is as many as it may";
         assert_eq!(sender.call(input("a")).await.unwrap_err(), full);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_holds_a_secret_is_not_handed_over() {
+        let place = Place::new();
+        // Where the first read ends, the secret is not over.
+        let edge = "x".repeat(256 * 1024 - 6);
+        let holds = format!("{edge}{SECRET}");
+        let encoded = holds.replace(SECRET, &SECRET.replace(' ', "%20"));
+        for (name, text) in [("raw", holds.as_str()), ("url", &encoded), ("short", SECRET)] {
+            std::fs::write(place.work().join(name), text).unwrap();
+            let reason = "holds a secret of this run; take it out before you hand the file over";
+            assert_eq!(refused(&place, name).await, format!("{name} {reason}"));
+        }
+        std::fs::write(place.work().join("clean"), edge).unwrap();
+        let (text, failed) =
+            send(&place, json!({ "file_path": "clean", "filename": SECRET })).await;
+        assert!(failed && text.starts_with("clean holds a secret"), "{text}");
+        assert!(!send(&place, json!({ "file_path": "clean" })).await.1);
     }
 
     #[tokio::test]

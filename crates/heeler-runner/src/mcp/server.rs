@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
     Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -87,10 +88,11 @@ impl Injected {
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
+        secrets: &Redactor,
     ) -> (Injected, mpsc::Receiver<Note>) {
         let (notes, received) = mpsc::channel(NOTES_MAX);
         let files = send_files_to
-            .map(|folder| FileSender::new(working_directory, folder, notes.clone()))
+            .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
             .map(|sender| Server::Files(Arc::new(sender)));
         let fleet = Server::Fleet(Fleet::new(notes));
         (Injected { servers: files.into_iter().chain([fleet]).collect() }, received)

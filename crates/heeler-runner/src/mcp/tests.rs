@@ -2,10 +2,14 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::{Expect, expect};
+use heeler_model::redact::Redactor;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 
 use super::{Injected, Note};
+
+/// What no file may hold.
+pub(super) const SECRET: &str = "correct horse battery";
 
 /// A working directory and a folder for files, which live as long as this.
 pub(super) struct Place {
@@ -32,7 +36,7 @@ impl Place {
     }
 
     pub(super) fn injected(&self) -> (Injected, mpsc::Receiver<Note>) {
-        Injected::new(&self.work(), Some(&self.sent()))
+        Injected::new(&self.work(), Some(&self.sent()), &Redactor::new(&[SECRET.to_owned()]))
     }
 }
 
@@ -242,7 +246,7 @@ async fn an_unknown_method_an_unknown_tool_and_nonsense_are_refused() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
     let place = Place::new();
-    let (injected, _notes) = Injected::new(&place.work(), None);
+    let (injected, _notes) = Injected::new(&place.work(), None, &Redactor::new(&[]));
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let reply = injected.handle("heeler-files", message).await;
     expect![[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"there is no server `heeler-files` in this run"}}"#]].assert_eq(&reply.to_string());
@@ -463,7 +467,7 @@ fn tools_of_ours_join_a_list_of_allowed_tools() {
     let both = place.injected().0;
     assert_eq!(super::patterns(&both), ["mcp__heeler-files__*", "mcp__heeler__*"]);
     assert!(super::has_long_running(&both));
-    let fleet = Injected::new(&place.work(), None).0;
+    let fleet = Injected::new(&place.work(), None, &Redactor::new(&[])).0;
     assert_eq!(super::patterns(&fleet), ["mcp__heeler__*"]);
     assert!(!super::has_long_running(&fleet));
 }
