@@ -379,6 +379,10 @@ fn steady(json: &mut Json) {
         }
         Json::Array(items) => items.iter_mut().for_each(steady),
         Json::String(text) => {
+            // How long a retry waits is random.
+            if let Some(wait) = text.find(", retry ") {
+                text.truncate(wait);
+            }
             if let Some(script) = text.find("MOCK[") {
                 text.replace_range(script.., "<script>");
             }
