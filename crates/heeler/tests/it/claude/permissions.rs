@@ -1,0 +1,206 @@
+//! Who decides what claude may do: people, nobody, and the list of allowed tools.
+
+use expect_test::expect;
+use heeler_model::run::Answer;
+use heeler_testkit::{Script, Step};
+use serde_json::json;
+
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
+
+const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+
+#[test]
+fn a_person_allows_changes_and_denies() {
+    let rig = Rig::new();
+    let script = Script::new()
+        .step(Step::tools([rig.write("allowed.txt", "as it was")]))
+        .step(Step::tools([rig.write("changed.txt", "as it was")]))
+        .step(Step::tools([rig.write("denied.txt", "as it was")]))
+        .text("Done.");
+    let mut plan = rig.script(Sdk, &script).attended();
+    plan.claude().permission_mode = "default".to_owned();
+    let mut live = rig.start(plan);
+    let ask = live.until_asked();
+    assert_eq!((ask.kind.as_str(), ask.tool.as_str()), ("permission", "Write"));
+    assert_eq!(ask.input["file_path"], rig.work("allowed.txt").as_str());
+    live.answer(&ask, Answer::Allow { input: None });
+    let ask = live.until_asked();
+    let mut input = ask.input.clone();
+    input["content"] = json!("as the person wants it");
+    live.answer(&ask, Answer::Allow { input: Some(input) });
+    let ask = live.until_asked();
+    live.answer(&ask, Answer::Deny { message: "not this one".to_owned(), interrupt: false });
+    let end = live.finish();
+    succeeded(&end);
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/allowed.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id1>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write (question <id1>)"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"File created successfully at: <rig>/work/allowed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool2>","input":{"file_path":"<rig>/work/changed.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id3>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write with an input of theirs (question <id3>)"}
+        {"type":"tool_result","tool_use_id":"<tool2>","result":"File created successfully at: <rig>/work/changed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool4>","input":{"file_path":"<rig>/work/denied.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id5>)"}
+        {"type":"system","subtype":"answered","content":"the test denied Write: not this one (question <id5>)"}
+        {"type":"tool_result","tool_use_id":"<tool4>","error":"not this one","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Done."}
+        {"type":"tool_result","subtype":"success","result":"Done.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+    "#]].assert_eq(&rig.show(&end.rows));
+    let content = |name: &str| std::fs::read_to_string(rig.work(name)).ok();
+    assert_eq!(content("allowed.txt").as_deref(), Some("as it was"));
+    assert_eq!(content("changed.txt").as_deref(), Some("as the person wants it"));
+    assert_eq!(content("denied.txt"), None);
+    assert!(told(&end).contains("failed result \"not this one\""), "{}", told(&end));
+}
+
+#[test]
+fn a_person_answers_a_question() {
+    let rig = Rig::new();
+    let option = |label: &str| json!({"label": label, "description": label});
+    let question = json!({"questions": [{
+        "question": "Which one?", "header": "Choice", "multiSelect": false,
+        "options": [option("left"), option("right")],
+    }]});
+    let script = Script::new().tool("AskUserQuestion", question).text("I see.");
+    let mut live = rig.start(rig.script(Sdk, &script).attended());
+    let ask = live.until_asked();
+    assert_eq!((ask.kind.as_str(), ask.tool.as_str()), ("question", "AskUserQuestion"));
+    let mut input = ask.input.clone();
+    input["answers"] = json!({"Which one?": "right"});
+    live.answer(&ask, Answer::Allow { input: Some(input) });
+    let end = live.finish();
+    succeeded(&end);
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"AskUserQuestion","tool_use_id":"<tool0>","input":{"questions":[{"question":"Which one?","header":"Choice","multiSelect":false,"options":[{"label":"left","description":"left"},{"label":"right","description":"right"}]}]}}
+        {"type":"system","subtype":"asked","content":"the agent asks a question with AskUserQuestion (question <id1>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed AskUserQuestion with an input of theirs (question <id1>)"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"Your questions have been answered: \"Which one?\"=\"right\". You can now continue with these answers in mind.","success":true,"tool_name":"AskUserQuestion"}
+        {"type":"assistant","content":"I see."}
+        {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&rig.show(&end.rows));
+    assert!(told(&end).contains("right"), "{}", told(&end));
+}
+
+#[test]
+fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
+    let shown = BOTH.map(|runtime| {
+        let rig = Rig::new();
+        let script = Script::new().step(Step::tools([rig.write("never.txt", "x")])).text("Well.");
+        let mut plan = rig.script(runtime, &script);
+        plan.claude().permission_mode = "default".to_owned();
+        let end = rig.run(plan);
+        succeeded(&end);
+        assert!(!rig.work("never.txt").exists());
+        assert!(told(&end).contains("failed result"), "{}", told(&end));
+        rig.show(&end.rows)
+    });
+    // Claude itself denies where nobody can be asked.
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/never.txt","content":"x"}}
+        {"type":"system","subtype":"denied","content":"Write was denied: nobody attends this run, so nobody can allow or answer it"}
+        {"type":"tool_result","tool_use_id":"<tool0>","error":"nobody attends this run, so nobody can allow or answer it","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Well."}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&shown[0]);
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/never.txt","content":"x"}}
+        {"type":"system","subtype":"permission_denied","content":"Write was not allowed: Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted …","tool_name":"Write","tool_use_id":"<tool0>"}
+        {"type":"tool_result","tool_use_id":"<tool0>","error":"Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted it yet.","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Well."}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&shown[1]);
+}
+
+/// Calls tools that are not listed, by itself and through a sub-agent.
+fn break_out(rig: &Rig) -> Script {
+    let touch = ("Bash", json!({"command": format!("touch {}", rig.work("by-bash"))}));
+    let inner = Script::new().step(Step::tools([touch.clone()])).text("inner");
+    let task = json!({
+        "description": "d", "prompt": format!("inner {inner}"),
+        "subagent_type": "general-purpose", "run_in_background": false,
+    });
+    let steps = [touch, rig.write("by-write", "x"), ("Agent", task)];
+    Script::new().step(Step::tools(steps)).text("Done.")
+}
+
+fn an_unlisted_tool_never_runs(runtime: RuntimeType) {
+    let rig = Rig::new();
+    std::fs::write(rig.work("note.txt"), "read me").unwrap();
+    for mode in MODES {
+        let mut plan = rig.script(runtime, &break_out(&rig));
+        plan.claude().permission_mode = mode.to_owned();
+        plan.claude().allowed_tools = Some(vec!["Read".to_owned(), "Agent".to_owned()]);
+        let end = rig.run(plan);
+        for name in ["by-bash", "by-write"] {
+            assert!(!rig.work(name).exists(), "{name} in mode {mode}: {:#?}", end.rows);
+        }
+        assert!(end.sent.len() >= 2, "{mode}: {:#?}", end.rows);
+        assert!(end.sent[0].tools().iter().all(|tool| tool != "Bash" && tool != "Write"));
+    }
+    // A listed one does, also where the mode would ask.
+    let script =
+        Script::new().tool("Read", json!({"file_path": rig.work("note.txt")})).text("Read.");
+    let mut plan = rig.script(runtime, &script);
+    plan.claude().permission_mode = "default".to_owned();
+    plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);
+    let end = rig.run(plan);
+    succeeded(&end);
+    let [(said, true)] = &tool_results(&end)[..] else { panic!("{:#?}", end.rows) };
+    assert!(said.contains("read me"), "{said}");
+}
+
+#[test]
+fn a_tool_that_is_not_listed_runs_in_no_mode_of_the_sdk_runtime() {
+    an_unlisted_tool_never_runs(Sdk);
+}
+
+#[test]
+fn a_tool_that_is_not_listed_runs_in_no_mode_of_the_cli_runtime() {
+    an_unlisted_tool_never_runs(Cli);
+}
+
+#[test]
+fn a_listed_command_allows_no_other_command() {
+    let rig = Rig::new();
+    let bash = |command: &str| ("Bash", json!({"command": command}));
+    let touch = format!("touch {}", rig.work("by-bash"));
+    let script = Script::new().step(Step::tools([bash("echo fine"), bash(&touch)])).text("Done.");
+    let mut plan = rig.script(Sdk, &script);
+    plan.claude().permission_mode = "bypassPermissions".to_owned();
+    plan.claude().allowed_tools = Some(vec!["Bash(echo:*)".to_owned()]);
+    let end = rig.run(plan);
+    succeeded(&end);
+    let results = tool_results(&end);
+    assert_eq!(results[0], ("fine".to_owned(), true));
+    assert!(!results[1].1, "{results:?}");
+    assert!(!rig.work("by-bash").exists());
+}
+
+#[test]
+fn a_denied_tool_does_not_run_even_where_everything_is_allowed() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let script = Script::new().step(Step::tools([rig.write("no.txt", "x")])).text("Done.");
+        let mut plan = rig.script(runtime, &script);
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        plan.claude().denied_tools = vec!["Write".to_owned()];
+        let end = rig.run(plan);
+        succeeded(&end);
+        assert!(!rig.work("no.txt").exists());
+        assert!(!tool_results(&end)[0].1, "{:#?}", end.rows);
+    }
+}

@@ -1,0 +1,104 @@
+//! MCP: our own servers, in process and over HTTP, and configured ones.
+
+use expect_test::expect;
+use heeler_model::run::McpBrief;
+use heeler_testkit::{Script, Step};
+use serde_json::json;
+
+use super::{BOTH, Rig, alike, succeeded, tool_results};
+
+/// A server on standard input that tells what is in its environment.
+const TELLER: &str = r#"
+while IFS= read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"teller","version":"1"}}' ;;
+    *'"method":"tools/list"'*) result='{"tools":[{"name":"tell","description":"Tells.","inputSchema":{"type":"object"}}]}' ;;
+    *'"method":"tools/call"'*) result="{\"content\":[{\"type\":\"text\",\"text\":\"told $TOLD\"}]}" ;;
+    *'"id"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id"; continue ;;
+    *) continue ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[test]
+fn our_own_tools_work_in_process_and_over_http() {
+    let shown = BOTH.map(|runtime| {
+        let rig = Rig::new();
+        std::fs::write(rig.work("report.txt"), "all is well").unwrap();
+        let script = Script::new()
+            .tool("mcp__heeler__report_progress", json!({"message": "half way", "percent": 50}))
+            .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
+            .tool("mcp__heeler__ask_human", json!({"question": "Shall I?"}))
+            .text("Sent.");
+        let mut plan = rig.script(runtime, &script);
+        plan.brief.send_files_to = Some(rig.path("sent"));
+        // A list of allowed tools does not have to name them.
+        plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);
+        let end = rig.run(plan);
+        succeeded(&end);
+        let worked: Vec<bool> =
+            tool_results(&end).into_iter().map(|(_, success)| success).collect();
+        assert_eq!(worked, [true, true, false], "{:#?}", end.rows);
+        let sent: Vec<_> =
+            std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
+        let [sent] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(std::fs::read_to_string(sent.path()).unwrap(), "all is well");
+        rig.show(&end.rows)
+    });
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"mcp__heeler__report_progress","tool_use_id":"<tool0>","input":{"message":"half way","percent":50}}
+        {"type":"system","subtype":"progress","content":"50 %: half way"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"recorded","success":true,"tool_name":"mcp__heeler__report_progress"}
+        {"type":"tool_use","tool_name":"mcp__heeler-files__send_file","tool_use_id":"<tool1>","input":{"file_path":"report.txt"}}
+        {"type":"system","subtype":"file_sent","content":"report.txt (11 bytes) is in <rig>/sent/<id2>-report.txt"}
+        {"type":"tool_result","tool_use_id":"<tool1>","result":"report.txt (11 bytes) is handed over","success":true,"tool_name":"mcp__heeler-files__send_file"}
+        {"type":"tool_use","tool_name":"mcp__heeler__ask_human","tool_use_id":"<tool3>","input":{"question":"Shall I?"}}
+        {"type":"tool_result","tool_use_id":"<tool3>","error":"the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is le…","success":false,"tool_name":"mcp__heeler__ask_human"}
+        {"type":"assistant","content":"Sent."}
+        {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+    "#]],
+    );
+}
+
+#[test]
+fn configured_servers_get_their_headers_and_variables() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let told = [("TOLD".to_owned(), "by-variable".to_owned())];
+        let teller = McpBrief::Stdio {
+            command: "sh".to_owned(),
+            args: vec!["-c".to_owned(), TELLER.to_owned()],
+            env: told.into(),
+            timeout_ms: None,
+            always_load: None,
+        };
+        let headers = [("x-told".to_owned(), "by-header".to_owned())];
+        let adder = McpBrief::Http {
+            url: rig.api.mcp_url(),
+            headers: headers.into(),
+            timeout_ms: None,
+            always_load: Some(true),
+        };
+        let calls =
+            [("mcp__teller__tell", json!({})), ("mcp__adder__add", json!({"a": 2, "b": 3}))];
+        let script = Script::new().step(Step::tools(calls)).text("Done.");
+        let mut plan = rig.script(runtime, &script);
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        plan.claude().mcp_servers =
+            [("teller".to_owned(), teller), ("adder".to_owned(), adder)].into();
+        let end = rig.run(plan);
+        succeeded(&end);
+        let expected = [("told by-variable".to_owned(), true), ("5".to_owned(), true)];
+        assert_eq!(tool_results(&end), expected, "{:#?}", end.rows);
+        let asked = rig.api.requests();
+        let mut calls = asked.iter().filter(|request| request.path == "/mcp");
+        assert!(calls.all(|request| request.header("x-told") == Some("by-header")));
+    }
+}
