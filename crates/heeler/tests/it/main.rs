@@ -12,4 +12,5 @@ mod reads;
 #[expect(dead_code, reason = "the claude tests follow")]
 mod rig;
 mod tidy;
+mod trigger;
 mod writes;
