@@ -267,6 +267,11 @@ impl Tally {
             _ => result.errors.join("\n"),
         };
         let fail = |reason, class, message: &str| (reason, self.failure(class, message));
+        if self.by_exit_code {
+            // What a command prints are its own words, not an agent's report of what failed.
+            let message = if result.errors.is_empty() { said } else { result.errors.join("\n") };
+            return fail(ExitReason::Error, ErrorClass::AgentFailed, &message);
+        }
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
                 fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)

@@ -214,6 +214,15 @@ fn a_command_is_judged_by_its_exit_code() {
 }
 
 #[test]
+fn the_words_of_a_command_are_not_taken_for_the_apis() {
+    let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
+                        "errors": ["the command exited with code 3"]});
+    let error = told(Tally::by_exit_code(), &[result]).conclude(&exited(3)).error.unwrap();
+    assert_eq!(error.class, ErrorClass::AgentFailed);
+    assert_eq!(error.message, "the command exited with code 3");
+}
+
+#[test]
 fn an_agent_that_says_it_ends_has_ended_well() {
     let end = json!({"type": "system", "subtype": "session_end"});
     let conclusion = tally(&[said("bye"), end]).conclude(&exited(0));
