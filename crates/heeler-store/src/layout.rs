@@ -5,7 +5,7 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId};
+use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, slug};
 use heeler_transcript::{DiskError, OsDisk, create_folder, resolve_inside};
 use thiserror::Error;
 
@@ -250,11 +250,6 @@ impl StateDir {
 /// Says whether a name at the top of a state directory is one that we give.
 pub(crate) fn is_ours(name: &str) -> bool {
     OURS.contains(&name) || FOLDERS.contains(&name)
-}
-
-/// Names a project folder as claude does: everything but ASCII letters and digits becomes `-`.
-pub fn slug(cwd: &Utf8Path) -> String {
-    cwd.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// Returns how many bytes we may still write on the disk of a path.

@@ -26,7 +26,7 @@ pub use db::runs::Run;
 pub use db::sessions::{SessionCursor, SessionFilter};
 pub use db::views::ViewRow;
 pub use db::{Db, DbError, LookupError, OpenError};
-pub use layout::{LayoutError, StateDir, slug};
+pub use layout::{LayoutError, StateDir};
 pub use reader::Reader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use store::{Opened, Store, StoreError, WriteError};

@@ -18,6 +18,9 @@ const FOLDER_MODE: u32 = 0o700;
 /// From so many files on, one sync of the whole file system is faster than one for each.
 const SYNC_TOGETHER_MIN: usize = 8;
 
+/// How much of a file that is copied is held in memory.
+const COPY_BLOCK_BYTES: usize = 256 * 1024;
+
 /// What failed, on which path.
 #[derive(Debug, Error)]
 #[error("cannot {action} {path}")]
@@ -138,6 +141,36 @@ impl Disk for OsDisk {
 /// a failure does not. Once this returns, the new content survives a power loss.
 pub fn replace_file(disk: &dyn Disk, path: &Utf8Path, bytes: &[u8]) -> Result<(), DiskError> {
     publish(disk, path, Taken::Replace, |file| file.write_all(bytes))
+}
+
+/// Copies what `source` gives into a new file, which appears under its name whole and synced.
+///
+/// Returns how many bytes it has. More than `max` of them fail as `FileTooLarge`, a taken name as
+/// `AlreadyExists`; neither leaves anything behind.
+pub fn place_file(
+    disk: &dyn Disk,
+    path: &Utf8Path,
+    source: &mut dyn io::Read,
+    max: u64,
+) -> Result<u64, DiskError> {
+    let mut copied = 0;
+    publish(disk, path, Taken::Refuse, |draft| {
+        let mut block = vec![0; COPY_BLOCK_BYTES];
+        loop {
+            let read = match source.read(&mut block) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            copied += read as u64;
+            if copied > max {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            draft.write_all(&block[..read])?;
+        }
+    })?;
+    Ok(copied)
 }
 
 /// Replaces many files, each as [`replace_file`] does, with few waits for the disk.
@@ -357,6 +390,22 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn a_placed_file_is_whole_and_private_and_never_replaces_another() {
+        let (_temp, folder) = folder();
+        let path = folder.join("report.pdf");
+        let bytes = vec![7; COPY_BLOCK_BYTES + 1];
+        let len = bytes.len() as u64;
+        assert_eq!(place_file(&OsDisk, &path, &mut &bytes[..], len).unwrap(), len);
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert_eq!(mode(&path), 0o600);
+        let kind =
+            |path, max| place_file(&OsDisk, path, &mut &bytes[..], max).unwrap_err().source.kind();
+        assert_eq!(kind(&path, len), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(&folder.join("other"), len - 1), io::ErrorKind::FileTooLarge);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     }
 
     #[test]

@@ -28,8 +28,8 @@ mod watch;
 
 pub use copy::{CopyError, UpTo, copy_prefix};
 pub use disk::{
-    Disk, DiskError, OsDisk, create_folder, is_temp, replace_file, replace_files, sync_file_system,
-    temp_name,
+    Disk, DiskError, OsDisk, create_folder, is_temp, place_file, replace_file, replace_files,
+    sync_file_system, temp_name,
 };
 pub use follow::{Follower, Restart, Start, Stopper, Update};
 pub use line::{Entry, Fault, FaultKind, LINE_BYTES_MAX, Record};

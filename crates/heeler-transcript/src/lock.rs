@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
 
@@ -140,6 +141,12 @@ impl LockFile {
     /// Returns the lock file's path.
     pub fn path(&self) -> &Utf8Path {
         &self.path
+    }
+
+    /// Returns the open lock file, for a child process that is to hold the lock too: the lock is free
+    /// when the last of them has closed it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     fn sign(&mut self, holder: &Holder) -> io::Result<()> {

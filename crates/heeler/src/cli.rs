@@ -87,6 +87,9 @@ pub(crate) enum Command {
     Restore(commands::backup::RestoreArgs),
     /// See Heeler at work in a folder of its own
     Demo(commands::demo::DemoArgs),
+    /// Be a scripted agent (started by a run)
+    #[command(hide = true)]
+    Play(commands::play::PlayArgs),
     /// Print a shell's completion script
     #[command(
         after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too."
@@ -216,9 +219,11 @@ impl Command {
             Command::Backup(args) => args.json,
             Command::Restore(args) => args.json,
             Command::Version(args) => args.json,
-            Command::Init(_) | Command::Demo(_) | Command::Completions(_) | Command::Man(_) => {
-                false
-            }
+            Command::Init(_)
+            | Command::Demo(_)
+            | Command::Play(_)
+            | Command::Completions(_)
+            | Command::Man(_) => false,
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod play;
 pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod status;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Backup(args) => backup::run(global, &args),
         Command::Restore(args) => backup::restore(global, &args),
         Command::Demo(args) => demo::run(&args),
+        Command::Play(args) => play::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => completions::man(&args),
         Command::Version(args) => completions::version(&args),

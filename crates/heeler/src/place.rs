@@ -242,6 +242,14 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
+/// Returns our own program.
+pub(crate) fn program() -> Outcome<Utf8PathBuf> {
+    Utf8PathBuf::from_path_buf(std::env::current_exe()?).map_err(|path| {
+        let message = format!("the path of this program, {}, is not valid UTF-8", path.display());
+        Failure::message(Code::Failed, message)
+    })
+}
+
 /// Returns the working directory.
 pub(crate) fn working_directory() -> Outcome<Utf8PathBuf> {
     let here = std::env::current_dir().map_err(|error| {

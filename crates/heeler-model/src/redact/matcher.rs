@@ -1,0 +1,141 @@
+//! Finding many patterns at once in one pass, and what may still become one of them.
+//!
+//! Start at [`Matcher`]. A folded one does not see line breaks, white space and their escapes, since
+//! programs break long base64 and hex texts into lines; none of its patterns has such a byte.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use aho_corasick::Anchored;
+use aho_corasick::automaton::{Automaton as _, StateID};
+use aho_corasick::nfa::contiguous::NFA;
+
+/// More white space than this ends a folded pattern, so that little is held back for it.
+const GAP_BYTES_MAX: usize = 64;
+
+/// Finds patterns.
+pub(super) struct Matcher {
+    automaton: NFA,
+    folded: bool,
+}
+
+impl Matcher {
+    /// Finds the patterns as they are.
+    pub(super) fn exact(patterns: impl Iterator<Item = String>) -> Self {
+        Self::new(patterns, false)
+    }
+
+    /// Finds the patterns whatever white space is in between.
+    pub(super) fn folded(patterns: impl Iterator<Item = String>) -> Self {
+        Self::new(patterns, true)
+    }
+
+    fn new(patterns: impl Iterator<Item = String>, folded: bool) -> Self {
+        let patterns: BTreeSet<String> = patterns.collect();
+        let automaton = NFA::builder()
+            .prefilter(false)
+            .build(&patterns)
+            .expect("secrets are environment values, far below the automaton's 2^31 states");
+        Self { automaton, folded }
+    }
+
+    /// Returns where patterns stand. Of those that end at one place only the longest.
+    pub(super) fn find(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut spans = Vec::new();
+        let start = self.start(Anchored::No);
+        let (mut state, mut at, mut gap) = (start, 0, 0);
+        while at < bytes.len() {
+            let skip = self.skip(&bytes[at..]);
+            if skip > 0 {
+                (at, gap) = (at + skip, gap + skip);
+                if gap > GAP_BYTES_MAX {
+                    state = start;
+                }
+                continue;
+            }
+            state = self.automaton.next_state(Anchored::No, state, bytes[at]);
+            (at, gap) = (at + 1, 0);
+            if self.automaton.is_match(state) {
+                spans.push(self.back(bytes, at, self.longest(state))..at);
+            }
+        }
+        spans
+    }
+
+    /// Returns from where on the bytes may be the beginning of a pattern; their length if nowhere.
+    pub(super) fn open_from(&self, bytes: &[u8]) -> usize {
+        let reach = self.automaton.max_pattern_len();
+        let reach = if self.folded { reach * (GAP_BYTES_MAX + 1) } else { reach };
+        let first = bytes.len().saturating_sub(reach);
+        (first..bytes.len()).find(|&from| self.is_open(&bytes[from..])).unwrap_or(bytes.len())
+    }
+
+    /// Says whether the bytes, all of them, begin a longer pattern.
+    fn is_open(&self, bytes: &[u8]) -> bool {
+        let mut state = self.start(Anchored::Yes);
+        let (mut at, mut gap) = (0, 0);
+        while at < bytes.len() {
+            let skip = if at == 0 { 0 } else { self.skip(&bytes[at..]) };
+            if skip > 0 {
+                (at, gap) = (at + skip, gap + skip);
+                if gap > GAP_BYTES_MAX {
+                    return false;
+                }
+                continue;
+            }
+            state = self.automaton.next_state(Anchored::Yes, state, bytes[at]);
+            (at, gap) = (at + 1, 0);
+            if self.automaton.is_dead(state) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn start(&self, anchored: Anchored) -> StateID {
+        self.automaton.start_state(anchored).expect("this automaton has both starts")
+    }
+
+    fn longest(&self, state: StateID) -> usize {
+        (0..self.automaton.match_len(state))
+            .map(|index| self.automaton.pattern_len(self.automaton.match_pattern(state, index)))
+            .max()
+            .expect("a matching state has a pattern")
+    }
+
+    /// How many of the first bytes a folded pattern does not see. A backslash at the very end may
+    /// turn out to be one of them.
+    fn skip(&self, bytes: &[u8]) -> usize {
+        match bytes[0] {
+            b' ' | b'\t' | b'\r' | b'\n' if self.folded => 1,
+            b'\\' if self.folded => {
+                let run = bytes.iter().take(GAP_BYTES_MAX + 1);
+                let slashes = run.take_while(|&&byte| byte == b'\\').count();
+                match bytes.get(slashes) {
+                    _ if slashes > GAP_BYTES_MAX => 0,
+                    Some(b'n' | b'r' | b't') => slashes + 1,
+                    Some(b'/') | None => slashes,
+                    Some(_) => 0,
+                }
+            }
+            _ => 0,
+        }
+    }
+
+    /// Where the last `count` bytes that count, before `end`, begin.
+    fn back(&self, bytes: &[u8], end: usize, count: usize) -> usize {
+        if !self.folded {
+            return end - count;
+        }
+        let (mut at, mut left) = (end, count);
+        while left > 0 {
+            at -= 1;
+            match bytes[at] {
+                b' ' | b'\t' | b'\r' | b'\n' | b'\\' => {}
+                b'n' | b'r' | b't' if at > 0 && bytes[at - 1] == b'\\' => {}
+                _ => left -= 1,
+            }
+        }
+        at
+    }
+}

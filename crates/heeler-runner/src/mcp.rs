@@ -1,0 +1,30 @@
+//! MCP: the servers that a run's config names, and those that we give every agent ourselves.
+//!
+//! A server of ours is defined once ([`Injected`]) and reached in two ways: in process, by JSON-RPC
+//! messages that claude's control protocol carries, or over HTTP on the loopback interface
+//! ([`Bridge`]). This module starts no agent and writes no row: what a tool has to record goes to the
+//! run's loop as a [`Note`]. Start at [`Injected`].
+
+mod bridge;
+mod config;
+mod files;
+mod fleet;
+mod server;
+
+pub(crate) use bridge::{Bridge, BridgeError, Endpoint};
+pub(crate) use config::{Transport, config};
+pub(crate) use server::{Injected, Note};
+
+/// Returns the patterns that allow every tool of ours, for a list of allowed tools.
+pub(crate) fn patterns(injected: &Injected) -> Vec<String> {
+    injected.names().map(|name| format!("mcp__{name}__*")).collect()
+}
+
+/// Says whether a tool of ours may take so long that claude must keep its streams open for it
+/// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).
+pub(crate) fn has_long_running(injected: &Injected) -> bool {
+    injected.names().any(|name| name == files::SERVER)
+}
+
+#[cfg(test)]
+mod tests;

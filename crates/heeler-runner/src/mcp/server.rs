@@ -1,0 +1,241 @@
+//! The servers that we give agents: defined once, whatever the transport.
+//!
+//! The protocol is rmcp's; the tools are in `files` and `fleet`. Nothing is kept between two requests,
+//! so every request is served on its own, by the same handler in process and over HTTP. Start at
+//! [`Injected`].
+
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
+    Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool,
+};
+use rmcp::schemars::JsonSchema;
+use rmcp::service::{RequestContext, serve_directly};
+use rmcp::transport::OneshotTransport;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+use tokio::sync::mpsc;
+
+use super::files::FileSender;
+use super::fleet::Fleet;
+use super::{files, fleet};
+
+/// How many notes wait for the loop; a tool that has one more waits too.
+const NOTES_MAX: usize = 16;
+/// The longest text that goes into a note.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+
+/// What a tool has to record: the loop makes a row of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Note {
+    /// The agent told how far it is.
+    Progress {
+        /// In its own words.
+        message: String,
+        /// From 0 to 100, when it said so.
+        percent: Option<u8>,
+    },
+    /// The agent handed a file over; the copy is on disk.
+    FileSent {
+        /// The copy.
+        path: Utf8PathBuf,
+        /// What it is called.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// What goes with it.
+        message: Option<String>,
+    },
+}
+
+impl Note {
+    /// Returns the subtype of its row.
+    pub(crate) fn subtype(&self) -> &'static str {
+        match self {
+            Note::Progress { .. } => "progress",
+            Note::FileSent { .. } => "file_sent",
+        }
+    }
+
+    /// Returns the text of its row.
+    pub(crate) fn content(&self) -> String {
+        match self {
+            Note::Progress { message, percent: None } => message.clone(),
+            Note::Progress { message, percent: Some(percent) } => format!("{percent} %: {message}"),
+            Note::FileSent { path, name, bytes, message } => {
+                let message = message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                format!("{name} ({bytes} bytes) is in {path}{message}")
+            }
+        }
+    }
+}
+
+/// The servers that we give an agent.
+#[derive(Debug, Clone)]
+pub(crate) struct Injected {
+    servers: Arc<[Server]>,
+}
+
+impl Injected {
+    /// Returns the servers of a run, and what their tools have to record.
+    ///
+    /// The file sender is there only when there is a folder for files.
+    pub(crate) fn new(
+        working_directory: &Utf8Path,
+        send_files_to: Option<&Utf8Path>,
+        secrets: &Redactor,
+    ) -> (Injected, mpsc::Receiver<Note>) {
+        let (notes, received) = mpsc::channel(NOTES_MAX);
+        let files = send_files_to
+            .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
+            .map(|sender| Server::Files(Arc::new(sender)));
+        let fleet = Server::Fleet(Fleet::new(notes));
+        (Injected { servers: files.into_iter().chain([fleet]).collect() }, received)
+    }
+
+    /// Returns the servers' names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.servers.iter().map(Server::name)
+    }
+
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter()
+    }
+
+    /// Answers one JSON-RPC message for the server of this name.
+    ///
+    /// What needs no answer gets the empty result with which claude's control protocol acknowledges
+    /// it. Calls may overlap; one that is dropped is given up.
+    pub(crate) async fn handle(&self, server: &str, message: Json) -> Json {
+        let id = message.get("id").cloned();
+        let Some(server) = self.servers.iter().find(|known| known.name() == server) else {
+            let text = format!("there is no server `{server}` in this run");
+            return refusal(id, ErrorData::invalid_request(text, None));
+        };
+        match serde_json::from_value(message) {
+            Ok(ClientJsonRpcMessage::Request(request)) => {
+                answer(server.clone(), ClientJsonRpcMessage::Request(request)).await.unwrap_or_else(
+                    || refusal(id, ErrorData::internal_error("the request got no answer", None)),
+                )
+            }
+            Ok(_) => json!({ "jsonrpc": "2.0", "result": {} }),
+            Err(error) => refusal(id, ErrorData::invalid_request(error.to_string(), None)),
+        }
+    }
+}
+
+/// Has the server answer one request; nothing is kept for the next.
+async fn answer(server: Server, request: ClientJsonRpcMessage) -> Option<Json> {
+    let (transport, mut replies) = OneshotTransport::<RoleServer>::new(request);
+    // Claude speaks this version in process; it says so only in `initialize`.
+    let peer =
+        InitializeRequestParams::default().with_protocol_version(ProtocolVersion::V_2025_11_25);
+    let _serving = serve_directly(server, transport, Some(peer));
+    while let Some(reply) = replies.recv().await {
+        if matches!(reply, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_)) {
+            return serde_json::to_value(reply).ok();
+        }
+    }
+    None
+}
+
+fn refusal(id: Option<Json>, error: ErrorData) -> Json {
+    json!({ "jsonrpc": "2.0", "id": id, "error": error })
+}
+
+/// One server: what rmcp asks, by the tools that it has.
+#[derive(Debug, Clone)]
+pub(super) enum Server {
+    Files(Arc<FileSender>),
+    Fleet(Fleet),
+}
+
+impl Server {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Server::Files(_) => files::SERVER,
+            Server::Fleet(_) => fleet::SERVER,
+        }
+    }
+
+    fn tools(&self) -> Vec<Tool> {
+        match self {
+            Server::Files(_) => files::tools(),
+            Server::Fleet(_) => fleet::tools(),
+        }
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(self.name(), env!("CARGO_PKG_VERSION")))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools().into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools()))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if self.get_tool(&call.name).is_none() {
+            let text = format!("the server `{}` has no tool `{}`", self.name(), call.name);
+            return Err(ErrorData::invalid_params(text, None));
+        }
+        let arguments = call.arguments.unwrap_or_default();
+        let outcome = match self {
+            Server::Files(files) => files.call(arguments).await,
+            Server::Fleet(fleet) => fleet.call(&call.name, arguments).await,
+        };
+        let result = match outcome {
+            Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+            Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
+        };
+        Ok(result.into())
+    }
+}
+
+/// What a tool answers, for the agent: what it did, or why it did not.
+pub(super) type Outcome = Result<String, String>;
+
+/// Returns a tool whose input is `T`; the text of the fields is what the agent reads.
+pub(super) fn tool<T: JsonSchema + 'static>(name: &'static str, description: &'static str) -> Tool {
+    let schema = rmcp::handler::server::tool::schema_for_input::<T>();
+    Tool::new(name, description, schema.expect("the input is a struct, so its schema is an object"))
+}
+
+/// Reads a tool's input.
+pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+    serde_json::from_value(Json::Object(arguments))
+        .map_err(|error| format!("the input does not fit the tool: {error}"))
+}
+
+/// Refuses a text that is too long for a note.
+pub(super) fn check_message(message: &str) -> Result<(), String> {
+    let bytes = message.len();
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken: shorten it"))
+}
+
+/// Hands a note to the loop.
+pub(super) async fn record(notes: &mpsc::Sender<Note>, note: Note) -> Result<(), String> {
+    notes.send(note).await.map_err(|_| "the run is ending and records nothing more".to_owned())
+}

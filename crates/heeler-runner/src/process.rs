@@ -1,0 +1,335 @@
+//! The agent as a process, and everything that it starts.
+//!
+//! A [`Tree`] starts the agent and ends whatever came of it, by three means at once: a control group
+//! where we may make one, descent (this process adopts orphans), and the marker `HEELER_RUN=<run>`
+//! in the environment. Without a control group a process that sheds its parents before we look and
+//! clears its environment escapes a settling, though not a living runner. What an agent starts ends
+//! with it, other runs of ours included: what is to outlive it is started by the daemon.
+//!
+//! The process that claims a tree starts no other children: all of its children are the agent's.
+//! Start at [`Tree`].
+
+mod agent;
+mod cgroup;
+mod hunt;
+mod marker;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::RunId;
+use indexmap::IndexMap;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, Signal};
+use thiserror::Error;
+
+pub(crate) use agent::Agent;
+use agent::Children;
+pub(crate) use cgroup::Cgroup;
+pub use cgroup::NoCgroup;
+pub(crate) use hunt::{Ended, Hunt};
+pub use marker::{MARKER, shed_marker};
+
+/// How much sooner than us the agent and its children are ended when memory runs out.
+const OOM_SCORE_MORE: i32 = 500;
+/// The highest score that there is.
+const OOM_SCORE_MAX: i32 = 1000;
+
+/// What to start.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Launch {
+    /// The program.
+    pub program: Utf8PathBuf,
+    /// Its arguments.
+    pub args: Vec<Arg>,
+    /// Variables beside those of the brief; these win.
+    pub env: Vec<(String, String)>,
+}
+
+/// One argument.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Arg {
+    /// As it stands. Everybody on the machine can read it.
+    Text(String),
+    /// Bytes that are read from the path that the argument is (`/dev/fd/N`): in memory only.
+    File(Vec<u8>),
+}
+
+impl std::fmt::Debug for Arg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Arg::Text(text) => write!(f, "{text:?}"),
+            Arg::File(bytes) => write!(f, "File({} bytes)", bytes.len()),
+        }
+    }
+}
+
+/// Where and with what an agent is started.
+pub(crate) struct Place<'p> {
+    /// Its working directory.
+    pub cwd: &'p Utf8Path,
+    /// Its whole environment, but for the marker and what the launch adds.
+    pub env: &'p IndexMap<String, String>,
+    /// What it inherits under the same numbers: the session's lock.
+    pub inherit: &'p [BorrowedFd<'p>],
+}
+
+/// Why an agent was not started.
+#[derive(Debug, Error)]
+pub enum SpawnError {
+    /// Its working directory cannot be entered.
+    #[error(
+        "cannot start {program}: its working directory {path} cannot be entered; create it, or set `working_directory`"
+    )]
+    Folder {
+        /// The program.
+        program: Utf8PathBuf,
+        /// The folder.
+        path: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no such program.
+    #[error("cannot start {program}: there is no such program; install it, or set its path")]
+    NotFound {
+        /// The program.
+        program: Utf8PathBuf,
+    },
+    /// The program is there, but what should interpret it is not.
+    #[error(
+        "cannot start {program}: the interpreter that its first line names is missing; install it"
+    )]
+    NoInterpreter {
+        /// The program.
+        program: Utf8PathBuf,
+    },
+    /// It may not be executed, or is no program.
+    #[error(
+        "cannot start {program}: it is not an executable program; check its mode and where its path leads"
+    )]
+    NotExecutable {
+        /// The program.
+        program: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Arguments and environment are larger than the system takes.
+    #[error("cannot start {program}: its arguments and environment are too large; shorten them")]
+    TooLarge {
+        /// The program.
+        program: Utf8PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot {attempt} {program}")]
+    Failed {
+        /// What was tried.
+        attempt: &'static str,
+        /// The program.
+        program: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whether a tree has a control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CgroupChoice {
+    /// Where we may make one.
+    IfAllowed,
+    /// None, as on a machine where we may not.
+    #[cfg(test)]
+    None,
+}
+
+/// The processes of one run: the agent and whatever it starts.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    run: RunId,
+    cgroup: Result<Cgroup, NoCgroup>,
+    children: Arc<Children>,
+}
+
+impl Tree {
+    /// Makes this process the one that adopts orphans, and a control group where we may.
+    pub(crate) fn claim(run: RunId) -> Tree {
+        Tree::claim_with(run, CgroupChoice::IfAllowed)
+    }
+
+    pub(crate) fn claim_with(run: RunId, choice: CgroupChoice) -> Tree {
+        if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+            // Any kernel since 3.4 can; the marker and the control group remain.
+            tracing::warn!(%error, "orphans of the agent cannot be adopted");
+        }
+        let cgroup = match choice {
+            CgroupChoice::IfAllowed => Cgroup::create(run),
+            #[cfg(test)]
+            CgroupChoice::None => Err(NoCgroup::Unwanted),
+        };
+        if let Err(reason) = &cgroup {
+            tracing::debug!(%reason, "the agent has no control group");
+        }
+        Tree { run, cgroup, children: Arc::default() }
+    }
+
+    /// Returns the agent's control group, where there is one.
+    pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
+        self.cgroup.as_ref().ok().map(Cgroup::path)
+    }
+
+    /// Returns why there is no control group.
+    pub(crate) fn no_cgroup(&self) -> Option<&NoCgroup> {
+        self.cgroup.as_ref().err()
+    }
+
+    /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
+    /// the agent gets SIGTERM.
+    pub(crate) fn spawn(&self, launch: &Launch, place: &Place<'_>) -> Result<Agent, SpawnError> {
+        let failed = |attempt| {
+            let program = launch.program.clone();
+            move |source| SpawnError::Failed { attempt, program, source }
+        };
+        let (args, mut inherited) = arguments(&launch.args).map_err(failed("hand arguments to"))?;
+        for fd in place.inherit {
+            inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
+        }
+        let group = self.cgroup.as_ref().ok().map(Cgroup::door).transpose();
+        let prepared = Prepared {
+            parent: rustix::process::getpid(),
+            group: group.map_err(failed("open the control group of"))?,
+            oom_score: oom_score(),
+            inherited,
+        };
+        let mut command = command(launch, place, self.run, args);
+        prepared.attach(&mut command);
+        let started = Agent::start(&mut command, &self.children);
+        started.map_err(|source| explain(source, launch, place))
+    }
+
+    /// Sends a signal to the agent alone. One that has ended gets none.
+    pub(crate) fn signal(&self, agent: &Agent, signal: Signal) {
+        agent.signal(signal);
+    }
+
+    /// Ends every process of the tree: returns when two looks in a row find none, or when time is up.
+    pub(crate) async fn end(&self) -> Ended {
+        let hunt = Hunt::of_own(self.run, self.cgroup.as_ref().ok().cloned(), &self.children);
+        let task = tokio::task::spawn_blocking(move || hunt.end());
+        task.await.unwrap_or_else(|error| {
+            debug_assert!(false, "the hunt panicked: {error}");
+            tracing::error!(%error, "the processes of the run could not be ended");
+            Ended::default()
+        })
+    }
+}
+
+/// Returns the arguments, and the files in memory that some of them are.
+fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
+    let mut texts = Vec::new();
+    let mut files = Vec::new();
+    for arg in args {
+        match arg {
+            Arg::Text(text) => texts.push(text.into()),
+            Arg::File(bytes) => {
+                let file = memory_file(bytes)?;
+                texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());
+                files.push(file);
+            }
+        }
+    }
+    Ok((texts, files))
+}
+
+/// Returns a file in memory that nobody can change.
+fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    use io::Write as _;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("heeler", flags)?);
+    file.write_all(bytes)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+fn oom_score() -> String {
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    let own: i32 = own.trim().parse().unwrap_or(0);
+    (own + OOM_SCORE_MORE).min(OOM_SCORE_MAX).to_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where the runner starts the agent")]
+fn command(launch: &Launch, place: &Place<'_>, run: RunId, args: Vec<OsString>) -> Command {
+    let mut command = Command::new(&launch.program);
+    command.args(args).current_dir(place.cwd).env_clear();
+    command.envs(place.env.iter()).envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command.env(MARKER, run.to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What the child needs between fork and exec, made before the fork: nothing may be allocated there.
+struct Prepared {
+    parent: Pid,
+    group: Option<OwnedFd>,
+    oom_score: String,
+    inherited: Vec<OwnedFd>,
+}
+
+impl Prepared {
+    #[expect(unsafe_code, reason = "only the child itself can do this, between fork and exec")]
+    fn attach(self, command: &mut Command) {
+        // SAFETY: the closure makes system calls on what was prepared before the fork. It takes no
+        // lock, allocates nothing and frees nothing, as a child of a process with threads must.
+        unsafe { command.pre_exec(move || self.apply()) };
+    }
+
+    /// Runs in the child.
+    fn apply(&self) -> io::Result<()> {
+        rustix::process::setsid()?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        // A parent that died before the line above sends no signal any more.
+        if rustix::process::getppid() != Some(self.parent) {
+            return Err(Errno::SRCH.into());
+        }
+        if let Some(group) = &self.group {
+            // Without it the marker and descent remain; an agent is not refused for that.
+            let _joined = rustix::io::write(group, b"0");
+        }
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        if let Ok(score) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
+            let _raised = rustix::io::write(score, self.oom_score.as_bytes());
+        }
+        for fd in &self.inherited {
+            rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+/// Says what to do about a start that failed.
+fn explain(source: io::Error, launch: &Launch, place: &Place<'_>) -> SpawnError {
+    let program = launch.program.clone();
+    // The child enters its folder before it becomes the program: the same errors mean either.
+    if let Err(source) = std::fs::read_dir(place.cwd) {
+        return SpawnError::Folder { program, path: place.cwd.to_owned(), source };
+    }
+    let there = program.as_str().contains('/') && place.cwd.join(&program).exists();
+    match source.kind() {
+        io::ErrorKind::NotFound if there => SpawnError::NoInterpreter { program },
+        io::ErrorKind::NotFound => SpawnError::NotFound { program },
+        io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
+        io::ErrorKind::ArgumentListTooLong => SpawnError::TooLarge { program },
+        _ => SpawnError::Failed { attempt: "start", program, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The agent's own process: its pipes and how it ended.
+//!
+//! This process adopts orphans, so it has children that it never started. They are reaped here as
+//! they end, and the agent's exit status is kept for whoever waits for it. Start at [`Agent`].
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A running agent.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// What it reads, until somebody takes it.
+    pub(crate) stdin: Option<ChildStdin>,
+    /// What it says, until somebody takes it.
+    pub(crate) stdout: Option<ChildStdout>,
+    /// What it complains about, until somebody takes it.
+    pub(crate) stderr: Option<ChildStderr>,
+    process: Pid,
+    /// For signals: its number may be another's once it has ended.
+    pidfd: OwnedFd,
+    children: Arc<Children>,
+    /// Some child has ended: the agent, or an orphan of it.
+    child_ended: tokio::signal::unix::Signal,
+}
+
+impl Agent {
+    /// Starts an agent; one that cannot be watched is ended again.
+    pub(crate) fn start(command: &mut Command, children: &Arc<Children>) -> io::Result<Agent> {
+        let (mut child, pidfd) = children.spawn(command)?;
+        let mut pipes = || -> io::Result<_> {
+            Ok((
+                child.stdin.take().map(ChildStdin::from_std).transpose()?,
+                child.stdout.take().map(ChildStdout::from_std).transpose()?,
+                child.stderr.take().map(ChildStderr::from_std).transpose()?,
+                signal(SignalKind::child())?,
+            ))
+        };
+        let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
+            let _killed = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+        })?;
+        let (pid, process) = (child.id(), Pid::from_child(&child));
+        let children = Arc::clone(children);
+        Ok(Agent { pid, stdin, stdout, stderr, process, pidfd, children, child_ended })
+    }
+
+    /// Waits until the agent has ended. It may be given up at any time and asked again, also after
+    /// the end.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        loop {
+            self.children.reap();
+            if let Some(status) = self.children.status(self.process) {
+                return status;
+            }
+            // What ends between the look above and here is remembered for this call.
+            self.child_ended.recv().await;
+        }
+    }
+
+    /// Sends a signal, if the agent has not ended.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Err(error) = rustix::process::pidfd_send_signal(&self.pidfd, signal) {
+            tracing::debug!(%error, ?signal, "the agent takes no signal");
+        }
+    }
+}
+
+/// The agents that this process has started, with their exit status once they have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Mutex<HashMap<Pid, Option<ExitStatus>>>);
+
+impl Children {
+    /// Starts a child whose status is kept, however soon it ends.
+    fn spawn(&self, command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+        let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        // Nobody reaps it while we have the lock, so the number is still its own.
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                agents.insert(pid, None);
+                Ok((child, pidfd))
+            }
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes note of every child that has ended, orphans that were adopted included.
+    pub(crate) fn reap(&self) {
+        let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            // The number of an agent that has ended may since be an orphan's.
+            if let Some(kept @ None) = agents.get_mut(&pid) {
+                *kept = Some(ExitStatus::from_raw(status.as_raw()));
+            }
+        }
+    }
+
+    fn status(&self, pid: Pid) -> Option<ExitStatus> {
+        let agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *agents.get(&pid)?
+    }
+}

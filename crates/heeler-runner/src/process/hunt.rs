@@ -1,0 +1,299 @@
+//! Finds and ends every process of a run.
+//!
+//! A process belongs to the run by its control group, by descent or by its marker. It is known by
+//! its number and its start together and signalled through a pidfd that is checked against both, so
+//! that no number that was given anew is ever hit. What is found is first stopped, so that it forks
+//! no more while the rest is looked for, then killed. Start at [`Hunt`].
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heeler_model::RunId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::agent::Children;
+use super::cgroup::Cgroup;
+use super::marker::has_marker;
+
+/// How long ending a tree may take; what is left then is told. Only what hangs in the kernel, or
+/// forks faster than it is killed, takes longer than an instant.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+/// How many looks in a row must find nothing: a process is invisible to one while it becomes
+/// another program.
+const QUIET_LOOKS: u32 = 2;
+/// How many times more is looked for what was forked before its parent was stopped.
+const HOLD_LOOKS_MAX: u32 = 16;
+/// How many processes are waited for at once: each is an open file.
+const WAITS_MAX: usize = 256;
+
+/// What came of ending a tree.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Ended {
+    /// How many processes were found and ended.
+    pub(crate) processes: u64,
+    /// What could not be ended, and why, as sentences for people.
+    pub(crate) left: Vec<String>,
+}
+
+/// Whose processes are looked for.
+#[derive(Debug)]
+pub(crate) struct Hunt {
+    run: RunId,
+    cgroup: Option<Cgroup>,
+    /// The children of this process are the run's.
+    children: Option<Arc<Children>>,
+    /// Nothing that started before belongs to the run.
+    since: u64,
+}
+
+/// A process: its number alone may be another's by the time that it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Process {
+    pid: Pid,
+    /// When it was forked, in ticks since boot.
+    start: u64,
+}
+
+impl Hunt {
+    /// Looks for the processes of a run that this process has claimed.
+    pub(crate) fn of_own(run: RunId, cgroup: Option<Cgroup>, children: &Arc<Children>) -> Hunt {
+        let since = Stat::read(rustix::process::getpid()).map_or(0, |stat| stat.process.start);
+        Hunt { run, cgroup, children: Some(Arc::clone(children)), since }
+    }
+
+    /// Looks for the processes of a run whose runner is dead.
+    pub(crate) fn of_dead(run: RunId, cgroup: Option<Cgroup>) -> Hunt {
+        Hunt { run, cgroup, children: None, since: 0 }
+    }
+
+    /// Ends them all; returns when [`QUIET_LOOKS`] find none, or after [`END_TIME_MAX`].
+    pub(crate) fn end(&self) -> Ended {
+        let deadline = Instant::now() + END_TIME_MAX;
+        let mut seen = HashSet::new();
+        let mut unkillable = HashMap::new();
+        let mut quiet = 0;
+        while quiet < QUIET_LOOKS && Instant::now() < deadline {
+            let mut found = self.find();
+            found.retain(|process| !unkillable.contains_key(process));
+            if found.is_empty() {
+                quiet += 1;
+            } else {
+                quiet = 0;
+                self.hold(&mut found);
+                wait(&send(Signal::KILL, &found, &mut unkillable), deadline);
+                seen.extend(found);
+            }
+            if let Some(children) = &self.children {
+                children.reap();
+            }
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+        self.account(&seen, &unkillable)
+    }
+
+    fn account(&self, seen: &HashSet<Process>, unkillable: &HashMap<Process, Errno>) -> Ended {
+        let mut left = Vec::new();
+        for (process, error) in unkillable {
+            left.push(format!("process {} cannot be ended: {error}", process.pid));
+        }
+        for process in self.find().into_iter().filter(|found| !unkillable.contains_key(found)) {
+            let seconds = END_TIME_MAX.as_secs();
+            left.push(format!("process {} still runs after {seconds} s", process.pid));
+        }
+        Ended { processes: (seen.len() - unkillable.len()) as u64, left }
+    }
+
+    /// Stops what was found, and what it forked before that, until nothing new is found.
+    fn hold(&self, found: &mut HashSet<Process>) {
+        self.kill_group();
+        let mut fresh: Vec<Process> = found.iter().copied().collect();
+        for _ in 0..HOLD_LOOKS_MAX {
+            for process in fresh {
+                // What cannot be stopped is told when it cannot be killed.
+                let _stopped = signal(process, Signal::STOP);
+            }
+            fresh = self.find().into_iter().filter(|process| found.insert(*process)).collect();
+            if fresh.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn kill_group(&self) {
+        let Some(cgroup) = &self.cgroup else { return };
+        if cgroup.holds_us() {
+            return;
+        }
+        if let Err(error) = cgroup.kill() {
+            // Its processes are killed one by one all the same.
+            tracing::debug!(%error, path = %cgroup.path(), "the control group cannot be killed");
+        }
+    }
+
+    /// Returns every living process of the run, this one excepted.
+    ///
+    /// Who is who is read before who belongs to what: a number that is given anew in between then
+    /// fails the check against its start.
+    fn find(&self) -> HashSet<Process> {
+        let us = rustix::process::getpid();
+        let all: HashMap<Pid, Stat> =
+            pids().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
+        let in_group: HashSet<Pid> =
+            self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect();
+        let is_root = |stat: &Stat| {
+            let pid = stat.process.pid;
+            (stat.parent == Some(us) && self.children.is_some())
+                || in_group.contains(&pid)
+                || (stat.process.start >= self.since && has_marker(pid, self.run))
+        };
+        let roots = all.values().filter(|stat| stat.process.pid != us && is_root(stat));
+        let mut open: Vec<&Stat> = roots.collect();
+        let mut found: HashSet<Pid> = open.iter().map(|stat| stat.process.pid).collect();
+        let mut children: HashMap<Pid, Vec<&Stat>> = HashMap::new();
+        for stat in all.values() {
+            children.entry(stat.parent.unwrap_or(us)).or_default().push(stat);
+        }
+        while let Some(parent) = open.pop() {
+            for &child in children.get(&parent.process.pid).into_iter().flatten() {
+                let older = child.process.start < parent.process.start;
+                if !older && child.process.pid != us && found.insert(child.process.pid) {
+                    open.push(child);
+                }
+            }
+        }
+        let found = found.iter().filter_map(|pid| all.get(pid));
+        found.filter(|stat| stat.alive).map(|stat| stat.process).collect()
+    }
+}
+
+/// Sends a signal to each; returns some of those that got it, and notes which cannot get it.
+fn send(
+    what: Signal,
+    found: &HashSet<Process>,
+    unkillable: &mut HashMap<Process, Errno>,
+) -> Vec<OwnedFd> {
+    let mut signalled: Vec<OwnedFd> = Vec::new();
+    for &process in found {
+        match signal(process, what) {
+            Ok(Some(pidfd)) if signalled.len() < WAITS_MAX => signalled.push(pidfd),
+            Ok(_) | Err(Errno::SRCH) => {}
+            Err(error) => {
+                unkillable.insert(process, error);
+            }
+        }
+    }
+    signalled
+}
+
+/// Waits until they have ended, or until the deadline.
+fn wait(dying: &[OwnedFd], deadline: Instant) {
+    for pidfd in dying {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+        // A failure only means that the next look comes too early to find nothing.
+        let _gone = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// Sends a signal if the process is still the one that was found.
+fn signal(process: Process, signal: Signal) -> Result<Option<OwnedFd>, Errno> {
+    let pidfd = pidfd_open(process.pid, PidfdFlags::empty())?;
+    // The pidfd was opened before: if the number still has the same start, so has the pidfd.
+    if Stat::read(process.pid).map(|stat| stat.process) != Some(process) {
+        return Ok(None);
+    }
+    pidfd_send_signal(pidfd.as_fd(), signal)?;
+    Ok(Some(pidfd))
+}
+
+fn pids() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// What `/proc/<pid>/stat` tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stat {
+    process: Process,
+    parent: Option<Pid>,
+    /// A zombie is not, unless other threads of it live on.
+    alive: bool,
+}
+
+impl Stat {
+    fn read(pid: Pid) -> Option<Stat> {
+        Stat::parse(pid, &std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(pid: Pid, text: &[u8]) -> Option<Stat> {
+        // The second field is the program's name in parentheses, which may hold anything.
+        let after_name = memchr::memrchr(b')', text)? + 1;
+        let rest = std::str::from_utf8(&text[after_name..]).ok()?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let dead = matches!(*fields.first()?, "Z" | "X" | "x");
+        Some(Stat {
+            process: Process { pid, start: number(19)? },
+            parent: Pid::from_raw(fields.get(1)?.parse().ok()?),
+            alive: !dead || number(17)? > 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_was_given_anew_is_not_signalled() {
+        let us = Stat::read(rustix::process::getpid()).unwrap().process;
+        let other = Process { start: us.start + 1, ..us };
+        assert!(matches!(signal(other, Signal::KILL), Ok(None)));
+        let none = Process { pid: Pid::from_raw(i32::MAX).unwrap(), start: 1 };
+        assert!(matches!(signal(none, Signal::KILL), Err(Errno::SRCH)));
+    }
+
+    /// Root can end everything, so here it takes another user's rights first. Others look for a
+    /// process that is not theirs, and do not have to start one.
+    #[test]
+    fn a_process_of_another_user_is_told_and_not_waited_for() {
+        use std::os::unix::fs::MetadataExt as _;
+        let nobody = rustix::process::Uid::from_raw(65534);
+        let us = if rustix::process::getuid().is_root() {
+            rustix::thread::set_thread_uid(nobody).unwrap();
+            nobody
+        } else {
+            rustix::process::getuid()
+        };
+        let owner = |pid: &Pid| Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid());
+        let of_another = |pid: &Pid| owner(pid).is_some_and(|owner| owner != us.as_raw());
+        let foreign = pids().find(of_another).expect("init is not ours");
+        let foreign = Stat::read(foreign).unwrap().process;
+        let found = HashSet::from([foreign]);
+        let hunt = Hunt::of_dead("018cc251-f400-7000-8000-000000000000".parse().unwrap(), None);
+        let mut unkillable = HashMap::new();
+        // The one signal that would do no harm if it were delivered after all.
+        send(Signal::CONT, &found, &mut unkillable);
+        assert_eq!(unkillable, HashMap::from([(foreign, Errno::PERM)]));
+        let ended = hunt.account(&found, &unkillable);
+        let reason = "Operation not permitted (os error 1)";
+        let left = vec![format!("process {} cannot be ended: {reason}", foreign.pid)];
+        assert_eq!(ended, Ended { processes: 0, left });
+    }
+
+    #[test]
+    fn a_program_name_cannot_pose_as_other_fields() {
+        let pid = Pid::from_raw(7).unwrap();
+        let text = b"7 (x) Z 1 (\xff)) S 5 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0\n";
+        let stat = Stat::parse(pid, text).unwrap();
+        assert_eq!(stat.process, Process { pid, start: 4242 });
+        assert_eq!((stat.parent, stat.alive), (Pid::from_raw(5), true));
+        assert_eq!(Stat::parse(pid, b"7 (cut"), None);
+    }
+}
