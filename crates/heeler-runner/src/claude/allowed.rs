@@ -3,6 +3,9 @@
 //! Claude's own `--allowedTools` only spares questions: what is not on it still runs in many modes.
 //! [`Allowed`] answers for one call whether it may run at all. It says no where it cannot be sure.
 
+#[cfg(test)]
+mod tests;
+
 use heeler_model::run::ClaudeBrief;
 use serde_json::Value as Json;
 use thiserror::Error;

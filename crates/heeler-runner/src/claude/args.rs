@@ -3,6 +3,9 @@
 //! Nothing that may hold a secret is an argument: the prompt goes through standard input, system
 //! prompt, settings and MCP servers through files in memory. Start at [`Setup`].
 
+#[cfg(test)]
+mod tests;
+
 use std::iter::once;
 
 use heeler_model::run::{ClaudeBrief, Limits, SessionStart};
