@@ -12,6 +12,7 @@ pub mod outcome;
 pub mod record;
 pub mod redact;
 pub mod run;
+pub mod script;
 mod session;
 pub mod session_choice;
 mod slug;

@@ -14,6 +14,9 @@ use uuid::Uuid;
 
 pub use read::{GARBAGE_CHARS_MAX, NESTING_MAX, read_line};
 
+/// How people are told of a turn that was aborted.
+pub(crate) const INTERRUPTED: &str = "the turn was interrupted";
+
 /// One thing that an agent said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -229,10 +232,10 @@ impl Message {
 }
 
 /// Returns the text of a message's content: a string as it is, text blocks joined by line breaks.
-pub fn text_of(content: Option<&Json>) -> String {
+pub fn text_of(content: &Json) -> String {
     match content {
-        Some(Json::String(text)) => text.clone(),
-        Some(Json::Array(blocks)) => {
+        Json::String(text) => text.clone(),
+        Json::Array(blocks) => {
             let texts = blocks.iter().filter_map(|block| match block {
                 Json::String(text) => Some(text.as_str()),
                 block if block["type"] == "text" => block["text"].as_str(),

@@ -1,12 +1,27 @@
 //! How a run ended, as a pure judgement over what the agent said and how its process ended.
 //!
-//! Start at [`Tally`], which sees every message, and [`Tally::conclude`].
+//! Success is what a result says by `is_error`, never by its subtype; without a result the process
+//! died, whatever its exit code. What was asked of the run (a cancel, a limit) wins over what the
+//! agent says about it. Nothing here acts. Start at [`Tally`], which sees every message.
+
+mod class;
+mod cure;
+mod spent;
+#[cfg(test)]
+mod tests;
 
 use serde_json::Value as Json;
 
-use crate::ExitReason;
-use crate::message::Message;
-use crate::run::{Cost, RunError};
+use crate::message::{
+    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, Retry, TurnResult, text_of,
+};
+use crate::run::{Cost, ErrorClass, RunError};
+use crate::{ExitReason, SUMMARY_BYTES_MAX};
+use class::Symptoms;
+use spent::Spent;
+
+/// How much of what an agent wrote to standard error is told.
+const STDERR_CHARS_MAX: usize = 500;
 
 /// How an agent's process ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +84,27 @@ pub struct Conclusion {
 
 /// What is remembered of a run's messages until it is judged.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {}
+pub struct Tally {
+    by_exit_code: bool,
+    received: u64,
+    garbage: u64,
+    last_text: Option<String>,
+    result: Option<TurnResult>,
+    /// Something was said since the last result, so its figures are not the whole story.
+    is_open: bool,
+    said_end: bool,
+    error: Option<AgentError>,
+    retry: Option<Retry>,
+    rate_limit: Option<RateLimit>,
+    spent: Spent,
+}
+
+/// An error that the agent reported outside of a result.
+#[derive(Debug, Clone, Default)]
+struct AgentError {
+    text: String,
+    api: ApiError,
+}
 
 impl Tally {
     /// Starts a run that is judged by the result that its agent reports.
@@ -79,32 +114,254 @@ impl Tally {
 
     /// Starts a run that is judged by its exit code: its agent reports no result.
     pub fn by_exit_code() -> Tally {
-        Tally::default()
+        Tally { by_exit_code: true, ..Tally::default() }
     }
 
     /// Tells what the session had cost before this run: the last `result` row of its log.
-    /// Only old agents need it, whose figures go on counting where the last run stopped.
+    ///
+    /// Agents count on where the last run of a session stopped. New ones also say what is new; for
+    /// old ones, and for the time that the API took, this is what is taken off.
     #[must_use]
-    pub fn after(self, _last_result: &Json) -> Tally {
+    pub fn after(mut self, last_result: &Json) -> Tally {
+        self.spent = Spent::after(last_result);
         self
     }
 
     /// Takes a message into account.
-    pub fn message(&mut self, _message: &Message) {}
+    pub fn message(&mut self, message: &Message) {
+        match &message.body {
+            Body::Quiet { .. } | Body::Delta { .. } | Body::Background { .. } => return,
+            Body::Malformed { .. } => {
+                self.garbage += 1;
+                return;
+            }
+            Body::Assistant(said) => self.assistant(said, message.parent_tool_use_id.is_none()),
+            Body::User(_) => self.is_open = true,
+            Body::Result(result) => {
+                self.spent.result(&message.fields);
+                self.is_open = false;
+                self.error = self.error.take().filter(|_| result.is_error);
+                self.result = Some(TurnResult::clone(result));
+            }
+            Body::Error { message, code } => {
+                let api = ApiError { code: code.clone(), ..ApiError::default() };
+                self.error = Some(AgentError { text: message.clone(), api });
+                self.result = None;
+            }
+            Body::Retry(retry) => self.retry = Some(retry.clone()),
+            Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
+            Body::System { .. } => self.said_end |= message.is_terminal(),
+            Body::Init(_) | Body::Task(_) | Body::Lifecycle { .. } | Body::Unknown { .. } => {}
+        }
+        self.received += 1;
+    }
+
+    fn assistant(&mut self, said: &Assistant, is_main: bool) {
+        self.is_open = true;
+        let text = said.message.get("content").map(text_of).unwrap_or_default();
+        match &said.api_error {
+            Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
+            None => {
+                self.error = None;
+                self.retry = None;
+                if is_main && !text.trim().is_empty() {
+                    self.last_text = Some(summary(&text));
+                }
+            }
+        }
+    }
 
     /// Returns what this run has cost so far, if the agent has said.
     pub fn cost_usd(&self) -> Option<f64> {
-        None
+        self.spent.usd()
     }
 
     /// Judges.
-    pub fn conclude(&self, _end: &Ending) -> Conclusion {
+    pub fn conclude(&self, end: &Ending) -> Conclusion {
+        let (exit_reason, error) = match self.judge(end) {
+            Ok(()) => (ExitReason::Success, None),
+            Err((reason, error)) => (reason, Some(error)),
+        };
+        let result = self.result.as_ref();
+        let final_text = result.filter(|result| !result.is_error);
+        let final_text = final_text.and_then(|result| result.text.as_deref());
+        let final_text = final_text.filter(|text| !text.trim().is_empty()).map(summary);
+        let mut cost = self.spent.cost();
+        if self.is_open {
+            cost.usd = None;
+        }
+        if matches!(end, Ending::NotStarted { .. }) {
+            cost.usd = Some(0.0);
+        }
         Conclusion {
-            exit_reason: ExitReason::Success,
-            stop_reason: None,
-            summary: None,
-            error: None,
-            cost: Cost::default(),
+            exit_reason,
+            stop_reason: result.and_then(|result| result.stop_reason.clone()),
+            summary: final_text.or_else(|| self.last_text.clone()),
+            error,
+            cost,
         }
     }
+
+    fn judge(&self, end: &Ending) -> Result<(), (ExitReason, RunError)> {
+        let fail = |reason, class, message: String| Err((reason, self.failure(class, &message)));
+        let seconds = |ms: &u64| *ms as f64 / 1000.0;
+        match end {
+            Ending::Cancelled { by } => {
+                fail(ExitReason::Cancelled, ErrorClass::Cancelled, format!("cancelled by {by}"))
+            }
+            Ending::TimedOut { after_ms } => {
+                let message = format!("not done after {} s", seconds(after_ms));
+                fail(ExitReason::Timeout, ErrorClass::Timeout, message)
+            }
+            Ending::Stalled { after_ms } => {
+                let message = format!("the agent said nothing for {} s", seconds(after_ms));
+                fail(ExitReason::Timeout, ErrorClass::Stalled, message)
+            }
+            Ending::NotStarted { reason } => {
+                fail(ExitReason::Error, ErrorClass::NotStarted, reason.clone())
+            }
+            Ending::Disk { reason } => fail(ExitReason::Error, ErrorClass::Disk, reason.clone()),
+            Ending::Internal { reason } => {
+                fail(ExitReason::Error, ErrorClass::Internal, reason.clone())
+            }
+            Ending::Exited { code, signal, stderr } => self.judge_exit(*code, *signal, stderr),
+        }
+    }
+
+    fn judge_exit(
+        &self,
+        code: Option<i32>,
+        signal: Option<i32>,
+        stderr: &str,
+    ) -> Result<(), (ExitReason, RunError)> {
+        match &self.result {
+            Some(result) if !result.is_error => return Ok(()),
+            Some(result) => return Err(self.judge_result(result)),
+            None => {}
+        }
+        if let Some(error) = &self.error {
+            return Err(self.judge_symptoms(&Symptoms::of_error(&error.text, &error.api)));
+        }
+        if code == Some(0) && (self.by_exit_code || self.said_end) {
+            return Ok(());
+        }
+        let told = Symptoms::of_text(stderr);
+        if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
+            return Err(self.judge_symptoms(&told));
+        }
+        let (class, message) = self.death(code, signal);
+        let message = match tail(stderr) {
+            "" => message,
+            stderr => format!("{message}: {stderr}"),
+        };
+        Err((ExitReason::Error, self.failure(class, &message)))
+    }
+
+    fn judge_result(&self, result: &TurnResult) -> (ExitReason, RunError) {
+        let said = match &result.text {
+            Some(text) if !text.is_empty() => text.clone(),
+            _ => result.errors.join("\n"),
+        };
+        let fail = |reason, class, message: &str| (reason, self.failure(class, message));
+        match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
+            ("error_max_turns", _) | (_, Some("max_turns")) => {
+                fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)
+            }
+            ("error_max_budget_usd", _) | (_, Some("budget_exhausted")) => {
+                fail(ExitReason::Error, ErrorClass::Budget, &said)
+            }
+            (_, Some("aborted_streaming" | "aborted_tools")) => {
+                fail(ExitReason::Cancelled, ErrorClass::Cancelled, INTERRUPTED)
+            }
+            _ => {
+                let mut symptoms = Symptoms::of_result(result, &said);
+                if let Some(error) = &self.error {
+                    symptoms.add(&error.text, &error.api);
+                }
+                self.judge_symptoms(&symptoms)
+            }
+        }
+    }
+
+    fn judge_symptoms(&self, symptoms: &Symptoms<'_>) -> (ExitReason, RunError) {
+        let class = symptoms.class();
+        let mut error = self.failure(class, symptoms.message());
+        if error.recoverable {
+            error.retry_after_ms = symptoms.retry_after_ms(self.retry.as_ref());
+        }
+        if class == ErrorClass::RateLimited {
+            error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());
+        }
+        let reason = match symptoms.is_timeout() {
+            true => ExitReason::Timeout,
+            false => ExitReason::Error,
+        };
+        (reason, error)
+    }
+
+    /// Says how a process ended that left no result.
+    fn death(&self, code: Option<i32>, signal: Option<i32>) -> (ErrorClass, String) {
+        // A shell and most runtimes report a signal as an exit code above 128.
+        let signal = signal.or(code.filter(|code| *code > 128).map(|code| code - 128));
+        let how = match (code, signal.map(|number| (number, signal_name(number)))) {
+            (_, Some((_, Some(name)))) => format!("was ended by {name}"),
+            (None, Some((number, None))) => format!("was ended by signal {number}"),
+            (Some(code), _) => format!("exited with code {code}"),
+            (None, None) => "ended".to_owned(),
+        };
+        if self.by_exit_code {
+            let class = match signal {
+                Some(_) => ErrorClass::AgentDied,
+                None => ErrorClass::AgentFailed,
+            };
+            return (class, format!("the command {how}"));
+        }
+        if self.received == 0 && self.garbage > 0 {
+            let message = format!("the agent {how}, and nothing that it printed was a message");
+            return (ErrorClass::Malformed, message);
+        }
+        (ErrorClass::AgentDied, format!("the agent {how} without a result"))
+    }
+
+    fn failure(&self, class: ErrorClass, message: &str) -> RunError {
+        let message = match message.trim() {
+            "" => "the agent reported a failure without saying which",
+            message => message,
+        };
+        RunError { messages_received: self.received, ..RunError::of(class, message) }
+    }
+}
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => return None,
+    })
+}
+
+/// Returns the text as a summary: at most [`SUMMARY_BYTES_MAX`] bytes, cut at a character.
+fn summary(text: &str) -> String {
+    let text = text.trim();
+    if text.len() <= SUMMARY_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(SUMMARY_BYTES_MAX - '…'.len_utf8());
+    format!("{}…", &text[..end])
+}
+
+/// Returns the end of what was written to standard error.
+fn tail(stderr: &str) -> &str {
+    let stderr = stderr.trim();
+    let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);
+    &stderr[start..]
 }

@@ -1,17 +1,39 @@
 //! Messages into rows: what the session log and the job log get.
 //!
-//! [`Recorder`] turns each message into at most one row of the session log (Claude's envelope) and
-//! derives the rows of the job log from that row, so that [`Recorder::replay`] can complete a job
-//! log from the session log after a crash. It writes nothing and reads no clock.
+//! [`Recorder`] makes of each message at most one row of the session log (Claude's envelope), and
+//! derives the rows of the job log from that row alone, so that [`Recorder::replay`] can complete a
+//! job log from the session log after a crash. Of the job rows that come of one session row, the
+//! first has its uuid; the others have uuids that follow from it and their place. Partial text and
+//! passing states make no row at all. Nothing here writes or reads a clock.
+
+mod cut;
+mod envelope;
+mod job;
+mod number;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use camino::Utf8PathBuf;
+use indexmap::IndexMap;
 use jiff::Timestamp;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use crate::AgentSessionId;
-use crate::message::Message;
+use crate::message::{Assistant, Body, Message, User};
 use crate::run::RunError;
+use crate::{AgentSessionId, from_iso};
+
+pub use cut::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
+pub use number::MessageCount;
+
+/// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result
+/// is recorded without name and duration, and the oldest sub-agent's chain begins anew.
+pub const OPEN_CALLS_MAX: usize = 1024;
+
+type Fields = Map<String, Json>;
 
 /// What one event adds to the logs, in the order in which it is to be written.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,48 +49,168 @@ pub struct Rows {
 /// Turns what happens in one session into rows.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    messages: u64,
+    session: AgentSessionId,
+    cwd: Utf8PathBuf,
+    version: Option<String>,
+    /// The last user or assistant row, which the next one continues.
+    last: Option<Uuid>,
+    /// The same for each sub-agent, by the tool call that it works for.
+    last_of_sub_agent: IndexMap<String, Uuid>,
+    /// Prompts that were recorded before the agent repeats them.
+    sent: HashSet<Uuid>,
+    calls: IndexMap<String, OpenCall>,
+    count: MessageCount,
+    /// The last message whose usage is in a job row; its further rows do not repeat it.
+    usage_told_of: Option<String>,
     tokens: u64,
+    minted: u64,
+}
+
+/// A tool call whose result has not come.
+#[derive(Debug, Clone)]
+struct OpenCall {
+    tool: String,
+    at: Timestamp,
 }
 
 impl Recorder {
     /// Starts at the end of a session's log; `last` is the last user or assistant row in it.
-    pub fn new(_session: AgentSessionId, _cwd: Utf8PathBuf, _last: Option<Uuid>) -> Recorder {
-        Recorder { messages: 0, tokens: 0 }
+    pub fn new(session: AgentSessionId, cwd: Utf8PathBuf, last: Option<Uuid>) -> Recorder {
+        Recorder {
+            session,
+            cwd,
+            version: None,
+            last,
+            last_of_sub_agent: IndexMap::new(),
+            sent: HashSet::new(),
+            calls: IndexMap::new(),
+            count: MessageCount::default(),
+            usage_told_of: None,
+            tokens: 0,
+            minted: 0,
+        }
     }
 
-    /// Records what the agent is asked.
-    pub fn prompt(&mut self, _uuid: Uuid, _text: &str, _now: Timestamp) -> Rows {
-        Rows::default()
+    /// Records what the agent is asked. That the agent repeats it later adds nothing.
+    pub fn prompt(&mut self, uuid: Uuid, text: &str, now: Timestamp) -> Rows {
+        self.sent.insert(uuid);
+        let message = Fields::from_iter([
+            ("role".to_owned(), "user".into()),
+            ("content".to_owned(), text.into()),
+        ]);
+        let body = Body::User(User { message, ..User::default() });
+        let row = self.envelope(Message { uuid: Some(uuid), ..Message::of(body) }, now);
+        self.recorded(row, now)
     }
 
     /// Records what the agent said.
-    pub fn message(&mut self, _message: Message, _now: Timestamp) -> Rows {
-        Rows::default()
+    pub fn message(&mut self, message: Message, now: Timestamp) -> Rows {
+        match message {
+            Message { body: Body::Delta { text }, parent_tool_use_id, .. } => {
+                // A sub-agent's text would break into the sentence of the one that people follow.
+                let shown = parent_tool_use_id.is_none() && !text.is_empty();
+                Rows { deltas: shown.then_some(text).into_iter().collect(), ..Rows::default() }
+            }
+            message if self.is_passing(&message) => Rows::default(),
+            message => {
+                let row = self.envelope(message, now);
+                self.recorded(row, now)
+            }
+        }
     }
 
     /// Records something of our own: a decision, a warning, that a person was asked or answered.
-    pub fn note(&mut self, _subtype: &str, _content: &str, _now: Timestamp) -> Rows {
-        Rows::default()
+    pub fn note(&mut self, subtype: &str, content: &str, now: Timestamp) -> Rows {
+        let mut message = Message::of(Body::System { subtype: subtype.to_owned() });
+        message.fields.insert("content".to_owned(), content.into());
+        let row = self.envelope(message, now);
+        self.recorded(row, now)
     }
 
-    /// Records how the run failed.
-    pub fn failure(&mut self, _error: &RunError, _now: Timestamp) -> Rows {
-        Rows::default()
+    /// Records how the run failed. The row is part of the session's log, not of the conversation.
+    pub fn failure(&mut self, error: &RunError, now: Timestamp) -> Rows {
+        let text = json!([{"type": "text", "text": error.message}]);
+        let message = Fields::from_iter([
+            ("role".to_owned(), "assistant".into()),
+            ("model".to_owned(), "<synthetic>".into()),
+            ("content".to_owned(), text),
+        ]);
+        let body = Body::Assistant(Assistant { message, api_error: Some(Default::default()) });
+        let last = self.last;
+        let mut row = self.envelope(Message::of(body), now);
+        self.last = last;
+        row.insert("failure".to_owned(), json!(error));
+        self.recorded(row, now)
     }
 
     /// Takes a row of the session log as if it had just been recorded, and returns its job rows.
-    pub fn replay(&mut self, _row: &Json) -> Vec<Json> {
-        Vec::new()
+    pub fn replay(&mut self, row: &Json) -> Vec<Json> {
+        let at = row["timestamp"].as_str().and_then(from_iso).unwrap_or_default();
+        if let Some(uuid) = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok())
+            && matches!(row["type"].as_str(), Some("user" | "assistant"))
+            && row["failure"].is_null()
+        {
+            self.chain(row["parent_tool_use_id"].as_str(), uuid);
+        }
+        self.job_rows(row, at)
     }
 
     /// Returns how many user and assistant messages were recorded or replayed.
     pub fn messages(&self) -> u64 {
-        self.messages
+        self.count.messages()
     }
 
     /// Returns a rough size of the context in tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
+
+    fn recorded(&mut self, row: Fields, now: Timestamp) -> Rows {
+        let row = Json::Object(row);
+        let job = self.job_rows(&row, now);
+        Rows { session: vec![row], job, deltas: Vec::new() }
+    }
+
+    /// Says whether a message passes without a trace: a state that the next one overtakes, or a
+    /// prompt that is recorded already.
+    fn is_passing(&mut self, message: &Message) -> bool {
+        match &message.body {
+            Body::Quiet { .. } | Body::Lifecycle { .. } | Body::Background { .. } => true,
+            Body::RateLimit(limit) => limit.status.as_deref() == Some("allowed"),
+            Body::User(user) if user.replay => {
+                message.uuid.is_some_and(|uuid| self.sent.remove(&uuid))
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts a row at the end of its chain and returns the one before it.
+    fn chain(&mut self, sub_agent: Option<&str>, uuid: Uuid) -> Option<Uuid> {
+        match sub_agent {
+            None => self.last.replace(uuid),
+            Some(call) => insert_bounded(&mut self.last_of_sub_agent, call, uuid),
+        }
+    }
+
+    /// Makes an id for a row whose message has none: unique by its time and its place.
+    fn mint(&mut self, now: Timestamp) -> Uuid {
+        self.minted += 1;
+        let hash = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &self.session, self.last, self.minted).hash(&mut hasher);
+            hasher.finish().to_le_bytes()
+        };
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&hash(0));
+        random[8..].copy_from_slice(&hash(1)[..2]);
+        let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+    }
+}
+
+fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {
+    if map.len() >= OPEN_CALLS_MAX && !map.contains_key(key) {
+        map.shift_remove_index(0);
+    }
+    map.insert(key.to_owned(), value)
 }

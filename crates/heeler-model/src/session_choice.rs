@@ -1,14 +1,18 @@
 //! Which conversation a run continues: the checks before a session is resumed.
 //!
-//! A pure decision over what the store knows. Ids are minted by the caller. Start at [`choose`].
+//! A pure decision over what the store knows. Ids are minted by the caller; that a session is free
+//! and that the agent still has it is found out when it starts. Start at [`choose`].
+
+#[cfg(test)]
+mod tests;
 
 use camino::Utf8Path;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::config::{RuntimeType, SessionRules};
+use crate::config::{Period, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
-use crate::{AgentSessionId, Session};
+use crate::{AgentSessionId, Session, SessionMode, SessionStatus, iso_millis};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +54,78 @@ pub struct Context<'c> {
 }
 
 /// Chooses the conversation. `new_id` names it if it is a new one.
-pub fn choose(_wish: &Wish<'_>, _context: &Context<'_>, new_id: AgentSessionId) -> SessionPlan {
-    SessionPlan { start: SessionStart::Fresh { id: new_id }, reason: String::new() }
+pub fn choose(wish: &Wish<'_>, context: &Context<'_>, new_id: AgentSessionId) -> SessionPlan {
+    let (start, reason) = match wish {
+        Wish::Fresh => (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned()),
+        Wish::Given { id } => {
+            let reason = format!("session {id} goes on, as asked");
+            (SessionStart::Resume { id: id.clone() }, reason)
+        }
+        Wish::Fork { source, at } => {
+            let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
+            let reason = format!("a new session with the history of {source}{at_entry}, as asked");
+            (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
+        }
+        Wish::Usual { session } => match resumable(*session, context) {
+            Ok(id) => {
+                let reason = format!("session {id} goes on");
+                (SessionStart::Resume { id }, reason)
+            }
+            Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
+        },
+    };
+    SessionPlan { start, reason }
+}
+
+/// Returns the agent's own id of a session that may be resumed, or why it may not.
+fn resumable(session: Option<&Session>, context: &Context<'_>) -> Result<AgentSessionId, String> {
+    if context.rules.mode == SessionMode::FreshPerJob {
+        return Err("each job of this agent has its own".to_owned());
+    }
+    let session = session.ok_or("there is none to continue")?;
+    let id = session.agent_session_id.clone();
+    let id = id.ok_or_else(|| format!("the agent never began {}", session.id))?;
+    match session.status {
+        SessionStatus::Completed => return Err(format!("{} has ended", session.id)),
+        SessionStatus::Expired => return Err(format!("{} has expired", session.id)),
+        SessionStatus::Created | SessionStatus::Active | SessionStatus::Paused => {}
+    }
+    check_age(session, context)?;
+    check_place(session, context)?;
+    Ok(id)
+}
+
+fn check_age(session: &Session, context: &Context<'_>) -> Result<(), String> {
+    let unused = context.now.duration_since(session.last_active_at);
+    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
+    let last = || format!("{} was last used at {}", session.id, iso_millis(session.last_active_at));
+    if let Some(limit) = context.rules.expires_after.filter(|limit| is_over(*limit)) {
+        return Err(format!("{}, longer than its timeout of {limit} ago", last()));
+    }
+    if let Some(limit) = context.rules.idle_timeout.filter(|limit| is_over(*limit)) {
+        return Err(format!("{}, longer than its idle_timeout of {limit} ago", last()));
+    }
+    Ok(())
+}
+
+/// Checks that the session runs where it did. What an imported session does not say is not checked.
+fn check_place(session: &Session, context: &Context<'_>) -> Result<(), String> {
+    let (id, here) = (&session.id, context.working_directory);
+    if let Some(there) = session.working_directory.as_deref().filter(|there| *there != here) {
+        return Err(format!("{id} belongs to {there}, the agent now works in {here}"));
+    }
+    let runtime = context.runtime.as_str();
+    if !session.runtime.is_empty() && session.runtime != runtime {
+        return Err(format!(
+            "{id} was made by runtime {}, the agent now has {runtime}",
+            session.runtime
+        ));
+    }
+    match (session.docker_enabled, context.docker) {
+        (true, false) => Err(format!("{id} was made in a container, the agent now runs without")),
+        (false, true) => {
+            Err(format!("{id} was made without a container, the agent now runs in one"))
+        }
+        _ => Ok(()),
+    }
 }

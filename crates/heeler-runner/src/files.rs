@@ -1,5 +1,242 @@
 //! The files of a run's folder: `spec.json`, `started.json`, `asks/<id>.json`, `result.json`.
 //!
-//! What is read may have come with a clone: it is bounded, links are not followed, and paths in it
-//! must stay in the state directory. The result is written once, into space that was reserved before
-//! the agent started, so that a full disk cannot lose it. Start at [`read_spec`] and [`Reserved`].
+//! What is read may have come with a clone: it is bounded, links are not followed, and the paths in
+//! it must stay in the state directory. The result is written once, into space that was reserved
+//! before the agent started, so that a full disk cannot lose it. Start at [`read_spec`] and
+//! [`Reserved`].
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
+use heeler_model::run::{Ask, PROTOCOL, RunResult, RunSpec, Started};
+use heeler_transcript::{
+    Disk as _, DiskError, NameError, OsDisk, checked_id, create_folder, plain, replace_file,
+};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// The largest file of a run that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The largest result; so much space is reserved before the agent starts. What a text of it has
+/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut, and figures by model are left out if it is still larger.
+pub(crate) const RESULT_BYTES_MAX: usize = 256 * 1024;
+/// The longest text in a result. Each byte may take six when it is written.
+const RESULT_TEXT_BYTES_MAX: usize = 6 * 1024;
+
+/// Why a file of a run's folder could not be used.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Its content is not what it should be.
+    #[error("{path} cannot be understood")]
+    Content {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It was written by a program that speaks otherwise.
+    #[error(
+        "{path} has protocol version {found}, and this program reads {PROTOCOL}; use the program that wrote it"
+    )]
+    Protocol {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// It is the file of another run.
+    #[error("{path} is of another run than its folder; leave copied folders alone")]
+    OtherRun {
+        /// The file.
+        path: Utf8PathBuf,
+    },
+    /// It names a file that is none of the fleet's.
+    #[error("{path} names {named}, which is outside of the state directory")]
+    Outside {
+        /// The file.
+        path: Utf8PathBuf,
+        /// What it names.
+        named: Utf8PathBuf,
+    },
+    /// A name that cannot be a file's.
+    #[error("a question has a name that cannot be a file's")]
+    Name(#[from] NameError),
+}
+
+/// Reads `spec.json` and checks that it is this folder's and stays in its state directory.
+pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+    let path = dir.join("spec.json");
+    let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {
+        action: "read",
+        path: path.clone(),
+        source: io::ErrorKind::NotFound.into(),
+    })?;
+    check_protocol(&path, spec.protocol)?;
+    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    if dir.file_name() != Some(spec.run.to_string().as_str()) {
+        return Err(FileError::OtherRun { path });
+    }
+    for named in [&spec.job_log, &spec.projects] {
+        check_inside(&path, &dir, named)?;
+    }
+    Ok(spec)
+}
+
+/// Reads `started.json`; `None` when the runner did not come so far.
+pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Started>, FileError> {
+    let path = dir.join("started.json");
+    let Some(started) = read::<Started>(&path)? else { return Ok(None) };
+    check_protocol(&path, started.protocol)?;
+    if started.run != spec.run {
+        return Err(FileError::OtherRun { path });
+    }
+    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    check_inside(&path, &dir, &started.session_log)?;
+    Ok(Some(started))
+}
+
+/// Reads `result.json`; `None` when the run has none yet.
+pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, FileError> {
+    let path = dir.join(RESULT);
+    let Some(result) = read::<RunResult>(&path)? else { return Ok(None) };
+    check_protocol(&path, result.protocol)?;
+    // Who wrote it may have been killed before this.
+    OsDisk.sync_folder(dir).map_err(disk("sync folder", dir))?;
+    Ok(Some(result))
+}
+
+/// Writes `started.json`. Once this returns, it survives a power loss.
+pub(crate) fn write_started(dir: &Utf8Path, started: &Started) -> Result<(), FileError> {
+    write(&dir.join("started.json"), started)
+}
+
+/// Writes `asks/<id>.json`. Once this returns, it survives a power loss.
+pub(crate) fn write_ask(dir: &Utf8Path, ask: &Ask) -> Result<(), FileError> {
+    let asks = dir.join("asks");
+    let path = asks.join(format!("{}.json", checked_id(&ask.id)?));
+    create_folder(&OsDisk, &asks)?;
+    write(&path, ask)
+}
+
+fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), FileError> {
+    let mut bytes = serde_json::to_vec_pretty(content)
+        .map_err(|source| FileError::Content { path: path.to_owned(), source })?;
+    bytes.push(b'\n');
+    Ok(replace_file(&OsDisk, path, &bytes)?)
+}
+
+fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, FileError> {
+    let bytes = match plain::read(path, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        result => result.map_err(disk("read", path))?,
+    };
+    let content = serde_json::from_slice(&bytes);
+    content.map(Some).map_err(|source| FileError::Content { path: path.to_owned(), source })
+}
+
+fn check_protocol(path: &Utf8Path, found: u32) -> Result<(), FileError> {
+    if found == PROTOCOL {
+        return Ok(());
+    }
+    Err(FileError::Protocol { path: path.to_owned(), found })
+}
+
+/// Refuses a path that leads out of the state directory, in which `dir` is `runs/<run>`.
+fn check_inside(file: &Utf8Path, dir: &Utf8Path, named: &Utf8Path) -> Result<(), FileError> {
+    let state = dir.parent().and_then(Utf8Path::parent).unwrap_or(dir);
+    let plain = named.is_absolute()
+        && named.components().all(|part| !matches!(part, Utf8Component::ParentDir));
+    // What is not there yet cannot be a link; what is there must not lead out.
+    let there = named.ancestors().find(|path| path.symlink_metadata().is_ok());
+    let real = there.and_then(|path| path.canonicalize_utf8().ok());
+    if plain && real.is_some_and(|real| real.starts_with(state)) {
+        return Ok(());
+    }
+    Err(FileError::Outside { path: file.to_owned(), named: named.to_owned() })
+}
+
+const RESULT: &str = "result.json";
+/// What holds the space of the result until there is one.
+const RESERVE: &str = ".result.json.reserve";
+
+/// Space for a result. A crash leaves the file that holds it, and whoever settles the run uses it.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    dir: Utf8PathBuf,
+    file: std::fs::File,
+}
+
+impl Reserved {
+    /// Reserves it.
+    pub(crate) fn make(dir: &Utf8Path) -> Result<Reserved, DiskError> {
+        let path = dir.join(RESERVE);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = plain::open_with(&mut options, &path).map_err(disk("create", &path))?;
+        reserve(&file).map_err(disk("reserve space in", &path))?;
+        Ok(Reserved { dir: dir.to_owned(), file })
+    }
+
+    /// Writes the result and gives it its name; fails if the run has one. Once this returns, it
+    /// survives a power loss.
+    pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
+        let (from, to) = (self.dir.join(RESERVE), self.dir.join(RESULT));
+        let bytes = bounded(result);
+        self.file.write_all_at(&bytes, 0).map_err(disk("write", &from))?;
+        self.file.set_len(bytes.len() as u64).map_err(disk("shorten", &from))?;
+        OsDisk.sync(&self.file).map_err(disk("sync", &from))?;
+        OsDisk.rename_new(&from, &to).map_err(disk("put in place", &to))?;
+        OsDisk.sync_folder(&self.dir).map_err(disk("sync folder", &self.dir))
+    }
+}
+
+fn reserve(file: &std::fs::File) -> io::Result<()> {
+    // The length stays: the space is behind the end of the file.
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, RESULT_BYTES_MAX as u64) {
+        // Not every file system can. Bytes that are there take the space as well.
+        Err(Errno::NOTSUP | Errno::NOSYS) => file.write_all_at(&[b' '; RESULT_BYTES_MAX], 0),
+        result => Ok(result?),
+    }
+}
+
+/// Returns the result as it is written: at most [`RESULT_BYTES_MAX`].
+fn bounded(result: &RunResult) -> Vec<u8> {
+    let mut result = result.clone();
+    let mut texts: Vec<&mut String> = Vec::new();
+    texts.extend(result.stop_reason.as_mut());
+    texts.extend(result.summary.as_mut());
+    if let Some(error) = &mut result.error {
+        texts.extend([&mut error.message, &mut error.cure]);
+    }
+    for text in texts {
+        text.truncate(text.floor_char_boundary(RESULT_TEXT_BYTES_MAX));
+    }
+    let written = |result: &RunResult| {
+        let mut bytes = serde_json::to_vec_pretty(result).expect("a result has only text keys");
+        bytes.push(b'\n');
+        bytes
+    };
+    let bytes = written(&result);
+    if bytes.len() <= RESULT_BYTES_MAX {
+        return bytes;
+    }
+    result.cost.usage.per_model.clear();
+    written(&result)
+}
+
+fn disk(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> DiskError {
+    let path = path.to_owned();
+    move |source| DiskError { action, path: path.clone(), source }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -25,3 +25,6 @@ pub(crate) fn patterns(injected: &Injected) -> Vec<String> {
 pub(crate) fn has_long_running(injected: &Injected) -> bool {
     injected.names().any(|name| name == files::SERVER)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,8 +34,7 @@ use agent::Children;
 pub(crate) use cgroup::Cgroup;
 pub use cgroup::NoCgroup;
 pub(crate) use hunt::{Ended, Hunt};
-pub use marker::shed_marker;
-pub(crate) use marker::{MARKER, own_marker};
+pub use marker::{MARKER, shed_marker};
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
 const OOM_SCORE_MORE: i32 = 500;
@@ -211,9 +210,8 @@ impl Tree {
         };
         let mut command = command(launch, place, self.run, args);
         prepared.attach(&mut command);
-        let spawned = self.children.spawn(&mut command);
-        let child = spawned.map_err(|source| explain(source, launch, place))?;
-        Agent::new(child, &self.children).map_err(failed("watch"))
+        let started = Agent::start(&mut command, &self.children);
+        started.map_err(|source| explain(source, launch, place))
     }
 
     /// Sends a signal to the agent alone. One that has ended gets none.
@@ -329,9 +327,6 @@ fn explain(source: io::Error, launch: &Launch, place: &Place<'_>) -> SpawnError 
         io::ErrorKind::NotFound => SpawnError::NotFound { program },
         io::ErrorKind::PermissionDenied => SpawnError::NotExecutable { program, source },
         io::ErrorKind::ArgumentListTooLong => SpawnError::TooLarge { program },
-        _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-            SpawnError::NotExecutable { program, source }
-        }
         _ => SpawnError::Failed { attempt: "start", program, source },
     }
 }

@@ -1,10 +1,14 @@
-//! What the tests of Heeler share: simulated disks, proof sizes, fixtures, temporary fleets.
+//! What the tests of Heeler share: simulated disks, proof sizes, a fake Messages API, the real claude.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
+mod claude;
 mod disk;
 mod disk_crash;
+mod messages_api;
 mod proof;
 
+pub use claude::claude;
 pub use disk::{SimDisk, Trouble};
 pub use disk_crash::Crash;
+pub use messages_api::{ApiRequest, MessagesApi, Script, Step, Tool};
 pub use proof::Proof;

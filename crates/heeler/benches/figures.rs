@@ -4,8 +4,12 @@
 //! files stay in the target folder for the next run.
 #![expect(clippy::disallowed_methods, reason = "benchmarks start programs")]
 
+#[path = "figures/agent.rs"]
+mod agent;
 #[path = "figures/jobs.rs"]
 mod jobs;
+#[path = "figures/runs.rs"]
+mod runs;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
 
@@ -17,17 +21,36 @@ use camino::{Utf8Path, Utf8PathBuf};
 /// One line of the result.
 pub(crate) struct Figure {
     pub(crate) what: String,
-    /// Our time per operation.
-    pub(crate) ours: Duration,
-    /// What must be reached: an upper bound for our time, or a lower bound for the ratio.
+    /// Ours, per operation.
+    pub(crate) ours: Amount,
+    /// What must be reached.
     pub(crate) goal: Goal,
-    /// What a user would have instead, and its time for the same.
-    pub(crate) alternative: Option<(String, Duration)>,
+    /// What a user would have instead, and the same of it.
+    pub(crate) alternative: Option<(String, Amount)>,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(crate) enum Amount {
+    Time(Duration),
+    Bytes(u64),
+    PerSecond(f64),
+    Count(u64),
+}
+
+impl From<Duration> for Amount {
+    fn from(time: Duration) -> Amount {
+        Amount::Time(time)
+    }
 }
 
 pub(crate) enum Goal {
-    AtMost(Duration),
+    AtMost(Amount),
+    AtLeast(Amount),
+    /// A lower bound for the ratio.
     TimesFaster(f64),
+    /// It is only told.
+    None,
 }
 
 /// Where prepared files lie, and the alternative's scripts.
@@ -37,6 +60,9 @@ pub(crate) struct Bench {
 }
 
 fn main() {
+    if let Ok(script) = std::env::var(agent::VARIABLE) {
+        return agent::play(&script);
+    }
     // `cargo test --benches` and nextest list benches too; measuring is only for `cargo bench`.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
@@ -46,8 +72,16 @@ fn main() {
     let node =
         Utf8PathBuf::from(std::env::var("HEELER_BENCH_NODE").expect("run `cargo xtask bench`"));
     let bench = Bench { folder, node };
-    let mut figures = transcripts::figures(&bench);
-    figures.extend(jobs::figures(&bench));
+    // `cargo xtask bench runs` measures only these.
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let groups: [(&str, fn(&Bench) -> Vec<Figure>); 3] =
+        [("transcripts", transcripts::figures), ("jobs", jobs::figures), ("runs", runs::figures)];
+    let figures: Vec<Figure> = groups
+        .iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| word == name))
+        .flat_map(|(_, measure)| measure(&bench))
+        .collect();
     print(&figures);
 }
 
@@ -89,20 +123,45 @@ pub(crate) fn process(rounds: usize, program: &str, args: &[&str], dir: &Utf8Pat
 fn print(figures: &[Figure]) {
     println!("\n{:<46} {:>10}  {:>9}  alternative", "what", "ours", "goal");
     for figure in figures {
-        let ratio =
-            figure.alternative.as_ref().map(|(_, theirs)| theirs.div_duration_f64(figure.ours));
+        let ratio = figure.alternative.as_ref().and_then(|(_, theirs)| figure.ours.ratio(*theirs));
         let (goal, reached) = match figure.goal {
-            Goal::AtMost(limit) => (format!("≤ {}", short(limit)), figure.ours <= limit),
+            Goal::AtMost(limit) => (format!("≤ {}", limit.short()), figure.ours <= limit),
+            Goal::AtLeast(limit) => (format!("≥ {}", limit.short()), figure.ours >= limit),
             Goal::TimesFaster(times) => (format!("≥ {times}x"), ratio.is_some_and(|r| r >= times)),
+            Goal::None => (String::new(), true),
         };
         let alternative = match (&figure.alternative, ratio) {
-            (Some((name, time)), Some(ratio)) => format!("{name} {} ({ratio:.0}x)", short(*time)),
-            _ => String::new(),
+            (Some((name, theirs)), Some(ratio)) => {
+                format!("{name} {} ({ratio:.1}x)", theirs.short())
+            }
+            (Some((name, theirs)), None) => format!("{name} {}", theirs.short()),
+            (None, _) => String::new(),
         };
         let mark = if reached { ' ' } else { '!' };
-        println!("{:<46} {:>10} {mark}{goal:>9}  {alternative}", figure.what, short(figure.ours));
+        println!("{:<46} {:>10} {mark}{goal:>9}  {alternative}", figure.what, figure.ours.short());
     }
     println!("\n`!` marks a goal that this run did not reach.");
+}
+
+impl Amount {
+    /// Returns how many times better this is than `theirs`.
+    fn ratio(self, theirs: Amount) -> Option<f64> {
+        match (self, theirs) {
+            (Amount::Time(ours), Amount::Time(theirs)) => Some(theirs.div_duration_f64(ours)),
+            (Amount::Bytes(ours), Amount::Bytes(theirs)) => Some(theirs as f64 / ours as f64),
+            (Amount::PerSecond(ours), Amount::PerSecond(theirs)) => Some(ours / theirs),
+            _ => None,
+        }
+    }
+
+    fn short(self) -> String {
+        match self {
+            Amount::Time(time) => short(time),
+            Amount::Bytes(bytes) => format!("{:.1} MB", bytes as f64 / 1e6),
+            Amount::PerSecond(rate) => format!("{rate:.0}/s"),
+            Amount::Count(count) => count.to_string(),
+        }
+    }
 }
 
 fn short(time: Duration) -> String {

@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
 pub(crate) mod backup;
+pub(crate) mod cancel;
 pub(crate) mod completions;
+pub(crate) mod conduct;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -9,9 +11,12 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod play;
+pub(crate) mod runner;
 pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod status;
+pub(crate) mod trigger;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Outcome;
@@ -20,6 +25,10 @@ use crate::failure::Outcome;
 pub(crate) fn run(cli: Cli) -> Outcome {
     let global = &cli.global;
     match cli.command {
+        Command::Trigger(args) => trigger::run(global, &args),
+        Command::Cancel(args) => cancel::run(global, &args),
+        Command::Runner(args) => runner::run(&args),
+        Command::Conduct(_) => conduct::run(global),
         Command::Status(args) => status::run(global, &args),
         Command::Jobs(args) => jobs::run(global, &args),
         Command::Job(args) => jobs::run_job(global, &args),
@@ -34,6 +43,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Backup(args) => backup::run(global, &args),
         Command::Restore(args) => backup::restore(global, &args),
         Command::Demo(args) => demo::run(&args),
+        Command::Play(args) => play::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => completions::man(&args),
         Command::Version(args) => completions::version(&args),

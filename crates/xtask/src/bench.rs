@@ -9,15 +9,14 @@ use crate::shell::{run, succeeds, workspace_root};
 
 const SCRIPTS: &str = "crates/heeler/benches/node";
 
-/// Measures and prints.
-pub(crate) fn all() -> Result<()> {
+/// Measures and prints, all figures or those of one group.
+pub(crate) fn figures(group: Option<&str>) -> Result<()> {
     setup::debian(&[("node", "nodejs"), ("npm", "npm")])?;
     let node = alternatives()?;
     let node = node.to_string_lossy();
-    run(
-        &["cargo", "bench", "--package", "heeler", "--bench", "figures"],
-        &[("HEELER_BENCH_NODE", &node)],
-    )
+    let mut command = vec!["cargo", "bench", "--package", "heeler", "--bench", "figures", "--"];
+    command.extend(group);
+    run(&command, &[("HEELER_BENCH_NODE", &node)])
 }
 
 /// Installs what the Node.js scripts need, outside the source tree.

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
 mod bench;
+mod claude;
 mod setup;
 mod shell;
 
@@ -42,7 +43,10 @@ enum Chore {
         seconds: u32,
     },
     /// Measures ours and the alternatives in one run, and prints the ratios
-    Bench,
+    Bench {
+        /// Only this group: `transcripts`, `jobs` or `runs`.
+        group: Option<String>,
+    },
     /// Writes the generated references under docs/ again
     Docs,
 }
@@ -54,7 +58,7 @@ fn main() -> Result<()> {
         Chore::Test => test(),
         Chore::Prove { scale, seed, filter } => prove(scale, seed, filter.as_deref()),
         Chore::Fuzz { target, seconds } => fuzz(&target, seconds),
-        Chore::Bench => bench::all(),
+        Chore::Bench { group } => bench::figures(group.as_deref()),
         Chore::Docs => docs(),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use crate::claude;
 use crate::shell::{run, succeeds};
 
 /// A cargo tool and the version we check with.
@@ -9,7 +10,8 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-de
 
 /// Installs all that is missing.
 pub(crate) fn all() -> Result<()> {
-    CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))
+    CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))?;
+    claude::fetch()
 }
 
 /// Installs a cargo tool unless it is there.

@@ -55,6 +55,7 @@ pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeou
 pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
 pub use period::{PERIOD_MAX, Period};
 pub use reader::Dialect;
+pub(crate) use reader::did_you_mean;
 pub use reference::reference_markdown;
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,

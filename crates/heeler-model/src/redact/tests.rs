@@ -1,3 +1,5 @@
+//! Every encoding by the real encoders, and streams against whole texts.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use proptest::prelude::*;

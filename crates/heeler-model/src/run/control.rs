@@ -118,6 +118,9 @@ pub struct RunState {
     pub asks: Vec<Ask>,
     /// Whether it is being ended.
     pub cancelling: bool,
+    /// Why the disk does not take its rows; it waits for that, and the agent with it.
+    #[serde(default)]
+    pub disk_trouble: Option<String>,
 }
 
 /// What a subscriber is told. Rows are on disk before they are told.
@@ -145,6 +148,11 @@ pub enum Happening {
     Settled {
         /// [`Ask::id`].
         ask: String,
+    },
+    /// The disk does not take rows, so the run waits; or it takes them again.
+    Disk {
+        /// Why not; none when it does again.
+        trouble: Option<String>,
     },
     /// This subscriber was too slow: rows were left out here; read them from the log.
     Lagged,

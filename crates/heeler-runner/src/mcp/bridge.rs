@@ -194,3 +194,225 @@ impl Connected<IncomingStream<'_, Bounded>> for Connection {
         stream.remote_addr().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::super::Note;
+    use super::super::tests::{Place, call, discover, initialize, said};
+    use super::*;
+
+    /// A request as text; `headers` come after those that every request has.
+    fn post(server: &str, headers: &[(&str, &str)], body: &str) -> String {
+        let mut text = format!(
+            "POST /{server} HTTP/1.1\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        for (name, value) in headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        format!("{text}\r\n{body}")
+    }
+
+    /// Sends bytes as they are; returns status and body.
+    async fn exchange(endpoint: &Endpoint, request: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", endpoint.port)).await.unwrap();
+        // What is too long is answered before it is read to its end.
+        drop(stream.write_all(request.as_bytes()).await);
+        let mut reply = Vec::new();
+        drop(stream.read_to_end(&mut reply).await);
+        let reply = String::from_utf8(reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{reply:?}"));
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Asks as claude does.
+    async fn ask(endpoint: &Endpoint, server: &str, version: &str, body: &Json) -> (u16, Json) {
+        let headers = [
+            ("host", &*format!("127.0.0.1:{}", endpoint.port)),
+            ("authorization", &endpoint.authorization()),
+            ("mcp-protocol-version", version),
+            ("mcp-method", body["method"].as_str().unwrap()),
+        ];
+        let request = post(server, &headers, &body.to_string());
+        let (status, body) = exchange(endpoint, &request).await;
+        let parsed =
+            if body.is_empty() { Json::Null } else { serde_json::from_str(&body).unwrap() };
+        (status, parsed)
+    }
+
+    #[tokio::test]
+    async fn claude_talks_over_http_as_it_does_in_process() {
+        let place = Place::new();
+        let (injected, mut notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let version = "2025-11-25";
+        let (status, welcome) = ask(endpoint, "heeler", version, &initialize()).await;
+        assert_eq!((status, &welcome), (200, &injected.handle("heeler", initialize()).await));
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(ask(endpoint, "heeler", version, &ready).await, (202, Json::Null));
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        let (status, tools) = ask(endpoint, "heeler-files", version, &list).await;
+        assert_eq!((status, &tools), (200, &injected.handle("heeler-files", list).await));
+        let progress = call(2, "report_progress", json!({ "message": "half way" }));
+        let (status, reply) = ask(endpoint, "heeler", version, &progress).await;
+        assert_eq!((status, said(&reply)), (200, ("recorded".to_owned(), false)));
+        let note = Note::Progress { message: "half way".to_owned(), percent: None };
+        assert_eq!(notes.try_recv().unwrap(), note);
+        let (status, found) = ask(endpoint, "heeler", "2026-07-28", &discover()).await;
+        assert_eq!((status, &found), (200, &injected.handle("heeler", discover()).await));
+        let unknown = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/steal" });
+        let (status, refusal) = ask(endpoint, "heeler", version, &unknown).await;
+        assert_eq!((status, refusal["error"]["code"].as_i64()), (200, Some(-32601)));
+    }
+
+    #[tokio::test]
+    async fn a_request_without_the_token_is_refused_before_anything_else() {
+        let place = Place::new();
+        let (injected, mut notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let host = format!("127.0.0.1:{}", endpoint.port);
+        let right = endpoint.authorization();
+        let other = Bridge::open(&injected).await.unwrap().endpoint().authorization();
+        assert_ne!(right, other);
+        let body = call(1, "report_progress", json!({ "message": "stolen" })).to_string();
+        let longer = format!("{right}0");
+        let without_scheme = endpoint.secret();
+        for wrong in ["", "Bearer ", &other, &longer, &right[..right.len() - 1], without_scheme] {
+            let headers = [("host", &*host), ("authorization", wrong)];
+            let answer = exchange(endpoint, &post("heeler", &headers, &body)).await;
+            assert_eq!(answer, (401, String::new()), "{wrong}");
+        }
+        let without = post("heeler", &[("host", &host)], &body);
+        assert_eq!(exchange(endpoint, &without).await.0, 401);
+        let nowhere = post("no-such-server", &[("host", &host)], &body);
+        assert_eq!(exchange(endpoint, &nowhere).await.0, 401);
+        assert!(notes.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_browser_that_was_led_here_is_refused() {
+        let place = Place::new();
+        let (injected, mut notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let (token, here) = (endpoint.authorization(), format!("127.0.0.1:{}", endpoint.port));
+        let body = call(1, "report_progress", json!({ "message": "stolen" })).to_string();
+        let port = endpoint.port;
+        for host in
+            [format!("evil.example:{port}"), "127.0.0.1:1".to_owned(), "localhost".to_owned()]
+        {
+            let headers = [("host", &*host), ("authorization", &token)];
+            assert_eq!(exchange(endpoint, &post("heeler", &headers, &body)).await.0, 403, "{host}");
+        }
+        for origin in ["https://evil.example", "null", &format!("http://{here}")] {
+            let headers = [("host", &*here), ("authorization", &token), ("origin", origin)];
+            assert_eq!(
+                exchange(endpoint, &post("heeler", &headers, &body)).await.0,
+                403,
+                "{origin}"
+            );
+        }
+        assert!(notes.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_too_long_or_no_message_is_refused() {
+        let place = Place::new();
+        let (injected, mut notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let (token, host) = (endpoint.authorization(), format!("127.0.0.1:{}", endpoint.port));
+        let headers = [("host", &*host), ("authorization", &token)];
+        let long = "x".repeat(BODY_BYTES_MAX);
+        let body = call(1, "report_progress", json!({ "message": long })).to_string();
+        assert_eq!(exchange(endpoint, &post("heeler", &headers, &body)).await.0, 413);
+        assert_eq!(exchange(endpoint, &post("heeler", &headers, "nonsense")).await.0, 415);
+        let elsewhere = post("no-such-server", &headers, &initialize().to_string());
+        assert_eq!(exchange(endpoint, &elsewhere).await.0, 404);
+        let get = post("heeler", &headers, "").replace("POST", "GET");
+        assert_eq!(exchange(endpoint, &get).await.0, 405);
+        assert!(notes.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn many_calls_at_once_are_all_answered() {
+        let place = Place::new();
+        let (injected, mut notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let mut calls = tokio::task::JoinSet::new();
+        for id in 0..(4 * CONNECTIONS_MAX as u64) {
+            let endpoint = bridge.endpoint().clone();
+            let body = call(id, "report_progress", json!({ "message": id.to_string() }));
+            calls.spawn(async move { (id, ask(&endpoint, "heeler", "2025-11-25", &body).await) });
+        }
+        for _ in 0..calls.len() {
+            notes.recv().await.unwrap();
+        }
+        while let Some(answered) = calls.join_next().await {
+            let (id, (status, reply)) = answered.unwrap();
+            assert_eq!((status, reply["id"].as_u64(), said(&reply).1), (200, Some(id), false));
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_strangers_do_not_use_up_our_files() {
+        let place = Place::new();
+        let (injected, _notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint().clone();
+        let mut strangers = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            strangers.push(TcpStream::connect(("127.0.0.1", endpoint.port)).await.unwrap());
+        }
+        let question = initialize();
+        let mut waiting = std::pin::pin!(ask(&endpoint, "heeler", "2025-11-25", &question));
+        // All strangers are accepted before this one; as long as they stay, it waits.
+        for _ in 0..1_000 {
+            assert!(poll_once(waiting.as_mut()).await.is_none());
+            tokio::task::yield_now().await;
+        }
+        drop(strangers.pop());
+        assert_eq!(waiting.await.0, 200);
+    }
+
+    async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        std::future::poll_fn(|context| {
+            std::task::Poll::Ready(match future.as_mut().poll(context) {
+                std::task::Poll::Ready(output) => Some(output),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_closed_bridge_takes_no_connection() {
+        let place = Place::new();
+        let (injected, _notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let port = bridge.endpoint().port;
+        let _idle = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        bridge.close().await;
+        assert!(TcpStream::connect(("127.0.0.1", port)).await.is_err());
+        let dropped = Bridge::open(&injected).await.unwrap();
+        let port = dropped.endpoint().port;
+        drop(dropped);
+        while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn only_the_same_bytes_are_the_same() {
+        assert!(same(b"Bearer abc", b"Bearer abc"));
+        for given in [&b""[..], b"Bearer abd", b"Bearer ab", b"Bearer abcd", b"bearer abc"] {
+            assert!(!same(given, b"Bearer abc"));
+        }
+    }
+}

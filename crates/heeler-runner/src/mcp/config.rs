@@ -44,24 +44,182 @@ pub(crate) fn config(
 }
 
 fn entry(server: &McpBrief) -> Json {
+    let remote = |kind, url: &str, headers| json!({ "type": kind, "url": plain(url), "headers": values(headers) });
     let (mut entry, timeout_ms, always_load) = match server {
-        McpBrief::Stdio { command, args, env, timeout_ms, always_load } => (
-            json!({ "type": "stdio", "command": command, "args": args, "env": env }),
-            timeout_ms,
-            always_load,
-        ),
+        McpBrief::Stdio { command, args, env, timeout_ms, always_load } => {
+            let args: Vec<String> = args.iter().map(|arg| plain(arg)).collect();
+            let entry = json!({ "type": "stdio", "command": plain(command), "args": args, "env": values(env) });
+            (entry, timeout_ms, always_load)
+        }
         McpBrief::Http { url, headers, timeout_ms, always_load } => {
-            (json!({ "type": "http", "url": url, "headers": headers }), timeout_ms, always_load)
+            (remote("http", url, headers), timeout_ms, always_load)
         }
         McpBrief::Sse { url, headers, timeout_ms, always_load } => {
-            (json!({ "type": "sse", "url": url, "headers": headers }), timeout_ms, always_load)
+            (remote("sse", url, headers), timeout_ms, always_load)
         }
     };
-    if let Some(timeout_ms) = timeout_ms {
+    // Claude refuses its whole config over a timeout of zero.
+    if let Some(timeout_ms) = timeout_ms.filter(|&timeout_ms| timeout_ms > 0) {
         entry["timeout"] = json!(timeout_ms);
     }
     if let Some(always_load) = always_load {
         entry["alwaysLoad"] = json!(always_load);
     }
     entry
+}
+
+fn values(map: &IndexMap<String, String>) -> IndexMap<&String, String> {
+    map.iter().map(|(key, value)| (key, plain(value))).collect()
+}
+
+/// Returns a text that claude reads as `text`.
+///
+/// It puts variables into what it reads (`${HOME}`, `${HOME:-default}`) and knows no way to write
+/// them plainly. Ours are put in already, so each `${` becomes the default of a variable that is
+/// not set, and what follows it.
+fn plain(text: &str) -> String {
+    text.replace("${", "${HEELER_NOT_SET:-$}{")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::Bridge;
+    use super::super::tests::Place;
+    use super::*;
+
+    fn configured() -> IndexMap<String, McpBrief> {
+        let map = |key: &str, value: &str| IndexMap::from([(key.to_owned(), value.to_owned())]);
+        IndexMap::from([
+            (
+                "github".to_owned(),
+                McpBrief::Stdio {
+                    command: "npx".to_owned(),
+                    args: vec!["-y".to_owned(), "server-github".to_owned()],
+                    env: map("GITHUB_TOKEN", "t"),
+                    timeout_ms: Some(5_000),
+                    always_load: Some(true),
+                },
+            ),
+            (
+                "web".to_owned(),
+                McpBrief::Http {
+                    url: "http://localhost:8080/mcp".to_owned(),
+                    headers: map("X-Key", "k"),
+                    timeout_ms: Some(0),
+                    always_load: None,
+                },
+            ),
+            (
+                "old".to_owned(),
+                McpBrief::Sse {
+                    url: "https://example.org/sse".to_owned(),
+                    headers: IndexMap::new(),
+                    timeout_ms: None,
+                    always_load: Some(false),
+                },
+            ),
+            (
+                "heeler".to_owned(),
+                McpBrief::Sse {
+                    url: "https://example.org/not-ours".to_owned(),
+                    headers: IndexMap::new(),
+                    timeout_ms: None,
+                    always_load: None,
+                },
+            ),
+        ])
+    }
+
+    #[test]
+    fn configured_and_injected_servers_are_told_together() {
+        let place = Place::new();
+        let (injected, _notes) = place.injected();
+        let config = config(&configured(), &injected, &Transport::InProcess);
+        expect![[r#"
+            {
+              "mcpServers": {
+                "github": {
+                  "type": "stdio",
+                  "command": "npx",
+                  "args": [
+                    "-y",
+                    "server-github"
+                  ],
+                  "env": {
+                    "GITHUB_TOKEN": "t"
+                  },
+                  "timeout": 5000,
+                  "alwaysLoad": true
+                },
+                "web": {
+                  "type": "http",
+                  "url": "http://localhost:8080/mcp",
+                  "headers": {
+                    "X-Key": "k"
+                  }
+                },
+                "old": {
+                  "type": "sse",
+                  "url": "https://example.org/sse",
+                  "headers": {},
+                  "alwaysLoad": false
+                },
+                "heeler": {
+                  "type": "sdk",
+                  "name": "heeler"
+                },
+                "heeler-files": {
+                  "type": "sdk",
+                  "name": "heeler-files"
+                }
+              }
+            }"#]]
+        .assert_eq(&format!("{config:#}"));
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_variable_is_told_plainly() {
+        // What claude 2.1.325 does, in one pass.
+        let read = |text: &str| text.replace("${HEELER_NOT_SET:-$}", "$");
+        for text in ["${HOME}", "pa$$${HOME:-x}${", "$HOME", "{}", "${${A}}"] {
+            assert_eq!(read(&plain(text)), text);
+        }
+        assert_eq!(plain("a${HOME}"), "a${HEELER_NOT_SET:-$}{HOME}");
+    }
+
+    #[tokio::test]
+    async fn over_http_each_injected_server_has_its_address_and_the_token() {
+        let place = Place::new();
+        let (injected, _notes) = place.injected();
+        let bridge = Bridge::open(&injected).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let transport = Transport::Http(endpoint.clone());
+        let config = config(&IndexMap::new(), &injected, &transport);
+        let config = format!("{config:#}").replace(endpoint.secret(), "TOKEN");
+        let (port, _) = config.split_once("/heeler-files").unwrap();
+        let port = port.rsplit_once(':').unwrap().1.to_owned();
+        expect![[r#"
+            {
+              "mcpServers": {
+                "heeler-files": {
+                  "type": "http",
+                  "url": "http://127.0.0.1:PORT/heeler-files",
+                  "headers": {
+                    "Authorization": "Bearer TOKEN"
+                  }
+                },
+                "heeler": {
+                  "type": "http",
+                  "url": "http://127.0.0.1:PORT/heeler",
+                  "headers": {
+                    "Authorization": "Bearer TOKEN"
+                  }
+                }
+              }
+            }"#]]
+        .assert_eq(&config.replace(&port, "PORT"));
+        assert!(!format!("{bridge:?} {transport:?}").contains(endpoint.secret()));
+    }
 }

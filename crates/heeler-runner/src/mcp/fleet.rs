@@ -8,16 +8,13 @@ use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::server::{Note, Outcome, read, record, tool};
+use super::server::{Note, Outcome, check_message, read, record, tool};
 
 pub(super) const SERVER: &str = "heeler";
 
 const REPORT_PROGRESS: &str = "report_progress";
 const ASK_HUMAN: &str = "ask_human";
 const START_JOB: &str = "start_job";
-
-/// The longest message of [`REPORT_PROGRESS`].
-const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -92,12 +89,7 @@ impl Fleet {
     }
 
     async fn report(&self, Progress { message, percent }: Progress) -> Outcome {
-        if message.len() > MESSAGE_BYTES_MAX {
-            let bytes = message.len();
-            return Err(format!(
-                "the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken: shorten it"
-            ));
-        }
+        check_message(&message)?;
         let percent = match percent {
             None => None,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
     Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -26,6 +27,8 @@ use super::{files, fleet};
 
 /// How many notes wait for the loop; a tool that has one more waits too.
 const NOTES_MAX: usize = 16;
+/// The longest text that goes into a note.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 /// What a tool has to record: the loop makes a row of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,10 +88,11 @@ impl Injected {
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
+        secrets: &Redactor,
     ) -> (Injected, mpsc::Receiver<Note>) {
         let (notes, received) = mpsc::channel(NOTES_MAX);
         let files = send_files_to
-            .map(|folder| FileSender::new(working_directory, folder, notes.clone()))
+            .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
             .map(|sender| Server::Files(Arc::new(sender)));
         let fleet = Server::Fleet(Fleet::new(notes));
         (Injected { servers: files.into_iter().chain([fleet]).collect() }, received)
@@ -220,6 +224,15 @@ pub(super) fn tool<T: JsonSchema + 'static>(name: &'static str, description: &'s
 pub(super) fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
     serde_json::from_value(Json::Object(arguments))
         .map_err(|error| format!("the input does not fit the tool: {error}"))
+}
+
+/// Refuses a text that is too long for a note.
+pub(super) fn check_message(message: &str) -> Result<(), String> {
+    let bytes = message.len();
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!("the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken: shorten it"))
 }
 
 /// Hands a note to the loop.

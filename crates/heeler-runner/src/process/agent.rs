@@ -11,8 +11,6 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,48 +26,49 @@ pub(crate) struct Agent {
     /// What it complains about, until somebody takes it.
     pub(crate) stderr: Option<ChildStderr>,
     process: Pid,
-    /// Readable once the agent has ended.
-    pidfd: AsyncFd<OwnedFd>,
+    /// For signals: its number may be another's once it has ended.
+    pidfd: OwnedFd,
     children: Arc<Children>,
     /// Some child has ended: the agent, or an orphan of it.
     child_ended: tokio::signal::unix::Signal,
 }
 
 impl Agent {
-    pub(crate) fn new(mut child: Child, children: &Arc<Children>) -> io::Result<Agent> {
-        let process = Pid::from_child(&child);
-        // The number cannot be another process's yet: it is only reaped once it is asked for.
-        let pidfd = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
-        Ok(Agent {
-            pid: child.id(),
-            stdin: child.stdin.take().map(ChildStdin::from_std).transpose()?,
-            stdout: child.stdout.take().map(ChildStdout::from_std).transpose()?,
-            stderr: child.stderr.take().map(ChildStderr::from_std).transpose()?,
-            process,
-            pidfd: AsyncFd::with_interest(pidfd, Interest::READABLE)?,
-            children: Arc::clone(children),
-            child_ended: signal(SignalKind::child())?,
-        })
+    /// Starts an agent; one that cannot be watched is ended again.
+    pub(crate) fn start(command: &mut Command, children: &Arc<Children>) -> io::Result<Agent> {
+        let (mut child, pidfd) = children.spawn(command)?;
+        let mut pipes = || -> io::Result<_> {
+            Ok((
+                child.stdin.take().map(ChildStdin::from_std).transpose()?,
+                child.stdout.take().map(ChildStdout::from_std).transpose()?,
+                child.stderr.take().map(ChildStderr::from_std).transpose()?,
+                signal(SignalKind::child())?,
+            ))
+        };
+        let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
+            let _killed = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+        })?;
+        let (pid, process) = (child.id(), Pid::from_child(&child));
+        let children = Arc::clone(children);
+        Ok(Agent { pid, stdin, stdout, stderr, process, pidfd, children, child_ended })
     }
 
     /// Waits until the agent has ended. It may be given up at any time and asked again, also after
     /// the end.
-    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
         loop {
             self.children.reap();
             if let Some(status) = self.children.status(self.process) {
-                return Ok(status);
+                return status;
             }
-            tokio::select! {
-                ended = self.pidfd.readable() => ended?.clear_ready(),
-                _ = self.child_ended.recv() => {}
-            }
+            // What ends between the look above and here is remembered for this call.
+            self.child_ended.recv().await;
         }
     }
 
     /// Sends a signal, if the agent has not ended.
     pub(crate) fn signal(&self, signal: Signal) {
-        if let Err(error) = rustix::process::pidfd_send_signal(self.pidfd.get_ref(), signal) {
+        if let Err(error) = rustix::process::pidfd_send_signal(&self.pidfd, signal) {
             tracing::debug!(%error, ?signal, "the agent takes no signal");
         }
     }
@@ -81,11 +80,22 @@ pub(crate) struct Children(Mutex<HashMap<Pid, Option<ExitStatus>>>);
 
 impl Children {
     /// Starts a child whose status is kept, however soon it ends.
-    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+    fn spawn(&self, command: &mut Command) -> io::Result<(Child, OwnedFd)> {
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = command.spawn()?;
-        agents.insert(Pid::from_child(&child), None);
-        Ok(child)
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        // Nobody reaps it while we have the lock, so the number is still its own.
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                agents.insert(pid, None);
+                Ok((child, pidfd))
+            }
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error.into())
+            }
+        }
     }
 
     /// Takes note of every child that has ended, orphans that were adopted included.

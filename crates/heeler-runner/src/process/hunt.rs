@@ -84,7 +84,7 @@ impl Hunt {
             } else {
                 quiet = 0;
                 self.hold(&mut found);
-                self.kill(&found, &mut unkillable, deadline);
+                wait(&send(Signal::KILL, &found, &mut unkillable), deadline);
                 seen.extend(found);
             }
             if let Some(children) = &self.children {
@@ -136,31 +136,6 @@ impl Hunt {
         }
     }
 
-    /// Kills them and waits until they are gone.
-    fn kill(
-        &self,
-        found: &HashSet<Process>,
-        unkillable: &mut HashMap<Process, Errno>,
-        deadline: Instant,
-    ) {
-        let mut dying: Vec<OwnedFd> = Vec::new();
-        for &process in found {
-            match signal(process, Signal::KILL) {
-                Ok(Some(pidfd)) if dying.len() < WAITS_MAX => dying.push(pidfd),
-                Ok(_) | Err(Errno::SRCH) => {}
-                Err(error) => {
-                    unkillable.insert(process, error);
-                }
-            }
-        }
-        for pidfd in dying {
-            let left = deadline.saturating_duration_since(Instant::now());
-            // A failure only means that the next look comes too early to find nothing.
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            let _gone = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
-        }
-    }
-
     /// Returns every living process of the run, this one excepted.
     ///
     /// Who is who is read before who belongs to what: a number that is given anew in between then
@@ -194,6 +169,35 @@ impl Hunt {
         }
         let found = found.iter().filter_map(|pid| all.get(pid));
         found.filter(|stat| stat.alive).map(|stat| stat.process).collect()
+    }
+}
+
+/// Sends a signal to each; returns some of those that got it, and notes which cannot get it.
+fn send(
+    what: Signal,
+    found: &HashSet<Process>,
+    unkillable: &mut HashMap<Process, Errno>,
+) -> Vec<OwnedFd> {
+    let mut signalled: Vec<OwnedFd> = Vec::new();
+    for &process in found {
+        match signal(process, what) {
+            Ok(Some(pidfd)) if signalled.len() < WAITS_MAX => signalled.push(pidfd),
+            Ok(_) | Err(Errno::SRCH) => {}
+            Err(error) => {
+                unkillable.insert(process, error);
+            }
+        }
+    }
+    signalled
+}
+
+/// Waits until they have ended, or until the deadline.
+fn wait(dying: &[OwnedFd], deadline: Instant) {
+    for pidfd in dying {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+        // A failure only means that the next look comes too early to find nothing.
+        let _gone = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
 }
 
@@ -245,6 +249,43 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_was_given_anew_is_not_signalled() {
+        let us = Stat::read(rustix::process::getpid()).unwrap().process;
+        let other = Process { start: us.start + 1, ..us };
+        assert!(matches!(signal(other, Signal::KILL), Ok(None)));
+        let none = Process { pid: Pid::from_raw(i32::MAX).unwrap(), start: 1 };
+        assert!(matches!(signal(none, Signal::KILL), Err(Errno::SRCH)));
+    }
+
+    /// Root can end everything, so here it takes another user's rights first. Others look for a
+    /// process that is not theirs, and do not have to start one.
+    #[test]
+    fn a_process_of_another_user_is_told_and_not_waited_for() {
+        use std::os::unix::fs::MetadataExt as _;
+        let nobody = rustix::process::Uid::from_raw(65534);
+        let us = if rustix::process::getuid().is_root() {
+            rustix::thread::set_thread_uid(nobody).unwrap();
+            nobody
+        } else {
+            rustix::process::getuid()
+        };
+        let owner = |pid: &Pid| Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid());
+        let of_another = |pid: &Pid| owner(pid).is_some_and(|owner| owner != us.as_raw());
+        let foreign = pids().find(of_another).expect("init is not ours");
+        let foreign = Stat::read(foreign).unwrap().process;
+        let found = HashSet::from([foreign]);
+        let hunt = Hunt::of_dead("018cc251-f400-7000-8000-000000000000".parse().unwrap(), None);
+        let mut unkillable = HashMap::new();
+        // The one signal that would do no harm if it were delivered after all.
+        send(Signal::CONT, &found, &mut unkillable);
+        assert_eq!(unkillable, HashMap::from([(foreign, Errno::PERM)]));
+        let ended = hunt.account(&found, &unkillable);
+        let reason = "Operation not permitted (os error 1)";
+        let left = vec![format!("process {} cannot be ended: {reason}", foreign.pid)];
+        assert_eq!(ended, Ended { processes: 0, left });
+    }
 
     #[test]
     fn a_program_name_cannot_pose_as_other_fields() {

@@ -22,21 +22,21 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
             let heads = reader.jobs(&JobFilter::default(), None, 20).expect("the list is read");
             assert_eq!(heads.len(), 20);
         });
-        let goal = Goal::AtMost(Duration::from_micros(200));
+        let goal = Goal::AtMost(Duration::from_micros(200).into());
         let file = bench.folder.join(format!("seed-{name}.db"));
         let theirs = bench.node("sqlite-jobs.mjs", &[file.as_str(), &count.to_string(), "2000"]);
         figures.push(Figure {
             what: format!("newest 20 of {name} jobs"),
-            ours,
+            ours: ours.into(),
             goal,
-            alternative: Some(("better-sqlite3".to_owned(), theirs)),
+            alternative: Some(("better-sqlite3".to_owned(), theirs.into())),
         });
         if count == 100_000 {
             figures.push(Figure {
                 what: "the same, beside files".to_owned(),
-                ours,
-                goal: Goal::AtMost(Duration::from_micros(200)),
-                alternative: Some(("node parses 10k YAML files".to_owned(), yaml)),
+                ours: ours.into(),
+                goal: Goal::AtMost(Duration::from_micros(200).into()),
+                alternative: Some(("node parses 10k YAML files".to_owned(), yaml.into())),
             });
         }
     }
@@ -51,9 +51,9 @@ fn commands(bench: &Bench) -> Vec<Figure> {
     ["jobs", "status"]
         .map(|command| Figure {
             what: format!("`heeler {command}`, cold process, 100k jobs"),
-            ours: process(50, heeler, &[command], &folder),
-            goal: Goal::AtMost(Duration::from_millis(15)),
-            alternative: Some(("node -e 0".to_owned(), node)),
+            ours: process(50, heeler, &[command], &folder).into(),
+            goal: Goal::AtMost(Duration::from_millis(15).into()),
+            alternative: Some(("node -e 0".to_owned(), node.into())),
         })
         .into()
 }

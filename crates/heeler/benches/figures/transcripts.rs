@@ -67,9 +67,9 @@ fn append(bench: &Bench) -> Figure {
     fresh(&path);
     Figure {
         what: format!("append a {EVENT_BYTES}-byte event, sustained"),
-        ours,
+        ours: ours.into(),
         goal: Goal::TimesFaster(20.0),
-        alternative: Some(("node appendFile".to_owned(), theirs)),
+        alternative: Some(("node appendFile".to_owned(), theirs.into())),
     }
 }
 
@@ -82,9 +82,9 @@ fn tail_of(bench: &Bench, path: &Utf8Path, size: &str, node_rounds: u32) -> Figu
     let theirs = bench.node("tail.mjs", &[path.as_str(), "50", &node_rounds.to_string()]);
     Figure {
         what: format!("last 50 lines of {size}, decoded"),
-        ours,
-        goal: Goal::AtMost(Duration::from_micros(50)),
-        alternative: Some(("node reads and parses".to_owned(), theirs)),
+        ours: ours.into(),
+        goal: Goal::AtMost(Duration::from_micros(50).into()),
+        alternative: Some(("node reads and parses".to_owned(), theirs.into())),
     }
 }
 
@@ -99,9 +99,9 @@ fn ranges(bench: &Bench, path: &Utf8Path) -> Figure {
     let theirs = bench.node("range.mjs", &[path.as_str(), &middle, "50", "1"]);
     Figure {
         what: "50 lines anywhere in 10M, decoded".to_owned(),
-        ours,
-        goal: Goal::AtMost(Duration::from_micros(100)),
-        alternative: Some(("node reads to the middle".to_owned(), theirs)),
+        ours: ours.into(),
+        goal: Goal::AtMost(Duration::from_micros(100).into()),
+        alternative: Some(("node reads to the middle".to_owned(), theirs.into())),
     }
 }
 

@@ -47,7 +47,8 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage = Stage { program: program()?, folder: new_folder(args.dir.as_deref())? };
+    let stage =
+        Stage { program: crate::place::program()?, folder: new_folder(args.dir.as_deref())? };
 
     stage.tell("A fleet that works at once.")?;
     stage.heeler("fleet", &["init"])?;
@@ -158,12 +159,6 @@ fn write_until_killed(file: &Utf8Path) -> Outcome {
 
 fn say(text: impl Into<Text>) -> Outcome {
     Ok(output::line(text)?)
-}
-
-fn program() -> Outcome<Utf8PathBuf> {
-    let path = std::env::current_exe()?;
-    Utf8PathBuf::from_path_buf(path)
-        .map_err(|path| Failure::message(Code::Failed, format!("odd path {}", path.display())))
 }
 
 fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {

@@ -1,0 +1,245 @@
+//! What a run spent, out of figures that count over the whole session.
+//!
+//! A result tells totals of the session, across resumes and forks, and they begin anew when a
+//! process was killed. New agents also tell what is new since the last result: those figures are
+//! added up. For old ones, differences are.
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use crate::Usage;
+use crate::run::Cost;
+
+type Fields = Map<String, Json>;
+
+/// Figures of a model that are limits, not counts.
+const LIMITS: [&str; 2] = ["contextWindow", "maxOutputTokens"];
+
+/// What a run has spent so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spent {
+    usd: Option<f64>,
+    turns: Option<i64>,
+    api_ms: Option<i64>,
+    per_model: IndexMap<String, Json>,
+    /// Tokens by the results' own count, for agents that do not count by model.
+    plain: Option<Tokens>,
+    before: Option<Totals>,
+}
+
+/// What the last result told of the whole session.
+#[derive(Debug, Clone, Default)]
+struct Totals {
+    usd: f64,
+    api_ms: i64,
+    per_model: Fields,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tokens {
+    input: i64,
+    cache_creation: i64,
+    cache_read: i64,
+    output: i64,
+}
+
+impl Spent {
+    /// Starts where the last result of the session stopped.
+    pub(super) fn after(last_result: &Json) -> Spent {
+        let Json::Object(fields) = last_result else { return Spent::default() };
+        Spent { before: Some(Totals::read(fields)), ..Spent::default() }
+    }
+
+    /// Adds what a result tells.
+    pub(super) fn result(&mut self, fields: &Fields) {
+        let totals = Totals::read(fields);
+        let is_first = self.before.is_none();
+        let before = self.before.take().unwrap_or_default();
+        let new = object(fields.get("model_usage_since_last_result"));
+        // A session that had spent before, when nobody told us how long that took.
+        let is_resumed = is_first && new.is_some_and(|new| *new != totals.per_model);
+        let (usd, per_model) = match new {
+            Some(new) => (new.values().map(cost).sum(), new.clone()),
+            None => (rise(totals.usd, before.usd), difference(&totals.per_model, &before)),
+        };
+        if fields.contains_key("total_cost_usd") || new.is_some() {
+            *self.usd.get_or_insert(0.0) += usd;
+        }
+        for (model, figures) in per_model {
+            add(self.per_model.entry(model).or_insert_with(|| Fields::new().into()), &figures);
+        }
+        if fields.contains_key("duration_api_ms") && !is_resumed {
+            let api_ms = match totals.api_ms - before.api_ms {
+                more @ 0.. => more,
+                _ => totals.api_ms,
+            };
+            *self.api_ms.get_or_insert(0) += api_ms;
+        }
+        if let Some(turns) = fields.get("num_turns").and_then(Json::as_i64) {
+            *self.turns.get_or_insert(0) += turns;
+        }
+        if let Some(usage) = object(fields.get("usage")) {
+            self.plain.get_or_insert_default().add_plain(usage);
+        }
+        self.before = Some(totals);
+    }
+
+    /// Returns the money, if it is known.
+    pub(super) fn usd(&self) -> Option<f64> {
+        self.usd
+    }
+
+    /// Returns everything.
+    pub(super) fn cost(&self) -> Cost {
+        let mut by_model = Tokens::default();
+        for figures in self.per_model.values() {
+            by_model.add_model(figures);
+        }
+        // Sub-agents are in the figures by model only.
+        let tokens = if self.per_model.is_empty() { self.plain } else { Some(by_model) };
+        Cost {
+            usd: self.usd,
+            usage: Usage {
+                num_turns: self.turns,
+                api_duration_ms: self.api_ms,
+                input_tokens: tokens.map(|tokens| tokens.input),
+                cache_creation_input_tokens: tokens.map(|tokens| tokens.cache_creation),
+                cache_read_input_tokens: tokens.map(|tokens| tokens.cache_read),
+                output_tokens: tokens.map(|tokens| tokens.output),
+                per_model: self.per_model.clone(),
+            },
+        }
+    }
+}
+
+impl Totals {
+    fn read(fields: &Fields) -> Totals {
+        Totals {
+            usd: fields.get("total_cost_usd").and_then(Json::as_f64).unwrap_or(0.0),
+            api_ms: fields.get("duration_api_ms").map_or(0, count),
+            per_model: object(fields.get("modelUsage")).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl Tokens {
+    fn add_plain(&mut self, usage: &Fields) {
+        let get = |key: &str| usage.get(key).map_or(0, count);
+        self.input += get("input_tokens");
+        self.cache_creation += get("cache_creation_input_tokens");
+        self.cache_read += get("cache_read_input_tokens");
+        self.output += get("output_tokens");
+    }
+
+    fn add_model(&mut self, figures: &Json) {
+        self.input += count(&figures["inputTokens"]);
+        self.cache_creation += count(&figures["cacheCreationInputTokens"]);
+        self.cache_read += count(&figures["cacheReadInputTokens"]);
+        self.output += count(&figures["outputTokens"]);
+    }
+}
+
+/// Returns how far the figures of each model rose; what fell began anew.
+fn difference(now: &Fields, before: &Totals) -> Fields {
+    let mut risen = now.clone();
+    for (model, figures) in &mut risen {
+        let Some(earlier) = before.per_model.get(model) else { continue };
+        let began_anew = is_below(figures, earlier);
+        let Json::Object(figures) = figures else { continue };
+        for (key, figure) in figures.iter_mut().filter(|_| !began_anew) {
+            if let Some(amount) = counted(key, figure) {
+                *figure = amount.minus(counted(key, &earlier[key.as_str()])).into_json();
+            }
+        }
+    }
+    // A model that was not used is not worth an entry.
+    risen.retain(|model, figures| !before.per_model.contains_key(model) || is_used(figures));
+    risen
+}
+
+fn is_below(figures: &Json, earlier: &Json) -> bool {
+    let Json::Object(figures) = figures else { return false };
+    figures.iter().any(|(key, figure)| {
+        let earlier = counted(key, &earlier[key.as_str()]);
+        counted(key, figure).zip(earlier).is_some_and(|(now, then)| now.as_f64() < then.as_f64())
+    })
+}
+
+fn is_used(figures: &Json) -> bool {
+    let Json::Object(figures) = figures else { return false };
+    figures.iter().filter_map(|(key, figure)| counted(key, figure)).any(|n| n.as_f64() > 0.0)
+}
+
+/// Adds counts; limits and words are taken as they last came.
+fn add(sum: &mut Json, figures: &Json) {
+    let (Json::Object(sum), Json::Object(figures)) = (sum, figures) else { return };
+    for (key, figure) in figures {
+        let total = match (counted(key, figure), sum.get(key).and_then(|sum| counted(key, sum))) {
+            (Some(more), Some(sum)) => sum.plus(more).into_json(),
+            _ => figure.clone(),
+        };
+        sum.insert(key.clone(), total);
+    }
+}
+
+/// A figure: whole numbers stay whole.
+#[derive(Clone, Copy)]
+enum Amount {
+    Whole(i64),
+    Decimal(f64),
+}
+
+impl Amount {
+    fn as_f64(self) -> f64 {
+        match self {
+            Amount::Whole(n) => n as f64,
+            Amount::Decimal(n) => n,
+        }
+    }
+
+    fn plus(self, other: Amount) -> Amount {
+        match (self, other) {
+            (Amount::Whole(a), Amount::Whole(b)) => Amount::Whole(a.saturating_add(b)),
+            (a, b) => Amount::Decimal(a.as_f64() + b.as_f64()),
+        }
+    }
+
+    fn minus(self, other: Option<Amount>) -> Amount {
+        match (self, other) {
+            (amount, None) => amount,
+            (Amount::Whole(a), Some(Amount::Whole(b))) => Amount::Whole(a.saturating_sub(b)),
+            (a, Some(b)) => Amount::Decimal(a.as_f64() - b.as_f64()),
+        }
+    }
+
+    fn into_json(self) -> Json {
+        match self {
+            Amount::Whole(n) => n.into(),
+            Amount::Decimal(n) => n.into(),
+        }
+    }
+}
+
+fn counted(key: &str, figure: &Json) -> Option<Amount> {
+    if LIMITS.contains(&key) {
+        return None;
+    }
+    figure.as_i64().map(Amount::Whole).or_else(|| figure.as_f64().map(Amount::Decimal))
+}
+
+fn rise(now: f64, before: f64) -> f64 {
+    if now < before { now } else { now - before }
+}
+
+fn cost(figures: &Json) -> f64 {
+    figures["costUSD"].as_f64().unwrap_or(0.0)
+}
+
+/// Reads a count; some versions write whole numbers as decimals.
+fn count(value: &Json) -> i64 {
+    value.as_i64().or_else(|| value.as_f64().map(|n| n.round() as i64)).unwrap_or(0)
+}
+
+fn object(value: Option<&Json>) -> Option<&Fields> {
+    value.and_then(Json::as_object)
+}

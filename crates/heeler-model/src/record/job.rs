@@ -1,0 +1,363 @@
+//! Job rows: the normal form that people and scripts read, derived from session rows.
+
+use jiff::Timestamp;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::cut::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX, cut, cut_input, size};
+use super::{Fields, OpenCall, Recorder, insert_bounded};
+use crate::message::{INTERRUPTED, text_of};
+
+/// What of a system row the job log keeps beside its content. The rest is in the session log.
+const SYSTEM_KEYS: [&str; 18] = [
+    "attempt",
+    "claude_code_version",
+    "decision_reason_type",
+    "description",
+    "elapsed_time_seconds",
+    "error",
+    "error_status",
+    "last_tool_name",
+    "level",
+    "max_retries",
+    "model",
+    "permissionMode",
+    "retry_delay_ms",
+    "status",
+    "subagent_type",
+    "task_id",
+    "tool_name",
+    "tool_use_id",
+];
+
+/// What of a turn's end the job log keeps beside its text.
+const RESULT_KEYS: [&str; 8] = [
+    "api_error_status",
+    "duration_api_ms",
+    "duration_ms",
+    "is_error",
+    "num_turns",
+    "stop_reason",
+    "terminal_reason",
+    "total_cost_usd",
+];
+
+/// The token counts that a row keeps.
+const USAGE_KEYS: [&str; 4] =
+    ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
+
+impl Recorder {
+    /// Returns the job rows of a session row, and remembers what later ones need of it.
+    pub(super) fn job_rows(&mut self, row: &Json, at: Timestamp) -> Vec<Json> {
+        let begins = self.count.row(row);
+        let mut rows = JobRows::new(row);
+        match text(row, "type") {
+            Some("assistant") if is_true(&row["isApiErrorMessage"]) => {
+                rows.push(error_row(row));
+            }
+            Some("assistant") => self.assistant_rows(row, begins, at, &mut rows),
+            Some("user") => self.user_rows(row, at, &mut rows),
+            Some("result") => rows.push(result_row(row)),
+            Some("system") => rows.push(system_row(row)),
+            _ => {}
+        }
+        rows.rows
+    }
+
+    fn assistant_rows(&mut self, row: &Json, begins: bool, at: Timestamp, rows: &mut JobRows) {
+        let message = &row["message"];
+        let is_main = row["parent_tool_use_id"].is_null();
+        let mut usage = self.fresh_usage(message);
+        if is_main {
+            self.weigh(message, begins);
+        }
+        let mut said = String::new();
+        for block in blocks(&message["content"]) {
+            match block_kind(block) {
+                "text" => join(&mut said, block_text(block)),
+                "thinking" | "redacted_thinking" => {}
+                "tool_use" | "server_tool_use" | "mcp_tool_use" => {
+                    rows.say(&mut said, &mut usage);
+                    rows.push(self.tool_use_row(block, at));
+                }
+                kind if kind.ends_with("tool_result") => {
+                    rows.say(&mut said, &mut usage);
+                    rows.push(self.tool_result_row(block, at));
+                }
+                kind => join(&mut said, &format!("[{kind}]")),
+            }
+        }
+        rows.say(&mut said, &mut usage);
+        if usage.is_none() {
+            self.usage_told_of = message["id"].as_str().map(str::to_owned);
+        }
+    }
+
+    /// Returns a message's usage unless a row of the same message may have told it.
+    fn fresh_usage(&self, message: &Json) -> Option<Json> {
+        let id = message["id"].as_str();
+        let is_told = id.is_some() && id == self.usage_told_of.as_deref();
+        if is_told { None } else { usage(&message["usage"]) }
+    }
+
+    fn user_rows(&mut self, row: &Json, at: Timestamp, rows: &mut JobRows) {
+        let message = &row["message"];
+        if row["parent_tool_use_id"].is_null() {
+            self.weigh(message, false);
+        }
+        let mut told = String::new();
+        for block in blocks(&message["content"]) {
+            match block_kind(block) {
+                "tool_result" => rows.push(self.tool_result_row(block, at)),
+                "text" => join(&mut told, block_text(block)),
+                kind => join(&mut told, &format!("[{kind}]")),
+            }
+        }
+        if !told.is_empty() {
+            let mut told = fields([
+                ("type", "system".into()),
+                ("subtype", "user_input".into()),
+                ("content", cut(&told, JOB_TEXT_BYTES_MAX).into()),
+            ]);
+            if is_true(&row["isSynthetic"]) {
+                told.insert("synthetic".to_owned(), true.into());
+            }
+            rows.push(told);
+        }
+    }
+
+    fn tool_use_row(&mut self, block: &Json, at: Timestamp) -> Fields {
+        let tool = block["name"].as_str().unwrap_or_default();
+        if let Some(id) = block["id"].as_str() {
+            insert_bounded(&mut self.calls, id, OpenCall { tool: short(tool), at });
+        }
+        fields([
+            ("type", "tool_use".into()),
+            ("tool_name", short(tool).into()),
+            ("tool_use_id", block["id"].as_str().map(short).into()),
+            ("input", cut_input(&block["input"])),
+        ])
+    }
+
+    fn tool_result_row(&mut self, block: &Json, at: Timestamp) -> Fields {
+        let id = block["tool_use_id"].as_str();
+        let call = id.and_then(|id| self.calls.shift_remove(id));
+        if let Some(id) = id {
+            self.last_of_sub_agent.shift_remove(id);
+        }
+        let failed = is_true(&block["is_error"]);
+        let text = result_text(&block["content"]);
+        let text = cut(&text, JOB_TEXT_BYTES_MAX);
+        let mut row = fields([
+            ("type", "tool_result".into()),
+            ("tool_use_id", id.map(short).into()),
+            (if failed { "error" } else { "result" }, text.into()),
+            ("success", (!failed).into()),
+        ]);
+        if let Some(OpenCall { tool, at: asked_at }) = call {
+            row.insert("tool_name".to_owned(), tool.into());
+            let millis = at.as_millisecond().saturating_sub(asked_at.as_millisecond());
+            row.insert("duration_ms".to_owned(), millis.max(0).into());
+        }
+        row
+    }
+
+    /// Estimates the context: what the API was last sent, and a quarter of a token for each byte
+    /// that was said since.
+    fn weigh(&mut self, message: &Json, begins: bool) {
+        if begins {
+            let sent = |key: &str| message["usage"][key].as_u64().unwrap_or(0);
+            let read = sent("input_tokens").saturating_add(sent("cache_read_input_tokens"));
+            match read.saturating_add(sent("cache_creation_input_tokens")) {
+                0 => {}
+                context => self.tokens = context,
+            }
+        }
+        let said = size(&message["content"]) as u64 / 4;
+        self.tokens = self.tokens.saturating_add(said);
+    }
+}
+
+/// The job rows of one session row, each with what they share and an id of its own.
+struct JobRows {
+    uuid: Option<Uuid>,
+    shared: Fields,
+    rows: Vec<Json>,
+}
+
+impl JobRows {
+    fn new(row: &Json) -> JobRows {
+        let mut shared = Fields::new();
+        for key in ["timestamp", "parent_tool_use_id"] {
+            if let Some(value) = text(row, key) {
+                shared.insert(key.to_owned(), short(value).into());
+            }
+        }
+        let uuid = text(row, "uuid").and_then(|uuid| Uuid::try_parse(uuid).ok());
+        JobRows { uuid, shared, rows: Vec::new() }
+    }
+
+    fn push(&mut self, mut row: Fields) {
+        let uuid = self.uuid.map(|uuid| nth_uuid(uuid, self.rows.len()).to_string());
+        row.insert("uuid".to_owned(), uuid.into());
+        row.extend(self.shared.clone());
+        self.rows.push(Json::Object(row));
+    }
+
+    /// Adds what was said so far, if anything; the first such row carries the usage.
+    fn say(&mut self, said: &mut String, usage: &mut Option<Json>) {
+        if said.is_empty() {
+            return;
+        }
+        let content = cut(said, JOB_TEXT_BYTES_MAX);
+        let mut row = fields([("type", "assistant".into()), ("content", content.into())]);
+        if let Some(usage) = usage.take() {
+            row.insert("usage".to_owned(), usage);
+        }
+        said.clear();
+        self.push(row);
+    }
+}
+
+/// Returns the id of the n-th job row of a session row: the first one has the row's own.
+fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
+    match n {
+        0 => uuid,
+        n => uuid::Builder::from_custom_bytes(uuid.as_u128().wrapping_add(n as u128).to_be_bytes())
+            .into_uuid(),
+    }
+}
+
+fn error_row(row: &Json) -> Fields {
+    let message = text_of(&row["message"]["content"]);
+    let code = text(row, "error").or_else(|| text(row, "api_error_type"));
+    let mut error = fields([
+        ("type", "error".into()),
+        ("message", cut(&message, JOB_TEXT_BYTES_MAX).into()),
+        ("code", code.map(short).into()),
+    ]);
+    if row["api_error_status"].is_number() {
+        error.insert("status".to_owned(), row["api_error_status"].clone());
+    }
+    let failure = &row["failure"];
+    if failure.is_object() {
+        error.insert("code".to_owned(), failure["class"].clone());
+        for key in ["recoverable", "retry_after_ms", "resets_at", "messages_received", "cure"] {
+            error.insert(key.to_owned(), failure[key].clone());
+        }
+    }
+    error
+}
+
+fn result_row(row: &Json) -> Fields {
+    let failed = is_true(&row["is_error"]);
+    let said = match (&row["result"], text(row, "terminal_reason")) {
+        (Json::String(text), _) => text.clone(),
+        // What the agent calls it then is for its makers.
+        (_, Some("aborted_streaming" | "aborted_tools")) => INTERRUPTED.to_owned(),
+        _ => text_of(&row["errors"]),
+    };
+    let said = cut(&said, JOB_TEXT_BYTES_MAX);
+    let mut result = fields([
+        ("type", "tool_result".into()),
+        ("subtype", short(text(row, "subtype").unwrap_or_default()).into()),
+        (if failed { "error" } else { "result" }, said.into()),
+        ("success", (!failed).into()),
+    ]);
+    copy_scalars(row, &RESULT_KEYS, &mut result);
+    if let Some(usage) = usage(&row["usage"]) {
+        result.insert("usage".to_owned(), usage);
+    }
+    result
+}
+
+fn system_row(row: &Json) -> Fields {
+    let mut system = fields([
+        ("type", "system".into()),
+        ("subtype", short(text(row, "subtype").unwrap_or_default()).into()),
+    ]);
+    let content = text(row, "content").or_else(|| text(row, "message"));
+    if let Some(content) = content {
+        system.insert("content".to_owned(), cut(content, JOB_TEXT_BYTES_MAX).into());
+    }
+    copy_scalars(row, &SYSTEM_KEYS, &mut system);
+    system
+}
+
+fn copy_scalars(from: &Json, keys: &[&str], to: &mut Fields) {
+    for &key in keys {
+        let kept = match &from[key] {
+            Json::String(text) => short(text).into(),
+            value @ (Json::Number(_) | Json::Bool(_)) => value.clone(),
+            _ => continue,
+        };
+        to.insert(key.to_owned(), kept);
+    }
+}
+
+fn usage(usage: &Json) -> Option<Json> {
+    let counts = USAGE_KEYS.iter().filter_map(|&key| {
+        let count = usage[key].as_u64()?;
+        Some((key.to_owned(), count.into()))
+    });
+    let counts: Fields = counts.collect();
+    (!counts.is_empty()).then_some(Json::Object(counts))
+}
+
+/// Returns the content as blocks; a string is one block of itself.
+fn blocks(content: &Json) -> &[Json] {
+    match content {
+        Json::Array(blocks) => blocks,
+        Json::Null => &[],
+        other => std::slice::from_ref(other),
+    }
+}
+
+fn block_kind(block: &Json) -> &str {
+    match block {
+        Json::String(_) => "text",
+        block => block["type"].as_str().unwrap_or("unknown block"),
+    }
+}
+
+fn block_text(block: &Json) -> &str {
+    match block {
+        Json::String(text) => text,
+        block => block["text"].as_str().unwrap_or_default(),
+    }
+}
+
+fn result_text(content: &Json) -> String {
+    let mut text = String::new();
+    for block in blocks(content) {
+        match block_kind(block) {
+            "text" => join(&mut text, block_text(block)),
+            "unknown block" => join(&mut text, &block.to_string()),
+            kind => join(&mut text, &format!("[{kind}]")),
+        }
+    }
+    text
+}
+
+fn join(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(more);
+}
+
+fn short(text: &str) -> String {
+    cut(text, JOB_SHORT_BYTES_MAX).into_owned()
+}
+
+fn text<'r>(row: &'r Json, key: &str) -> Option<&'r str> {
+    row[key].as_str()
+}
+
+fn is_true(value: &Json) -> bool {
+    *value == Json::Bool(true)
+}
+
+fn fields<const N: usize>(pairs: [(&str, Json); N]) -> Fields {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

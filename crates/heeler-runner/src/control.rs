@@ -1,0 +1,251 @@
+//! The control socket: what people and the engine ask of a run while it runs.
+//!
+//! One JSON object a line, both ways, several clients. The run waits for no client: what a slow one
+//! does not read is left out, and it is told so. Whatever a client sends, the worst that it gets is
+//! a refusal and a closed connection. Start at [`Control`].
+
+mod client;
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::RunId;
+use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody};
+use heeler_transcript::{OsDisk, create_folder};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub(crate) use client::{CLIENT_BYTES_MAX, REQUEST_BYTES_MAX};
+use client::{Outbox, serve};
+
+/// How many clients may be connected at once; one more is refused.
+pub(crate) const CLIENTS_MAX: usize = 64;
+
+/// How many requests wait for the run; a client that has one more waits too.
+const REQUESTS_MAX: usize = 16;
+
+/// How long subscribers have at the end of a run to read what was told to them.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How long to wait after a connection could not be accepted (no file descriptor is free).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why there is no control socket.
+#[derive(Debug, Error)]
+pub(crate) enum BindError {
+    /// Its folder is missing and cannot be made.
+    #[error("cannot make the folder of control sockets {folder}: {reason}")]
+    Folder {
+        /// The folder.
+        folder: Utf8PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Another process answers there.
+    #[error("control socket {path} belongs to another process")]
+    Taken {
+        /// The socket.
+        path: Utf8PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error("cannot bind the control socket {path}: {source}")]
+    Bind {
+        /// The socket.
+        path: Utf8PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The control socket of a run.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: Utf8PathBuf,
+    asked: mpsc::Receiver<Asked>,
+    subscribers: Vec<Arc<Outbox>>,
+    /// Accepts clients and owns their tasks.
+    accepting: JoinSet<()>,
+}
+
+/// What a client asks. It waits for its reply.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// What.
+    pub(crate) op: Op,
+    id: u64,
+    client: Arc<Outbox>,
+}
+
+impl Asked {
+    /// Replies.
+    pub(crate) fn reply(&self, body: ReplyBody) {
+        self.client.reply(&line(&Reply { protocol: PROTOCOL, id: self.id, body }));
+    }
+
+    /// Replies that it cannot be done.
+    pub(crate) fn refuse(&self, reason: impl Into<String>) {
+        self.reply(ReplyBody::Refused { reason: reason.into() });
+    }
+}
+
+impl Control {
+    /// Binds the socket of a run in a folder that only this user can enter.
+    ///
+    /// What a killed runner of the same run left there is replaced; the caller holds the run's
+    /// lock, so nobody else serves it.
+    pub(crate) async fn bind(folder: &Utf8Path, run: RunId) -> Result<Control, BindError> {
+        create_folder(&OsDisk, folder).map_err(|error| BindError::Folder {
+            folder: folder.to_owned(),
+            reason: format!("{error}: {}", error.source),
+        })?;
+        let path = folder.join(socket_name(run));
+        remove_stale(&path).await?;
+        let failed = |source| BindError::Bind { path: path.clone(), source };
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+        let (requests, asked) = mpsc::channel(REQUESTS_MAX);
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, requests));
+        Ok(Control { path, asked, subscribers: Vec::new(), accepting })
+    }
+
+    /// Returns where it is.
+    pub(crate) fn path(&self) -> &Utf8Path {
+        &self.path
+    }
+
+    /// Returns what is asked next. Loses nothing when it is dropped before it is ready.
+    pub(crate) async fn next(&mut self) -> Asked {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            // The accepting task has ended, which it does with this object only.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Tells the client everything that happens from now on.
+    pub(crate) fn subscribe(&mut self, asked: &Asked) {
+        let known = |client: &Arc<Outbox>| Arc::ptr_eq(client, &asked.client);
+        if !self.subscribers.iter().any(known) {
+            self.subscribers.push(Arc::clone(&asked.client));
+        }
+        asked.reply(ReplyBody::Done);
+    }
+
+    /// Says whether anybody wants to be told.
+    pub(crate) fn has_subscribers(&self) -> bool {
+        !self.subscribers.is_empty()
+    }
+
+    /// Tells what happens.
+    pub(crate) fn tell(&mut self, happening: &Happening) {
+        if self.has_subscribers() {
+            self.tell_line(&event(happening));
+        }
+    }
+
+    /// Tells a row of the job log, given as it was written there.
+    pub(crate) fn tell_row(&mut self, at: u64, row: &[u8]) {
+        if self.has_subscribers()
+            && let Ok(row) = serde_json::from_slice::<&RawValue>(row)
+        {
+            self.tell_line(&line(&RowEvent { protocol: PROTOCOL, event: "row", at, row }));
+        }
+    }
+
+    fn tell_line(&mut self, line: &Arc<[u8]>) {
+        self.subscribers.retain(|client| client.tell(line));
+    }
+
+    /// Tells the last thing, gives clients a moment to read it, and takes the socket away.
+    pub(crate) async fn finish(mut self, last: &Happening) {
+        // Unlinked first: who connects from now on should look for the result instead.
+        drop(std::fs::remove_file(&self.path));
+        let last = event(last);
+        for client in &self.subscribers {
+            client.tell_last(&last);
+        }
+        let farewell = async {
+            for client in &self.subscribers {
+                client.drained().await;
+            }
+        };
+        // Whoever does not read it finds it in `result.json`.
+        drop(tokio::time::timeout(FAREWELL, farewell).await);
+        self.accepting.shutdown().await;
+    }
+}
+
+/// A row as it is told, without reading it again.
+#[derive(Serialize)]
+struct RowEvent<'a> {
+    protocol: u32,
+    event: &'static str,
+    at: u64,
+    row: &'a RawValue,
+}
+
+/// A happening with the protocol's version.
+#[derive(Serialize)]
+struct Event<'a> {
+    protocol: u32,
+    #[serde(flatten)]
+    happening: &'a Happening,
+}
+
+fn event(happening: &Happening) -> Arc<[u8]> {
+    line(&Event { protocol: PROTOCOL, happening })
+}
+
+fn line(value: &impl Serialize) -> Arc<[u8]> {
+    let mut line =
+        serde_json::to_vec(value).expect("protocol types have string keys and no failing parts");
+    line.push(b'\n');
+    line.into()
+}
+
+/// The last twelve digits of a run's id: they are random, where the first ones are the time.
+fn socket_name(run: RunId) -> String {
+    let run = run.to_string();
+    format!("{}.sock", &run[run.len() - 12..])
+}
+
+async fn remove_stale(path: &Utf8Path) -> Result<(), BindError> {
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(BindError::Taken { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+                .map_err(|source| BindError::Bind { path: path.to_owned(), source })
+        }
+        Err(source) => Err(BindError::Bind { path: path.to_owned(), source }),
+    }
+}
+
+async fn accept(listener: UnixListener, requests: mpsc::Sender<Asked>) {
+    let mut clients = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if clients.len() < CLIENTS_MAX => {
+                    clients.spawn(serve(stream, requests.clone()));
+                }
+                Ok((stream, _)) => client::turn_away(stream),
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+            Some(_) = clients.join_next(), if !clients.is_empty() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! One client of the control socket.
+//!
+//! Two halves that never wait for the run: one reads requests, one at a time, the other writes what
+//! is in the client's [`Outbox`]. Start at [`serve`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heeler_model::run::{Happening, PROTOCOL, Reply, ReplyBody, Request};
+use memchr::memchr;
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, mpsc};
+
+use super::{Asked, event, line};
+
+/// The longest request; a longer one is refused and its client disconnected.
+pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// How much waits for a client that does not read; what happens beyond is left out for it.
+pub(crate) const CLIENT_BYTES_MAX: usize = 1 << 20;
+
+const READ_BYTES: usize = 4 << 10;
+
+/// What waits to be written to a client.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+    /// Something was left out; to be said when all before it is written.
+    lagging: bool,
+    /// A request has no reply yet.
+    owing: bool,
+    /// The client is gone, or nothing more is to be told: close when all is written.
+    closing: bool,
+    /// The client's tasks have ended.
+    closed: bool,
+}
+
+impl Outbox {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing panics while it is held.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let result = change(&mut self.waiting());
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// Replies to the one request that is open. A reply is never left out.
+    pub(super) fn reply(&self, line: &Arc<[u8]>) {
+        self.change(|waiting| {
+            waiting.owing = false;
+            waiting.push(line);
+        });
+    }
+
+    /// Tells something if there is room for it; says whether the client is still there.
+    pub(super) fn tell(&self, line: &Arc<[u8]>) -> bool {
+        self.change(|waiting| {
+            if waiting.lagging || waiting.bytes + line.len() > CLIENT_BYTES_MAX {
+                waiting.lagging = true;
+            } else {
+                waiting.push(line);
+            }
+            !waiting.closed && !waiting.closing
+        })
+    }
+
+    /// Tells the last thing, and that something was left out before it if that is so.
+    pub(super) fn tell_last(&self, line: &Arc<[u8]>) {
+        self.change(|waiting| {
+            if std::mem::take(&mut waiting.lagging) {
+                waiting.push(&event(&Happening::Lagged));
+            }
+            waiting.push(line);
+            waiting.closing = true;
+        });
+    }
+
+    /// Returns when everything is written or the client is gone.
+    pub(super) async fn drained(&self) {
+        self.when(|waiting| waiting.closed.then_some(())).await;
+    }
+
+    /// Returns the next line to write; `None` when there will be none.
+    async fn next(&self) -> Option<Arc<[u8]>> {
+        self.when(|waiting| match waiting.pop() {
+            Some(line) => Some(Some(line)),
+            None if waiting.closing && !waiting.owing => Some(None),
+            None => None,
+        })
+        .await
+    }
+
+    /// Returns when the next request may be read.
+    async fn may_ask(&self) {
+        let may = |waiting: &mut Waiting| !waiting.owing && waiting.bytes < CLIENT_BYTES_MAX;
+        self.when(|waiting| may(waiting).then_some(())).await;
+    }
+
+    /// Waits until `look` finds what it looks for. Nothing is lost when it is dropped before.
+    async fn when<T>(&self, mut look: impl FnMut(&mut Waiting) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(found) = look(&mut self.waiting()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Waiting {
+    fn push(&mut self, line: &Arc<[u8]>) {
+        self.bytes += line.len();
+        self.lines.push_back(Arc::clone(line));
+    }
+
+    fn pop(&mut self) -> Option<Arc<[u8]>> {
+        if let Some(line) = self.lines.pop_front() {
+            self.bytes -= line.len();
+            return Some(line);
+        }
+        std::mem::take(&mut self.lagging).then(|| event(&Happening::Lagged))
+    }
+}
+
+/// Serves one client until it goes or the run ends.
+pub(super) async fn serve(stream: UnixStream, requests: mpsc::Sender<Asked>) {
+    let (input, output) = stream.into_split();
+    let outbox = Arc::new(Outbox::default());
+    let reading = async {
+        read(input, &outbox, requests).await;
+        outbox.change(|waiting| waiting.closing = true);
+        // What is owed is still written.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = reading => {}
+        () = write(output, &outbox) => {}
+    }
+    outbox.change(|waiting| {
+        waiting.closed = true;
+        waiting.lines.clear();
+    });
+}
+
+async fn write(mut output: OwnedWriteHalf, outbox: &Outbox) {
+    while let Some(line) = outbox.next().await {
+        if output.write_all(&line).await.is_err() {
+            return;
+        }
+        // Room may have been made for a reader that waits for it.
+        outbox.changed.notify_waiters();
+    }
+}
+
+async fn read(mut input: OwnedReadHalf, outbox: &Arc<Outbox>, requests: mpsc::Sender<Asked>) {
+    let mut buffer = Vec::new();
+    loop {
+        outbox.may_ask().await;
+        let request = match read_line(&mut input, &mut buffer).await {
+            Ok(Some(line)) => check(&line),
+            Ok(None) | Err(_) => return,
+        };
+        match request {
+            Ok(Request { id, op, .. }) => {
+                outbox.change(|waiting| waiting.owing = true);
+                let asked = Asked { op, id, client: Arc::clone(outbox) };
+                if requests.send(asked).await.is_err() {
+                    return;
+                }
+            }
+            Err(Refusal { id, reason, fatal }) => {
+                outbox.reply(&refusal(id, reason));
+                if fatal {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Returns the next line, at most one byte longer than allowed; `None` at the end.
+async fn read_line(input: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let mut scanned = 0;
+    loop {
+        if let Some(at) = memchr(b'\n', &buffer[scanned..]) {
+            let rest = buffer.split_off(scanned + at + 1);
+            let mut line = std::mem::replace(buffer, rest);
+            line.pop();
+            return Ok(Some(line));
+        }
+        scanned = buffer.len();
+        if scanned > REQUEST_BYTES_MAX {
+            return Ok(Some(std::mem::take(buffer)));
+        }
+        buffer.reserve(READ_BYTES);
+        if input.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Why a line is no request that can be asked.
+struct Refusal {
+    /// Zero when the line does not say.
+    id: u64,
+    reason: String,
+    /// What follows cannot be understood either.
+    fatal: bool,
+}
+
+fn check(line: &[u8]) -> Result<Request, Refusal> {
+    /// What every protocol version has.
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        protocol: u32,
+        #[serde(default)]
+        id: u64,
+    }
+    if line.len() > REQUEST_BYTES_MAX {
+        let reason = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+        return Err(Refusal { id: 0, reason, fatal: true });
+    }
+    let head: Head = serde_json::from_slice(line).map_err(|error| Refusal {
+        id: 0,
+        reason: format!("the line is no request: {error}"),
+        fatal: false,
+    })?;
+    let refusal = |reason| Refusal { id: head.id, reason, fatal: false };
+    if head.protocol != PROTOCOL {
+        return Err(refusal(format!(
+            "this run speaks protocol {PROTOCOL}, the request is of protocol {}",
+            head.protocol
+        )));
+    }
+    serde_json::from_slice(line)
+        .map_err(|error| refusal(format!("the request cannot be understood: {error}")))
+}
+
+fn refusal(id: u64, reason: String) -> Arc<[u8]> {
+    line(&Reply { protocol: PROTOCOL, id, body: ReplyBody::Refused { reason } })
+}
+
+/// Tells one client too many why it is not served, if it can be told without waiting.
+pub(super) fn turn_away(stream: UnixStream) {
+    let reason = format!("{} clients are connected already", super::CLIENTS_MAX);
+    drop(stream.try_write(&refusal(0, reason)));
+}

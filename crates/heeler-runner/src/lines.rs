@@ -1,0 +1,336 @@
+//! Lines out of the bytes that an agent prints.
+//!
+//! Whatever the bytes are, lines of a bounded size come of them: one that is too long goes to a file
+//! in the run's folder, redacted, and only its name comes through. Start at [`Lines`].
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
+use memchr::memchr;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::text::CleanText;
+
+/// The longest line that is held in memory; a longer one is spilled to a file.
+pub(crate) const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
+
+/// What the spilled lines of one run take together at most; the rest is left out, and said.
+pub(crate) const SPILL_BYTES_MAX: u64 = 256 << 20;
+
+/// How much is read at once: what a pipe holds.
+const READ_BYTES: usize = 64 << 10;
+
+/// A buffer that has grown beyond this is given back when it is empty.
+const IDLE_BYTES_MAX: usize = 1 << 20;
+
+/// One line, without its newline.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// As it was printed.
+    Whole(&'a [u8]),
+    /// Too long to be held.
+    Spilled(Spilled),
+}
+
+/// Where a line went that was too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Spilled {
+    /// The file.
+    pub(crate) path: Utf8PathBuf,
+    /// How long the line was.
+    pub(crate) bytes: u64,
+    /// How much of it is in the file, before redaction.
+    pub(crate) kept: u64,
+    /// Why not all of it, if the disk is to blame.
+    pub(crate) fault: Option<String>,
+}
+
+impl std::fmt::Display for Spilled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Spilled { path, bytes, kept, fault } = self;
+        write!(f, "a line of {bytes} bytes is too long to be read; ")?;
+        match (kept == bytes, fault) {
+            (true, None) => write!(f, "it is in {path}"),
+            (_, None) => write!(f, "its first {kept} bytes are in {path}"),
+            (_, Some(fault)) => write!(f, "it could not be kept in {path}: {fault}"),
+        }
+    }
+}
+
+/// How long lines may be, and how much may be spilled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineLimits {
+    /// [`AGENT_LINE_BYTES_MAX`].
+    pub(crate) line_bytes_max: usize,
+    /// [`SPILL_BYTES_MAX`].
+    pub(crate) spill_bytes_max: u64,
+}
+
+impl Default for LineLimits {
+    fn default() -> LineLimits {
+        LineLimits { line_bytes_max: AGENT_LINE_BYTES_MAX, spill_bytes_max: SPILL_BYTES_MAX }
+    }
+}
+
+/// The lines of a run's agent, and of the next one when it is started once more.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    folder: Utf8PathBuf,
+    redactor: Redactor,
+    limits: LineLimits,
+    buffer: Vec<u8>,
+    /// Where the line that is being read starts.
+    start: usize,
+    /// How far there is no newline.
+    scanned: usize,
+    /// The line that is being read is too long.
+    spill: Option<Spill>,
+    spills: u64,
+    spilled_bytes: u64,
+}
+
+impl Lines {
+    /// Starts with nothing; long lines go to `folder`.
+    pub(crate) fn new(folder: &Utf8Path, redactor: &Redactor, limits: LineLimits) -> Lines {
+        Lines {
+            folder: folder.to_owned(),
+            redactor: redactor.clone(),
+            limits,
+            buffer: Vec::new(),
+            start: 0,
+            scanned: 0,
+            spill: None,
+            spills: 0,
+            spilled_bytes: 0,
+        }
+    }
+
+    /// Reads once; returns how many bytes, 0 at the end. Loses nothing when it is dropped before it
+    /// is ready.
+    pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        self.make_room();
+        from.read_buf(&mut self.buffer).await
+    }
+
+    fn make_room(&mut self) {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.buffer.shrink_to(IDLE_BYTES_MAX);
+            (self.start, self.scanned) = (0, 0);
+        } else if self.start >= READ_BYTES {
+            self.buffer.drain(..self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
+        self.buffer.reserve(READ_BYTES);
+    }
+
+    /// Returns the next whole line, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Line<'_>> {
+        let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
+            self.scanned = self.buffer.len();
+            if self.spill.is_some() || self.scanned - self.start > self.limits.line_bytes_max {
+                self.spill_to(self.scanned);
+            }
+            return None;
+        };
+        let end = self.scanned + at;
+        self.scanned = end + 1;
+        Some(self.take(end, end + 1))
+    }
+
+    /// Returns the next line once the agent prints nothing more: the last one needs no newline.
+    pub(crate) fn next_or_last(&mut self) -> Option<Line<'_>> {
+        let end = match memchr(b'\n', &self.buffer[self.scanned..]) {
+            Some(at) => self.scanned + at,
+            None => self.buffer.len(),
+        };
+        if self.start == self.buffer.len() && self.spill.is_none() {
+            return None;
+        }
+        let next = (end + 1).min(self.buffer.len());
+        self.scanned = next;
+        Some(self.take(end, next))
+    }
+
+    /// Takes the line up to `end`; the next one starts at `next`.
+    fn take(&mut self, end: usize, next: usize) -> Line<'_> {
+        if self.spill.is_some() || end - self.start > self.limits.line_bytes_max {
+            self.spill_to(end);
+        }
+        if let Some(spill) = self.spill.take() {
+            self.start = next;
+            return Line::Spilled(spill.finish());
+        }
+        let start = std::mem::replace(&mut self.start, next);
+        Line::Whole(&self.buffer[start..end])
+    }
+
+    /// Moves what is known of the line, up to `end`, to its file.
+    fn spill_to(&mut self, end: usize) {
+        let spill = match &mut self.spill {
+            Some(spill) => spill,
+            None => {
+                self.spills += 1;
+                let path = self.folder.join(format!("line-{}.txt", self.spills));
+                self.spill.insert(Spill::start(path, &self.redactor))
+            }
+        };
+        let bytes = &self.buffer[self.start..end];
+        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
+        let kept = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.spilled_bytes += kept as u64;
+        spill.add(bytes, kept);
+        self.start = end;
+    }
+}
+
+/// A long line on its way to its file.
+#[derive(Debug)]
+struct Spill {
+    file: Option<File>,
+    text: CleanText,
+    spilled: Spilled,
+}
+
+impl Spill {
+    fn start(path: Utf8PathBuf, redactor: &Redactor) -> Spill {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let (file, fault) = match options.open(&path) {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let spilled = Spilled { path, bytes: 0, kept: 0, fault };
+        Spill { file, text: CleanText::new(redactor), spilled }
+    }
+
+    fn add(&mut self, bytes: &[u8], kept: usize) {
+        self.spilled.bytes += bytes.len() as u64;
+        if kept > 0 {
+            let text = self.text.push(&bytes[..kept]);
+            if self.write(&text) {
+                self.spilled.kept += kept as u64;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Spilled {
+        let rest = std::mem::replace(&mut self.text, CleanText::new(&Redactor::new(&[]))).finish();
+        self.write(&rest);
+        // The row that names the file is about to be written: it should find it after a power loss.
+        if let Some(Err(error)) = self.file.take().map(|file| file.sync_data()) {
+            self.spilled.fault = Some(error.to_string());
+        }
+        self.spilled
+    }
+
+    /// A line that cannot be kept must not stop the run: the first fault ends the file.
+    fn write(&mut self, text: &str) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        match file.write_all(text.as_bytes()) {
+            Ok(()) => true,
+            Err(error) => {
+                self.spilled.fault = Some(error.to_string());
+                self.file = None;
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads all lines of what comes in pieces; spilled ones as `<len>` and their kept text.
+    fn read(pieces: &[&[u8]], limits: LineLimits, secrets: &[String]) -> Vec<Vec<u8>> {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let mut lines = Lines::new(folder, &Redactor::new(secrets), limits);
+        let mut all = Vec::new();
+        let mut keep = |line: Line<'_>| match line {
+            Line::Whole(bytes) => all.push(bytes.to_vec()),
+            Line::Spilled(spilled) => {
+                let text = std::fs::read_to_string(&spilled.path).unwrap();
+                all.push(format!("<{} {} {text}>", spilled.bytes, spilled.kept).into_bytes());
+            }
+        };
+        for piece in pieces {
+            lines.make_room();
+            lines.buffer.extend_from_slice(piece);
+            while let Some(line) = lines.next() {
+                keep(line);
+            }
+        }
+        while let Some(line) = lines.next_or_last() {
+            keep(line);
+        }
+        all
+    }
+
+    fn limits(line_bytes_max: usize, spill_bytes_max: u64) -> LineLimits {
+        LineLimits { line_bytes_max, spill_bytes_max }
+    }
+
+    #[test]
+    fn lines_are_found_however_they_are_cut_and_the_last_needs_no_newline() {
+        let read = |pieces: &[&[u8]]| read(pieces, limits(100, 100), &[]);
+        assert_eq!(read(&[b"a\nb", b"c\n", b"\n", b"d"]), [&b"a"[..], b"bc", b"", b"d"]);
+        assert_eq!(read(&[b"\0\xff\n\r\n"]), [&b"\0\xff"[..], b"\r"]);
+        assert!(read(&[b""]).is_empty());
+    }
+
+    #[test]
+    fn a_long_line_is_spilled_and_those_around_it_are_not() {
+        let pieces: [&[u8]; 4] = [b"ab\n0123", b"45678", b"9\ncd\n", b"01234567"];
+        let expect = [&b"ab"[..], b"<10 10 0123456789>", b"cd", b"<8 8 01234567>"];
+        assert_eq!(read(&pieces, limits(5, 100), &[]), expect);
+    }
+
+    #[test]
+    fn what_is_spilled_is_bounded_over_the_whole_run() {
+        let pieces: [&[u8]; 2] = [b"0123456789\n", b"0123456789\nab\n"];
+        let expect = [&b"<10 10 0123456789>"[..], b"<10 2 01>", b"ab"];
+        assert_eq!(read(&pieces, limits(5, 12), &[]), expect);
+    }
+
+    #[test]
+    fn a_spilled_line_holds_no_secret_even_where_pieces_meet() {
+        let pieces: [&[u8]; 2] = [b"0123456 hunter2", b"hunter2 789\n"];
+        let expect = [b"<26 26 0123456 [secret] 789>".to_vec()];
+        assert_eq!(read(&pieces, limits(5, 100), &["hunter2hunter2".to_owned()]), expect);
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_file_costs_the_line_and_nothing_more() {
+        let folder = Utf8Path::new("/nonexistent");
+        let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(2, 100));
+        lines.buffer.extend_from_slice(b"0123\nab\n");
+        let Some(Line::Spilled(spilled)) = lines.next() else { panic!("not spilled") };
+        assert_eq!((spilled.bytes, spilled.kept), (4, 0));
+        assert!(spilled.fault.is_some());
+        assert_eq!(lines.next(), Some(Line::Whole(b"ab")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_lost_between_lines(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20)
+        ) {
+            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let whole = pieces.concat();
+            let mut expect: Vec<Vec<u8>> =
+                whole.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+            if expect.last().is_some_and(Vec::is_empty) {
+                expect.pop();
+            }
+            prop_assert_eq!(read(&slices, limits(1000, 0), &[]), expect);
+        }
+    }
+}

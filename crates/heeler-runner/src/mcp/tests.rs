@@ -1,0 +1,473 @@
+//! Conversations with the injected servers, as claude has them.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use expect_test::{Expect, expect};
+use heeler_model::redact::Redactor;
+use serde_json::{Value as Json, json};
+use tokio::sync::mpsc;
+
+use super::{Injected, Note};
+
+/// What no file may hold.
+pub(super) const SECRET: &str = "correct horse battery";
+
+/// A working directory and a folder for files, which live as long as this.
+pub(super) struct Place {
+    temp: tempfile::TempDir,
+}
+
+impl Place {
+    pub(super) fn new() -> Place {
+        let place = Place { temp: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(place.work()).unwrap();
+        place
+    }
+
+    pub(super) fn root(&self) -> Utf8PathBuf {
+        Utf8Path::from_path(self.temp.path()).unwrap().canonicalize_utf8().unwrap()
+    }
+
+    pub(super) fn work(&self) -> Utf8PathBuf {
+        self.root().join("work")
+    }
+
+    pub(super) fn sent(&self) -> Utf8PathBuf {
+        self.root().join("state/sent")
+    }
+
+    pub(super) fn injected(&self) -> (Injected, mpsc::Receiver<Note>) {
+        Injected::new(&self.work(), Some(&self.sent()), &Redactor::new(&[SECRET.to_owned()]))
+    }
+}
+
+/// The first message of `samples/45_control_sdk_mcp`.
+pub(super) fn initialize() -> Json {
+    json!({
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {
+                "name": "claude-code",
+                "title": "Claude Code",
+                "description": "Anthropic's agentic coding tool",
+                "websiteUrl": "https://claude.com/claude-code",
+                "version": "2.1.325",
+            },
+        },
+        "jsonrpc": "2.0",
+        "id": 0,
+    })
+}
+
+/// The probe for the protocol without sessions.
+pub(super) fn discover() -> Json {
+    json!({
+        "jsonrpc": "2.0",
+        "id": "probe",
+        "method": "server/discover",
+        "params": { "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "claude-code", "version": "2.1.325" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        } },
+    })
+}
+
+pub(super) fn call(id: u64, tool: &str, arguments: Json) -> Json {
+    let meta = json!({ "claudecode/toolUseId": "toolu_1", "progressToken": id });
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+    json!({ "method": "tools/call", "params": params, "jsonrpc": "2.0", "id": id })
+}
+
+/// Returns what a tool said, and whether it failed.
+pub(super) fn said(reply: &Json) -> (String, bool) {
+    let result = &reply["result"];
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
+    (text.to_owned(), result["isError"].as_bool().unwrap())
+}
+
+async fn check(message: Json, expected: Expect) {
+    let place = Place::new();
+    let (injected, _notes) = place.injected();
+    let reply = injected.handle("heeler", message).await;
+    expected.assert_eq(&format!("{reply:#}"));
+}
+
+#[tokio::test]
+async fn claude_is_welcomed_with_its_own_version() {
+    check(
+        initialize(),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 0,
+          "result": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {
+              "tools": {}
+            },
+            "serverInfo": {
+              "name": "heeler",
+              "version": "0.1.0"
+            }
+          }
+        }"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_probe_for_the_protocol_without_sessions_is_answered() {
+    check(
+        discover(),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": "probe",
+          "result": {
+            "resultType": "complete",
+            "supportedVersions": [
+              "2024-11-05",
+              "2025-03-26",
+              "2025-06-18",
+              "2025-11-25",
+              "2026-07-28"
+            ],
+            "capabilities": {
+              "tools": {}
+            },
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {
+              "io.modelcontextprotocol/serverInfo": {
+                "name": "heeler",
+                "version": "0.1.0"
+              }
+            }
+          }
+        }"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_and_a_notification_acknowledged() {
+    check(
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" }),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 7,
+          "result": {}
+        }"#]],
+    )
+    .await;
+    check(
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "result": {}
+        }"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_method_an_unknown_tool_and_nonsense_are_refused() {
+    check(
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/steal" }),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 1,
+          "error": {
+            "code": -32601,
+            "message": "tools/steal"
+          }
+        }"#]],
+    )
+    .await;
+    check(
+        call(2, "add", json!({})),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 2,
+          "error": {
+            "code": -32602,
+            "message": "the server `heeler` has no tool `add`"
+          }
+        }"#]],
+    )
+    .await;
+    check(
+        json!({ "jsonrpc": "1.0", "id": 3, "method": "ping" }),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 3,
+          "error": {
+            "code": -32600,
+            "message": "unrecognized JSON-RPC message"
+          }
+        }"#]],
+    )
+    .await;
+    check(
+        json!(["not", "a", "message"]),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": null,
+          "error": {
+            "code": -32600,
+            "message": "unrecognized JSON-RPC message"
+          }
+        }"#]],
+    )
+    .await;
+    check(
+        json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": { "name": 5 } }),
+        expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 4,
+          "error": {
+            "code": -32601,
+            "message": "tools/call"
+          }
+        }"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let place = Place::new();
+    let (injected, _notes) = Injected::new(&place.work(), None, &Redactor::new(&[]));
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let reply = injected.handle("heeler-files", message).await;
+    expect![[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"there is no server `heeler-files` in this run"}}"#]].assert_eq(&reply.to_string());
+}
+
+#[tokio::test]
+async fn the_tools_are_listed_with_their_inputs() {
+    check(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }), expect![[r#"
+        {
+          "jsonrpc": "2.0",
+          "id": 1,
+          "result": {
+            "tools": [
+              {
+                "name": "report_progress",
+                "description": "Record how far you are, for the people who follow this job. It does not wait for them.",
+                "inputSchema": {
+                  "$schema": "https://json-schema.org/draft/2020-12/schema",
+                  "required": [
+                    "message"
+                  ],
+                  "type": "object",
+                  "properties": {
+                    "message": {
+                      "description": "What is done and what comes next, in a sentence.",
+                      "type": "string"
+                    },
+                    "percent": {
+                      "description": "How much of the work is done, from 0 to 100.",
+                      "type": [
+                        "number",
+                        "null"
+                      ],
+                      "format": "double",
+                      "minimum": 0,
+                      "maximum": 100
+                    }
+                  },
+                  "additionalProperties": false
+                }
+              },
+              {
+                "name": "ask_human",
+                "description": "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
+                "inputSchema": {
+                  "$schema": "https://json-schema.org/draft/2020-12/schema",
+                  "required": [
+                    "question"
+                  ],
+                  "type": "object",
+                  "properties": {
+                    "question": {
+                      "description": "What you need to know, with all that a person needs to answer it.",
+                      "type": "string"
+                    },
+                    "options": {
+                      "description": "Answers to choose from, if there are only a few.",
+                      "type": "array",
+                      "items": {
+                        "type": "string"
+                      },
+                      "default": []
+                    }
+                  },
+                  "additionalProperties": false
+                }
+              },
+              {
+                "name": "start_job",
+                "description": "Start a job of another agent of this fleet. Returns its id.",
+                "inputSchema": {
+                  "$schema": "https://json-schema.org/draft/2020-12/schema",
+                  "required": [
+                    "agent",
+                    "prompt"
+                  ],
+                  "type": "object",
+                  "properties": {
+                    "agent": {
+                      "description": "The agent of this fleet that is to do the job.",
+                      "type": "string"
+                    },
+                    "prompt": {
+                      "description": "What it is to do.",
+                      "type": "string"
+                    }
+                  },
+                  "additionalProperties": false
+                }
+              }
+            ]
+          }
+        }"#]]).await;
+    let place = Place::new();
+    let (injected, _notes) = place.injected();
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let reply = injected.handle("heeler-files", message).await;
+    expect![[r#"
+        {
+          "$schema": "https://json-schema.org/draft/2020-12/schema",
+          "required": [
+            "file_path"
+          ],
+          "type": "object",
+          "properties": {
+            "file_path": {
+              "description": "The file: a path in the working directory.",
+              "type": "string"
+            },
+            "message": {
+              "description": "What to say with it.",
+              "type": [
+                "string",
+                "null"
+              ]
+            },
+            "filename": {
+              "description": "What to call it; its own name if left out.",
+              "type": [
+                "string",
+                "null"
+              ]
+            }
+          },
+          "additionalProperties": false
+        }"#]]
+    .assert_eq(&format!("{:#}", reply["result"]["tools"][0]["inputSchema"]));
+}
+
+#[tokio::test]
+async fn progress_becomes_a_note() {
+    let place = Place::new();
+    let (injected, mut notes) = place.injected();
+    let message = call(1, "report_progress", json!({ "message": "half way", "percent": 49.6 }));
+    assert_eq!(said(&injected.handle("heeler", message).await), ("recorded".to_owned(), false));
+    let note = notes.try_recv().unwrap();
+    assert_eq!(note, Note::Progress { message: "half way".to_owned(), percent: Some(50) });
+    assert_eq!((note.subtype(), note.content()), ("progress", "50 %: half way".to_owned()));
+}
+
+#[tokio::test]
+async fn a_tool_says_what_is_wrong_with_its_input() {
+    let place = Place::new();
+    let (injected, mut notes) = place.injected();
+    let long = "x".repeat(4 * 1024 + 1);
+    for (tool, input, reason) in [
+        ("report_progress", json!({}), "the input does not fit the tool: missing field `message`"),
+        (
+            "report_progress",
+            json!({ "message": "m", "percent": 101 }),
+            "`percent` is 101; it goes from 0 to 100",
+        ),
+        (
+            "report_progress",
+            json!({ "message": long }),
+            "the message has 4097 bytes; at most 4096 are taken: shorten it",
+        ),
+        ("ask_human", json!({ "q": 1 }), "unknown field `q`"),
+        ("start_job", json!({ "agent": "a" }), "missing field `prompt`"),
+    ] {
+        let (text, failed) = said(&injected.handle("heeler", call(1, tool, input)).await);
+        assert!(failed && text.contains(reason), "{text}");
+    }
+    assert!(notes.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn without_a_daemon_nobody_is_asked_and_no_job_starts() {
+    let place = Place::new();
+    let (injected, _notes) = place.injected();
+    let ask = call(1, "ask_human", json!({ "question": "Which?", "options": ["A", "B"] }));
+    let start = call(2, "start_job", json!({ "agent": "tester", "prompt": "test it" }));
+    let (text, failed) = said(&injected.handle("heeler", ask).await);
+    assert!(failed);
+    expect!["the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is left open"].assert_eq(&text);
+    let (text, failed) = said(&injected.handle("heeler", start).await);
+    assert!(
+        failed && text.starts_with("the heeler daemon is not running, so no job can be started")
+    );
+}
+
+#[tokio::test]
+async fn a_tool_of_an_ended_run_fails() {
+    let place = Place::new();
+    let (injected, notes) = place.injected();
+    drop(notes);
+    let message = call(1, "report_progress", json!({ "message": "done" }));
+    let ending = ("the run is ending and records nothing more".to_owned(), true);
+    assert_eq!(said(&injected.handle("heeler", message).await), ending);
+}
+
+#[tokio::test]
+async fn calls_overlap_and_wait_for_a_slow_loop() {
+    let place = Place::new();
+    let (injected, mut notes) = place.injected();
+    let mut calls = tokio::task::JoinSet::new();
+    for id in 0..100 {
+        let injected = injected.clone();
+        let message = call(id, "report_progress", json!({ "message": id.to_string() }));
+        calls.spawn(async move { (id, injected.handle("heeler", message).await) });
+    }
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        let Note::Progress { message, .. } = notes.recv().await.unwrap() else { panic!() };
+        seen.push(message.parse::<u64>().unwrap());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    while let Some(answered) = calls.join_next().await {
+        let (id, reply) = answered.unwrap();
+        assert_eq!((reply["id"].as_u64(), said(&reply).1), (Some(id), false));
+    }
+}
+
+#[test]
+fn tools_of_ours_join_a_list_of_allowed_tools() {
+    let place = Place::new();
+    let both = place.injected().0;
+    assert_eq!(super::patterns(&both), ["mcp__heeler-files__*", "mcp__heeler__*"]);
+    assert!(super::has_long_running(&both));
+    let fleet = Injected::new(&place.work(), None, &Redactor::new(&[])).0;
+    assert_eq!(super::patterns(&fleet), ["mcp__heeler__*"]);
+    assert!(!super::has_long_running(&fleet));
+}

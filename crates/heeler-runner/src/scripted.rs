@@ -1,0 +1,202 @@
+//! The scripted agent: a child process that plays a script and speaks Claude's stream.
+//!
+//! It needs no network, key or other program, keeps sessions that can be resumed and forked, and
+//! really runs the tools that its script uses. The runner starts it like any other agent, with
+//! [`launch`]; the program's hidden command `play` is [`play`]. Its format is described in
+//! `docs/scripted.md`.
+
+mod ask;
+mod children;
+mod launch;
+mod player;
+mod session;
+mod speak;
+mod template;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod turn;
+mod wire;
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use camino::Utf8PathBuf;
+use heeler_model::redact::Redactor;
+use heeler_model::run::SessionStart;
+use heeler_model::script::{Exit, Script};
+use jiff::Timestamp;
+use rustix::io::FdFlags;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use tokio::signal::unix::{SignalKind, signal};
+use uuid::Uuid;
+
+use children::Children;
+pub use children::in_new_session;
+#[expect(unused_imports, reason = "the runtime that launches it comes with another branch")]
+pub(crate) use launch::launch;
+use player::{Player, Setting, complain};
+use session::{Memory, MemoryError};
+
+/// What the scripted agent is started with.
+#[derive(Debug, Clone)]
+pub struct Play {
+    /// The file with the steps, as [`launch`] hands it over.
+    pub script: Utf8PathBuf,
+    /// The user's folder; sessions are in `scripted/projects` of it.
+    pub home: Utf8PathBuf,
+    /// Where it works: a real path.
+    pub cwd: Utf8PathBuf,
+    /// Our own program.
+    pub program: Utf8PathBuf,
+    /// The session.
+    pub session: SessionStart,
+    /// Turns after which it stops.
+    pub max_turns: Option<u32>,
+    /// US dollars after which it stops.
+    pub max_budget_usd: Option<f64>,
+    /// Whether pieces of text are told while they are said.
+    pub partial: bool,
+    /// Whether somebody answers permission requests and questions.
+    pub asks: bool,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+}
+
+/// The content of [`Play::script`].
+#[derive(Serialize, Deserialize)]
+struct Part {
+    /// The steps as the config has them.
+    steps: Vec<Json>,
+    /// What the session's file may not hold.
+    secrets: Vec<String>,
+}
+
+/// Plays on the standard input and output until the input ends; the process is to end with the
+/// code that is returned.
+pub fn play(play: &Play) -> u8 {
+    keep_from_children();
+    let mut player = match prepare(play, Box::new(io::stdout())) {
+        Ok(player) => player,
+        Err(exit) => return end(exit),
+    };
+    heed_signals(player.children.clone(), Arc::clone(&player.stubborn));
+    end(player.perform(Box::new(io::stdin())))
+}
+
+/// Opens script and session. What is wrong with them is told as Claude tells it.
+fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
+    let part = fs::read(&play.script).map_err(|error| error.to_string());
+    let part = part
+        .and_then(|text| serde_json::from_slice::<Part>(&text).map_err(|error| error.to_string()));
+    let part = part.map_err(|error| complain(&format!("cannot read the script: {error}")))?;
+    let script = Script::check(&part.steps).map_err(|faults| {
+        let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        complain(&format!("the script has faults: {}", faults.join("; ")))
+    })?;
+    let memory = match Memory::open(&play.home, &play.cwd, &play.session) {
+        Ok(memory) => memory,
+        Err(error) => {
+            if !matches!(error, MemoryError::InUse { .. }) {
+                let mut line = refusal(play, &error.to_string()).to_string();
+                line.push('\n');
+                // The exit code tells it too.
+                drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
+            }
+            return Err(complain(&error.to_string()));
+        }
+    };
+    let setting = Setting {
+        program: play.program.clone(),
+        cwd: play.cwd.clone(),
+        max_turns: play.max_turns,
+        max_budget_usd: play.max_budget_usd,
+        partial: play.partial,
+        asks: play.asks,
+        now: play.now,
+    };
+    Ok(Player::new(setting, script, memory, Redactor::new(&part.secrets), out))
+}
+
+/// Returns the result of a session that cannot be opened.
+fn refusal(play: &Play, error: &str) -> Json {
+    json!({
+        "type": "result", "subtype": "error_during_execution", "duration_ms": 0,
+        "duration_api_ms": 0, "is_error": true, "num_turns": 0, "stop_reason": null,
+        "session_id": play.session.id(), "total_cost_usd": 0, "usage": speak::tokens(0, 0),
+        "modelUsage": {}, "permission_denials": [], "uuid": Uuid::new_v4(), "errors": [error],
+        "result_index": 0,
+    })
+}
+
+/// Ends the process as the script wants, or returns the code to end with.
+fn end(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(number) => {
+            let own = rustix::process::getpid();
+            if let Some(signal) = Signal::from_named_raw(number) {
+                // Some are handled or blocked here; then the code below tells it.
+                drop(rustix::process::kill_process(own, signal));
+            }
+            u8::try_from(128 + number).unwrap_or(1)
+        }
+    }
+}
+
+/// Ends the process at a signal as Claude does: its commands are killed, and the code tells which.
+fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
+    let heed = async move {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        loop {
+            let code = tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 0,
+                _ = hangup.recv() => 129,
+            };
+            if !stubborn.load(Ordering::SeqCst) {
+                children.kill_all();
+                std::process::exit(code);
+            }
+        }
+        #[expect(unreachable_code, reason = "names the error of the block")]
+        Ok::<(), io::Error>(())
+    };
+    // The player may be held up by a reader that does not read: only another thread can end it.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        if let Err(error) = runtime.and_then(|runtime| runtime.block_on(heed)) {
+            tracing::warn!(%error, "signals cannot be handled");
+        }
+    });
+}
+
+/// Keeps what we inherited (script, session lock) from the processes that we start, as Claude does.
+#[expect(unsafe_code, reason = "inherited files have numbers only")]
+fn keep_from_children() {
+    let Ok(files) = fs::read_dir("/dev/fd") else { return };
+    let numbers = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+    for number in numbers.collect::<Vec<i32>>().into_iter().filter(|number| *number > 2) {
+        // SAFETY: the number was just read, no other thread runs yet, and nothing is closed in
+        // between but the folder that was read, whose number then is nobody's: that is an error
+        // which is ignored.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let _closed = rustix::io::fcntl_setfd(file, FdFlags::CLOEXEC);
+    }
+}
+
+/// Plays on given ends; returns how the process would end.
+#[cfg(test)]
+fn play_on(play: &Play, input: Box<dyn io::Read + Send>, out: Box<dyn Write>) -> Exit {
+    match prepare(play, out) {
+        Ok(mut player) => player.perform(input),
+        Err(exit) => exit,
+    }
+}

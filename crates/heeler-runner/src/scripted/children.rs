@@ -1,0 +1,183 @@
+//! The processes of a scripted agent: commands that it runs, and those that it leaves behind.
+//!
+//! A command runs in a process group of its own and writes to a nameless file, so a grandchild that
+//! keeps the output open holds nobody up. Everything that still runs is known to [`Children`] and is
+//! killed when the agent is told to end. Start at [`Children::run`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::script::Spawn;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use uuid::Uuid;
+
+use super::player::Event;
+
+/// The most output of a command that is kept, in bytes.
+pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Where commands run, and with what.
+pub(super) struct Place {
+    pub(super) cwd: Utf8PathBuf,
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// The commands that run; shared with whoever must end them.
+#[derive(Clone, Default)]
+pub(super) struct Children(Arc<Mutex<Vec<Pid>>>);
+
+/// A command that was started; its end is an [`Event::Ended`] with its number.
+pub(super) struct Running {
+    pub(super) number: u32,
+    output: File,
+}
+
+/// What a command did.
+pub(super) struct Done {
+    pub(super) output: String,
+    /// The exit code, or 128 and the signal.
+    pub(super) code: i32,
+}
+
+impl Children {
+    /// Starts a command.
+    pub(super) fn run(
+        &self,
+        command: &str,
+        place: &Place,
+        events: &SyncSender<Event>,
+    ) -> io::Result<Running> {
+        let output = nameless_file()?;
+        let child = shell(command, place)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .process_group(0)
+            .spawn()?;
+        let number = child.id();
+        self.watch(child, events.clone());
+        Ok(Running { number, output })
+    }
+
+    fn watch(&self, mut child: Child, events: SyncSender<Event>) {
+        let pid = Pid::from_child(&child);
+        self.lock().push(pid);
+        let children = self.clone();
+        std::thread::spawn(move || {
+            // Not reaped until it is off the list, so nobody is killed under its number.
+            let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), exited), Err(rustix::io::Errno::INTR)) {}
+            children.lock().retain(|other| *other != pid);
+            if let Ok(status) = child.wait() {
+                // The player may have ended.
+                drop(events.send(Event::Ended { number: child.id(), code: code(status) }));
+            }
+        });
+    }
+
+    /// Kills a command with its process group.
+    pub(super) fn kill(&self, running: &Running) {
+        let children = self.lock();
+        let same = |pid: &&Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(running.number);
+        if let Some(pid) = children.iter().find(same) {
+            drop(kill_process_group(*pid, Signal::KILL));
+        }
+    }
+
+    /// Kills every command that runs.
+    pub(super) fn kill_all(&self) {
+        for pid in self.lock().iter() {
+            drop(kill_process_group(*pid, Signal::KILL));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Running {
+    /// Reads what a command that has ended wrote.
+    pub(super) fn done(mut self, code: i32) -> io::Result<Done> {
+        self.output.rewind()?;
+        let mut bytes = Vec::new();
+        let limit = OUTPUT_BYTES_MAX as u64;
+        let all = self.output.metadata()?.len();
+        self.output.take(limit).read_to_end(&mut bytes)?;
+        let mut output = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        if all > limit {
+            output.push_str(&format!("\n[{} more bytes]", all - limit));
+        }
+        Ok(Done { output, code })
+    }
+}
+
+/// Starts a process that nobody waits for.
+pub(super) fn leave_behind(spawn: &Spawn, place: &Place, program: &Utf8Path) -> io::Result<()> {
+    let mut line = spawn.command.clone();
+    if spawn.ignore_term {
+        // What is ignored stays ignored in everything that the shell starts.
+        line = format!("trap '' TERM INT HUP; {line}");
+    }
+    let mut command = match spawn.setsid {
+        // Only a process itself can leave its session: a copy of ours does, then becomes the shell.
+        true => {
+            let mut command = process(program.as_str(), place);
+            command.args(["play", "--in-new-session", &line]);
+            command
+        }
+        false => shell(&line, place),
+    };
+    if spawn.clear_env {
+        command.env_clear();
+    }
+    command.stdin(Stdio::null());
+    if !spawn.hold_output {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    // It is a zombie of ours until we end, then somebody else's.
+    command.spawn().map(drop)
+}
+
+/// Leaves the session of this process and becomes a shell that runs the line.
+pub fn in_new_session(line: &str) -> io::Error {
+    match rustix::process::setsid() {
+        Ok(_) => {
+            let here = Place { cwd: Utf8PathBuf::from("."), variables: Vec::new() };
+            shell(line, &here).exec()
+        }
+        Err(error) => error.into(),
+    }
+}
+
+fn shell(line: &str, place: &Place) -> Command {
+    let mut command = process("/bin/sh", place);
+    command.args(["-c", line]);
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "the runner's agents start processes")]
+fn process(program: &str, place: &Place) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(&place.cwd).envs(place.variables.iter().cloned());
+    command
+}
+
+fn nameless_file() -> io::Result<File> {
+    let path = std::env::temp_dir().join(format!(".heeler-play-{}", Uuid::new_v4()));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

@@ -1,0 +1,255 @@
+//! What a scripted agent remembers: one append-only file a session, in Claude's envelope.
+//!
+//! A line is in the file before it is said, so whatever was seen of a session can be resumed,
+//! however its process ended. A session exists from its first prompt on. A fork appears under its
+//! name when all that it knows is in it. Start at [`Memory::open`].
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::SessionStart;
+use heeler_model::script::SessionKind;
+use heeler_model::{AgentSessionId, slug};
+use heeler_transcript::{Log, LogOptions, OsDisk, create_folder, replace_file};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use thiserror::Error;
+use uuid::Uuid;
+
+/// Why a session cannot be opened or kept; the first three in Claude's words.
+#[derive(Debug, Error)]
+pub(super) enum MemoryError {
+    #[error("No conversation found with session ID: {id}")]
+    NotFound { id: AgentSessionId },
+    #[error("No message found with message.uuid of: {at}")]
+    NoSuchMessage { at: Uuid },
+    #[error("Error: Session ID {id} is already in use.")]
+    InUse { id: AgentSessionId },
+    #[error("cannot read session {path}: {source}")]
+    Read { path: Utf8PathBuf, source: io::Error },
+    #[error("cannot keep session {path}: {reason}")]
+    Keep { path: Utf8PathBuf, reason: String },
+}
+
+/// What was spent in a session so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Spent {
+    pub(super) usd: f64,
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+/// One session as the player knows it.
+pub(super) struct Memory {
+    pub(super) id: AgentSessionId,
+    pub(super) kind: SessionKind,
+    /// Prompts so far, oldest first.
+    pub(super) prompts: Vec<String>,
+    /// What was spent before this process.
+    pub(super) spent: Spent,
+    path: Utf8PathBuf,
+    cwd: Utf8PathBuf,
+    /// The entry that the next one follows.
+    last: Option<Uuid>,
+    /// What a fork takes over, until it is written.
+    inherited: Option<Vec<u8>>,
+    log: Option<Log>,
+}
+
+impl Memory {
+    /// Opens or begins a session below `home`. Nothing is written yet.
+    pub(super) fn open(
+        home: &Utf8Path,
+        cwd: &Utf8Path,
+        start: &SessionStart,
+    ) -> Result<Memory, MemoryError> {
+        let projects = home.join("scripted/projects");
+        let own = |id: &AgentSessionId| projects.join(slug(cwd)).join(format!("{id}.jsonl"));
+        let mut memory = Memory {
+            id: start.id().clone(),
+            kind: SessionKind::New,
+            prompts: Vec::new(),
+            spent: Spent::default(),
+            path: own(start.id()),
+            cwd: cwd.to_owned(),
+            last: None,
+            inherited: None,
+            log: None,
+        };
+        let found = find(&projects, &memory.path, start.id());
+        match start {
+            SessionStart::Resume { id } => {
+                let path = found.ok_or_else(|| MemoryError::NotFound { id: id.clone() })?;
+                memory.kind = SessionKind::Resumed;
+                memory.recall(&History::read(&path, None)?);
+                memory.path = path;
+            }
+            SessionStart::Fresh { id } | SessionStart::Fork { id, .. } if found.is_some() => {
+                return Err(MemoryError::InUse { id: id.clone() });
+            }
+            SessionStart::Fresh { .. } => {}
+            SessionStart::Fork { source, at, id } => {
+                let path = find(&projects, &own(source), source)
+                    .ok_or_else(|| MemoryError::NotFound { id: source.clone() })?;
+                memory.kind = SessionKind::Forked;
+                let history = History::read(&path, *at)?;
+                memory.recall(&history);
+                memory.inherited = Some(history.copy_for(id));
+            }
+        }
+        Ok(memory)
+    }
+
+    fn recall(&mut self, history: &History) {
+        self.prompts = history.prompts();
+        self.last = history.chain.last().map(|entry| entry.uuid);
+        self.spent = history.spent;
+    }
+
+    /// Adds an entry behind the last one.
+    pub(super) fn add(
+        &mut self,
+        kind: &str,
+        uuid: Uuid,
+        message: &Json,
+        timestamp: &str,
+    ) -> Result<(), MemoryError> {
+        let entry = json!({
+            "parentUuid": self.last,
+            "isSidechain": false,
+            "type": kind,
+            "message": message,
+            "uuid": uuid,
+            "timestamp": timestamp,
+            "userType": "external",
+            "cwd": self.cwd,
+            "sessionId": self.id,
+            "version": "scripted",
+        });
+        self.append(&entry)?;
+        self.last = Some(uuid);
+        Ok(())
+    }
+
+    /// Keeps what was spent.
+    pub(super) fn keep_spent(&mut self, spent: Spent) -> Result<(), MemoryError> {
+        let Spent { usd, input, output } = spent;
+        self.append(&json!({
+            "type": "cost-state", "sessionId": self.id,
+            "totalCostUSD": usd, "inputTokens": input, "outputTokens": output,
+        }))
+    }
+
+    fn append(&mut self, line: &Json) -> Result<(), MemoryError> {
+        let path = &self.path;
+        let keep = |reason: String| MemoryError::Keep { path: path.clone(), reason };
+        let log = match &mut self.log {
+            Some(log) => log,
+            None => {
+                let folder = path.parent().expect("a session's path has its project's folder");
+                create_folder(&OsDisk, folder).map_err(|error| keep(error.to_string()))?;
+                if let Some(lines) = self.inherited.take() {
+                    replace_file(&OsDisk, path, &lines).map_err(|error| keep(error.to_string()))?;
+                }
+                let opened = Log::open(path, LogOptions::default());
+                self.log.insert(opened.map_err(|error| keep(error.to_string()))?.log)
+            }
+        };
+        let line = serde_json::to_vec(line).expect("JSON is written to memory");
+        log.append(&line).map_err(|error| keep(error.to_string()))
+    }
+}
+
+/// Finds a session: in its own project's folder, else in any, since a session does not move.
+fn find(projects: &Utf8Path, own: &Utf8Path, id: &AgentSessionId) -> Option<Utf8PathBuf> {
+    if own.is_file() {
+        return Some(own.to_owned());
+    }
+    let folders = projects.read_dir_utf8().ok()?.filter_map(Result::ok);
+    folders.map(|folder| folder.path().join(format!("{id}.jsonl"))).find(|path| path.is_file())
+}
+
+/// What a session's file tells.
+struct History {
+    /// The entries from the first to the newest, or to the one that was asked for.
+    chain: Vec<Entry>,
+    spent: Spent,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    uuid: Uuid,
+    #[serde(rename = "parentUuid")]
+    parent: Option<Uuid>,
+    #[serde(flatten)]
+    rest: serde_json::Map<String, Json>,
+}
+
+impl History {
+    /// Reads a file. Lines that are no entries are passed over: a process may have died in one.
+    fn read(path: &Utf8Path, at: Option<Uuid>) -> Result<History, MemoryError> {
+        let text =
+            fs::read(path).map_err(|source| MemoryError::Read { path: path.to_owned(), source })?;
+        let mut spent = Spent::default();
+        let mut entries = HashMap::new();
+        let mut newest = None;
+        for line in text.split(|byte| *byte == b'\n') {
+            let Ok(line) = serde_json::from_slice::<Json>(line) else { continue };
+            if line["type"] == "cost-state" {
+                spent = Spent {
+                    usd: line["totalCostUSD"].as_f64().unwrap_or(0.0),
+                    input: line["inputTokens"].as_u64().unwrap_or(0),
+                    output: line["outputTokens"].as_u64().unwrap_or(0),
+                };
+            } else if let Ok(entry) = serde_json::from_value::<Entry>(line) {
+                newest = Some(entry.uuid);
+                entries.insert(entry.uuid, entry);
+            }
+        }
+        if let Some(at) = at.filter(|at| !entries.contains_key(at)) {
+            return Err(MemoryError::NoSuchMessage { at });
+        }
+        let mut chain = Vec::new();
+        let mut next = at.or(newest);
+        // Taken out as they are met, so that a loop of parents ends.
+        while let Some(entry) = next.and_then(|uuid| entries.remove(&uuid)) {
+            next = entry.parent;
+            chain.push(entry);
+        }
+        chain.reverse();
+        Ok(History { chain, spent })
+    }
+
+    fn prompts(&self) -> Vec<String> {
+        let prompt = |entry: &Entry| match &entry.rest.get("message")?["content"] {
+            Json::String(text) if entry.rest.get("type")? == "user" => Some(text.clone()),
+            _ => None,
+        };
+        self.chain.iter().filter_map(prompt).collect()
+    }
+
+    /// Returns the lines of a session that begins with this history. As in Claude's forks the
+    /// entries keep their ids, and what was spent is carried over.
+    fn copy_for(&self, id: &AgentSessionId) -> Vec<u8> {
+        let mut lines = Vec::new();
+        let mut push = |line: &Json| {
+            lines.extend(serde_json::to_vec(line).expect("JSON is written to memory"));
+            lines.push(b'\n');
+        };
+        for entry in &self.chain {
+            let mut line = json!({"parentUuid": entry.parent, "uuid": entry.uuid});
+            let map = line.as_object_mut().expect("it was made an object above");
+            map.extend(entry.rest.clone());
+            map.insert("sessionId".to_owned(), json!(id));
+            push(&line);
+        }
+        let Spent { usd, input, output } = self.spent;
+        push(&json!({
+            "type": "cost-state", "sessionId": id,
+            "totalCostUSD": usd, "inputTokens": input, "outputTokens": output,
+        }));
+        lines
+    }
+}

@@ -1,0 +1,208 @@
+//! A fake Messages API, so that the real Claude Code runs without network, key or cost.
+//!
+//! It keeps no script: each prompt carries its own as a directive (see [`Script`]), so tests share
+//! nothing and a resumed or forked session still knows what comes next. Start at [`MessagesApi`].
+
+mod reply;
+mod script;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{Method, Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value as Json, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+pub use self::script::{Script, Step, Tool};
+
+/// How long a test waits for a request before it gives up.
+const WAIT_MAX: Duration = Duration::from_secs(25);
+
+/// A running server; it stops when dropped, and with it every reply that is still under way.
+#[derive(Debug)]
+pub struct MessagesApi {
+    url: String,
+    seen: Arc<Seen>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One request, as it came.
+#[derive(Debug, Clone)]
+pub struct ApiRequest {
+    /// `POST` and so on.
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// Names in lower case.
+    pub headers: HashMap<String, String>,
+    /// Null where there was none.
+    pub body: Json,
+}
+
+/// What the server knows.
+#[derive(Debug, Default)]
+struct Seen {
+    state: Mutex<SeenState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SeenState {
+    requests: Vec<ApiRequest>,
+    /// How often each step of each prompt has failed, by the step's key.
+    failures: HashMap<String, u32>,
+}
+
+impl MessagesApi {
+    /// Starts a server of its own, on a free port of this machine.
+    pub fn start() -> Self {
+        let seen = Arc::new(Seen::default());
+        let (stop, stopped) = oneshot::channel();
+        let (told, url) = std::sync::mpsc::channel();
+        let shared = Arc::clone(&seen);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                told.send(format!("http://{}", listener.local_addr().unwrap())).unwrap();
+                let router = Router::new()
+                    .fallback(handle)
+                    .layer(DefaultBodyLimit::disable())
+                    .with_state(shared);
+                tokio::select! {
+                    served = axum::serve(listener, router) => served.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        let url = url.recv().unwrap();
+        Self { url, seen, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Returns what `ANTHROPIC_BASE_URL` is to be.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns all requests so far, in the order in which they came.
+    pub fn requests(&self) -> Vec<ApiRequest> {
+        self.seen.lock().requests.clone()
+    }
+
+    /// Returns the requests for a reply so far: what the model was sent.
+    pub fn messages(&self) -> Vec<ApiRequest> {
+        self.requests().into_iter().filter(ApiRequest::is_message).collect()
+    }
+
+    /// Waits until so many replies have been asked for.
+    #[track_caller]
+    pub fn wait_for_messages(&self, count: usize) {
+        let until = Instant::now() + WAIT_MAX;
+        let mut state = self.seen.lock();
+        while state.requests.iter().filter(|request| request.is_message()).count() < count {
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{count} messages were awaited, got {:#?}", state.requests);
+            state = self.seen.changed.wait_timeout(state, left).unwrap().0;
+        }
+    }
+}
+
+impl Drop for MessagesApi {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the fake Messages API panicked");
+        }
+    }
+}
+
+impl ApiRequest {
+    /// Returns a header by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// Returns the conversation as short lines, one per block, without what Claude Code adds.
+    pub fn history(&self) -> Vec<String> {
+        script::history(&self.body)
+    }
+
+    /// Returns the names of the tools that the model is offered.
+    pub fn tools(&self) -> Vec<String> {
+        let tools = self.body["tools"].as_array().into_iter().flatten();
+        tools.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
+    }
+
+    /// Returns the instructions, all blocks of them.
+    pub fn system(&self) -> String {
+        let blocks = self.body["system"].as_array().into_iter().flatten();
+        blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    fn is_message(&self) -> bool {
+        self.method == "POST" && self.path.split('?').next() == Some("/v1/messages")
+    }
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, SeenState> {
+        self.state.lock().unwrap()
+    }
+
+    /// Notes a request and returns its number.
+    fn note(&self, request: ApiRequest) -> usize {
+        let mut state = self.lock();
+        state.requests.push(request);
+        self.changed.notify_all();
+        state.requests.len()
+    }
+
+    /// Counts one more failure of a step, unless it has failed so often already.
+    fn fails_again(&self, key: &str, times: u32) -> bool {
+        let mut state = self.lock();
+        let count = state.failures.entry(key.to_owned()).or_default();
+        let again = *count < times;
+        *count += u32::from(again);
+        again
+    }
+}
+
+async fn handle(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Response {
+    let (head, body) = request.into_parts();
+    let raw: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let body: Json = serde_json::from_slice(&raw).unwrap_or(Json::Null);
+    let headers = head.headers.iter().map(|(name, value)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    });
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let request = ApiRequest {
+        method: head.method.to_string(),
+        path,
+        headers: headers.collect(),
+        body: body.clone(),
+    };
+    let number = seen.note(request);
+    match (head.method, head.uri.path()) {
+        (Method::HEAD | Method::GET, "/") => StatusCode::OK.into_response(),
+        (Method::POST, "/v1/messages/count_tokens") => {
+            axum::Json(json!({"input_tokens": raw.len().div_ceil(4)})).into_response()
+        }
+        (Method::POST, "/v1/messages") => {
+            let step = script::pick(&body, |key, times| seen.fails_again(key, times));
+            reply::reply(step, &body, number).await
+        }
+        _ => reply::error(404, "not_found_error", "there is no such address", number),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! A step as the real API would answer it: whole, as a stream of events, or as an error.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value as Json, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf};
+use tokio_util::io::ReaderStream;
+use uuid::Uuid;
+
+use super::script::{Step, history};
+
+/// Characters in a piece of a stream unless the step says otherwise.
+const PIECE: usize = 64;
+
+/// What the real API calls its errors.
+fn error_kind(status: u16) -> &'static str {
+    match status {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    }
+}
+
+/// An error reply.
+pub(super) fn error(status: u16, kind: &str, message: &str, number: usize) -> Response {
+    let body = json!({
+        "type": "error",
+        "error": {"type": kind, "message": message},
+        "request_id": request_id(number),
+    });
+    let status = StatusCode::from_u16(status).unwrap();
+    (status, [("request-id", request_id(number))], axum::Json(body)).into_response()
+}
+
+/// The reply to a request for a message.
+pub(super) async fn reply(step: Step, body: &Json, number: usize) -> Response {
+    if let Some(ms) = step.hang_ms {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+    if let Some(status) = step.status {
+        let kind = error_kind(status);
+        let message = step.message.clone().unwrap_or_else(|| format!("mock {kind}"));
+        let mut response = error(status, kind, &message, number);
+        if let Some(seconds) = step.retry_after {
+            response.headers_mut().insert("retry-after", seconds.into());
+        }
+        return response;
+    }
+    let answer = Answer::new(step, body);
+    if body["stream"] != true {
+        return ([("request-id", request_id(number))], axum::Json(answer.whole())).into_response();
+    }
+    let (writer, reader) = tokio::io::duplex(64 * 1024);
+    let dropped = answer.step.drop_after.is_some();
+    tokio::spawn(answer.stream(writer));
+    let body = match dropped {
+        true => Body::from_stream(ReaderStream::new(reader.chain(Gone { told: false }))),
+        false => Body::from_stream(ReaderStream::new(reader)),
+    };
+    let headers =
+        [("content-type", "text/event-stream".to_owned()), ("request-id", request_id(number))];
+    (headers, body).into_response()
+}
+
+fn request_id(number: usize) -> String {
+    format!("req_mock{number}")
+}
+
+/// The end of a connection that is cut.
+struct Gone {
+    told: bool,
+}
+
+impl AsyncRead for Gone {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Once pending, so that the server sends what it has before it cuts.
+        if !std::mem::replace(&mut self.told, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
+
+/// An answer of the model.
+struct Answer {
+    step: Step,
+    message: Json,
+    blocks: Vec<Json>,
+    stop_reason: String,
+    usage: Json,
+}
+
+impl Answer {
+    fn new(mut step: Step, body: &Json) -> Self {
+        if step.echo {
+            step.text = Some(history(body).join("\n"));
+        }
+        let mut blocks = Vec::new();
+        if let Some(thinking) = &step.thinking {
+            blocks.push(json!({"type": "thinking", "thinking": thinking, "signature": "c2ln"}));
+        }
+        if let Some(text) = &step.text {
+            blocks.push(json!({"type": "text", "text": text}));
+        }
+        for tool in &step.tools {
+            let id = format!("toolu_{}", &Uuid::new_v4().simple().to_string()[..20]);
+            blocks.push(
+                json!({"type": "tool_use", "id": id, "name": tool.name, "input": tool.input}),
+            );
+        }
+        let usual = if step.tools.is_empty() { "end_turn" } else { "tool_use" };
+        let stop_reason = step.stop_reason.clone().unwrap_or_else(|| usual.to_owned());
+        let mut usage = json!({
+            "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+            "output_tokens": 5, "service_tier": "standard",
+        });
+        if let (Some(usage), Some(Json::Object(own))) = (usage.as_object_mut(), step.usage.clone())
+        {
+            usage.extend(own);
+        }
+        let id = format!("msg_{}", &Uuid::new_v4().simple().to_string()[..20]);
+        let message = json!({
+            "id": id, "type": "message", "role": "assistant", "model": body["model"], "content": [],
+            "stop_reason": null, "stop_sequence": null, "usage": usage,
+        });
+        Self { step, message, blocks, stop_reason, usage }
+    }
+
+    fn whole(&self) -> Json {
+        let mut message = self.message.clone();
+        message["content"] = json!(self.blocks);
+        message["stop_reason"] = json!(self.stop_reason);
+        message
+    }
+
+    /// Writes the answer as events, until the end, the planned fault, or the client is gone.
+    async fn stream(self, writer: DuplexStream) {
+        let mut events = Events { writer, pieces: 0 };
+        let mut message = self.message.clone();
+        message["usage"]["output_tokens"] = json!(1);
+        drop(self.events(&mut events, message).await);
+    }
+
+    async fn events(&self, events: &mut Events, message: Json) -> io::Result<()> {
+        events.send("message_start", json!({"message": message})).await?;
+        for (index, block) in self.blocks.iter().enumerate() {
+            let start = json!({"index": index, "content_block": emptied(block)});
+            events.send("content_block_start", start).await?;
+            if index == 0 {
+                events.send("ping", json!({})).await?;
+            }
+            for delta in deltas(block, self.step.piece.unwrap_or(PIECE)) {
+                events.send("content_block_delta", json!({"index": index, "delta": delta})).await?;
+                events.pieces += 1;
+                if self.fault(events).await? {
+                    return Ok(());
+                }
+            }
+            events.send("content_block_stop", json!({"index": index})).await?;
+        }
+        let delta = json!({"stop_reason": self.stop_reason, "stop_sequence": null});
+        events.send("message_delta", json!({"delta": delta, "usage": self.usage})).await?;
+        events.send("message_stop", json!({})).await
+    }
+
+    /// Does what is to happen after a piece; says whether the answer ends here.
+    async fn fault(&self, events: &mut Events) -> io::Result<bool> {
+        if let Some(ms) = self.step.delay_ms {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+        }
+        let now = Some(events.pieces);
+        if self.step.stall_after == now {
+            // Until the server stops.
+            std::future::pending::<()>().await;
+        }
+        if self.step.error_after == now {
+            let error = json!({"type": "overloaded_error", "message": "mock overloaded_error"});
+            events.send("error", json!({"error": error})).await?;
+        }
+        Ok(self.step.drop_after == now || self.step.error_after == now)
+    }
+}
+
+struct Events {
+    writer: DuplexStream,
+    /// How many pieces of content were sent.
+    pieces: usize,
+}
+
+impl Events {
+    async fn send(&mut self, name: &str, mut event: Json) -> io::Result<()> {
+        event["type"] = json!(name);
+        let event = format!("event: {name}\ndata: {event}\n\n");
+        self.writer.write_all(event.as_bytes()).await
+    }
+}
+
+/// A block as it is before its content came.
+fn emptied(block: &Json) -> Json {
+    let mut block = block.clone();
+    match block["type"].as_str() {
+        Some("text") => block["text"] = json!(""),
+        Some("tool_use") => block["input"] = json!({}),
+        _ => (block["thinking"], block["signature"]) = (json!(""), json!("")),
+    }
+    block
+}
+
+/// The content of a block, piece by piece.
+fn deltas(block: &Json, piece: usize) -> Vec<Json> {
+    let input = block["input"].to_string();
+    let (kind, key, content) = match block["type"].as_str() {
+        Some("text") => ("text_delta", "text", block["text"].as_str().unwrap_or_default()),
+        Some("tool_use") => ("input_json_delta", "partial_json", input.as_str()),
+        _ => ("thinking_delta", "thinking", block["thinking"].as_str().unwrap_or_default()),
+    };
+    let characters: Vec<char> = content.chars().collect();
+    let pieces = characters.chunks(piece).map(|piece| piece.iter().collect::<String>());
+    let mut deltas: Vec<Json> = pieces.map(|piece| json!({"type": kind, key: piece})).collect();
+    if kind == "thinking_delta" {
+        deltas.push(json!({"type": "signature_delta", "signature": "c2ln"}));
+    }
+    deltas
+}

@@ -1,0 +1,241 @@
+//! What the fake model says, as a directive in the prompt: `MOCK[{"text":"hi"}]`.
+//!
+//! The newest user message with a directive counts; the number of assistant messages after it says
+//! which step comes next. Past the end the script is over. Start at [`Script`].
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+const DIRECTIVE: &str = "MOCK[";
+
+/// What the model says, turn by turn, when it is asked a prompt. `to_string` is the directive.
+#[derive(Debug, Clone, Default)]
+pub struct Script(Vec<Step>);
+
+impl Script {
+    /// A script that ends at once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Then says this.
+    pub fn text(self, text: &str) -> Self {
+        self.step(Step::text(text))
+    }
+
+    /// Then calls a tool.
+    pub fn tool(self, name: &str, input: Json) -> Self {
+        self.step(Step::tools([(name, input)]))
+    }
+
+    /// Then says the conversation that it was sent, one block a line.
+    pub fn echo(self) -> Self {
+        self.step(Step { echo: true, ..Step::default() })
+    }
+
+    /// Then does this.
+    pub fn step(mut self, step: Step) -> Self {
+        self.0.push(step);
+        self
+    }
+}
+
+impl std::fmt::Display for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steps = serde_json::to_string(&self.0).map_err(|_| std::fmt::Error)?;
+        write!(f, "{}{}", DIRECTIVE.trim_end_matches('['), steps)
+    }
+}
+
+/// One answer of the model, or one way to fail.
+///
+/// `drop_after`, `error_after` and `stall_after` cut a streamed answer short after so many pieces;
+/// an answer that is asked for in one piece comes whole.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Step {
+    /// Thought before anything is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// Said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Called, all at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool>,
+    /// Says the conversation that it was sent instead of a text.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub echo: bool,
+    /// Says that this is why it stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// Overrides figures of the usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+    /// Waits before the answer begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hang_ms: Option<u64>,
+    /// Waits after each piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// Characters in a piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub piece: Option<usize>,
+    /// Answers with this HTTP status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What an error says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The header of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// Fails only so often, then the next step is the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+    /// Closes the connection after so many pieces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop_after: Option<usize>,
+    /// Sends an error event after so many pieces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_after: Option<usize>,
+    /// Sends nothing more after so many pieces and keeps the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall_after: Option<usize>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// What it is given.
+    pub input: Json,
+}
+
+impl Step {
+    /// Says this.
+    pub fn text(text: &str) -> Self {
+        Self { text: Some(text.to_owned()), ..Self::default() }
+    }
+
+    /// Calls tools side by side.
+    pub fn tools<'t>(tools: impl IntoIterator<Item = (&'t str, Json)>) -> Self {
+        let tool = |(name, input): (&str, Json)| Tool { name: name.to_owned(), input };
+        Self { tools: tools.into_iter().map(tool).collect(), ..Self::default() }
+    }
+
+    /// Answers with an HTTP error, each time.
+    pub fn error(status: u16) -> Self {
+        Self { status: Some(status), ..Self::default() }
+    }
+
+    /// Closes the connection after so many pieces of a text.
+    pub fn dropped(pieces: usize) -> Self {
+        Self { drop_after: Some(pieces), ..Self::long() }
+    }
+
+    /// Sends an error event after so many pieces of a text.
+    pub fn broken(pieces: usize) -> Self {
+        Self { error_after: Some(pieces), ..Self::long() }
+    }
+
+    /// Says nothing more after so many pieces of a text.
+    pub fn stalled(pieces: usize) -> Self {
+        Self { stall_after: Some(pieces), ..Self::long() }
+    }
+
+    /// The same, only so often; then the next step is the answer.
+    pub fn times(self, times: u32) -> Self {
+        Self { times: Some(times), ..self }
+    }
+
+    /// A text that has many pieces.
+    fn long() -> Self {
+        Self { piece: Some(8), ..Self::text(&"partial ".repeat(40)) }
+    }
+}
+
+/// Returns what to answer to a request. `fails_again` counts the failures of a step.
+pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step {
+    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let found = messages.iter().enumerate().rev().find_map(|(at, message)| {
+        if message["role"] != "user" {
+            return None;
+        }
+        let text = texts(message).into_iter().rev().find(|text| text.contains(DIRECTIVE))?;
+        Some((at, text))
+    });
+    let Some((at, text)) = found else {
+        let said = history(body).pop().unwrap_or_default();
+        return Step::text(&format!("mock reply #{}: {said}", messages.len()));
+    };
+    let steps = match parse(text) {
+        Ok(steps) => steps,
+        Err(error) => return Step::text(&format!("bad script: {error}")),
+    };
+    let said = messages[at..].iter().filter(|message| message["role"] == "assistant").count();
+    // Failures that end belong to the answer that follows them.
+    let mut answers = 0;
+    for (number, step) in steps.into_iter().enumerate() {
+        let Some(times) = step.times else {
+            if answers == said {
+                return step;
+            }
+            answers += 1;
+            continue;
+        };
+        let key = format!("{number} of {} in {text}", messages.len());
+        if answers == said && fails_again(&key, times) {
+            return step;
+        }
+    }
+    Step::text("end of script")
+}
+
+/// The first directive in a text.
+fn parse(text: &str) -> Result<Vec<Step>, serde_json::Error> {
+    let at = text.find(DIRECTIVE).expect("the text was chosen for it") + DIRECTIVE.len() - 1;
+    let mut steps = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Vec<Step>>();
+    steps.next().unwrap_or_else(|| Ok(Vec::new()))
+}
+
+fn texts(message: &Json) -> Vec<&str> {
+    match &message["content"] {
+        Json::String(text) => vec![text],
+        Json::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The conversation as short lines, without what Claude Code adds to it.
+pub(super) fn history(body: &Json) -> Vec<String> {
+    let mut lines = Vec::new();
+    for message in body["messages"].as_array().into_iter().flatten() {
+        let role = message["role"].as_str().unwrap_or("?");
+        let text = json!([{"type": "text", "text": message["content"]}]);
+        let blocks = if message["content"].is_string() { &text } else { &message["content"] };
+        for block in blocks.as_array().into_iter().flatten() {
+            lines.extend(shown(block).map(|block| format!("{role}: {block}")));
+        }
+    }
+    lines.retain(|line| !line.starts_with("system:"));
+    lines
+}
+
+fn shown(block: &Json) -> Option<String> {
+    match block["type"].as_str() {
+        Some("text") => {
+            let text = block["text"].as_str().unwrap_or_default();
+            (!text.trim_start().starts_with("<system-reminder>")).then(|| text.to_owned())
+        }
+        Some("tool_use") => Some(format!("{} {}", block["name"], block["input"])),
+        Some("tool_result") => {
+            let failed = if block["is_error"] == true { "failed " } else { "" };
+            Some(format!("{failed}result {}", block["content"]))
+        }
+        Some(other) => Some(format!("({other})")),
+        None => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! An agent for measuring: this program itself, started in place of claude, says when it does what.
+//!
+//! What to do is in a variable, since its arguments are those that claude gets.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use camino::Utf8Path;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+
+/// The variable that makes an agent of this program.
+pub(crate) const VARIABLE: &str = "HEELER_BENCH_AGENT";
+
+/// Returns the moment, by a clock that all processes share.
+pub(crate) fn moment() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    let parts = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    let (Ok(seconds), Ok(nanos)) = parts else { unreachable!("the clock runs from zero") };
+    Duration::new(seconds, nanos)
+}
+
+/// Returns the variable's value for an agent that notes its start in `file`.
+pub(crate) fn that_starts(file: &Utf8Path) -> String {
+    format!("start {file}")
+}
+
+/// Returns the variable's value for an agent that says `count` times what time it is.
+pub(crate) fn that_speaks(count: u32, pause: Duration) -> String {
+    format!("speak {count} {}", pause.as_micros())
+}
+
+/// Is the agent that the variable describes.
+pub(crate) fn play(script: &str) {
+    let started = moment();
+    let words: Vec<&str> = script.split(' ').collect();
+    let number = |word: &str| word.parse::<u64>().expect("the bench wrote it");
+    say(&json!({ "type": "system", "subtype": "init", "session_id": SESSION, "tools": [] }));
+    match words[..] {
+        ["start", file] => {
+            std::fs::write(file, started.as_nanos().to_string()).expect("the folder is there");
+        }
+        ["speak", count, pause] => {
+            for _ in 0..number(count) {
+                std::thread::sleep(Duration::from_micros(number(pause)));
+                speak();
+            }
+        }
+        _ => unreachable!("the bench wrote it"),
+    }
+    say(&json!({
+        "type": "result", "subtype": "success", "is_error": false, "result": "done",
+        "num_turns": 1, "session_id": SESSION, "total_cost_usd": 0.0,
+    }));
+}
+
+const SESSION: &str = "00000000-0000-4000-8000-000000000000";
+
+/// Says what time it is: one line, one write.
+fn speak() {
+    let content = json!([{ "type": "text", "text": moment().as_nanos().to_string() }]);
+    let message =
+        json!({ "role": "assistant", "id": "msg_1", "model": "clock", "content": content });
+    say(&json!({ "type": "assistant", "message": message, "session_id": SESSION }));
+}
+
+fn say(line: &serde_json::Value) {
+    let line = format!("{line}\n");
+    // Whoever does not listen any more has ended the measurement.
+    drop(std::io::stdout().write_all(line.as_bytes()));
+}

@@ -1,0 +1,330 @@
+//! Whole runs: how soon the agent starts, what the runner costs, how fast rows reach the disk.
+//!
+//! The alternative is a minimal Node.js driver that starts the same agent.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{
+    Attendance, Brief, ClaudeBrief, Limits, PROTOCOL, RunSpec, SessionPlan, SessionStart, Work,
+};
+use heeler_model::{JobId, RunId, TriggerType};
+use heeler_transcript::{Follower, Record, Start, Update, count};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use serde_json::{Value as Json, json};
+
+use crate::agent::{self, moment};
+use crate::{Amount, Bench, Figure, Goal};
+
+const STARTS: usize = 40;
+const SPOKEN: u32 = 3_000;
+const PAUSE: Duration = Duration::from_millis(1);
+const FLOOD: u64 = 200_000;
+const FLOOD_TEXT_BYTES: u64 = 200;
+const AT_ONCE: u64 = 200;
+const AT_ONCE_MESSAGES: u64 = 500;
+
+pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
+    let place = Place::new(bench);
+    let mut figures = vec![start(&place)];
+    figures.extend(latency(&place));
+    figures.extend(flood(&place));
+    figures.extend(at_once(&place));
+    figures
+}
+
+/// Where runs are: a state directory, and a folder short enough for sockets.
+struct Place<'a> {
+    bench: &'a Bench,
+    root: Utf8PathBuf,
+    sockets: tempfile::TempDir,
+}
+
+/// A run that can be started, by us or by the alternative.
+struct Run {
+    dir: Utf8PathBuf,
+    brief: Brief,
+    log: Utf8PathBuf,
+    /// The same for Node.js.
+    job: Json,
+}
+
+impl<'a> Place<'a> {
+    fn new(bench: &'a Bench) -> Place<'a> {
+        let root = bench.folder.join("runs");
+        drop(std::fs::remove_dir_all(&root));
+        for folder in ["work", "jobs", "projects", "home", "runs"] {
+            std::fs::create_dir_all(root.join(folder)).expect("disk has space");
+        }
+        Place { bench, root, sockets: tempfile::tempdir().expect("disk has space") }
+    }
+
+    /// Returns a run of this program in place of claude; `script` is what it does.
+    fn clock(&self, script: &str) -> Run {
+        let program =
+            std::env::current_exe().ok().and_then(|path| Utf8PathBuf::try_from(path).ok());
+        let program = program.expect("this program has a path");
+        let brief = ClaudeBrief {
+            program: program.clone(),
+            permission_mode: "acceptEdits".to_owned(),
+            ..ClaudeBrief::default()
+        };
+        let env = IndexMap::from([(agent::VARIABLE.to_owned(), script.to_owned())]);
+        let launch = json!({ "program": program, "args": [], "input": "" });
+        self.run(RuntimeType::Cli, Work::Claude(Box::new(brief)), env, launch)
+    }
+
+    /// Returns a run of the scripted agent.
+    fn scripted(&self, steps: Json) -> Run {
+        let Json::Array(steps) = steps else { unreachable!("a script is a list") };
+        let env = IndexMap::new();
+        let launch = self.scripted_launch(&steps);
+        self.run(RuntimeType::Scripted, Work::Script { steps }, env, launch)
+    }
+
+    /// Says how the scripted agent is started without us.
+    fn scripted_launch(&self, steps: &[Json]) -> Json {
+        let script = self.root.join("script.json");
+        std::fs::write(&script, json!(steps).to_string()).expect("disk has space");
+        json!({ "program": env!("CARGO_BIN_EXE_heeler"), "args": ["play"], "script": script, "input": "" })
+    }
+
+    fn run(
+        &self,
+        runtime: RuntimeType,
+        work: Work,
+        mut env: IndexMap<String, String>,
+        launch: Json,
+    ) -> Run {
+        let now = Timestamp::now();
+        let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
+        let job = JobId::mint(now, fastrand::u64(..));
+        let dir = self.root.join("runs").join(run.to_string());
+        std::fs::create_dir(&dir).expect("disk has space");
+        let (log, cwd) = (self.root.join(format!("jobs/{job}.jsonl")), self.root.join("work"));
+        let session = uuid::Uuid::new_v4().to_string().parse().expect("a session is a UUID");
+        let sockets = Utf8Path::from_path(self.sockets.path()).expect("the folder is UTF-8");
+        let spec = RunSpec {
+            protocol: PROTOCOL,
+            run,
+            job,
+            attempt: 1,
+            agent: "bench".parse().expect("a name"),
+            trigger: TriggerType::Manual,
+            runtime,
+            working_directory: cwd.canonicalize_utf8().expect("the folder is there"),
+            job_log: log.clone(),
+            projects: self.root.join("projects"),
+            output_file: None,
+            home: self.root.join("home"),
+            sockets: sockets.to_owned(),
+            session: SessionPlan {
+                start: SessionStart::Fresh { id: session },
+                reason: "bench".into(),
+            },
+            limits: Limits::default(),
+            attendance: Attendance::Nobody,
+            sync_each_row: false,
+        };
+        let text = serde_json::to_vec(&spec).expect("a spec is JSON");
+        std::fs::write(dir.join("spec.json"), text).expect("disk has space");
+        env.insert("PATH".to_owned(), std::env::var("PATH").unwrap_or_default());
+        let mut job = launch;
+        job["env"] = json!(env);
+        job["cwd"] = json!(cwd);
+        job["log"] = json!(self.root.join(format!("jobs/{run}.node.jsonl")));
+        let brief = Brief {
+            protocol: PROTOCOL,
+            prompt: "go".to_owned(),
+            env,
+            secrets: Vec::new(),
+            work,
+            send_files_to: None,
+        };
+        Run { dir, brief, log, job }
+    }
+
+    /// Starts the alternative.
+    fn node(&self, runs: &[Run]) -> Child {
+        let jobs: Vec<&Json> = runs.iter().map(|run| &run.job).collect();
+        let file = self.root.join("node-jobs.json");
+        std::fs::write(&file, json!(jobs).to_string()).expect("disk has space");
+        let mut node = Command::new("node");
+        node.arg(self.bench.node.join("driver.mjs")).arg(file);
+        node.stdin(Stdio::null()).stdout(Stdio::null());
+        node.spawn().expect("node is installed")
+    }
+}
+
+impl Run {
+    /// Starts the runner and hands it the brief.
+    fn start(&self) -> Child {
+        let mut runner = Command::new(env!("CARGO_BIN_EXE_heeler"));
+        runner.arg("runner").arg(&self.dir).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut runner = runner.spawn().expect("the program was built");
+        let mut stdin = runner.stdin.take().expect("it was asked for");
+        serde_json::to_writer(&mut stdin, &self.brief).expect("the runner reads its brief");
+        runner
+    }
+
+    /// Where the alternative writes.
+    fn node_log(&self) -> Utf8PathBuf {
+        Utf8PathBuf::from(self.job["log"].as_str().expect("it was put in"))
+    }
+}
+
+fn start(place: &Place<'_>) -> Figure {
+    let file = place.root.join("started");
+    let script = agent::that_starts(&file);
+    let sample = |begin: &dyn Fn(&Run) -> Child| {
+        let mut times: Vec<Duration> = (0..STARTS)
+            .map(|_| {
+                let run = place.clock(&script);
+                let before = moment();
+                wait(begin(&run));
+                let text = std::fs::read_to_string(&file).expect("the agent started");
+                std::fs::remove_file(&file).expect("it was there");
+                Duration::from_nanos(text.parse().expect("the agent wrote it")) - before
+            })
+            .collect();
+        times.sort_unstable();
+        times[STARTS / 2]
+    };
+    Figure {
+        what: "runner start to agent start".to_owned(),
+        ours: sample(&|run| run.start()).into(),
+        goal: Goal::AtMost(Duration::from_millis(15).into()),
+        alternative: Some((
+            "node driver".to_owned(),
+            sample(&|run| place.node(std::slice::from_ref(run))).into(),
+        )),
+    }
+}
+
+fn latency(place: &Place<'_>) -> Vec<Figure> {
+    let script = agent::that_speaks(SPOKEN, PAUSE);
+    let run = place.clock(&script);
+    let ours = delays(run.start(), &run.log);
+    let run = place.clock(&script);
+    let theirs = delays(place.node(std::slice::from_ref(&run)), &run.node_log());
+    let at = |delays: &[Duration], percent: usize| delays[delays.len() * percent / 100];
+    [(50, 1_000), (99, 1_000)]
+        .map(|(percent, micros)| Figure {
+            what: format!("agent line to row read by a follower, p{percent}"),
+            ours: at(&ours, percent).into(),
+            goal: Goal::AtMost(Duration::from_micros(micros).into()),
+            alternative: Some(("node driver".to_owned(), at(&theirs, percent).into())),
+        })
+        .into()
+}
+
+/// Follows a log as a reader does; returns how long after it was said each row was read, in order.
+fn delays(mut runner: Child, log: &Utf8Path) -> Vec<Duration> {
+    let mut follower = Follower::new();
+    follower.add(log, Start::Beginning);
+    let mut delays = Vec::new();
+    while delays.len() < SPOKEN as usize {
+        let news = follower.next(Duration::from_secs(30)).expect("the log is read");
+        let seen = moment();
+        let update = news.unwrap_or_else(|| panic!("{log}: {} of {SPOKEN} rows", delays.len()));
+        let Update::Record { record, .. } = update else { continue };
+        delays.extend(said(&record).map(|said| seen - said));
+    }
+    runner.wait().expect("it was started");
+    delays.sort_unstable();
+    delays
+}
+
+fn said(record: &Record) -> Option<Duration> {
+    let row: Json = serde_json::from_str(&record.text).ok()?;
+    row["content"].as_str()?.parse().ok().map(Duration::from_nanos)
+}
+
+fn flood(place: &Place<'_>) -> Vec<Figure> {
+    let steps = json!([{ "flood": FLOOD, "size": FLOOD_TEXT_BYTES }]);
+    let run = place.scripted(steps.clone());
+    let (time, bytes) = watch(|| run.start());
+    let (node_time, node_bytes) = watch(|| place.node(&[place.scripted(steps)]));
+    let rate = |time: Duration| Amount::PerSecond(FLOOD as f64 / time.as_secs_f64());
+    vec![
+        Figure {
+            what: format!("messages of {FLOOD_TEXT_BYTES} bytes through one run"),
+            ours: rate(time),
+            goal: Goal::AtLeast(Amount::PerSecond(20_000.0)),
+            alternative: Some(("node driver".to_owned(), rate(node_time))),
+        },
+        Figure {
+            what: "memory of the runner meanwhile (RssAnon)".to_owned(),
+            ours: Amount::Bytes(bytes),
+            goal: Goal::AtMost(Amount::Bytes(10_000_000)),
+            alternative: Some(("node driver".to_owned(), Amount::Bytes(node_bytes))),
+        },
+    ]
+}
+
+/// Returns how long a process lived, and the most memory that it had.
+fn watch(begin: impl FnOnce() -> Child) -> (Duration, u64) {
+    let before = moment();
+    let mut process = begin();
+    let mut most = 0;
+    while process.try_wait().expect("it was started").is_none() {
+        most = most.max(memory(process.id()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (moment() - before, most)
+}
+
+/// Returns the memory that only this process has.
+fn memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
+}
+
+fn at_once(place: &Place<'_>) -> Vec<Figure> {
+    let steps = json!([{ "flood": AT_ONCE_MESSAGES, "size": FLOOD_TEXT_BYTES }]);
+    let runs: Vec<Run> = (0..AT_ONCE).map(|_| place.scripted(steps.clone())).collect();
+    let before = moment();
+    let runners: Vec<Child> = runs.iter().map(Run::start).collect();
+    runners.into_iter().for_each(wait);
+    let ours = moment() - before;
+    let lost = lost(runs.iter().map(|run| run.log.clone()));
+    let before = moment();
+    wait(place.node(&runs));
+    let theirs = moment() - before;
+    let node_lost = self::lost(runs.iter().map(Run::node_log));
+    vec![
+        Figure {
+            what: format!("{AT_ONCE} runs of {AT_ONCE_MESSAGES} messages at once"),
+            ours: ours.into(),
+            goal: Goal::None,
+            alternative: Some(("one node driver".to_owned(), theirs.into())),
+        },
+        Figure {
+            what: "messages lost among them".to_owned(),
+            ours: Amount::Count(lost),
+            goal: Goal::AtMost(Amount::Count(0)),
+            alternative: Some(("one node driver".to_owned(), Amount::Count(node_lost))),
+        },
+    ]
+}
+
+/// Returns how many rows of an agent's text are missing in all logs together.
+fn lost(logs: impl Iterator<Item = Utf8PathBuf>) -> u64 {
+    let said = |log: Utf8PathBuf| {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let rows = text.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok());
+        rows.filter(|row| row["type"] == "assistant").count() as u64
+    };
+    logs.map(|log| AT_ONCE_MESSAGES.saturating_sub(said(log))).sum()
+}
+
+fn wait(mut process: Child) {
+    process.wait().expect("it was started");
+}

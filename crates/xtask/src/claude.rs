@@ -1,0 +1,107 @@
+//! Fetching the Claude Code that the tests run. It is not ours to pass on, so it is never committed.
+//!
+//! Start at [`fetch`]. It lies in the user's cache, once for all clones; `heeler_testkit::claude`
+//! looks there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::setup;
+use crate::shell::run;
+
+/// Also read by `heeler_testkit::claude`.
+const VERSION: &str = include_str!("../../heeler-testkit/claude-version");
+
+/// npm's packages of this version with their checksums, by Rust's names of system and processor.
+const PACKAGES: [(&str, &str, &str, &str); 4] = [
+    (
+        "linux",
+        "x86_64",
+        "linux-x64",
+        "sha512-BqZzMvP/zgLLL34S+7OzbG+cyoFp7gwWHU5koVwsyMlTAz+0zZAmbY+UkzvtN2RXxp6AcMenbYIjQJxoXfUY3w==",
+    ),
+    (
+        "linux",
+        "aarch64",
+        "linux-arm64",
+        "sha512-NCvQcOxr685Y4mkYUjQT8l/Ouzw0k2xWloWeyzfsUtWiOedHosPkaW6XCSpzAl1dMuvDNBF97qpWgVDrSdK2Vw==",
+    ),
+    (
+        "macos",
+        "aarch64",
+        "darwin-arm64",
+        "sha512-Ds1f1B+qy2BWDI+VnmDHwkNyTbXCwFrBtrinPD95RBmUubFJu9nCzMgn+wrg5VwwF6vtkkzGexogneZIYZKb6A==",
+    ),
+    (
+        "macos",
+        "x86_64",
+        "darwin-x64",
+        "sha512-+wTK42IT/b5GZHxAVVMLNnCHG/CtngztTE6fNn5s4h47LNXrDQz2RpPLsY5XHr8astNzk7GWPU8GecCG+5EEIQ==",
+    ),
+];
+
+/// Fetches claude unless it is there.
+pub(crate) fn fetch() -> Result<()> {
+    let version = VERSION.trim();
+    let folder = cache()?.join(format!("claude-{version}"));
+    let program = folder.join("claude");
+    if program.is_file() {
+        eprintln!("setup: claude {version} is there");
+        return Ok(());
+    }
+    setup::debian(&[("npm", "npm"), ("tar", "tar")])?;
+    eprintln!("setup: fetching claude {version} (170 MB) into {}", folder.display());
+    // Unpacked beside its place and moved there whole, so that what is there is complete.
+    let parts = cache()?.join(format!("claude-{version}.tmp.{}", std::process::id()));
+    std::fs::create_dir_all(&parts)?;
+    let unpacked = unpack(version, &parts);
+    let moved = unpacked.and_then(|claude| {
+        std::fs::create_dir_all(&folder)?;
+        Ok(std::fs::rename(claude, &program)?)
+    });
+    std::fs::remove_dir_all(&parts)?;
+    moved
+}
+
+/// Downloads and unpacks the package, and returns the program in it, checked.
+fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
+    let (system, processor) = (std::env::consts::OS, std::env::consts::ARCH);
+    let known = PACKAGES.iter().find(|package| package.0 == system && package.1 == processor);
+    let Some((_, _, package, integrity)) = known else {
+        bail!("there is no claude {version} for {processor} {system}");
+    };
+    let package = format!("@anthropic-ai/claude-code-{package}@{version}");
+    let to = folder.to_str().context("the cache's path is not text")?;
+    let told = npm(&["pack", &package, "--json", "--pack-destination", to])?;
+    if !told.contains(integrity) {
+        bail!("{package} has another checksum than {integrity}: it is not what we test with");
+    }
+    let archive = std::fs::read_dir(folder)?.next().context("npm pack left no file")??.path();
+    let archive = archive.to_str().context("the archive's path is not text")?;
+    run(&["tar", "-xzf", archive, "-C", to, "package/claude"], &[])?;
+    let program = folder.join("package/claude");
+    let says = Command::new(&program).arg("--version").output()?;
+    if !String::from_utf8_lossy(&says.stdout).starts_with(version) {
+        bail!("{} does not say that it is {version}: {says:?}", program.display());
+    }
+    Ok(program)
+}
+
+/// Runs npm, which checks the download against the registry's checksum, and returns what it says.
+fn npm(args: &[&str]) -> Result<String> {
+    eprintln!("$ npm {}", args.join(" "));
+    let output = Command::new("npm").args(args).output().context("cannot start npm")?;
+    if !output.status.success() {
+        bail!("npm failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The folder for tools that are fetched, as `heeler_testkit::claude` knows it.
+fn cache() -> Result<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    Ok(cache.context("neither HOME nor XDG_CACHE_HOME is set")?.join("heeler-tools"))
+}
