@@ -68,7 +68,10 @@ fn check_adds(setup: Setup, session: &SessionStart, expected: Expect) {
 
 #[test]
 fn a_plain_agent_is_started_with_the_protocol() {
-    check_sdk(setup(), &fresh(), expect![[r#"
+    check_sdk(
+        setup(),
+        &fresh(),
+        expect![[r#"
         /opt/claude
         -p
         --input-format "stream-json"
@@ -80,12 +83,16 @@ fn a_plain_agent_is_started_with_the_protocol() {
         --setting-sources "project"
         --permission-prompt-tool "stdio"
         CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_plain_agent_is_started_for_one_prompt() {
-    check_cli(setup(), &fresh(), expect![[r#"
+    check_cli(
+        setup(),
+        &fresh(),
+        expect![[r#"
         /opt/claude
         -p
         --output-format "stream-json"
@@ -95,16 +102,21 @@ fn a_plain_agent_is_started_for_one_prompt() {
         --permission-mode "acceptEdits"
         --setting-sources "project"
         CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn no_setting_source_is_said_too() {
     let mut setup = setup();
     setup.brief.setting_sources.clear();
-    check_adds(setup, &fresh(), expect![[r#"
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
         --setting-sources ""
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -113,20 +125,32 @@ fn a_session_is_continued_or_forked() {
         "5f0a9b3e-0000-4000-8000-000000000002".parse().unwrap();
     let SessionStart::Fresh { id } = fresh() else { unreachable!() };
     let resume = SessionStart::Resume { id: id.clone() };
-    check_adds(setup(), &resume, expect![[r#"
+    check_adds(
+        setup(),
+        &resume,
+        expect![[r#"
         --resume "5f0a9b3e-0000-4000-8000-000000000001"
-    "#]]);
+    "#]],
+    );
     let fork = SessionStart::Fork { source: source.clone(), id: id.clone(), at: None };
-    check_adds(setup(), &fork, expect![[r#"
+    check_adds(
+        setup(),
+        &fork,
+        expect![[r#"
         --resume "5f0a9b3e-0000-4000-8000-000000000002"
         --fork-session
-    "#]]);
+    "#]],
+    );
     let at = SessionStart::Fork { source, id, at: Some(Uuid::from_u128(7)) };
-    check_adds(setup(), &at, expect![[r#"
+    check_adds(
+        setup(),
+        &at,
+        expect![[r#"
         --resume "5f0a9b3e-0000-4000-8000-000000000002"
         --fork-session
         --resume-session-at "00000000-0000-0000-0000-000000000007"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -136,13 +160,17 @@ fn limits_model_and_plugins_are_passed_on() {
     setup.limits.budget_usd = Some(0.25);
     setup.brief.model = Some("opus".to_owned());
     setup.brief.plugins = vec!["/p/one".into(), "/p/two".into()];
-    check_adds(setup, &fresh(), expect![[r#"
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
         --model "opus"
         --plugin-dir "/p/one"
         --plugin-dir "/p/two"
         --max-turns "12"
         --max-budget-usd "0.25"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -165,15 +193,23 @@ fn denied_and_given_tools_are_passed_on() {
     let mut setup = setup();
     setup.brief.tools = Some(list(&["Read", "Bash"]));
     setup.brief.denied_tools = list(&["Bash(rm *)", "mcp__postgres__execute_query"]);
-    check_adds(setup, &fresh(), expect![[r#"
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
         --tools "Read,Bash"
         --disallowedTools "Bash(rm *),mcp__postgres__execute_query"
-    "#]]);
+    "#]],
+    );
     let mut setup = self::setup();
     setup.brief.tools = Some(Vec::new());
-    check_adds(setup, &fresh(), expect![[r#"
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
         --tools ""
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -181,27 +217,39 @@ fn a_list_of_allowed_tools_leaves_no_other_built_in_tool() {
     let mut setup = setup();
     setup.brief.allowed_tools = Some(list(&["Read", "Bash(git *)", "Bash(npm test)", "mcp__x__*"]));
     setup.injected = list(&["fleet"]);
-    check_adds(setup.clone(), &fresh(), expect![[r#"
-        --tools "Read,Bash"
-        --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]]);
+    check_adds(
+        setup.clone(),
+        &fresh(),
+        expect![[r#"
+            --tools "Read,Bash"
+            --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
+    );
     setup.brief.tools = Some(list(&["Read", "Write"]));
-    check_adds(setup.clone(), &fresh(), expect![[r#"
-        --tools "Read"
-        --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]]);
+    check_adds(
+        setup.clone(),
+        &fresh(),
+        expect![[r#"
+            --tools "Read"
+            --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
+    );
     setup.brief.allowed_tools = Some(Vec::new());
     setup.brief.tools = None;
     setup.injected.clear();
-    check_adds(setup, &fresh(), expect![[r#"
-        --tools ""
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]]);
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
+            --tools ""
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
+    );
 }
 
 #[test]
@@ -210,21 +258,26 @@ fn for_one_prompt_only_listed_servers_are_there() {
     setup.brief.allowed_tools = Some(list(&["Task", "mcp__github"]));
     setup.injected = list(&["fleet"]);
     setup.mcp = json!({ "mcpServers": { "github": {}, "postgres": {}, "fleet": {} } });
-    check_cli(setup, &fresh(), expect![[r#"
-        /opt/claude
-        -p
-        --output-format "stream-json"
-        --verbose
-        --include-partial-messages
-        --session-id "5f0a9b3e-0000-4000-8000-000000000001"
-        --permission-mode "acceptEdits"
-        --setting-sources "project"
-        --tools "Agent"
-        --allowedTools "Task,mcp__github,mcp__fleet__*"
-        --mcp-config file:{"mcpServers":{"github":{},"fleet":{}}}
-        --strict-mcp-config
-        CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
-    "#]]);
+    check_cli(
+        setup,
+        &fresh(),
+        expect![[r#"
+            /opt/claude
+            -p
+            --output-format "stream-json"
+            --verbose
+            --include-partial-messages
+            --session-id "5f0a9b3e-0000-4000-8000-000000000001"
+            --permission-mode "acceptEdits"
+            --setting-sources "project"
+            --tools "Agent"
+            --allowedTools "Task,mcp__github,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            --mcp-config file:{"mcpServers":{"github":{},"fleet":{}}}
+            --strict-mcp-config
+            CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
+        "#]],
+    );
 }
 
 #[test]
@@ -247,7 +300,27 @@ fn only_root_without_permissions_claims_a_sandbox() {
 fn a_tool_that_takes_its_time_keeps_the_streams_open() {
     let mut setup = setup();
     setup.long_running = true;
-    check_adds(setup, &fresh(), expect![[r#"
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
         CLAUDE_CODE_STREAM_CLOSE_TIMEOUT=120000
-    "#]]);
+    "#]],
+    );
+}
+
+#[test]
+fn a_list_is_not_opened_by_settings() {
+    for (mode, entries, expected) in [
+        ("acceptEdits", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}"#]]),
+        ("bypassPermissions", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true,"permissions":{"deny":["Edit(//**/.claude/**)","Edit(//**/.mcp.json)"]}}"#]]),
+        ("bypassPermissions", ["Write", "Bash"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}"#]]),
+    ] {
+        let mut setup = setup();
+        setup.brief.permission_mode = mode.to_owned();
+        setup.brief.allowed_tools = Some(list(&entries));
+        let launch = shown(&Sdk::claude(String::new(), setup).unwrap().launch(&fresh()));
+        let settings = launch.lines().find(|line| line.starts_with("--settings"));
+        expected.assert_eq(settings.expect("a list has settings"));
+    }
 }
