@@ -14,6 +14,9 @@ use uuid::Uuid;
 
 pub use read::{GARBAGE_CHARS_MAX, NESTING_MAX, read_line};
 
+/// How people are told of a turn that was aborted.
+pub(crate) const INTERRUPTED: &str = "the turn was interrupted";
+
 /// One thing that an agent said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {

@@ -12,7 +12,9 @@ mod tests;
 
 use serde_json::Value as Json;
 
-use crate::message::{ApiError, Assistant, Body, Message, RateLimit, Retry, TurnResult, text_of};
+use crate::message::{
+    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, Retry, TurnResult, text_of,
+};
 use crate::run::{Cost, ErrorClass, RunError};
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
 use class::Symptoms;
@@ -269,8 +271,7 @@ impl Tally {
                 fail(ExitReason::Error, ErrorClass::Budget, &said)
             }
             (_, Some("aborted_streaming" | "aborted_tools")) => {
-                let message = "the turn was interrupted";
-                fail(ExitReason::Cancelled, ErrorClass::Cancelled, message)
+                fail(ExitReason::Cancelled, ErrorClass::Cancelled, INTERRUPTED)
             }
             _ => {
                 let mut symptoms = Symptoms::of_result(result, &said);
@@ -286,8 +287,7 @@ impl Tally {
         let class = symptoms.class();
         let mut error = self.failure(class, symptoms.message());
         if error.recoverable {
-            let retry = self.retry.as_ref().and_then(|retry| retry.delay_ms);
-            error.retry_after_ms = symptoms.retry_after_ms().or(retry);
+            error.retry_after_ms = symptoms.retry_after_ms(self.retry.as_ref());
         }
         if class == ErrorClass::RateLimited {
             error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());

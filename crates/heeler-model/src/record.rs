@@ -60,6 +60,8 @@ pub struct Recorder {
     sent: HashSet<Uuid>,
     calls: IndexMap<String, OpenCall>,
     count: MessageCount,
+    /// The last message whose usage is in a job row; its further rows do not repeat it.
+    usage_told_of: Option<String>,
     tokens: u64,
     minted: u64,
 }
@@ -83,6 +85,7 @@ impl Recorder {
             sent: HashSet::new(),
             calls: IndexMap::new(),
             count: MessageCount::default(),
+            usage_told_of: None,
             tokens: 0,
             minted: 0,
         }

@@ -6,6 +6,7 @@
 
 mod client;
 
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ impl Control {
         remove_stale(&path).await?;
         let failed = |source| BindError::Bind { path: path.clone(), source };
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, requests));

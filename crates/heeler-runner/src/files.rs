@@ -239,4 +239,4 @@ fn disk(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> DiskErro
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

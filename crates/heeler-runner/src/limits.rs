@@ -10,9 +10,9 @@ use heeler_model::run::Limits;
 /// How long each step of a cancel waits for the next, harder one, when the spec does not say.
 pub(crate) const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long an agent that has nothing more to do may take to exit; then its tree is ended. It has
-/// said its result by then, so nothing is lost.
-pub(crate) const EXIT_GRACE: Duration = Duration::from_secs(10);
+/// How many graces an agent that has nothing more to do may take to exit; then its tree is ended. It
+/// has said its result by then, so nothing is lost.
+pub(crate) const EXIT_GRACES: u32 = 2;
 
 /// What has to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Watch {
     /// The agent has nothing more to do and should exit by itself.
     pub(crate) fn done(&mut self, now: Instant) {
         if self.end.is_none() {
-            self.end = Some(End { next: Due::Kill, at: now + EXIT_GRACE });
+            self.end = Some(End { next: Due::Kill, at: now + self.grace() * EXIT_GRACES });
         }
     }
 
@@ -98,12 +98,17 @@ impl Watch {
         if let Some(End { next, at }) = self.end {
             return Some((next, at));
         }
-        let timeout = self.limits.timeout_ms.and_then(|ms| later(self.started, ms));
+        let timeout = self.timeout_at();
         let stall = self.limits.stall_timeout_ms.filter(|_| !self.held);
         let stall = stall.and_then(|ms| later(self.heard, ms));
         let timeout = timeout.map(|at| (Due::Timeout, at));
         let stall = stall.map(|at| (Due::Stall, at));
         timeout.into_iter().chain(stall).min_by_key(|(_, at)| *at)
+    }
+
+    /// Returns when the run has taken too long, whatever is under way.
+    pub(crate) fn timeout_at(&self) -> Option<Instant> {
+        self.limits.timeout_ms.and_then(|ms| later(self.started, ms))
     }
 
     fn grace(&self) -> Duration {
@@ -182,7 +187,7 @@ mod tests {
     fn an_agent_that_is_done_has_time_to_exit_and_no_other_limit() {
         let (mut watch, now) = watch(Some(5), Some(5));
         watch.done(now);
-        assert_eq!(watch.due(now + ms(5)), None);
-        assert_eq!(watch.due(now + EXIT_GRACE), Some(Due::Kill));
+        assert_eq!(watch.due(now + ms(19)), None);
+        assert_eq!(watch.due(now + ms(20)), Some(Due::Kill));
     }
 }

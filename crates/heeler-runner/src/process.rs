@@ -34,8 +34,7 @@ use agent::Children;
 pub(crate) use cgroup::Cgroup;
 pub use cgroup::NoCgroup;
 pub(crate) use hunt::{Ended, Hunt};
-pub use marker::shed_marker;
-pub(crate) use marker::{MARKER, own_marker};
+pub use marker::{MARKER, shed_marker};
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
 const OOM_SCORE_MORE: i32 = 500;

@@ -4,13 +4,19 @@
 //! [`Step`]s come out, and the one loop of this crate does what they say. A runtime must not read,
 //! write, wait or look at a clock. Start at [`Runtime`].
 
+use heeler_model::config::RuntimeType;
 use heeler_model::message::Message;
-use heeler_model::run::{Answer, SessionStart};
+use heeler_model::run::{Answer, ClaudeBrief, RunSpec, SessionStart, Work};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use crate::claude::{Cli, Sdk, Setup};
+use crate::command::CommandRuntime;
+use crate::mcp::{self, Endpoint, Injected, Transport};
 use crate::process::Launch;
+use crate::run::Host;
+use crate::scripted;
 
 /// One way of running an agent.
 pub(crate) trait Runtime {
@@ -29,6 +35,12 @@ pub(crate) trait Runtime {
     fn interrupt(&mut self) -> Vec<Step>;
     /// Hands over the reply to [`Step::Mcp`].
     fn mcp_reply(&mut self, call: &str, reply: Json) -> Vec<Step>;
+    /// Says what is still to be recorded of an agent that exited and whose output was read to its
+    /// end. `code` is none when a signal ended it.
+    fn exited(&mut self, code: Option<i32>) -> Vec<Step> {
+        let _ = code;
+        Vec::new()
+    }
 }
 
 /// What the loop does for a runtime.
@@ -87,5 +99,65 @@ impl AskKind {
             AskKind::Permission => "permission",
             AskKind::Question => "question",
         }
+    }
+}
+
+/// What a runtime is made from.
+pub(crate) struct Surroundings<'s> {
+    /// What the run is to do.
+    pub(crate) spec: &'s RunSpec,
+    /// What the program gives it.
+    pub(crate) host: &'s Host,
+    /// The MCP servers of ours.
+    pub(crate) injected: &'s Injected,
+    /// Where they can be reached over HTTP, for the runtime that needs it.
+    pub(crate) endpoint: Option<&'s Endpoint>,
+}
+
+/// Makes the runtime of a run, or says why it must not run.
+pub(crate) fn of(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+    let Surroundings { spec, host, injected, endpoint } = surroundings;
+    let brief = &host.brief;
+    let prompt = brief.prompt.clone();
+    match (spec.runtime, &brief.work) {
+        (RuntimeType::Sdk, Work::Claude(claude)) => {
+            let setup = setup(spec, claude, injected, &Transport::InProcess);
+            let sdk = Sdk::claude(prompt, setup).map_err(|refusal| refusal.to_string())?;
+            Ok(Box::new(sdk))
+        }
+        (RuntimeType::Cli, Work::Claude(claude)) => {
+            let endpoint = endpoint.ok_or("the agent's tools have no address")?.clone();
+            let setup = setup(spec, claude, injected, &Transport::Http(endpoint));
+            let cli = Cli::new(prompt, setup).map_err(|refusal| refusal.to_string())?;
+            Ok(Box::new(cli))
+        }
+        (RuntimeType::Scripted, Work::Script { steps }) => {
+            let (program, spec) = (host.program.clone(), (*spec).clone());
+            let (steps, secrets) = (steps.clone(), brief.secrets.clone());
+            let launch = move |start: &SessionStart| {
+                scripted::launch(&program, &spec, &steps, &secrets, start)
+            };
+            Ok(Box::new(Sdk::new(prompt, Box::new(launch))))
+        }
+        (RuntimeType::Command, Work::Command { command }) => {
+            Ok(Box::new(CommandRuntime::new(prompt, command.clone())))
+        }
+        (runtime, _) => Err(format!("the brief is not one of runtime `{runtime}`")),
+    }
+}
+
+fn setup(
+    spec: &RunSpec,
+    claude: &ClaudeBrief,
+    injected: &Injected,
+    transport: &Transport,
+) -> Setup {
+    Setup {
+        brief: claude.clone(),
+        limits: spec.limits.clone(),
+        mcp: mcp::config(&claude.mcp_servers, injected, transport),
+        injected: injected.names().map(str::to_owned).collect(),
+        long_running: mcp::has_long_running(injected),
+        root: rustix::process::geteuid().is_root(),
     }
 }

@@ -1,27 +1,55 @@
-//! Gives a run that was cut off its end: what a runner would have done, had it lived.
+//! Gives a run that was cut off its end: what its runner would have done, had it lived.
 //!
 //! Everything here may be cut off too, and is then done again by the next settling: each step leaves
 //! a state from which the whole gives the same result. A run that still runs is left alone. Start at
 //! [`settle`].
 
+mod account;
+
+use std::os::unix::fs::FileTypeExt as _;
+use std::time::Duration;
+
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::RunResult;
-use heeler_transcript::{AppendError, DiskError, Holder, LockError, OpenError, SyncError};
+use heeler_model::ExitReason;
+use heeler_model::run::{
+    Cost, End, ErrorClass, PROTOCOL, Recovery, RunError, RunResult, RunSpec, SessionEnd, Started,
+};
+use heeler_transcript::{
+    AppendError, DiskError, Holder, LockError, LockFile, Log, LogOptions, OpenError, SyncError,
+    create_folder,
+};
 use jiff::Timestamp;
+use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, Reserved};
+use crate::process::{Cgroup, Ended, Hunt};
+use account::Account;
+
+/// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
+/// agent has ended.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// A socket is named by the end of its run's id; less of it than this could be any run's.
+const SOCKET_NAME_LEN_MIN: usize = 12;
 
 /// Why a run was not settled. Nothing is lost: it can be tried again.
 #[derive(Debug, Error)]
 pub enum SettleError {
-    /// Its runner lives.
-    #[error("the run {dir} is still running: {}", holder.as_ref().map_or("another process has it".to_owned(), ToString::to_string))]
+    /// Its runner lives, or another settling is at it.
+    #[error("{dir} is still running: {}", name(holder.as_ref()))]
     Running {
         /// The run's folder.
         dir: Utf8PathBuf,
         /// Who has it.
         holder: Option<Holder>,
+    },
+    /// What the run has started cannot be ended, and holds its session.
+    #[error("the run in {dir} still has its session: {}; end it, then settle again", left.join(", "))]
+    Alive {
+        /// The run's folder.
+        dir: Utf8PathBuf,
+        /// What is left of it.
+        left: Vec<String>,
     },
     /// A file of the run's folder.
     #[error(transparent)]
@@ -43,11 +71,148 @@ pub enum SettleError {
     Sync(#[from] SyncError),
 }
 
-/// Settles the run in `dir` and returns its result, the one that is there if there is one.
-pub fn settle(dir: &Utf8Path, _now: fn() -> Timestamp) -> Result<RunResult, SettleError> {
+fn name(holder: Option<&Holder>) -> String {
+    holder.map_or("another process has it".to_owned(), ToString::to_string)
+}
+
+/// Settles the run in `dir` and returns its result: the one that is there, if there is one.
+pub fn settle(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<RunResult, SettleError> {
     let spec = files::read_spec(dir)?;
-    match files::read_result(dir)? {
-        Some(result) => Ok(result),
-        None => Err(SettleError::Running { dir: spec.job_log, holder: None }),
+    let holder = Holder::this_process("runner --settle", now());
+    let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
+        Err(LockError::Held { holder, .. }) => {
+            return Err(SettleError::Running { dir: dir.to_owned(), holder });
+        }
+        result => result?,
+    };
+    if let Some(result) = files::read_result(dir)? {
+        return Ok(result);
+    }
+    let started = files::read_started(dir, &spec)?;
+    let cgroup = Cgroup::find(spec.run, started.as_ref().and_then(|told| told.cgroup.as_deref()));
+    let ended = Hunt::of_dead(spec.run, cgroup).end();
+    for left in &ended.left {
+        tracing::warn!(run = %spec.run, "{left}");
+    }
+    let result = match &started {
+        None => never_started(&spec, &ended, now()),
+        Some(started) => {
+            let _session = hold_session(dir, &spec, started, &ended, &holder)?;
+            let account = complete(&spec, started)?;
+            remove_socket(&spec, started);
+            cut_off(&spec, started, account, &ended, now())
+        }
+    };
+    Reserved::make(dir)?.write(&result)?;
+    Ok(result)
+}
+
+/// Takes the session's lock, so that nothing is added to its log meanwhile. If nothing of the run is
+/// left, another run has the session: its rows are its own, and the lock is not needed to tell.
+fn hold_session(
+    dir: &Utf8Path,
+    spec: &RunSpec,
+    started: &Started,
+    ended: &Ended,
+    holder: &Holder,
+) -> Result<Option<LockFile>, SettleError> {
+    let locks = spec.home.join("locks");
+    create_folder(&heeler_transcript::OsDisk, &locks)?;
+    match LockFile::acquire(&locks.join(started.session.as_str()), holder, LOCK_WAIT) {
+        Err(LockError::Held { .. }) if ended.left.is_empty() => Ok(None),
+        Err(LockError::Held { .. }) => {
+            Err(SettleError::Alive { dir: dir.to_owned(), left: ended.left.clone() })
+        }
+        result => Ok(Some(result?)),
     }
 }
+
+/// Adds what the job's log lacks of the session's log, and returns what the session's log tells.
+fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
+    // To open a log is to repair it; another run that has the session has done so.
+    let session = match started.session_log.is_file() {
+        true => match Log::open(&started.session_log, LogOptions::default()) {
+            Err(OpenError::Busy { .. }) => None,
+            result => Some(result?.log),
+        },
+        false => None,
+    };
+    let mut job = Log::open(&spec.job_log, LogOptions::default())?.log;
+    let mut append = |row: &Json| Ok(job.append(row.to_string().as_bytes())?);
+    let account = Account::read(spec, started, &mut append)?;
+    job.close()?;
+    session.map(Log::close).transpose()?;
+    Ok(account)
+}
+
+/// Takes away the socket that the runner could not. Only a socket of this run is touched.
+fn remove_socket(spec: &RunSpec, started: &Started) {
+    let name = started.socket.file_stem().unwrap_or_default();
+    let is_ours = name.len() >= SOCKET_NAME_LEN_MIN && spec.run.to_string().ends_with(name);
+    let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
+    if is_ours && is_socket {
+        // One that stays answers nobody.
+        drop(std::fs::remove_file(&started.socket));
+    }
+}
+
+fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
+    let message = "the run was cut off before its agent was started";
+    let error = RunError {
+        recoverable: true,
+        cure: "nothing is lost: trigger the job again if it does not run again by itself"
+            .to_owned(),
+        ..RunError::of(ErrorClass::NotStarted, message)
+    };
+    RunResult {
+        protocol: PROTOCOL,
+        run: spec.run,
+        job: spec.job.clone(),
+        end: End::NeverStarted,
+        exit_reason: ExitReason::Error,
+        stop_reason: None,
+        summary: None,
+        error: Some(error),
+        cost: Cost { usd: Some(0.0), ..Cost::default() },
+        session: None,
+        started_at: now,
+        finished_at: now,
+        exit_code: None,
+        settled: Some(Recovery { processes_ended: ended.processes, rows_completed: 0 }),
+    }
+}
+
+fn cut_off(
+    spec: &RunSpec,
+    started: &Started,
+    account: Account,
+    ended: &Ended,
+    now: Timestamp,
+) -> RunResult {
+    let Account { end, conclusion, messages, tokens, resumable, completed } = account;
+    RunResult {
+        protocol: PROTOCOL,
+        run: spec.run,
+        job: spec.job.clone(),
+        end,
+        exit_reason: conclusion.exit_reason,
+        stop_reason: conclusion.stop_reason,
+        summary: conclusion.summary,
+        error: conclusion.error,
+        cost: conclusion.cost,
+        session: Some(SessionEnd {
+            id: started.session.clone(),
+            log: started.session_log.clone(),
+            messages,
+            tokens,
+            resumable,
+        }),
+        started_at: started.at,
+        finished_at: now,
+        exit_code: None,
+        settled: Some(Recovery { processes_ended: ended.processes, rows_completed: completed }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -193,7 +193,7 @@ fn told(body: &Body, fields: &Fields) -> (String, Option<String>) {
 
 fn told_init(fields: &Fields) -> String {
     let text = |key: &str| fields.get(key).and_then(Json::as_str);
-    let mut words = vec!["session started".to_owned()];
+    let mut words = vec!["turn started".to_owned()];
     words.extend(text("model").map(|model| format!("model {model}")));
     words.extend(text("permissionMode").map(|mode| format!("permission mode {mode}")));
     words.extend(text("claude_code_version").map(|version| format!("claude {version}")));
@@ -223,8 +223,9 @@ fn told_retry(retry: &Retry) -> String {
 fn told_task(task: &Task, fields: &Fields) -> String {
     let text = |key: &str| fields.get(key).and_then(Json::as_str);
     let kind = match task.kind.as_deref() {
-        Some("local_agent") => "sub-agent",
         Some("local_bash") => "background command",
+        Some("local_agent") => "sub-agent",
+        _ if fields.contains_key("subagent_type") => "sub-agent",
         _ => "task",
     };
     let status = task.status.as_deref();
@@ -235,7 +236,7 @@ fn told_task(task: &Task, fields: &Fields) -> String {
         _ => (status.unwrap_or("changed"), None),
     };
     let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
-    format!("{kind} {} {verb}{detail}", task.id)
+    format!("{kind} {verb}{detail}")
 }
 
 fn told_auth(fields: &Fields) -> String {

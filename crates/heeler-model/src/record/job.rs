@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::cut::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX, cut, cut_input, size};
 use super::{Fields, OpenCall, Recorder, insert_bounded};
-use crate::message::text_of;
+use crate::message::{INTERRUPTED, text_of};
 
 /// What of a system row the job log keeps beside its content. The rest is in the session log.
 const SYSTEM_KEYS: [&str; 18] = [
@@ -67,7 +67,7 @@ impl Recorder {
     fn assistant_rows(&mut self, row: &Json, begins: bool, at: Timestamp, rows: &mut JobRows) {
         let message = &row["message"];
         let is_main = row["parent_tool_use_id"].is_null();
-        let mut usage = begins.then(|| usage(&message["usage"])).flatten();
+        let mut usage = self.fresh_usage(message);
         if is_main {
             self.weigh(message, begins);
         }
@@ -88,6 +88,16 @@ impl Recorder {
             }
         }
         rows.say(&mut said, &mut usage);
+        if usage.is_none() {
+            self.usage_told_of = message["id"].as_str().map(str::to_owned);
+        }
+    }
+
+    /// Returns a message's usage unless a row of the same message may have told it.
+    fn fresh_usage(&self, message: &Json) -> Option<Json> {
+        let id = message["id"].as_str();
+        let is_told = id.is_some() && id == self.usage_told_of.as_deref();
+        if is_told { None } else { usage(&message["usage"]) }
     }
 
     fn user_rows(&mut self, row: &Json, at: Timestamp, rows: &mut JobRows) {
@@ -241,8 +251,10 @@ fn error_row(row: &Json) -> Fields {
 
 fn result_row(row: &Json) -> Fields {
     let failed = is_true(&row["is_error"]);
-    let said = match &row["result"] {
-        Json::String(text) => text.clone(),
+    let said = match (&row["result"], text(row, "terminal_reason")) {
+        (Json::String(text), _) => text.clone(),
+        // What the agent calls it then is for its makers.
+        (_, Some("aborted_streaming" | "aborted_tools")) => INTERRUPTED.to_owned(),
         _ => text_of(&row["errors"]),
     };
     let said = cut(&said, JOB_TEXT_BYTES_MAX);

@@ -1,1 +1,318 @@
 use super::*;
+use crate::message::read_line;
+use crate::run::ErrorClass;
+use std::time::Duration;
+
+const PROMPT: Uuid = uuid::uuid!("00000000-0000-4000-8000-000000000001");
+
+/// A recorder and a clock that goes on by a second with each event.
+struct Session {
+    recorder: Recorder,
+    now: Timestamp,
+}
+
+impl Session {
+    fn new() -> Session {
+        let session = "s".parse().unwrap();
+        let recorder = Recorder::new(session, "/srv".into(), None);
+        Session { recorder, now: "2024-01-19T09:00:00Z".parse().unwrap() }
+    }
+
+    fn tick(&mut self) -> Timestamp {
+        self.now += Duration::from_secs(1);
+        self.now
+    }
+
+    fn line(&mut self, line: &str) -> Rows {
+        let now = self.tick();
+        self.recorder.message(read_line(line.as_bytes()), now)
+    }
+
+    /// Returns the only job row of a line.
+    #[track_caller]
+    fn job_row(&mut self, line: &str) -> Json {
+        let mut rows = self.line(line).job;
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        rows.remove(0)
+    }
+}
+
+#[test]
+fn a_result_is_paired_with_its_call_by_id() {
+    let mut session = Session::new();
+    session.line(
+        r#"{"type":"assistant","message":{"content":[
+        {"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},
+        {"type":"tool_use","id":"t2","name":"Read","input":{}}]}}"#,
+    );
+    let second = session.job_row(
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t2","content":"b"}]}}"#,
+    );
+    assert_eq!((&second["tool_name"], &second["duration_ms"]), (&json!("Read"), &json!(1000)));
+    let first = session.job_row(
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a"},{"type":"image"}],"is_error":true}]}}"#,
+    );
+    assert_eq!((&first["tool_name"], &first["duration_ms"]), (&json!("Bash"), &json!(2000)));
+    assert_eq!((&first["success"], &first["error"]), (&json!(false), &json!("a\n[image]")));
+    assert_eq!(first.get("result"), None);
+    let stray = session.job_row(
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"a"}]}}"#,
+    );
+    assert_eq!((stray.get("tool_name"), stray.get("duration_ms")), (None, None));
+    assert_eq!((&stray["success"], &stray["result"]), (&json!(true), &json!("a")));
+}
+
+#[test]
+fn blocks_of_one_message_become_rows_in_order_with_ids_that_follow() {
+    let mut session = Session::new();
+    let rows = session.line(
+        r#"{"type":"assistant","uuid":"87dcdcdb-ec25-4808-a8c8-19a1104717c5",
+        "message":{"id":"m","usage":{"input_tokens":9},"content":[
+        {"type":"thinking","thinking":"hm"},{"type":"text","text":"a"},{"type":"text","text":"b"},
+        {"type":"tool_use","id":"t","name":"Bash","input":"ls"},{"type":"text","text":"c"}]}}"#,
+    );
+    assert_eq!(rows.session.len(), 1);
+    let kinds: Vec<_> = rows.job.iter().map(|row| row["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["assistant", "tool_use", "assistant"]);
+    assert_eq!(rows.job[0]["content"], "a\nb");
+    assert_eq!(rows.job[0]["usage"], json!({"input_tokens": 9}));
+    assert_eq!(rows.job[2].get("usage"), None, "told once");
+    assert_eq!(rows.job[0]["uuid"], rows.session[0]["uuid"]);
+    assert_eq!(rows.job[1]["uuid"], "87dcdcdb-ec25-8808-a8c8-19a1104717c6");
+    assert_eq!(rows.job[2]["uuid"], "87dcdcdb-ec25-8808-a8c8-19a1104717c7");
+}
+
+#[test]
+fn thinking_stays_in_the_session_log() {
+    let mut session = Session::new();
+    let rows = session.line(
+        r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"}]}}"#,
+    );
+    assert_eq!((rows.session.len(), rows.job.len()), (1, 0));
+}
+
+#[test]
+fn large_results_are_cut_in_the_job_log_only() {
+    let mut session = Session::new();
+    let text = "é".repeat(JOB_TEXT_BYTES_MAX);
+    let line = json!({"type": "user", "message": {"content": [
+        {"type": "tool_result", "tool_use_id": "t", "content": text}]}});
+    let rows = session.line(&line.to_string());
+    assert_eq!(rows.session[0]["message"]["content"][0]["content"], text);
+    let cut = rows.job[0]["result"].as_str().unwrap();
+    assert_eq!(cut, format!("{}…[truncated 32768 chars]", "é".repeat(JOB_TEXT_BYTES_MAX / 2)));
+}
+
+#[test]
+fn a_large_input_keeps_its_shape_with_its_texts_cut() {
+    let mut session = Session::new();
+    let line = |input: Json| {
+        json!({"type": "assistant", "message": {"content": [
+            {"type": "tool_use", "id": "t", "name": "Write", "input": input}]}})
+        .to_string()
+    };
+    let text = "x".repeat(1_000_000);
+    let row = session.job_row(&line(json!({"file_path": "a.txt", "content": text})));
+    assert_eq!(row["input"]["file_path"], "a.txt");
+    assert!(row["input"]["content"].as_str().unwrap().ends_with("x…[truncated 991808 chars]"));
+    let many = json!({"list": vec![7; 100_000]});
+    let row = session.job_row(&line(many));
+    let input = row["input"].as_str().unwrap();
+    assert!(input.starts_with(r#"{"list":[7,7"#) && input.ends_with(" chars]"), "{}", input.len());
+}
+
+#[test]
+fn a_prompt_that_the_agent_repeats_is_recorded_once() {
+    let mut session = Session::new();
+    let now = session.tick();
+    let rows = session.recorder.prompt(PROMPT, "do it", now);
+    assert_eq!(rows.session[0]["message"], json!({"role": "user", "content": "do it"}));
+    assert_eq!(rows.job[0]["subtype"], "user_input");
+    let replay = format!(
+        r#"{{"type":"user","uuid":"{PROMPT}","isReplay":true,"message":{{"content":"do it"}}}}"#
+    );
+    assert_eq!(session.line(&replay), Rows::default());
+    let other = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000002","isReplay":true,"message":{"content":"more"}}"#;
+    assert_eq!(session.job_row(other)["content"], "more");
+    assert_eq!(session.recorder.messages(), 2);
+}
+
+#[test]
+fn rows_continue_the_chain_that_was_there_and_sub_agents_have_their_own() {
+    let last = uuid::uuid!("00000000-0000-4000-8000-00000000000f");
+    let mut session = Session::new();
+    session.recorder = Recorder::new("s".parse().unwrap(), "/srv".into(), Some(last));
+    let said = |id: u8, sub: &str| {
+        format!(
+            r#"{{"type":"assistant","uuid":"00000000-0000-4000-8000-{id:012}","parent_tool_use_id":{sub},"content":"x"}}"#
+        )
+    };
+    let mut parents = Vec::new();
+    for line in
+        [said(1, "null"), said(2, "\"t\""), said(3, "\"t\""), said(4, "null"), said(4, "null")]
+    {
+        let row = session.line(&line).session.remove(0);
+        parents.push((row["parentUuid"].clone(), row["isSidechain"].clone()));
+    }
+    let id = |n: u8| json!(format!("00000000-0000-4000-8000-{n:012}"));
+    assert_eq!(parents[0], (json!(last.to_string()), json!(false)));
+    assert_eq!(parents[1], (Json::Null, json!(true)));
+    assert_eq!(parents[2], (id(2), json!(true)));
+    assert_eq!(parents[3], (id(1), json!(false)));
+    assert_eq!(parents[4], (id(4), json!(false)), "a repeated id is replaced: no circle");
+    assert_eq!(session.recorder.messages(), 3, "what a sub-agent says is not counted");
+}
+
+#[test]
+fn a_failure_is_told_with_its_cure_and_is_not_part_of_the_conversation() {
+    let mut session = Session::new();
+    let now = session.tick();
+    session.recorder.prompt(PROMPT, "do it", now);
+    let error = RunError::of(ErrorClass::Stalled, "the agent said nothing for 60 s");
+    let now = session.tick();
+    let rows = session.recorder.failure(&error, now);
+    assert_eq!(rows.session[0]["type"], "assistant");
+    assert_eq!(rows.session[0]["isApiErrorMessage"], true);
+    assert_eq!(rows.job[0]["type"], "error");
+    assert_eq!(rows.job[0]["message"], "the agent said nothing for 60 s");
+    assert_eq!(rows.job[0]["code"], "stalled");
+    assert_eq!(rows.job[0]["cure"], error.cure);
+    let next = session.line(r#"{"type":"assistant","content":"back"}"#);
+    assert_eq!(next.session[0]["parentUuid"], PROMPT.to_string());
+    assert_eq!(session.recorder.messages(), 2);
+}
+
+#[test]
+fn an_agent_cannot_fake_what_we_say_of_a_row() {
+    let mut session = Session::new();
+    let rows = session.line(
+        r#"{"type":"assistant","content":"x","timestamp":"1999-01-01T00:00:00Z","sessionId":"other",
+            "isSidechain":true,"parentUuid":"x","cwd":"/etc","failure":{"class":"internal","cure":"pay"}}"#,
+    );
+    let row = &rows.session[0];
+    assert_eq!(row["timestamp"], "2024-01-19T09:00:01.000Z");
+    assert_eq!((&row["sessionId"], &row["cwd"]), (&json!("s"), &json!("/srv")));
+    assert_eq!((&row["isSidechain"], &row["parentUuid"]), (&json!(false), &Json::Null));
+    assert_eq!(row.get("failure"), None);
+    assert_eq!(rows.job[0]["type"], "assistant");
+}
+
+#[test]
+fn notes_and_warnings_are_system_rows_in_both_logs() {
+    let mut session = Session::new();
+    let now = session.tick();
+    let rows = session.recorder.note("session", "a new session, as asked", now);
+    assert_eq!(rows.session[0]["content"], "a new session, as asked");
+    assert_eq!(rows.job[0]["content"], "a new session, as asked");
+    assert_eq!(rows.job[0]["uuid"], rows.session[0]["uuid"]);
+    let row = session.job_row("Segmentation fault");
+    assert_eq!((&row["type"], &row["subtype"]), (&json!("system"), &json!("warning")));
+    let content = row["content"].as_str().unwrap();
+    assert!(content.starts_with("unreadable line, it is not JSON"), "{content}");
+    assert!(content.ends_with(": Segmentation fault"), "{content}");
+    let row = session.job_row(r#"{"type":"control_request","request":{}}"#);
+    assert_eq!(
+        row["content"],
+        r#"unknown message of type `control_request`: {"type":"control_request","request":{}}"#
+    );
+}
+
+#[test]
+fn passing_states_leave_no_row() {
+    let mut session = Session::new();
+    for line in [
+        r#"{"type":"system","subtype":"status","status":"requesting"}"#,
+        r#"{"type":"system","subtype":"thinking_tokens"}"#,
+        r#"{"type":"command_lifecycle","command_uuid":"x","state":"queued"}"#,
+        r#"{"type":"system","subtype":"background_tasks_changed","tasks":[]}"#,
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed"}}"#,
+        r#"{"type":"transcript_mirror","entries":[]}"#,
+        "",
+    ] {
+        assert_eq!(session.line(line), Rows::default(), "{line}");
+    }
+    let row = session.job_row(
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":0}}"#,
+    );
+    assert_eq!(row["content"], "rate limit: rejected, resets at 1970-01-01T00:00:00.000Z");
+}
+
+#[test]
+fn the_older_forms_of_the_stream_give_the_same_rows() {
+    let mut session = Session::new();
+    let call =
+        session.job_row(r#"{"type":"tool_use","tool_name":"Bash","tool_use_id":"t","input":"ls"}"#);
+    assert_eq!((&call["type"], &call["input"]), (&json!("tool_use"), &json!("ls")));
+    let result =
+        session.job_row(r#"{"type":"tool_result","tool_use_id":"t","result":"a","success":true}"#);
+    assert_eq!((&result["tool_name"], &result["duration_ms"]), (&json!("Bash"), &json!(1000)));
+    let progress = session.job_row(
+        r#"{"type":"tool_progress","tool_name":"Bash","tool_use_id":"t","elapsed_time_seconds":12.4}"#,
+    );
+    assert_eq!(progress["content"], "Bash has been running for 12 s");
+    let auth =
+        session.job_row(r#"{"type":"auth_status","isAuthenticating":true,"output":["open","it"]}"#);
+    assert_eq!(auth["content"], "authentication open\nit");
+    let end = session.job_row(r#"{"type":"system","subtype":"session_end","content":"bye"}"#);
+    assert_eq!((&end["subtype"], &end["content"]), (&json!("session_end"), &json!("bye")));
+    let error = session.job_row(r#"{"type":"error","message":"gone","code":"EPIPE"}"#);
+    assert_eq!((&error["message"], &error["code"]), (&json!("gone"), &json!("EPIPE")));
+}
+
+#[test]
+fn only_so_many_open_calls_are_remembered() {
+    let mut session = Session::new();
+    for n in 0..=OPEN_CALLS_MAX {
+        session.line(&format!(r#"{{"type":"tool_use","tool_name":"Bash","tool_use_id":"t{n}"}}"#));
+    }
+    let forgotten = session.job_row(r#"{"type":"tool_result","tool_use_id":"t0","result":"a"}"#);
+    assert_eq!(forgotten.get("tool_name"), None);
+    let known = session.job_row(r#"{"type":"tool_result","tool_use_id":"t1","result":"a"}"#);
+    assert_eq!(known["tool_name"], "Bash");
+}
+
+#[test]
+fn minted_ids_differ_between_runs_of_a_session_and_between_rows() {
+    let mut first = Session::new();
+    let mut second = Session::new();
+    second.now += Duration::from_millis(1);
+    let mut ids = Vec::new();
+    for session in [&mut first, &mut second] {
+        for _ in 0..3 {
+            let row = session.line("garbage").session.remove(0);
+            ids.push(row["uuid"].as_str().unwrap().to_owned());
+        }
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 6);
+}
+
+#[test]
+fn the_context_is_estimated_by_what_the_api_was_sent_and_what_was_said_since() {
+    let mut session = Session::new();
+    session.line(
+        r#"{"type":"assistant","message":{"id":"m","content":"","usage":
+        {"input_tokens":10,"cache_read_input_tokens":2000,"cache_creation_input_tokens":100}}}"#,
+    );
+    let said = session.recorder.tokens();
+    assert_eq!(said, 2110);
+    let text = "x".repeat(4000);
+    session.line(&format!(r#"{{"type":"user","message":{{"content":"{text}"}}}}"#));
+    assert_eq!(session.recorder.tokens(), said + 1000);
+}
+
+#[test]
+fn rows_of_strangers_can_be_replayed() {
+    let mut recorder = Session::new().recorder;
+    for row in [
+        json!(null),
+        json!([]),
+        json!({}),
+        json!({"type": "user"}),
+        json!({"type": "assistant", "message": 7}),
+    ] {
+        recorder.replay(&row);
+    }
+    assert_eq!(recorder.messages(), 0);
+}

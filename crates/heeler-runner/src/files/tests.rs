@@ -1,1 +1,229 @@
+use std::os::unix::fs::MetadataExt as _;
 
+use heeler_model::run::{
+    Attendance, Cost, End, ErrorClass, Limits, RunError, SessionPlan, SessionStart,
+};
+use heeler_model::{ExitReason, RunId, TriggerType};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+
+/// A state directory with the folder of one run.
+pub(crate) struct Folder {
+    _temp: tempfile::TempDir,
+    pub(crate) state: Utf8PathBuf,
+    pub(crate) dir: Utf8PathBuf,
+    pub(crate) spec: RunSpec,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        let temp = tempfile::tempdir().unwrap();
+        let state = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let run = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
+        let dir = state.join("runs").join(run.to_string());
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir(state.join("jobs")).unwrap();
+        let id = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a00".parse().unwrap();
+        let spec = RunSpec {
+            protocol: PROTOCOL,
+            run,
+            job: "job-2026-11-15-a1b2c3".parse().unwrap(),
+            attempt: 1,
+            agent: "coder".parse().unwrap(),
+            trigger: TriggerType::Manual,
+            runtime: heeler_model::config::RuntimeType::Scripted,
+            working_directory: state.clone(),
+            job_log: state.join("jobs/job-2026-11-15-a1b2c3.jsonl"),
+            projects: state.join("agent-sessions/projects"),
+            output_file: None,
+            home: state.join("home"),
+            sockets: state.join("sockets"),
+            session: SessionPlan {
+                start: SessionStart::Fresh { id },
+                reason: "a fresh session".to_owned(),
+            },
+            limits: Limits::default(),
+            attendance: Attendance::Nobody,
+            sync_each_row: false,
+        };
+        let folder = Folder { _temp: temp, state, dir, spec };
+        folder.write_spec(&folder.spec);
+        folder
+    }
+
+    pub(crate) fn write_spec(&self, spec: &RunSpec) {
+        std::fs::write(self.dir.join("spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
+    }
+
+    pub(crate) fn started(&self) -> Started {
+        Started {
+            protocol: PROTOCOL,
+            run: self.spec.run,
+            pid: 1,
+            at: Timestamp::UNIX_EPOCH,
+            session: self.spec.session.start.id().clone(),
+            session_log: self.spec.projects.join("-work/0b9f6c1a.jsonl"),
+            socket: self.spec.sockets.join("none.sock"),
+            cgroup: None,
+            job_rows_before: 0,
+            session_rows_before: 0,
+        }
+    }
+
+    fn result(&self) -> RunResult {
+        RunResult {
+            protocol: PROTOCOL,
+            run: self.spec.run,
+            job: self.spec.job.clone(),
+            end: End::Finished,
+            exit_reason: ExitReason::Success,
+            stop_reason: None,
+            summary: Some("done".to_owned()),
+            error: None,
+            cost: Cost::default(),
+            session: None,
+            started_at: Timestamp::UNIX_EPOCH,
+            finished_at: Timestamp::UNIX_EPOCH,
+            exit_code: Some(0),
+            settled: None,
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let folder = Folder::new();
+    assert_eq!(read_spec(&folder.dir).unwrap(), folder.spec);
+    assert_eq!(read_started(&folder.dir, &folder.spec).unwrap(), None);
+    write_started(&folder.dir, &folder.started()).unwrap();
+    assert_eq!(read_started(&folder.dir, &folder.spec).unwrap(), Some(folder.started()));
+    assert_eq!(read_result(&folder.dir).unwrap(), None);
+    Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
+}
+
+#[test]
+fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_needs() {
+    let folder = Folder::new();
+    let reserved = Reserved::make(&folder.dir).unwrap();
+    let before = reserved.file.metadata().unwrap();
+    assert!(before.blocks() * 512 >= RESULT_BYTES_MAX as u64, "{}", before.blocks());
+    reserved.write(&folder.result()).unwrap();
+    let after = std::fs::metadata(folder.dir.join(RESULT)).unwrap();
+    assert_eq!(after.ino(), before.ino());
+    assert!(after.blocks() * 512 < RESULT_BYTES_MAX as u64, "{}", after.blocks());
+    assert_eq!(after.mode() & 0o777, 0o600);
+    assert!(!folder.dir.join(RESERVE).exists());
+}
+
+#[test]
+fn a_result_is_written_once() {
+    let folder = Folder::new();
+    Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    let other = RunResult { end: End::Interrupted, ..folder.result() };
+    let error = Reserved::make(&folder.dir).unwrap().write(&other).unwrap_err();
+    assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
+}
+
+#[test]
+fn a_reserve_that_a_crash_left_half_written_is_used_again() {
+    let folder = Folder::new();
+    for left in [&b""[..], b"{\"protocol\":1,", &[b' '; RESULT_BYTES_MAX]] {
+        let reserved = Reserved::make(&folder.dir).unwrap();
+        reserved.file.write_all_at(left, 0).unwrap();
+        drop(reserved);
+        assert_eq!(read_result(&folder.dir).unwrap(), None);
+        Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
+        assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
+        std::fs::remove_file(folder.dir.join(RESULT)).unwrap();
+    }
+}
+
+#[test]
+fn a_result_that_is_too_large_is_cut_and_still_says_how_the_run_ended() {
+    let folder = Folder::new();
+    let long = "\u{1}é".repeat(RESULT_BYTES_MAX);
+    let mut result = RunResult {
+        stop_reason: Some(long.clone()),
+        summary: Some(long.clone()),
+        error: Some(RunError { cure: long.clone(), ..RunError::of(ErrorClass::Internal, &long) }),
+        ..folder.result()
+    };
+    for n in 0..10_000 {
+        result.cost.usage.per_model.insert(format!("model {n}"), json!({"inputTokens": n}));
+    }
+    Reserved::make(&folder.dir).unwrap().write(&result).unwrap();
+    let written = std::fs::metadata(folder.dir.join(RESULT)).unwrap().len();
+    assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
+    let read = read_result(&folder.dir).unwrap().unwrap();
+    assert_eq!((read.run, read.end), (result.run, result.end));
+    assert!(long.starts_with(&read.summary.unwrap()));
+    assert_eq!(read.error.unwrap().class, ErrorClass::Internal);
+}
+
+#[test]
+fn a_spec_that_is_not_this_folders_or_names_files_elsewhere_is_refused() {
+    let folder = Folder::new();
+    let refused = |change: &dyn Fn(&mut RunSpec)| {
+        let mut spec = folder.spec.clone();
+        change(&mut spec);
+        folder.write_spec(&spec);
+        read_spec(&folder.dir).unwrap_err()
+    };
+    let outside = tempfile::tempdir().unwrap();
+    let outside = Utf8Path::from_path(outside.path()).unwrap().canonicalize_utf8().unwrap();
+    let link = folder.state.join("link");
+    std::os::unix::fs::symlink(&outside, &link).unwrap();
+    let elsewhere = [
+        outside.join("log.jsonl"),
+        "jobs/relative.jsonl".into(),
+        folder.state.join("jobs/../../log.jsonl"),
+        folder.state.join("none/../../../log.jsonl"),
+        link.join("log.jsonl"),
+        link.join("none/log.jsonl"),
+    ];
+    for path in elsewhere {
+        let error = refused(&|spec| spec.job_log.clone_from(&path));
+        assert!(matches!(&error, FileError::Outside { named, .. } if *named == path), "{error}");
+    }
+    let error = refused(&|spec| spec.projects.clone_from(&outside));
+    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+    let other = RunId::mint(Timestamp::UNIX_EPOCH, [0; 10]);
+    let error = refused(&|spec| spec.run = other);
+    assert!(matches!(error, FileError::OtherRun { .. }), "{error}");
+    let error = refused(&|spec| spec.protocol = PROTOCOL + 1);
+    assert!(matches!(error, FileError::Protocol { .. }), "{error}");
+    std::fs::write(folder.dir.join("spec.json"), "{").unwrap();
+    let error = read_spec(&folder.dir).unwrap_err();
+    assert!(matches!(error, FileError::Content { .. }), "{error}");
+}
+
+#[test]
+fn a_start_that_names_a_log_elsewhere_is_refused() {
+    let folder = Folder::new();
+    let started = Started { session_log: "/etc/hosts".into(), ..folder.started() };
+    write_started(&folder.dir, &started).unwrap();
+    let error = read_started(&folder.dir, &folder.spec).unwrap_err();
+    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+}
+
+#[test]
+fn a_question_is_a_file_named_by_its_id() {
+    let folder = Folder::new();
+    let ask = |id: &str| Ask {
+        protocol: PROTOCOL,
+        id: id.to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        kind: "permission".to_owned(),
+        tool: "Bash".to_owned(),
+        input: json!({"command": "ls"}),
+    };
+    write_ask(&folder.dir, &ask("toolu_1")).unwrap();
+    let read: Option<Ask> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();
+    assert_eq!(read, Some(ask("toolu_1")));
+    let error = write_ask(&folder.dir, &ask("../../spec")).unwrap_err();
+    assert!(matches!(error, FileError::Name(_)), "{error}");
+}

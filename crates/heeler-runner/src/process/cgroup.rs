@@ -41,6 +41,19 @@ pub enum NoCgroup {
     Unwanted,
 }
 
+impl NoCgroup {
+    /// Returns why a run that is started from here would have no control group; `None` if it would.
+    pub fn check(run: RunId) -> Option<NoCgroup> {
+        match Cgroup::create(run) {
+            Ok(cgroup) => {
+                cgroup.remove();
+                None
+            }
+            Err(reason) => Some(reason),
+        }
+    }
+}
+
 /// A control group.
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroup {

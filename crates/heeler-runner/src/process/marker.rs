@@ -10,18 +10,18 @@ use std::process::Command;
 use heeler_model::RunId;
 use rustix::process::Pid;
 
-/// Names the run that a process belongs to.
-pub(crate) const MARKER: &str = "HEELER_RUN";
+/// The variable that names the run that a process belongs to. Whoever starts a runner removes it.
+pub const MARKER: &str = "HEELER_RUN";
 
 /// Says whether a process was started with the marker of a run. One that has ended, or that we may
 /// not look at, was not.
-pub(crate) fn has_marker(pid: Pid, run: RunId) -> bool {
+pub(super) fn has_marker(pid: Pid, run: RunId) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     marker_in(&environ).is_some_and(|marker| marker == run.to_string().as_bytes())
 }
 
 /// Returns the run whose marker this process was started with.
-pub(crate) fn own_marker() -> Option<String> {
+fn own_marker() -> Option<String> {
     let environ = std::fs::read("/proc/self/environ").ok()?;
     Some(String::from_utf8_lossy(marker_in(&environ)?).into_owned())
 }

@@ -1,6 +1,5 @@
 //! Real processes. Each test is a process of its own (nextest): claiming a tree claims the process.
 
-use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use heeler_transcript::{Holder, LockFile};

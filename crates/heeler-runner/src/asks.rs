@@ -1,0 +1,139 @@
+//! What an agent asks of people, until it is settled.
+//!
+//! A question is a file in the run's folder before it counts as asked, and the file goes when it is
+//! settled, by whoever is first. What a crash leaves there is moot: the agent died with its runner.
+//! It knows nothing of rows and sockets. Start at [`Asks`].
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::Ask;
+use heeler_transcript::checked_id;
+use indexmap::IndexMap;
+use uuid::Uuid;
+
+use crate::files::{self, FileError};
+
+/// How many questions may be open at once; one more is denied.
+pub(crate) const ASKS_MAX: usize = 64;
+
+/// The largest input of a question, as JSON; a larger one is denied. The file must be readable in
+/// one piece, and a person could not judge it anyway.
+pub(crate) const ASK_BYTES_MAX: usize = 512 << 10;
+
+/// How many settled questions are remembered, for those who answer too late.
+const SETTLED_MAX: usize = 256;
+
+/// The longest id of an agent that we take over as a file name.
+const ASK_ID_BYTES_MAX: usize = 64;
+
+/// The questions of a run.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    dir: Utf8PathBuf,
+    open: IndexMap<String, Open>,
+    /// How the last ones were settled, newest last.
+    settled: VecDeque<(String, String)>,
+}
+
+/// A question that waits.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// The question, redacted.
+    pub(crate) ask: Ask,
+    /// The agent's own name for it.
+    pub(crate) agent_id: String,
+    /// Until when it waits.
+    until: Option<Instant>,
+}
+
+impl Asks {
+    /// Starts without questions.
+    pub(crate) fn new(dir: &Utf8Path) -> Asks {
+        Asks { dir: dir.to_owned(), open: IndexMap::new(), settled: VecDeque::new() }
+    }
+
+    /// Returns a name for the file of a question that the agent calls `agent_id`.
+    pub(crate) fn name(&self, agent_id: &str) -> String {
+        let plain = agent_id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        let known = self.open.contains_key(agent_id)
+            || self.settled.iter().any(|(settled, _)| settled == agent_id);
+        if plain && !known && agent_id.len() <= ASK_ID_BYTES_MAX && checked_id(agent_id).is_ok() {
+            return agent_id.to_owned();
+        }
+        Uuid::new_v4().to_string()
+    }
+
+    /// Says whether one more may be open.
+    pub(crate) fn has_room(&self) -> bool {
+        self.open.len() < ASKS_MAX
+    }
+
+    /// Writes a question down; from then on it is open.
+    pub(crate) fn add(
+        &mut self,
+        ask: Ask,
+        agent_id: String,
+        until: Option<Instant>,
+    ) -> Result<(), FileError> {
+        files::write_ask(&self.dir, &ask)?;
+        self.open.insert(ask.id.clone(), Open { ask, agent_id, until });
+        Ok(())
+    }
+
+    /// Returns the open question of this name.
+    pub(crate) fn get(&self, id: &str) -> Option<&Open> {
+        self.open.get(id)
+    }
+
+    /// Returns what the agent calls `agent_id`, if it is open.
+    pub(crate) fn find(&self, agent_id: &str) -> Option<String> {
+        let open = self.open.values().find(|open| open.agent_id == agent_id)?;
+        Some(open.ask.id.clone())
+    }
+
+    /// Closes a question; `how` is for those who come later.
+    pub(crate) fn settle(&mut self, id: &str, how: String) -> Option<Open> {
+        let open = self.open.shift_remove(id)?;
+        let file = self.dir.join(format!("asks/{id}.json"));
+        if let Err(error) = std::fs::remove_file(file) {
+            // The run's result makes it moot; until then status does not list it.
+            tracing::warn!(%error, ask = id, "the file of a settled question stays");
+        }
+        if self.settled.len() == SETTLED_MAX {
+            self.settled.pop_front();
+        }
+        self.settled.push_back((id.to_owned(), how));
+        Some(open)
+    }
+
+    /// Says why an answer to this question comes too late, or that there is none.
+    pub(crate) fn refusal(&self, id: &str) -> String {
+        match self.settled.iter().rev().find(|(settled, _)| settled == id) {
+            Some((_, how)) => how.clone(),
+            None => format!("there is no open question `{id}`"),
+        }
+    }
+
+    /// Returns the open questions.
+    pub(crate) fn list(&self) -> Vec<Ask> {
+        self.open.values().map(|open| open.ask.clone()).collect()
+    }
+
+    /// Says whether nothing waits for a person.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns when the next question has waited long enough.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.open.values().filter_map(|open| open.until).min()
+    }
+
+    /// Returns a question that has waited long enough.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<String> {
+        let due = |open: &&Open| open.until.is_some_and(|until| until <= now);
+        Some(self.open.values().find(due)?.ask.id.clone())
+    }
+}

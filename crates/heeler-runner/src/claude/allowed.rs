@@ -1,0 +1,245 @@
+//! The list of allowed tools as a true whitelist.
+//!
+//! Claude's own `--allowedTools` only spares questions: what is not on it still runs in many modes.
+//! [`Allowed`] answers for one call whether it may run at all. It says no where it cannot be sure.
+
+use heeler_model::run::ClaudeBrief;
+use serde_json::Value as Json;
+use thiserror::Error;
+use url::Url;
+
+use super::shell::simple_commands;
+
+/// Why a list of allowed tools cannot be held. The run is refused instead of running open.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum Refusal {
+    /// An entry that is no pattern, or none that can be held.
+    #[error("allowed_tools: {entry:?} {reason}")]
+    Entry {
+        /// The entry as it was written.
+        entry: String,
+        /// What is wrong with it, and what to write instead.
+        reason: &'static str,
+    },
+}
+
+/// The only tools that may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Allowed {
+    rules: Vec<Rule>,
+    /// As they were written, for Claude and for people.
+    entries: Vec<String>,
+}
+
+/// One entry of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    /// The tool's name; `*` stands for anything in the names of MCP tools.
+    name: String,
+    input: Input,
+}
+
+/// What a tool may be called with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Input {
+    Any,
+    /// Every command of the shell line is like this.
+    Command(String),
+    /// The address is of this host, or of a part of it.
+    Domain(String),
+    /// This field is like that.
+    Field(&'static str, String),
+}
+
+impl Allowed {
+    /// Reads the list of a brief, if there is one. Tools of injected servers join it.
+    pub(super) fn of(brief: &ClaudeBrief, injected: &[String]) -> Result<Option<Allowed>, Refusal> {
+        let Some(listed) = &brief.allowed_tools else { return Ok(None) };
+        let ours = injected.iter().map(|server| format!("mcp__{}__*", tool_part(server)));
+        let entries: Vec<String> = listed.iter().cloned().chain(ours).collect();
+        let rules = entries.iter().map(|entry| Rule::read(entry)).collect::<Result<_, _>>()?;
+        Ok(Some(Allowed { rules, entries }))
+    }
+
+    /// Says whether a call may run.
+    pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
+        let tool = current_name(tool);
+        let rules = || self.rules.iter().filter(|rule| like(&rule.name, tool));
+        rules().any(|rule| rule.input.takes(input)) || self.permits_line(tool, input)
+    }
+
+    /// Says whether every command of a shell line is on the list, each perhaps by another entry.
+    fn permits_line(&self, tool: &str, input: &Json) -> bool {
+        let patterns = self.rules.iter().filter_map(|rule| match &rule.input {
+            Input::Command(pattern) if rule.name == tool => Some(pattern.as_str()),
+            _ => None,
+        });
+        let patterns: Vec<&str> = patterns.collect();
+        let Some(commands) = input["command"].as_str().and_then(simple_commands) else {
+            return false;
+        };
+        let listed = |command: &String| patterns.iter().any(|p| like_command(p, command));
+        !commands.is_empty() && commands.iter().all(listed)
+    }
+
+    /// Tells the agent why a call did not run.
+    pub(super) fn reason(&self, tool: &str) -> String {
+        let list = self.entries.join(", ");
+        let by_command = |rule: &Rule| matches!(rule.input, Input::Command(_)) && rule.name == tool;
+        let hint = if self.rules.iter().any(by_command) {
+            " Every command of a line must match; substitutions, subshells, comments and files to \
+             write to are not allowed in it."
+        } else {
+            ""
+        };
+        format!("This agent may only use: {list}.{hint}")
+    }
+
+    /// Returns the list as Claude takes it.
+    pub(super) fn entries(&self) -> &[String] {
+        &self.entries
+    }
+
+    /// Returns the built-in tools that are on the list.
+    pub(super) fn built_in(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for rule in &self.rules {
+            if !rule.is_mcp() && !names.contains(&rule.name.as_str()) {
+                names.push(&rule.name);
+            }
+        }
+        names
+    }
+
+    /// Says whether all tools of an MCP server are on the list.
+    pub(super) fn has_server(&self, server: &str) -> bool {
+        let whole = format!("mcp__{}__*", tool_part(server));
+        self.rules.iter().any(|rule| rule.name == whole)
+    }
+
+    /// Refuses what Claude alone cannot hold: it knows tools and servers that are not there, but no
+    /// input that may not be.
+    pub(super) fn by_name_only(&self) -> Result<(), Refusal> {
+        for (rule, entry) in self.rules.iter().zip(&self.entries) {
+            let server = rule.name.strip_suffix("__*").and_then(|name| name.strip_prefix("mcp__"));
+            let whole = server.is_some_and(|server| !server.is_empty() && !server.contains('*'));
+            if rule.input != Input::Any || (rule.is_mcp() && !whole) {
+                let reason = "cannot be held by runtime cli, which knows only whole tools \
+                              (`Bash`) and whole servers (`mcp__github__*`): use runtime sdk, or \
+                              list the whole and name in denied_tools what may not run";
+                return Err(Refusal::Entry { entry: entry.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn read(entry: &str) -> Result<Rule, Refusal> {
+        let refused = |reason| Refusal::Entry { entry: entry.to_owned(), reason };
+        let entry = entry.trim();
+        let (name, input) = match entry.split_once('(') {
+            Some((name, rest)) => {
+                (name, rest.strip_suffix(')').ok_or_else(|| refused("has no closing parenthesis"))?)
+            }
+            None => (entry, "*"),
+        };
+        let is_mcp = name.starts_with("mcp__");
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == ',') {
+            return Err(refused("is not the name of a tool"));
+        }
+        if name.contains('*') && !is_mcp {
+            return Err(refused(
+                "has a `*` in the name of a built-in tool: name each tool, or leave out \
+                 allowed_tools to allow them all",
+            ));
+        }
+        let input = match (current_name(name), input) {
+            (_, "*" | "") => Input::Any,
+            ("Bash", pattern) => Input::Command(pattern.to_owned()),
+            ("WebFetch", pattern) if pattern.starts_with("domain:") => {
+                Input::Domain(pattern["domain:".len()..].to_ascii_lowercase())
+            }
+            ("Agent", pattern) => Input::Field("subagent_type", pattern.to_owned()),
+            ("Skill", pattern) => Input::Field("skill", pattern.to_owned()),
+            _ => {
+                return Err(refused(
+                    "says what the tool may be called with, which can be held for Bash, WebFetch \
+                     (`domain:…`), Agent and Skill only: list the tool alone, and name in \
+                     denied_tools what may not run",
+                ));
+            }
+        };
+        let whole_server = is_mcp && !name["mcp__".len()..].contains("__") && !name.contains('*');
+        let name = current_name(name);
+        let name = if whole_server { format!("{name}__*") } else { name.to_owned() };
+        Ok(Rule { name, input })
+    }
+
+    fn is_mcp(&self) -> bool {
+        self.name.starts_with("mcp__")
+    }
+}
+
+impl Input {
+    fn takes(&self, input: &Json) -> bool {
+        match self {
+            Input::Any => true,
+            // A line is judged as a whole, by all entries.
+            Input::Command(_) => false,
+            Input::Domain(domain) => {
+                let host = input["url"].as_str().and_then(|text| Url::parse(text).ok());
+                let host = host.as_ref().and_then(Url::host_str);
+                host.is_some_and(|host| match domain.strip_prefix("*.") {
+                    Some(parent) => host.strip_suffix(parent).is_some_and(|sub| sub.ends_with('.')),
+                    None => host == domain,
+                })
+            }
+            Input::Field(field, pattern) => {
+                input[*field].as_str().is_some_and(|value| like(pattern, value))
+            }
+        }
+    }
+}
+
+/// Says whether a command is like a pattern: `git status`, `git *` and `git:*` (which also take
+/// `git` alone), `* --version`.
+fn like_command(pattern: &str, command: &str) -> bool {
+    let prefix = pattern.strip_suffix(":*").or_else(|| pattern.strip_suffix(" *"));
+    match prefix {
+        Some(prefix) if !prefix.contains('*') => {
+            let rest = command.strip_prefix(prefix);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+        }
+        _ => like(pattern, command),
+    }
+}
+
+/// Says whether a text is like a pattern in which `*` stands for anything.
+fn like(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().expect("a split has at least one part");
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Says whether two names are of one tool.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    current_name(one) == current_name(other)
+}
+
+/// Returns the name under which a tool goes today.
+fn current_name(tool: &str) -> &str {
+    if tool == "Task" { "Agent" } else { tool }
+}
+
+/// Returns a server's name as it stands in the names of its tools.
+fn tool_part(server: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
+    server.chars().map(plain).collect()
+}

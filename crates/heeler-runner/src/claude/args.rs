@@ -1,0 +1,172 @@
+//! What an agent's config means as a command line of Claude Code.
+//!
+//! Nothing that may hold a secret is an argument: the prompt goes through standard input, system
+//! prompt, settings and MCP servers through files in memory. Start at [`Setup`].
+
+use std::iter::once;
+
+use heeler_model::run::{ClaudeBrief, Limits, SessionStart};
+use serde_json::{Value as Json, json};
+
+use super::allowed::Allowed;
+use crate::process::{Arg, Launch};
+
+/// How long an SDK keeps Claude's input open for a tool of ours that takes its time.
+const STREAM_CLOSE_TIMEOUT_MS: &str = "120000";
+
+/// Set, this variable turns off every hook, ours too, wherever it is set: so it is never set.
+const NO_HOOKS: &str = "CLAUDE_CODE_SIMPLE";
+
+/// Everything that is known before Claude is started.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// What it is given.
+    pub brief: ClaudeBrief,
+    /// When it is ended.
+    pub limits: Limits,
+    /// What `--mcp-config` takes: configured and injected servers.
+    pub mcp: Json,
+    /// The names of the injected servers.
+    pub injected: Vec<String>,
+    /// Whether a tool of an injected server may take long.
+    pub long_running: bool,
+    /// Whether we are root, as whom Claude does without permissions only in what it takes for a
+    /// sandbox.
+    pub root: bool,
+}
+
+impl Setup {
+    /// Returns how to start Claude with the control protocol.
+    pub(super) fn sdk(&self, allowed: Option<&Allowed>, session: &SessionStart) -> Launch {
+        let mut args = texts(&["-p", "--input-format", "stream-json"]);
+        args.extend(self.common(allowed, session));
+        args.extend(texts(&["--permission-prompt-tool", "stdio"]));
+        args.extend(self.mcp_config(&self.mcp));
+        if allowed.is_some() {
+            let settings = json!({ "env": { NO_HOOKS: "0" } });
+            args.extend([text("--settings"), file(&settings)]);
+        }
+        let mut env = self.env();
+        if allowed.is_some() {
+            env.push((NO_HOOKS.to_owned(), "0".to_owned()));
+        }
+        Launch { program: self.brief.program.clone(), args, env }
+    }
+
+    /// Returns how to start Claude for one prompt. A list of allowed tools is one that
+    /// [`Allowed::by_name_only`] took.
+    pub(super) fn cli(&self, allowed: Option<&Allowed>, session: &SessionStart) -> Launch {
+        let mut args = texts(&["-p"]);
+        args.extend(self.common(allowed, session));
+        match allowed {
+            None => args.extend(self.mcp_config(&self.mcp)),
+            // Servers that are not on the list are not there at all, wherever they come from.
+            Some(allowed) => {
+                args.extend(self.mcp_config(&listed_servers(&self.mcp, allowed)));
+                args.extend(texts(&["--strict-mcp-config"]));
+            }
+        }
+        Launch { program: self.brief.program.clone(), args, env: self.env() }
+    }
+
+    fn common(&self, allowed: Option<&Allowed>, session: &SessionStart) -> Vec<Arg> {
+        let brief = &self.brief;
+        let mut args = texts(&["--output-format", "stream-json", "--verbose"]);
+        args.extend(texts(&["--include-partial-messages"]));
+        args.extend(session_args(session));
+        args.extend(texts(&["--permission-mode", &brief.permission_mode]));
+        args.extend(texts(&["--setting-sources", &brief.setting_sources.join(",")]));
+        args.extend(tool_args(brief, allowed));
+        if let Some(prompt) = &brief.system_prompt {
+            args.extend([text("--system-prompt-file"), Arg::File(prompt.clone().into_bytes())]);
+        }
+        if let Some(model) = &brief.model {
+            args.extend(texts(&["--model", model]));
+        }
+        for plugin in &brief.plugins {
+            args.extend(texts(&["--plugin-dir", plugin.as_str()]));
+        }
+        if let Some(turns) = self.limits.max_turns {
+            args.extend(texts(&["--max-turns", &turns.to_string()]));
+        }
+        if let Some(budget) = self.limits.budget_usd {
+            args.extend(texts(&["--max-budget-usd", &budget.to_string()]));
+        }
+        args
+    }
+
+    fn mcp_config(&self, mcp: &Json) -> Vec<Arg> {
+        let any = mcp["mcpServers"].as_object().is_some_and(|servers| !servers.is_empty());
+        if any { vec![text("--mcp-config"), file(mcp)] } else { Vec::new() }
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        let mut env = vec![("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1")];
+        if self.long_running {
+            env.push(("CLAUDE_CODE_STREAM_CLOSE_TIMEOUT", STREAM_CLOSE_TIMEOUT_MS));
+        }
+        if self.root && self.brief.permission_mode == "bypassPermissions" {
+            env.push(("IS_SANDBOX", "1"));
+        }
+        env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+fn session_args(session: &SessionStart) -> Vec<Arg> {
+    match session {
+        SessionStart::Fresh { id } => texts(&["--session-id", id.as_str()]),
+        SessionStart::Resume { id } => texts(&["--resume", id.as_str()]),
+        SessionStart::Fork { source, id, at } => {
+            let mut args = texts(&["--resume", source.as_str(), "--fork-session"]);
+            args.extend(texts(&["--session-id", id.as_str()]));
+            if let Some(at) = at {
+                args.extend(texts(&["--resume-session-at", &at.to_string()]));
+            }
+            args
+        }
+    }
+}
+
+/// Says which tools there are, which are not asked about, and which never run.
+fn tool_args(brief: &ClaudeBrief, allowed: Option<&Allowed>) -> Vec<Arg> {
+    let mut args = Vec::new();
+    let listed = allowed.map(Allowed::built_in);
+    let there = match (&brief.tools, listed) {
+        (None, None) => None,
+        (Some(tools), None) => Some(tools.join(",")),
+        (None, Some(listed)) => Some(listed.join(",")),
+        (Some(tools), Some(listed)) => {
+            let both = |name: &&str| tools.iter().any(|tool| super::allowed::same(tool, name));
+            Some(listed.into_iter().filter(both).collect::<Vec<_>>().join(","))
+        }
+    };
+    if let Some(there) = there {
+        args.extend(texts(&["--tools", &there]));
+    }
+    if let Some(allowed) = allowed.filter(|allowed| !allowed.entries().is_empty()) {
+        args.extend(texts(&["--allowedTools", &allowed.entries().join(",")]));
+    }
+    if !brief.denied_tools.is_empty() {
+        args.extend(texts(&["--disallowedTools", &brief.denied_tools.join(",")]));
+    }
+    args
+}
+
+fn listed_servers(mcp: &Json, allowed: &Allowed) -> Json {
+    let servers = mcp["mcpServers"].as_object().into_iter().flatten();
+    let listed = servers.filter(|(name, _)| allowed.has_server(name));
+    let listed = listed.map(|(name, server)| (name.clone(), server.clone())).collect();
+    Json::Object(once(("mcpServers".to_owned(), Json::Object(listed))).collect())
+}
+
+fn text(text: &str) -> Arg {
+    Arg::Text(text.to_owned())
+}
+
+fn texts(words: &[&str]) -> Vec<Arg> {
+    words.iter().copied().map(text).collect()
+}
+
+fn file(content: &Json) -> Arg {
+    Arg::File(content.to_string().into_bytes())
+}

@@ -1,0 +1,96 @@
+//! How far Claude has come: whether a turn is over and nothing more will follow by itself.
+//!
+//! One result is not one message: a message may be steered into the running turn, and the end of a
+//! background task begins a turn of its own. So every message that was sent is followed by its id,
+//! and background tasks by theirs. Where Claude tells its own state (`session_state_changed`) that is
+//! waited for; older versions do not tell, and then results are counted. Start at [`Progress`].
+
+use std::collections::HashSet;
+
+use heeler_model::message::{Body, Message, Task};
+use uuid::Uuid;
+
+/// How far Claude has come.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Messages whose turn has not come, oldest first.
+    waiting: Vec<Uuid>,
+    /// Background tasks that run.
+    background: HashSet<String>,
+    /// A result came, and no turn has begun since.
+    turn_over: bool,
+    /// Whether it is idle, as it tells itself; none if it never told.
+    idle: Option<bool>,
+    /// Whether it tells what becomes of a message.
+    tells_messages: bool,
+    /// It was asked to end: nothing is waited for but the running turn.
+    ending: bool,
+    /// That it is done was said already.
+    said_done: bool,
+}
+
+impl Progress {
+    /// Notes that a message was sent.
+    pub(super) fn sent(&mut self, uuid: Uuid) {
+        self.waiting.push(uuid);
+        self.said_done = false;
+    }
+
+    /// Notes that it was asked to end. Returns the messages whose turn has not come.
+    pub(super) fn end(&mut self) -> Vec<Uuid> {
+        self.ending = true;
+        self.waiting.clone()
+    }
+
+    /// Takes a message of Claude's.
+    pub(super) fn message(&mut self, message: &Message) {
+        match &message.body {
+            Body::Init(_) => self.turn_over = false,
+            Body::Result(result) => {
+                // What is queued is not always a message of ours.
+                self.turn_over = result.queued_turns == 0;
+                if !self.tells_messages && !self.waiting.is_empty() {
+                    self.waiting.remove(0);
+                }
+            }
+            Body::Lifecycle { command, state } => {
+                self.tells_messages = true;
+                if matches!(state.as_str(), "started" | "completed" | "cancelled") {
+                    self.waiting.retain(|uuid| uuid.to_string() != *command);
+                }
+            }
+            Body::Background { running } => {
+                self.background = running.iter().cloned().collect();
+                // It will tell whether a turn follows from this.
+                self.idle = self.idle.map(|_| false);
+            }
+            Body::Task(task) => self.task(task),
+            Body::Quiet { kind } if kind == "session_state_changed" => {
+                self.idle = Some(message.fields.get("state").is_some_and(|state| state == "idle"));
+            }
+            _ => {}
+        }
+    }
+
+    fn task(&mut self, task: &Task) {
+        let over = matches!(
+            task.status.as_deref(),
+            Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
+        );
+        if over || task.subtype == "task_notification" {
+            self.background.remove(&task.id);
+        } else if task.background {
+            self.background.insert(task.id.clone());
+        }
+    }
+
+    /// Says, once each time it becomes true, that the run may end.
+    pub(super) fn newly_done(&mut self) -> bool {
+        let quiet =
+            self.waiting.is_empty() && self.background.is_empty() && self.idle != Some(false);
+        let done = self.turn_over && (quiet || self.ending);
+        let newly = done && !self.said_done;
+        self.said_done |= done;
+        newly
+    }
+}

@@ -1,0 +1,166 @@
+//! What an agent writes to standard error: its beginning and its end, redacted, in `stderr.log`.
+//!
+//! The file is for people; its end also helps to judge how the run ended. It never stops a run.
+//! Start at [`Complaints`].
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use camino::Utf8Path;
+use heeler_model::redact::Redactor;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::text::CleanText;
+
+/// How much of the beginning is kept.
+pub(crate) const STDERR_HEAD_BYTES_MAX: usize = 256 << 10;
+
+/// How much of the end is kept; this much is also what a run is judged by.
+pub(crate) const STDERR_TAIL_BYTES_MAX: usize = 64 << 10;
+
+/// How much is read at once.
+const READ_BYTES: usize = 8 << 10;
+
+/// What an agent writes to standard error.
+#[derive(Debug)]
+pub(crate) struct Complaints {
+    /// `None` when the disk does not take it.
+    file: Option<File>,
+    text: Option<CleanText>,
+    buffer: Vec<u8>,
+    /// How many bytes are in the file.
+    head: usize,
+    /// The end of all, whether it is in the file or not.
+    tail: String,
+    /// How many bytes have been written altogether.
+    all: usize,
+}
+
+impl Complaints {
+    /// Goes on with `stderr.log` in the run's folder, which is made where it is missing.
+    pub(crate) fn open(dir: &Utf8Path, redactor: &Redactor) -> Complaints {
+        let mut options = File::options();
+        options.append(true).create(true).mode(0o600);
+        Complaints {
+            file: options.open(dir.join("stderr.log")).ok(),
+            text: Some(CleanText::new(redactor)),
+            buffer: Vec::new(),
+            head: 0,
+            tail: String::new(),
+            all: 0,
+        }
+    }
+
+    /// Reads once; returns how many bytes, 0 at the end. Loses nothing when it is dropped before it
+    /// is ready.
+    pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
+        self.buffer.reserve(READ_BYTES);
+        from.read_buf(&mut self.buffer).await
+    }
+
+    /// Keeps what was read.
+    pub(crate) fn keep(&mut self) {
+        let Some(text) = &mut self.text else { return };
+        let text = text.push(&self.buffer);
+        self.buffer.clear();
+        self.add(&text);
+    }
+
+    /// Keeps the end too, and returns it.
+    pub(crate) fn finish(&mut self) -> &str {
+        self.keep();
+        if let Some(text) = self.text.take() {
+            self.add(&text.finish());
+            self.cut_tail();
+            self.write_tail();
+        }
+        &self.tail
+    }
+
+    fn write_tail(&mut self) {
+        let missing = self.all - self.head;
+        let from = self.tail.ceil_char_boundary(self.tail.len().saturating_sub(missing));
+        let mut end = self.tail[from..].to_owned();
+        if missing > end.len() {
+            end.insert_str(0, &format!("\n[… {} bytes left out …]\n", missing - end.len()));
+        }
+        if let Some(file) = &mut self.file {
+            // It is for people only; the run does not depend on it.
+            drop(file.write_all(end.as_bytes()));
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        self.all += text.len();
+        let room = text.floor_char_boundary(STDERR_HEAD_BYTES_MAX.saturating_sub(self.head));
+        // Once something is missing the head is over, also for what would still fit.
+        if self.all - text.len() == self.head && room > 0 {
+            self.write_head(&text[..room]);
+        }
+        self.tail.push_str(text);
+        if self.tail.len() > 2 * STDERR_TAIL_BYTES_MAX {
+            self.cut_tail();
+        }
+    }
+
+    fn write_head(&mut self, text: &str) {
+        let Some(file) = &mut self.file else { return };
+        match file.write_all(text.as_bytes()) {
+            Ok(()) => self.head += text.len(),
+            Err(_) => self.file = None,
+        }
+    }
+
+    fn cut_tail(&mut self) {
+        let excess = self.tail.len().saturating_sub(STDERR_TAIL_BYTES_MAX);
+        let cut = self.tail.ceil_char_boundary(excess);
+        self.tail.drain(..cut);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(pieces: &[&str], secrets: &[String]) -> (String, String) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(temp.path()).unwrap();
+        let mut complaints = Complaints::open(dir, &Redactor::new(secrets));
+        for piece in pieces {
+            complaints.buffer.extend_from_slice(piece.as_bytes());
+            complaints.keep();
+        }
+        let end = complaints.finish().to_owned();
+        (std::fs::read_to_string(dir.join("stderr.log")).unwrap(), end)
+    }
+
+    #[test]
+    fn what_is_short_is_kept_whole_and_without_secrets() {
+        let (file, end) = written(&["oh no: hunter2", "hunter2\n"], &["hunter2hunter2".to_owned()]);
+        assert_eq!(file, "oh no: [secret]\n");
+        assert_eq!(end, file);
+    }
+
+    #[test]
+    fn of_what_is_long_the_beginning_and_the_end_are_kept() {
+        let piece = "é".repeat(5_000);
+        let mut pieces = vec!["start "];
+        pieces.extend([piece.as_str(); 100]);
+        pieces.push(" end");
+        let (file, end) = written(&pieces, &[]);
+        assert!(end.ends_with("é end") && end.len() <= STDERR_TAIL_BYTES_MAX, "{}", end.len());
+        assert!(file.starts_with("start éé") && file.ends_with(&end));
+        let all: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let (head, rest) = file.split_once("\n[… ").unwrap();
+        let left_out: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
+        assert!(head.len() > STDERR_HEAD_BYTES_MAX - 2 && head.len() <= STDERR_HEAD_BYTES_MAX);
+        assert_eq!(head.len() + left_out + end.len(), all);
+    }
+
+    #[test]
+    fn a_little_more_than_the_head_is_kept_whole() {
+        let text = "x".repeat(STDERR_HEAD_BYTES_MAX + 10);
+        assert_eq!(written(&[&text], &[]).0, text);
+    }
+}

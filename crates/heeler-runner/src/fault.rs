@@ -1,0 +1,46 @@
+//! Places at which a test ends this process, to prove that what is on disk can be settled.
+//!
+//! Outside of this crate's own tests a point does nothing and cannot be armed.
+
+/// A place between two writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Point {
+    RunLocked,
+    SessionLocked,
+    Started,
+    Spawned,
+    SessionRow,
+    JobRow,
+    Asked,
+    TreeEnded,
+    LogsSynced,
+    ResultWritten,
+}
+
+#[cfg(not(test))]
+pub(crate) fn point(_: Point) {}
+
+#[cfg(test)]
+pub(crate) use armed::{arm, point};
+
+#[cfg(test)]
+mod armed {
+    use std::sync::OnceLock;
+
+    use super::Point;
+
+    static ARMED: OnceLock<Point> = OnceLock::new();
+
+    /// Has this process die at the point.
+    pub(crate) fn arm(point: Point) {
+        ARMED.set(point).expect("a process dies once");
+    }
+
+    /// Dies as by `kill -9` if the point is the armed one.
+    pub(crate) fn point(point: Point) {
+        if ARMED.get() == Some(&point) {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+}

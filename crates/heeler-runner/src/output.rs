@@ -1,0 +1,108 @@
+//! `output.log`: a job's rows as text for people, when it is asked for.
+//!
+//! It owns nothing: it is made from the rows after they are written, and what the disk does not
+//! take of it is left out. Start at [`Output`].
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use camino::Utf8Path;
+use heeler_model::steers_terminal;
+use heeler_transcript::{DiskError, OsDisk, create_folder, plain};
+use serde_json::Value as Json;
+
+/// The readable text of a job's rows.
+#[derive(Debug)]
+pub(crate) struct Output(File);
+
+impl Output {
+    /// Goes on with the file, which is made where it is missing.
+    pub(crate) fn open(path: &Utf8Path) -> Result<Output, DiskError> {
+        if let Some(folder) = path.parent() {
+            create_folder(&OsDisk, folder)?;
+        }
+        let mut options = File::options();
+        options.append(true).create(true).mode(0o600);
+        let opened = plain::open_with(&mut options, path);
+        let failed = |source| DiskError { action: "open", path: path.to_owned(), source };
+        Ok(Output(opened.map_err(failed)?))
+    }
+
+    /// Adds a row of the job's log, given as it was written there.
+    pub(crate) fn row(&mut self, line: &[u8]) {
+        let Ok(row) = serde_json::from_slice::<Json>(line) else { return };
+        let mut text = readable(&row).replace(steers_terminal, "\u{FFFD}");
+        text.push('\n');
+        // The rows are what counts; who reads this file is not worth stopping an agent for.
+        drop(self.0.write_all(text.as_bytes()));
+    }
+}
+
+fn readable(row: &Json) -> String {
+    let at = row["timestamp"].as_str().unwrap_or("-");
+    let kind = row["type"].as_str().unwrap_or("row");
+    let (who, text) = match kind {
+        "system" => {
+            let subtype = row["subtype"].as_str().unwrap_or(kind);
+            (subtype.to_owned(), plain_text(&row["content"]))
+        }
+        "tool_use" => {
+            let tool = row["tool_name"].as_str().unwrap_or("?");
+            (format!("tool {tool}"), plain_text(&row["input"]))
+        }
+        "tool_result" => {
+            let failed = row["success"] == Json::Bool(false);
+            let who = if failed { "tool failed" } else { "tool result" };
+            (who.to_owned(), plain_text(&row["result"]))
+        }
+        "error" => (kind.to_owned(), plain_text(&row["message"])),
+        _ => (kind.to_owned(), plain_text(&row["content"])),
+    };
+    if text.is_empty() { format!("[{at}] {who}") } else { format!("[{at}] {who}: {text}") }
+}
+
+fn plain_text(value: &Json) -> String {
+    match value {
+        Json::Null => String::new(),
+        Json::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rows_become_lines_that_a_person_can_read_and_that_steer_no_terminal() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(temp.path()).unwrap().join("job-1/output.log");
+        let mut output = Output::open(&path).unwrap();
+        for row in [
+            json!({"type": "system", "subtype": "init", "timestamp": "T1"}),
+            json!({"type": "assistant", "content": "hi\u{1b}[2J", "timestamp": "T2"}),
+            json!({"type": "tool_use", "tool_name": "Bash", "input": {"command": "ls"}, "timestamp": "T3"}),
+            json!({"type": "tool_result", "result": "total 1", "success": true, "timestamp": "T4"}),
+            json!({"type": "tool_result", "result": "no", "success": false, "timestamp": "T5"}),
+            json!({"type": "error", "message": "broken", "timestamp": "T6"}),
+        ] {
+            output.row(row.to_string().as_bytes());
+        }
+        drop(output);
+        Output::open(&path).unwrap().row(b"{}");
+        expect![[r#"
+            [T1] init
+            [T2] assistant: hi�[2J
+            [T3] tool Bash: {"command":"ls"}
+            [T4] tool result: total 1
+            [T5] tool failed: no
+            [T6] error: broken
+            [-] row
+        "#]]
+        .assert_eq(&std::fs::read_to_string(&path).unwrap());
+    }
+}

@@ -1,0 +1,404 @@
+//! The one loop of a run: everything that happens while an agent runs passes through here.
+//!
+//! It waits for the first of many things (a line, a request, a deadline, the agent's end), then
+//! does what follows from it. What an agent says is recorded before the next line is read, so a disk
+//! that takes no rows stops the agent, not the loop. It decides nothing about sessions and results.
+//! Start at [`Pump::run`].
+
+mod people;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::io;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use heeler_model::AgentSessionId;
+use heeler_model::message::{Body, Message};
+use heeler_model::outcome::{Ending, Tally};
+use heeler_model::record::Recorder;
+use heeler_model::redact::{Redactor, Stream};
+use heeler_model::run::RunSpec;
+use jiff::Timestamp;
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use crate::asks::Asks;
+use crate::complaints::Complaints;
+use crate::control::{Asked, Control};
+use crate::journal::Journal;
+use crate::limits::{Due, Watch};
+use crate::lines::{Line, Lines};
+use crate::mcp::{Injected, Note};
+use crate::process::{Agent, Tree};
+use crate::runtime::{Runtime, Step};
+use crate::signals::Signals;
+use crate::writer::Writer;
+
+/// How long the output of a tree that was ended may still be read: what is left in a pipe comes at
+/// once, and whoever else holds it open is not waited for.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// What lives as long as the run, however often its agent is started.
+pub(crate) struct Run {
+    pub(crate) spec: RunSpec,
+    /// The session that is written to.
+    pub(crate) session: AgentSessionId,
+    pub(crate) now: fn() -> Timestamp,
+    pub(crate) started_at: Timestamp,
+    pub(crate) runtime: Box<dyn Runtime>,
+    pub(crate) redactor: Redactor,
+    pub(crate) journal: Journal,
+    pub(crate) recorder: Recorder,
+    pub(crate) tally: Tally,
+    pub(crate) control: Control,
+    pub(crate) asks: Asks,
+    pub(crate) watch: Watch,
+    pub(crate) lines: Lines,
+    pub(crate) signals: Signals,
+    pub(crate) injected: Injected,
+    pub(crate) notes: mpsc::Receiver<Note>,
+    /// Why the run is being ended; none while it may go on.
+    pub(crate) ending: Option<Ending>,
+    pub(crate) last_line_at: Option<Timestamp>,
+    /// Whether the agent has said anything in its session.
+    pub(crate) spoke: bool,
+    pub(crate) disk: Option<steps::DiskTrouble>,
+}
+
+/// How an agent's process ended.
+#[derive(Debug)]
+pub(crate) struct AgentEnd {
+    /// None when it had to be ended.
+    pub(crate) exit: Option<ExitStatus>,
+    /// The end of what it wrote to standard error.
+    pub(crate) stderr: String,
+}
+
+/// One start of an agent.
+pub(crate) struct Pump<'r> {
+    run: &'r mut Run,
+    tree: &'r Tree,
+    agent: Agent,
+    input: Writer<ChildStdin>,
+    /// None once it is closed.
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    complaints: Complaints,
+    /// What the runtime wants done, in order.
+    todo: VecDeque<Step>,
+    /// Text that is still being said.
+    deltas: Option<Stream>,
+    calls: JoinSet<(String, Json)>,
+    exit: Option<ExitStatus>,
+    /// The agent has nothing more to do.
+    done: bool,
+    /// The tree is to be ended now.
+    kill: bool,
+    /// The tree is ended; its output is read until then.
+    drain_by: Option<Instant>,
+}
+
+/// What happened.
+enum Event {
+    Output(io::Result<usize>),
+    Complaint(io::Result<usize>),
+    InputTaken,
+    Exited(ExitStatus),
+    Asked(Asked),
+    Signalled(&'static str),
+    Replied { call: String, reply: Json },
+    Noted(Note),
+    Time,
+}
+
+impl<'r> Pump<'r> {
+    /// Takes a started agent over.
+    pub(crate) fn new(
+        run: &'r mut Run,
+        tree: &'r Tree,
+        mut agent: Agent,
+        complaints: Complaints,
+    ) -> Pump<'r> {
+        let input = Writer::new(agent.stdin.take());
+        let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
+        Pump {
+            run,
+            tree,
+            agent,
+            input,
+            stdout,
+            stderr,
+            complaints,
+            todo: VecDeque::new(),
+            deltas: None,
+            calls: JoinSet::new(),
+            exit: None,
+            done: false,
+            kill: false,
+            drain_by: None,
+        }
+    }
+
+    /// Runs the agent to its end, whatever that takes, and ends what it leaves behind.
+    pub(crate) async fn run(mut self, begin: Vec<Step>) -> AgentEnd {
+        self.todo.extend(begin);
+        self.digest();
+        while self.exit.is_none() && !self.kill {
+            self.turn().await;
+        }
+        let ended = self.tree.end().await;
+        if !ended.left.is_empty() {
+            tracing::warn!(left = ?ended.left, "processes of the run could not be ended");
+        }
+        crate::fault::point(crate::fault::Point::TreeEnded);
+        self.input.close();
+        self.drain_by = Some(Instant::now() + DRAIN_TIME_MAX);
+        self.drain().await;
+        let exit = self.exit.filter(|_| !self.kill);
+        if let Some(status) = exit {
+            self.todo.extend(self.run.runtime.exited(status.code()));
+        }
+        self.close_asks();
+        self.drain().await;
+        let stderr = self.complaints.finish().to_owned();
+        AgentEnd { exit, stderr }
+    }
+
+    /// Records what the agent left to say.
+    async fn drain(&mut self) {
+        self.digest();
+        while !self.is_drained() {
+            self.turn().await;
+        }
+    }
+
+    /// Says whether everything that the agent said is recorded, or nothing more can be.
+    fn is_drained(&self) -> bool {
+        if self.is_blocked() {
+            // Whoever ended the run does not wait for the disk.
+            return self.run.ending.is_some();
+        }
+        let open = self.stdout.is_some() || self.stderr.is_some();
+        !open || self.drain_by.is_some_and(|by| Instant::now() >= by)
+    }
+
+    async fn turn(&mut self) {
+        let event = self.next().await;
+        self.take(event);
+        self.digest();
+        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
+        self.run.watch.hold(waits, Instant::now());
+    }
+
+    /// Waits for whatever happens first. Every arm may be given up without loss.
+    async fn next(&mut self) -> Event {
+        let blocked = self.is_blocked();
+        let wake = self.wake_at();
+        let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, .. } = self;
+        tokio::select! {
+            read = fill(&mut run.lines, stdout), if !blocked => Event::Output(read),
+            read = complain(complaints, stderr) => Event::Complaint(read),
+            () = input.write_some(), if input.is_waiting() => Event::InputTaken,
+            status = agent.wait(), if exit.is_none() => Event::Exited(status),
+            asked = run.control.next() => Event::Asked(asked),
+            signal = run.signals.next() => Event::Signalled(signal),
+            Some(Ok((call, reply))) = calls.join_next() => Event::Replied { call, reply },
+            Some(note) = run.notes.recv(), if !blocked => Event::Noted(note),
+            () = wait_until(wake) => Event::Time,
+        }
+    }
+
+    /// Does what follows from an event. What it makes the runtime want is done by `digest`.
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Output(Ok(1..)) => {}
+            // A pipe that fails is one that says nothing more.
+            Event::Output(_) => self.stdout = None,
+            Event::Complaint(read) => {
+                self.complaints.keep();
+                if !matches!(read, Ok(1..)) {
+                    self.stderr = None;
+                }
+            }
+            Event::InputTaken => {}
+            Event::Exited(status) => self.exit = Some(status),
+            Event::Asked(asked) => self.asked(&asked),
+            Event::Signalled(signal) => self.signalled(signal),
+            Event::Replied { call, reply } => {
+                let steps = self.run.runtime.mcp_reply(&call, reply);
+                self.todo.extend(steps);
+            }
+            Event::Noted(note) => self.note(note.subtype(), &note.content()),
+            Event::Time => {}
+        }
+        self.on_time();
+    }
+
+    fn signalled(&mut self, signal: &str) {
+        let again = self.run.ending.is_some();
+        self.cancel(signal.to_owned(), again);
+    }
+
+    /// Does what has become due.
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        match self.drain_by {
+            None => {
+                if let Some(due) = self.run.watch.due(now) {
+                    self.due(due, now);
+                }
+            }
+            // Only the disk can keep a run up whose agent is gone.
+            Some(_) if self.run.watch.timeout_at().is_some_and(|at| at <= now) => {
+                self.end(self.timeout());
+            }
+            Some(_) => {}
+        }
+        if !self.is_blocked() {
+            while let Some(ask) = self.run.asks.overdue(now) {
+                self.expire_ask(&ask);
+            }
+        }
+    }
+
+    fn due(&mut self, due: Due, now: Instant) {
+        match due {
+            Due::Timeout => {
+                let ending = self.timeout();
+                self.end(ending);
+                self.interrupt(now);
+            }
+            Due::Stall => {
+                let after_ms = self.run.spec.limits.stall_timeout_ms.unwrap_or(0);
+                self.end(Ending::Stalled { after_ms });
+                self.interrupt(now);
+            }
+            Due::Terminate => {
+                self.tree.signal(&self.agent, Signal::TERM);
+                self.run.watch.terminated(now);
+            }
+            Due::Kill => self.kill = true,
+        }
+    }
+
+    fn timeout(&self) -> Ending {
+        match &self.run.disk {
+            Some(trouble) => Ending::Disk { reason: trouble.reason.clone() },
+            None => Ending::TimedOut { after_ms: self.run.spec.limits.timeout_ms.unwrap_or(0) },
+        }
+    }
+
+    /// Remembers why the run ends; the first reason counts.
+    fn end(&mut self, ending: Ending) {
+        self.run.ending.get_or_insert(ending);
+    }
+
+    /// Ends the run because a person wants it, gently unless `now`.
+    fn cancel(&mut self, by: String, now: bool) {
+        // A run that has its result is no longer cancelled; what keeps it up is ended all the same.
+        let first = self.run.ending.is_none() && !self.done;
+        if first && self.drain_by.is_none() {
+            self.end(Ending::Cancelled { by });
+            self.interrupt(Instant::now());
+        }
+        if self.drain_by.is_some() && self.is_blocked() {
+            let reason = self.run.disk.as_ref().map(|disk| disk.reason.clone());
+            self.end(Ending::Disk { reason: reason.unwrap_or_default() });
+        }
+        self.kill |= now || self.done;
+    }
+
+    /// Asks the agent to end. What the runtime wants for that does not wait for the disk.
+    fn interrupt(&mut self, now: Instant) {
+        let steps = self.run.runtime.interrupt();
+        if steps.is_empty() {
+            self.tree.signal(&self.agent, Signal::TERM);
+            self.run.watch.terminated(now);
+            return;
+        }
+        self.run.watch.interrupted(now);
+        for step in steps {
+            match step {
+                Step::Write(_) | Step::CloseInput | Step::Signal(_) => self.do_now(step),
+                step => self.todo.push_back(step),
+            }
+        }
+    }
+
+    /// Reads lines and does what they lead to, until there are none or the disk takes no rows.
+    fn digest(&mut self) {
+        while self.work() {
+            let Run { lines, runtime, .. } = &mut *self.run;
+            let line = match self.stdout {
+                Some(_) => lines.next(),
+                None => lines.next_or_last(),
+            };
+            let Some(line) = line else { return };
+            self.todo.extend(line_steps(line, runtime.as_mut()));
+            self.run.watch.heard(Instant::now());
+            self.run.last_line_at = Some((self.run.now)());
+        }
+    }
+
+    /// Says whether what the agent says next would have to wait for the disk.
+    fn is_blocked(&self) -> bool {
+        self.run.disk.is_some()
+    }
+
+    /// Returns when something becomes due.
+    fn wake_at(&self) -> Option<Instant> {
+        let run = &self.run;
+        let disk = run.disk.as_ref().map(|trouble| trouble.retry_at);
+        let (watch, drain) = match self.drain_by {
+            None => (run.watch.next().map(|(_, at)| at), None),
+            Some(_) if run.ending.is_some() => (None, self.drain_by),
+            Some(_) => (run.watch.timeout_at(), self.drain_by),
+        };
+        let unblocked = [run.asks.next(), drain].into_iter().flatten();
+        let unblocked = unblocked.filter(|_| disk.is_none());
+        watch.into_iter().chain(disk).chain(unblocked).min()
+    }
+}
+
+async fn fill(lines: &mut Lines, stdout: &mut Option<ChildStdout>) -> io::Result<usize> {
+    match stdout {
+        Some(stdout) => lines.fill(stdout).await,
+        None => pending().await,
+    }
+}
+
+async fn complain(
+    complaints: &mut Complaints,
+    stderr: &mut Option<ChildStderr>,
+) -> io::Result<usize> {
+    match stderr {
+        Some(stderr) => complaints.fill(stderr).await,
+        None => pending().await,
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => pending().await,
+    }
+}
+
+/// Returns what a line leads to.
+fn line_steps(line: Line<'_>, runtime: &mut dyn Runtime) -> Vec<Step> {
+    match line {
+        Line::Whole(line) => runtime.line(line),
+        Line::Spilled(spilled) => {
+            let body = Body::Malformed { reason: spilled.to_string(), text: String::new() };
+            vec![Step::Message(Message::of(body))]
+        }
+    }
+}

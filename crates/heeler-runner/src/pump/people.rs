@@ -1,0 +1,217 @@
+//! What people ask of the run, and what the agent asks of people.
+//!
+//! Every client gets a reply. An answer counts for the first who gives it, and is a row before the
+//! agent hears of it. Start at [`Pump::asked`].
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use heeler_model::iso_millis;
+use heeler_model::run::{Answer, Ask, Attendance, Happening, Op, PROTOCOL, ReplyBody, RunState};
+use heeler_transcript::DiskError;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::Pump;
+use super::steps::DiskFull;
+use crate::asks::ASK_BYTES_MAX;
+use crate::control::Asked;
+use crate::files::FileError;
+use crate::journal::explain;
+use crate::runtime::{AskKind, Step};
+
+impl Pump<'_> {
+    /// Does what a client asks.
+    pub(super) fn asked(&mut self, asked: &Asked) {
+        match &asked.op {
+            Op::Cancel { now, by } => {
+                self.cancel(by.clone(), *now);
+                asked.reply(ReplyBody::Done);
+            }
+            Op::Message { text } => match self.say(text) {
+                Ok(()) => asked.reply(ReplyBody::Done),
+                Err(reason) => asked.refuse(reason),
+            },
+            Op::Answer { ask, answer, by } => match self.answer(ask, answer, by) {
+                Ok(()) => asked.reply(ReplyBody::Done),
+                Err(reason) => asked.refuse(reason),
+            },
+            Op::Status => asked.reply(ReplyBody::Status(self.state())),
+            Op::Subscribe => self.run.control.subscribe(asked),
+        }
+    }
+
+    fn state(&self) -> RunState {
+        RunState {
+            run: self.run.spec.run,
+            job: self.run.spec.job.clone(),
+            session: self.run.session.clone(),
+            agent_pid: self.exit.is_none().then_some(self.agent.pid),
+            started_at: self.run.started_at,
+            last_line_at: self.run.last_line_at,
+            rows: self.run.journal.job_rows(),
+            cost_usd: self.run.tally.cost_usd(),
+            asks: self.run.asks.list(),
+            cancelling: self.run.ending.is_some(),
+            disk_trouble: self.run.disk.as_ref().map(|trouble| trouble.reason.clone()),
+        }
+    }
+
+    /// Says why nothing new can begin, if so.
+    fn refusal(&self) -> Option<String> {
+        if let Some(trouble) = &self.run.disk {
+            return Some(format!(
+                "the disk takes no rows ({}); try again when there is space",
+                trouble.reason
+            ));
+        }
+        let ending = self.done || self.run.ending.is_some() || self.drain_by.is_some();
+        ending.then(|| "the run is ending; start another job to say more".to_owned())
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), String> {
+        if let Some(reason) = self.refusal() {
+            return Err(reason);
+        }
+        if !self.input.has_room(text.len().saturating_mul(2)) {
+            return Err("the agent has not read what it was told before; wait for it".to_owned());
+        }
+        let uuid = Uuid::new_v4();
+        let steps = self.run.runtime.say(uuid, text);
+        if steps.is_empty() || !self.input.is_open() {
+            return Err("this agent takes no further message; start another job".to_owned());
+        }
+        let rows = self.run.recorder.prompt(uuid, text, (self.run.now)());
+        self.run.journal.push(rows);
+        self.todo.extend(steps);
+        Ok(())
+    }
+
+    fn answer(&mut self, id: &str, answer: &Answer, by: &str) -> Result<(), String> {
+        let Some(open) = self.run.asks.get(id) else {
+            return Err(self.run.asks.refusal(id));
+        };
+        if let Some(reason) = self.refusal() {
+            return Err(reason);
+        }
+        let tool = &open.ask.tool;
+        let said = match answer {
+            Answer::Allow { input: None } => format!("{by} allowed {tool}"),
+            Answer::Allow { input: Some(_) } => {
+                format!("{by} allowed {tool} with an input of theirs")
+            }
+            Answer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
+        };
+        self.settle(id, "answered", &said, Some(answer));
+        Ok(())
+    }
+
+    /// Closes a question: file, row, agent, subscribers. Without an answer the agent hears nothing.
+    fn settle(&mut self, id: &str, subtype: &str, said: &str, answer: Option<&Answer>) {
+        let how = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
+        let Some(open) = self.run.asks.settle(id, how) else { return };
+        self.note(subtype, &format!("{said} (question {id})"));
+        if let Some(answer) = answer {
+            let steps = self.run.runtime.answer(&open.agent_id, answer);
+            self.todo.extend(steps);
+        }
+        self.run.control.tell(&Happening::Settled { ask: id.to_owned() });
+    }
+
+    /// Asks a person, or denies where none is there.
+    pub(super) fn ask(
+        &mut self,
+        agent_id: String,
+        kind: AskKind,
+        tool: String,
+        mut input: Json,
+    ) -> Result<(), DiskFull> {
+        let timeout_ms = match self.may_ask(&input) {
+            Ok(timeout_ms) => timeout_ms,
+            Err(reason) => {
+                self.deny(&agent_id, &tool, reason);
+                return Ok(());
+            }
+        };
+        let again =
+            Step::Ask { id: agent_id.clone(), kind, tool: tool.clone(), input: input.clone() };
+        self.run.redactor.json(&mut input);
+        let ask = Ask {
+            protocol: PROTOCOL,
+            id: self.run.asks.name(&agent_id),
+            at: (self.run.now)(),
+            kind: kind.as_str().to_owned(),
+            tool: self.run.redactor.text(&tool).into_owned(),
+            input,
+        };
+        let until = Instant::now().checked_add(Duration::from_millis(timeout_ms));
+        match self.run.asks.add(ask.clone(), agent_id.clone(), until) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {
+                self.todo.push_front(again);
+                return Err(DiskFull(explain(&error)));
+            }
+            Err(error) => {
+                self.deny(&agent_id, &tool, explain(&error));
+                return Ok(());
+            }
+        }
+        crate::fault::point(crate::fault::Point::Asked);
+        let what = if kind == AskKind::Question { "asks a question with" } else { "wants to use" };
+        self.note("asked", &format!("the agent {what} {tool} (question {})", ask.id));
+        self.run.control.tell(&Happening::Asked { ask });
+        Ok(())
+    }
+
+    /// Returns how long a person has, or why none is asked.
+    fn may_ask(&self, input: &Json) -> Result<u64, String> {
+        let Attendance::Person { timeout_ms } = self.run.spec.attendance else {
+            return Err("nobody attends this run, so nobody can allow or answer it".to_owned());
+        };
+        if self.run.ending.is_some() {
+            return Err("the run is being ended".to_owned());
+        }
+        if !self.run.asks.has_room() {
+            return Err("too many questions are open".to_owned());
+        }
+        if input.to_string().len() > ASK_BYTES_MAX {
+            return Err(format!("its input has more than {ASK_BYTES_MAX} bytes"));
+        }
+        Ok(timeout_ms)
+    }
+
+    /// Denies at once, and records it.
+    fn deny(&mut self, agent_id: &str, tool: &str, reason: String) {
+        self.note("denied", &format!("{tool} was denied: {reason}"));
+        let answer = Answer::Deny { message: reason, interrupt: false };
+        let steps = self.run.runtime.answer(agent_id, &answer);
+        self.todo.extend(steps);
+    }
+
+    /// Denies what nobody has answered in time.
+    pub(super) fn expire_ask(&mut self, id: &str) {
+        let message = "nobody answered in time".to_owned();
+        let answer = Answer::Deny { message: message.clone(), interrupt: false };
+        self.settle(id, "denied", &message, Some(&answer));
+    }
+
+    /// The agent does not want to know any more.
+    pub(super) fn withdraw(&mut self, agent_id: &str) {
+        if let Some(id) = self.run.asks.find(agent_id) {
+            self.settle(&id, "withdrawn", "the agent withdrew it", None);
+        }
+    }
+
+    /// Closes what is still open when the agent is gone.
+    pub(super) fn close_asks(&mut self) {
+        for ask in self.run.asks.list() {
+            self.settle(&ask.id, "withdrawn", "the agent ended before an answer", None);
+        }
+    }
+}
+
+/// Says whether it may succeed when there is space again.
+fn is_full(error: &FileError) -> bool {
+    let FileError::Disk(DiskError { source, .. }) = error else { return false };
+    matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

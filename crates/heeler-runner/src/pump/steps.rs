@@ -1,0 +1,159 @@
+//! What a runtime wants done, one step after the other.
+//!
+//! A step is done when every row before it is on disk. Start at [`Pump::work`].
+
+use std::time::{Duration, Instant};
+
+use heeler_model::message::{Body, Message};
+use heeler_model::outcome::Ending;
+use heeler_model::run::Happening;
+use serde_json::{Value as Json, json};
+
+use super::{Pump, Run};
+use crate::runtime::Step;
+use crate::writer::INPUT_BYTES_MAX;
+
+/// The first pause after the disk took no row; it doubles each time.
+const DISK_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest pause.
+const DISK_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How many calls of injected tools may be under way; one more is refused.
+pub(crate) const MCP_CALLS_MAX: usize = 64;
+
+/// A disk that takes no rows.
+#[derive(Debug)]
+pub(crate) struct DiskTrouble {
+    pub(crate) reason: String,
+    pub(super) retry_at: Instant,
+    pause: Duration,
+}
+
+/// The disk does not take what has to be there before the run goes on.
+#[derive(Debug)]
+pub(super) struct DiskFull(pub(super) String);
+
+impl Pump<'_> {
+    /// Does what is to be done; says whether nothing is left, so that more may be read.
+    pub(super) fn work(&mut self) -> bool {
+        let now = Instant::now();
+        if self.run.disk.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
+            return false;
+        }
+        match self.try_work() {
+            Ok(()) => {
+                if self.run.disk.take().is_some() {
+                    self.run.control.tell(&Happening::Disk { trouble: None });
+                }
+                true
+            }
+            Err(DiskFull(reason)) => {
+                self.disk_fails(reason, now);
+                false
+            }
+        }
+    }
+
+    fn try_work(&mut self) -> Result<(), DiskFull> {
+        loop {
+            let Run { journal, control, .. } = &mut *self.run;
+            journal.flush(&mut |at, row| control.tell_row(at, row)).map_err(DiskFull)?;
+            if let Some(reason) = journal.take_left_out() {
+                self.note("warning", &reason);
+                continue;
+            }
+            let Some(step) = self.todo.pop_front() else { return Ok(()) };
+            self.step(step)?;
+        }
+    }
+
+    fn disk_fails(&mut self, reason: String, now: Instant) {
+        let pause = match &self.run.disk {
+            Some(trouble) => (trouble.pause * 2).min(DISK_PAUSE_MAX),
+            None => {
+                let trouble = Some(reason.clone());
+                self.run.control.tell(&Happening::Disk { trouble });
+                DISK_PAUSE_MIN
+            }
+        };
+        self.run.disk = Some(DiskTrouble { reason, retry_at: now + pause, pause });
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), DiskFull> {
+        match step {
+            Step::Write(_) | Step::CloseInput | Step::Signal(_) => self.do_now(step),
+            Step::Message(message) => self.record(message),
+            Step::Ask { id, kind, tool, input } => return self.ask(id, kind, tool, input),
+            Step::Withdraw { ask } => self.withdraw(&ask),
+            Step::Mcp { call, server, message } => self.call(call, server, message),
+            Step::Done => {
+                self.done = true;
+                self.input.close();
+                self.run.watch.done(Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a step that needs no disk.
+    pub(super) fn do_now(&mut self, step: Step) {
+        match step {
+            Step::Write(line) => {
+                if self.input.push(line).is_err() {
+                    let reason = format!(
+                        "the agent does not read: more than {INPUT_BYTES_MAX} bytes wait for it"
+                    );
+                    self.end(Ending::Internal { reason });
+                    self.kill = true;
+                }
+            }
+            Step::CloseInput => self.input.close(),
+            Step::Signal(signal) => self.tree.signal(&self.agent, signal),
+            step => debug_assert!(false, "{step:?} needs the disk"),
+        }
+    }
+
+    fn record(&mut self, message: Message) {
+        self.run.tally.message(&message);
+        self.run.spoke |= matches!(message.body, Body::Assistant(_));
+        let rows = self.run.recorder.message(message, (self.run.now)());
+        for delta in &rows.deltas {
+            let stream = self.deltas.get_or_insert_with(|| self.run.redactor.stream());
+            let text = stream.push(delta);
+            self.tell_delta(text);
+        }
+        if !rows.job.is_empty()
+            && let Some(stream) = self.deltas.take()
+        {
+            self.tell_delta(stream.finish());
+        }
+        self.run.journal.push(rows);
+    }
+
+    fn tell_delta(&mut self, text: String) {
+        if !text.is_empty() {
+            self.run.control.tell(&Happening::Delta { text });
+        }
+    }
+
+    /// Records something of our own.
+    pub(super) fn note(&mut self, subtype: &str, content: &str) {
+        let rows = self.run.recorder.note(subtype, content, (self.run.now)());
+        self.run.journal.push(rows);
+    }
+
+    fn call(&mut self, call: String, server: String, message: Json) {
+        if self.calls.len() >= MCP_CALLS_MAX {
+            let text = format!("{MCP_CALLS_MAX} calls are under way; wait for one to end");
+            let error = json!({"code": -32000, "message": text});
+            let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+            self.todo.extend(self.run.runtime.mcp_reply(&call, reply));
+            return;
+        }
+        let injected = self.run.injected.clone();
+        self.calls.spawn(async move {
+            let reply = injected.handle(&server, message).await;
+            (call, reply)
+        });
+    }
+}

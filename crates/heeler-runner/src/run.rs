@@ -1,0 +1,276 @@
+//! One run, from its locks to its result.
+//!
+//! The order of what is done here is what a crash relies on: lock, space for the result, the
+//! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
+//! is missing after a crash is done by [`crate::settle`]. Start at [`run`].
+
+mod prepare;
+mod result;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::outcome::Ending;
+use heeler_model::run::{
+    Brief, ErrorClass, Happening, PROTOCOL, RunResult, RunSpec, SessionStart, Started,
+};
+use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
+use jiff::Timestamp;
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::complaints::Complaints;
+use crate::fault::{self, Point};
+use crate::files::{self, FileError, Reserved};
+use crate::journal::explain;
+use crate::lines::LineLimits;
+use crate::process::{Place, Tree};
+use crate::pump::{AgentEnd, Pump, Run};
+use crate::runtime::{self, Runtime, Surroundings};
+use crate::session;
+use prepare::{Prepared, Unprepared, prepare};
+use result::Judged;
+
+/// How long to wait for the run's lock: a probe may hold it for an instant.
+const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// What the program gives a run.
+#[derive(Debug)]
+pub struct Host {
+    /// The program itself, which also plays scripted agents.
+    pub program: Utf8PathBuf,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+    /// What the agent is told and given.
+    pub brief: Brief,
+}
+
+/// Why a run has no result. Nothing was paid for: settling says how far it came.
+#[derive(Debug, Error)]
+pub enum RunnerError {
+    /// A file of the run's folder.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The brief was written by a program that speaks otherwise.
+    #[error(
+        "the brief has protocol version {found}, and this program reads {PROTOCOL}; use the program that wrote it"
+    )]
+    Brief {
+        /// Its version.
+        found: u32,
+    },
+    /// Another runner is at it.
+    #[error("the run {dir} is under way already")]
+    Locked {
+        /// The run's folder.
+        dir: Utf8PathBuf,
+        /// Who has it.
+        #[source]
+        source: LockError,
+    },
+    /// An earlier runner was cut off; its agent may have done something already.
+    #[error("the run {dir} was cut off before; settle it and start another run")]
+    CutOff {
+        /// The run's folder.
+        dir: Utf8PathBuf,
+    },
+    /// The disk takes not even what a run starts with, or not its result.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The event loop of this process cannot be made.
+    #[error("cannot start the runner's event loop")]
+    EventLoop {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a test may replace.
+pub(crate) struct Means {
+    /// Where logs are written.
+    pub(crate) disk: Arc<dyn Disk>,
+    /// How long lines may be.
+    pub(crate) lines: LineLimits,
+    /// How the agent is run.
+    pub(crate) runtime: fn(&Surroundings<'_>) -> Result<Box<dyn Runtime>, String>,
+}
+
+impl Default for Means {
+    fn default() -> Means {
+        Means { disk: Arc::new(OsDisk), lines: LineLimits::default(), runtime: runtime::of }
+    }
+}
+
+/// Runs the run in `dir` to its end and returns its result, which is in its folder by then.
+///
+/// A run that has a result already gets it back, and nothing happens.
+pub fn run(dir: &Utf8Path, host: &Host) -> Result<RunResult, RunnerError> {
+    run_by(dir, host, &Means::default())
+}
+
+pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunResult, RunnerError> {
+    let spec = files::read_spec(dir)?;
+    if host.brief.protocol != PROTOCOL {
+        return Err(RunnerError::Brief { found: host.brief.protocol });
+    }
+    let started_at = (host.now)();
+    let holder = Holder::this_process(&format!("runner {}", spec.run), started_at);
+    let _lock = LockFile::acquire(&dir.join("lock"), &holder, RUN_LOCK_WAIT)
+        .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
+    fault::point(Point::RunLocked);
+    if let Some(result) = files::read_result(dir)? {
+        return Ok(result);
+    }
+    if files::read_started(dir, &spec)?.is_some() {
+        return Err(RunnerError::CutOff { dir: dir.to_owned() });
+    }
+    let reserved = Reserved::make(dir)?;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let event_loop =
+        builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
+    let order = Order { dir, spec: &spec, host, means, started_at };
+    event_loop.block_on(order.carry_out(reserved))
+}
+
+/// What is to be done, and with what.
+pub(crate) struct Order<'o> {
+    pub(crate) dir: &'o Utf8Path,
+    pub(crate) spec: &'o RunSpec,
+    pub(crate) host: &'o Host,
+    pub(crate) means: &'o Means,
+    pub(crate) started_at: Timestamp,
+}
+
+impl Order<'_> {
+    async fn carry_out(&self, reserved: Reserved) -> Result<RunResult, RunnerError> {
+        let lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at) {
+            Ok(lock) => lock,
+            Err(error) => {
+                let result = self.not_locked(&error)?;
+                reserved.write(&result)?;
+                return Ok(result);
+            }
+        };
+        fault::point(Point::SessionLocked);
+        let prepared = match prepare(self).await {
+            Ok(prepared) => prepared,
+            Err(Unprepared::Full(error)) => return Err(error),
+            Err(Unprepared::Refused(reason)) => {
+                let result = self.not_started(reason);
+                reserved.write(&result)?;
+                return Ok(result);
+            }
+        };
+        let Prepared { mut run, tree, bridge } = prepared;
+        let started = self.started(&run, &tree)?;
+        files::write_started(self.dir, &started)?;
+        fault::point(Point::Started);
+        let judged = self.attempts(&mut run, &tree, lock, started).await;
+        if let Some(bridge) = bridge {
+            bridge.close().await;
+        }
+        let result = self.finish(&mut run, judged);
+        fault::point(Point::LogsSynced);
+        reserved.write(&result)?;
+        fault::point(Point::ResultWritten);
+        run.control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
+        Ok(result)
+    }
+
+    fn started(&self, run: &Run, tree: &Tree) -> Result<Started, RunnerError> {
+        Ok(Started {
+            protocol: PROTOCOL,
+            run: self.spec.run,
+            pid: std::process::id(),
+            at: self.started_at,
+            session: run.session.clone(),
+            session_log: session::log_path(self.spec, &run.session),
+            socket: run.control.path().to_owned(),
+            cgroup: tree.cgroup().map(Utf8Path::to_owned),
+            job_rows_before: run.journal.job_rows(),
+            session_rows_before: run.journal.count_session_rows()?,
+        })
+    }
+
+    /// Starts the agent, and once more where that may help.
+    async fn attempts(
+        &self,
+        run: &mut Run,
+        tree: &Tree,
+        mut lock: LockFile,
+        mut started: Started,
+    ) -> Judged {
+        let mut start = self.spec.session.start.clone();
+        let mut reason = self.spec.session.reason.clone();
+        let (mut may_begin_anew, mut may_try_again) = (true, true);
+        let mut judged = Judged::default();
+        loop {
+            let ending = self.attempt(run, tree, &lock, (&start, &reason)).await;
+            judged.add(run, ending);
+            if run.ending.is_some() || !run.journal.is_clear() {
+                return judged;
+            }
+            match judged.class() {
+                Some(ErrorClass::SessionExpired)
+                    if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
+                {
+                    may_begin_anew = false;
+                    let Ok(fresh) = self.begin_anew(run, &mut started) else { return judged };
+                    lock = fresh;
+                    let gone = start.id().clone();
+                    start = SessionStart::Fresh { id: run.session.clone() };
+                    reason = format!(
+                        "the agent does not know session {gone} any more, so a fresh one begins"
+                    );
+                }
+                Some(ErrorClass::TokenExpired) if may_try_again => {
+                    may_try_again = false;
+                    // What the agent has done so far is in its session: it is not paid for twice.
+                    start = SessionStart::Resume { id: run.session.clone() };
+                    reason = "the login had expired, so the agent is started once more".to_owned();
+                }
+                _ => return judged,
+            }
+            run.watch.restart(Instant::now());
+        }
+    }
+
+    async fn attempt(
+        &self,
+        run: &mut Run,
+        tree: &Tree,
+        lock: &LockFile,
+        (start, reason): (&SessionStart, &str),
+    ) -> Ending {
+        let uuid = Uuid::new_v4();
+        let now = (run.now)();
+        run.journal.push(run.recorder.note("session", reason, now));
+        run.journal.push(run.recorder.prompt(uuid, &self.host.brief.prompt, now));
+        let launch = run.runtime.launch(start);
+        let inherit = [lock.fd()];
+        let place = Place {
+            cwd: &self.spec.working_directory,
+            env: &self.host.brief.env,
+            inherit: &inherit,
+        };
+        let agent = match tree.spawn(&launch, &place) {
+            Ok(agent) => agent,
+            Err(error) => {
+                return Ending::NotStarted { reason: explain(&error) };
+            }
+        };
+        fault::point(Point::Spawned);
+        let begin = run.runtime.begin(uuid);
+        let complaints = Complaints::open(self.dir, &run.redactor);
+        let AgentEnd { exit, stderr } = Pump::new(run, tree, agent, complaints).run(begin).await;
+        match run.ending.clone() {
+            Some(ending) => ending,
+            None => result::exited(exit, stderr),
+        }
+    }
+}

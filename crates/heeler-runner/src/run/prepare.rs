@@ -1,0 +1,187 @@
+//! Everything that a run needs before its agent starts.
+//!
+//! Nothing here is seen by the agent, and a crash leaves nothing that a second attempt would trip
+//! over. Start at [`prepare`].
+
+use std::io;
+use std::time::Instant;
+
+use heeler_model::AgentSessionId;
+use heeler_model::config::RuntimeType;
+use heeler_model::outcome::Tally;
+use heeler_model::redact::{Redactor, is_secret_name};
+use heeler_model::run::{Brief, McpBrief, Started, Work};
+use heeler_transcript::{DiskError, Durability, LockFile, LogOptions, OpenError};
+use uuid::Uuid;
+
+use super::{Order, RunnerError};
+use crate::asks::Asks;
+use crate::control::Control;
+use crate::files;
+use crate::journal::{Journal, explain};
+use crate::limits::Watch;
+use crate::lines::Lines;
+use crate::mcp::{Bridge, Injected};
+use crate::output::Output;
+use crate::process::Tree;
+use crate::pump::Run;
+use crate::runtime::Surroundings;
+use crate::session::{self, History};
+use crate::signals::Signals;
+
+/// A run that is ready to start its agent.
+pub(super) struct Prepared {
+    pub(super) run: Run,
+    pub(super) tree: Tree,
+    pub(super) bridge: Option<Bridge>,
+}
+
+/// Why a run is not ready.
+pub(super) enum Unprepared {
+    /// There is no space; the same may succeed later.
+    Full(RunnerError),
+    /// It would fail again.
+    Refused(String),
+}
+
+impl From<DiskError> for Unprepared {
+    fn from(error: DiskError) -> Unprepared {
+        match error.source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Unprepared::Full(error.into())
+            }
+            _ => Unprepared::Refused(explain(&error)),
+        }
+    }
+}
+
+impl From<OpenError> for Unprepared {
+    fn from(error: OpenError) -> Unprepared {
+        match error {
+            OpenError::Disk(error) => error.into(),
+            error => Unprepared::Refused(explain(&error)),
+        }
+    }
+}
+
+fn refused(error: impl std::error::Error) -> Unprepared {
+    Unprepared::Refused(explain(&error))
+}
+
+/// Gets everything ready.
+pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
+    let Order { dir, spec, host, means, started_at } = *order;
+    let signals = Signals::catch().map_err(refused)?;
+    let files_folder = host.brief.send_files_to.as_deref();
+    let mut secrets = secrets(&host.brief);
+    let redactor = Redactor::new(&secrets);
+    let (injected, notes) = Injected::new(&spec.working_directory, files_folder, &redactor);
+    let bridge = match spec.runtime {
+        RuntimeType::Cli => Some(Bridge::open(&injected).await.map_err(refused)?),
+        RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
+    };
+    let endpoint = bridge.as_ref().map(Bridge::endpoint);
+    let surroundings = Surroundings { spec, host, injected: &injected, endpoint };
+    let runtime = (means.runtime)(&surroundings).map_err(Unprepared::Refused)?;
+    secrets.extend(endpoint.map(|endpoint| endpoint.secret().to_owned()));
+    let redactor = Redactor::new(&secrets);
+    let session = spec.session.start.id().clone();
+    let mut journal = Journal::open(
+        &session::log_path(spec, &session),
+        &spec.job_log,
+        &log_options(order),
+        &redactor,
+    )?;
+    if let Some(path) = &spec.output_file {
+        journal.set_output(Output::open(path)?);
+    }
+    let History { recorder, last_result } = session::history(spec, &session)?;
+    let tally = tally(order, last_result.as_ref());
+    let control = Control::bind(&spec.sockets, spec.run).await.map_err(refused)?;
+    let run = Run {
+        spec: spec.clone(),
+        session,
+        now: host.now,
+        started_at,
+        runtime,
+        journal,
+        recorder,
+        tally,
+        control,
+        asks: Asks::new(dir),
+        watch: Watch::new(&spec.limits, Instant::now()),
+        lines: Lines::new(dir, &redactor, means.lines),
+        redactor,
+        signals,
+        injected,
+        notes,
+        ending: None,
+        last_line_at: None,
+        spoke: false,
+        disk: None,
+    };
+    Ok(Prepared { run, tree: Tree::claim(spec.run), bridge })
+}
+
+fn log_options(order: &Order<'_>) -> LogOptions {
+    let durability =
+        if order.spec.sync_each_row { Durability::Event } else { Durability::Interval };
+    LogOptions { durability, disk: order.means.disk.clone() }
+}
+
+fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
+    let tally = match order.spec.runtime {
+        RuntimeType::Command => Tally::by_exit_code(),
+        RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
+    };
+    match last_result {
+        Some(result) => tally.after(result),
+        None => tally,
+    }
+}
+
+/// Returns every value that may not be written: those that are named as secrets, and those whose
+/// names say so.
+fn secrets(brief: &Brief) -> Vec<String> {
+    let mut secrets = brief.secrets.clone();
+    let mut add = |name: &str, value: &String| {
+        if is_secret_name(name) || name.eq_ignore_ascii_case("authorization") {
+            secrets.push(value.clone());
+        }
+    };
+    brief.env.iter().for_each(|(name, value)| add(name, value));
+    if let Work::Claude(claude) = &brief.work {
+        for server in claude.mcp_servers.values() {
+            let named = match server {
+                McpBrief::Stdio { env, .. } => env,
+                McpBrief::Http { headers, .. } | McpBrief::Sse { headers, .. } => headers,
+            };
+            named.iter().for_each(|(name, value)| add(name, value));
+        }
+    }
+    secrets
+}
+
+impl Order<'_> {
+    /// Lets the run go on in a session of its own; returns that session's lock.
+    pub(super) fn begin_anew(
+        &self,
+        run: &mut Run,
+        started: &mut Started,
+    ) -> Result<LockFile, String> {
+        let id = Uuid::new_v4().to_string();
+        let id: AgentSessionId = id.parse().expect("a UUID can be a session's id");
+        let lock = session::lock(self.spec, &id, (run.now)()).map_err(|error| explain(&error))?;
+        let log = session::log_path(self.spec, &id);
+        run.journal.change_session(&log).map_err(|error| explain(&error))?;
+        let history = session::history(self.spec, &id).map_err(|error| explain(&error))?;
+        (started.session, started.session_log) = (id.clone(), log);
+        started.session_rows_before = 0;
+        // Whoever settles this run must look for its rows in the new log.
+        files::write_started(self.dir, started).map_err(|error| explain(&error))?;
+        run.session = id;
+        run.recorder = history.recorder;
+        run.spoke = false;
+        Ok(lock)
+    }
+}

@@ -1,0 +1,191 @@
+//! What comes of a run: its judgement and its result.
+//!
+//! Start at [`Judged`].
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use heeler_model::ExitReason;
+use heeler_model::config::RuntimeType;
+use heeler_model::outcome::{Conclusion, Ending, Tally};
+use heeler_model::redact::Redactor;
+use heeler_model::run::{
+    Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd, SessionStart,
+};
+use heeler_transcript::LockError;
+
+use super::{Order, RunnerError};
+use crate::journal::explain;
+use crate::pump::Run;
+use crate::session::{self, SessionLockError};
+
+/// How the attempts of a run ended, so far.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    last: Option<Conclusion>,
+    exit_code: Option<i32>,
+    /// What the attempts before the last one cost.
+    before: Option<f64>,
+}
+
+impl Judged {
+    /// Judges one more attempt. The run's tally begins anew.
+    pub(super) fn add(&mut self, run: &mut Run, ending: Ending) {
+        if let Some(last) = self.last.take() {
+            self.before = Some(self.before.unwrap_or(0.0) + last.cost.usd.unwrap_or(0.0));
+        }
+        self.exit_code = match &ending {
+            Ending::Exited { code, .. } => *code,
+            _ => None,
+        };
+        self.last = Some(run.tally.conclude(&ending));
+        run.tally = match run.spec.runtime {
+            RuntimeType::Command => Tally::by_exit_code(),
+            RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
+        };
+    }
+
+    /// Returns what went wrong in the last attempt.
+    pub(super) fn class(&self) -> Option<ErrorClass> {
+        Some(self.last.as_ref()?.error.as_ref()?.class)
+    }
+}
+
+/// Returns how a process ended that nobody here ended.
+pub(super) fn exited(exit: Option<ExitStatus>, stderr: String) -> Ending {
+    Ending::Exited {
+        code: exit.and_then(|status| status.code()),
+        signal: exit.and_then(|status| status.signal()),
+        stderr,
+    }
+}
+
+impl Order<'_> {
+    /// Writes the last row, syncs the logs and returns the result.
+    pub(super) fn finish(&self, run: &mut Run, judged: Judged) -> RunResult {
+        let Judged { last, exit_code, before } = judged;
+        let ended = Ending::Internal { reason: "the agent was never started".to_owned() };
+        let mut conclusion = last.unwrap_or_else(|| Tally::new().conclude(&ended));
+        conclusion.cost.usd = add(before, conclusion.cost.usd);
+        if let Some(error) = &conclusion.error {
+            let rows = run.recorder.failure(error, (run.now)());
+            run.journal.push(rows);
+        }
+        let Run { journal, control, .. } = run;
+        if let Err(reason) = journal.flush(&mut |at, row| control.tell_row(at, row)) {
+            tracing::warn!(reason, "the last rows of the run could not be written");
+            journal.give_up();
+        }
+        if let Err(reason) = journal.sync() {
+            tracing::warn!(reason, "the logs of the run could not be synced");
+        }
+        self.result(run, conclusion, exit_code)
+    }
+
+    fn result(&self, run: &Run, conclusion: Conclusion, exit_code: Option<i32>) -> RunResult {
+        let mut result = self.bare(End::Finished, conclusion);
+        redact(&mut result, &run.redactor);
+        result.session = Some(SessionEnd {
+            id: run.session.clone(),
+            log: session::log_path(self.spec, &run.session),
+            messages: run.recorder.messages(),
+            tokens: run.recorder.tokens(),
+            resumable: self.is_resumable(run, &result),
+        });
+        result.exit_code = exit_code;
+        result
+    }
+
+    /// Says whether the agent knows the session.
+    fn is_resumable(&self, run: &Run, result: &RunResult) -> bool {
+        let known = matches!(self.spec.session.start, SessionStart::Resume { .. });
+        let expired = result.error.as_ref().map(|error| error.class);
+        let expired = expired == Some(ErrorClass::SessionExpired);
+        let known = known && run.session == *self.spec.session.start.id() && !expired;
+        (known || run.spoke) && self.spec.runtime != RuntimeType::Command
+    }
+
+    fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
+        let Conclusion { exit_reason, stop_reason, summary, error, cost } = conclusion;
+        RunResult {
+            protocol: PROTOCOL,
+            run: self.spec.run,
+            job: self.spec.job.clone(),
+            end,
+            exit_reason,
+            stop_reason,
+            summary,
+            error,
+            cost,
+            session: None,
+            started_at: self.started_at,
+            finished_at: (self.host.now)(),
+            exit_code: None,
+            settled: None,
+        }
+    }
+
+    /// Returns the result of a run whose agent cannot be started.
+    pub(super) fn not_started(&self, reason: String) -> RunResult {
+        let mut result =
+            self.bare(End::Finished, Tally::new().conclude(&Ending::NotStarted { reason }));
+        redact(&mut result, &Redactor::new(&self.host.brief.secrets));
+        result
+    }
+
+    /// Returns the result of a run whose session is not to be had.
+    pub(super) fn not_locked(&self, error: &SessionLockError) -> Result<RunResult, RunnerError> {
+        let session = self.spec.session.start.id();
+        match error {
+            SessionLockError::Lock(LockError::Held { holder, .. }) => {
+                let holder =
+                    holder.as_ref().map_or("another process".to_owned(), ToString::to_string);
+                let message = format!("session {session} is held by {holder}");
+                Ok(self.bare(End::SessionBusy, busy(message)))
+            }
+            error => Ok(self.not_started(explain(error))),
+        }
+    }
+}
+
+fn busy(message: String) -> Conclusion {
+    let error = RunError {
+        class: ErrorClass::SessionBusy,
+        message,
+        recoverable: true,
+        retry_after_ms: None,
+        resets_at: None,
+        messages_received: 0,
+        cure: "wait until that run ends, cancel it, or use another session".to_owned(),
+    };
+    Conclusion {
+        exit_reason: ExitReason::Error,
+        stop_reason: None,
+        summary: None,
+        error: Some(error),
+        cost: Cost { usd: Some(0.0), ..Cost::default() },
+    }
+}
+
+fn add(before: Option<f64>, last: Option<f64>) -> Option<f64> {
+    match before {
+        Some(before) => last.map(|last| before + last),
+        None => last,
+    }
+}
+
+fn redact(result: &mut RunResult, redactor: &Redactor) {
+    let clean = |text: &mut String| *text = redactor.text(text).into_owned();
+    result.stop_reason.iter_mut().for_each(clean);
+    result.summary.iter_mut().for_each(clean);
+    if let Some(error) = &mut result.error {
+        clean(&mut error.message);
+        clean(&mut error.cure);
+    }
+    let per_model = std::mem::take(&mut result.cost.usage.per_model);
+    let cleaned = per_model.into_iter().map(|(model, mut usage)| {
+        redactor.json(&mut usage);
+        (redactor.text(&model).into_owned(), usage)
+    });
+    result.cost.usage.per_model = cleaned.collect();
+}

@@ -1,0 +1,75 @@
+//! The session of a run: its lock, its log, and what was said in it before.
+//!
+//! Nobody else writes to a session while its lock is held, and the agent inherits the lock, so that
+//! it is free only when both are gone. Start at [`lock`].
+
+use std::time::Duration;
+
+use camino::Utf8PathBuf;
+use heeler_model::record::Recorder;
+use heeler_model::run::RunSpec;
+use heeler_model::{AgentSessionId, slug};
+use heeler_transcript::{
+    DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, create_folder,
+};
+use jiff::Timestamp;
+use serde_json::Value as Json;
+use thiserror::Error;
+
+/// How long to wait for a lock that somebody may only be looking at.
+const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
+
+/// Why a session's lock was not taken.
+#[derive(Debug, Error)]
+pub(crate) enum SessionLockError {
+    /// The folder of locks cannot be made.
+    #[error(transparent)]
+    Folder(#[from] DiskError),
+    /// The lock itself.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+/// Takes the lock of a session.
+pub(crate) fn lock(
+    spec: &RunSpec,
+    session: &AgentSessionId,
+    now: Timestamp,
+) -> Result<LockFile, SessionLockError> {
+    let locks = spec.home.join("locks");
+    create_folder(&OsDisk, &locks)?;
+    let holder = Holder::this_process(&format!("runner` of job `{}", spec.job), now);
+    Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
+}
+
+/// Returns where a session's log is.
+pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf {
+    let folder = spec.projects.join(slug(&spec.working_directory));
+    folder.join(format!("{session}.jsonl"))
+}
+
+/// What was said in a session before.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// Goes on where the session stopped.
+    pub(crate) recorder: Recorder,
+    /// The last result in it.
+    pub(crate) last_result: Option<Json>,
+}
+
+/// Reads the log of a session, which may be empty.
+pub(crate) fn history(spec: &RunSpec, session: &AgentSessionId) -> Result<History, DiskError> {
+    let cwd = spec.working_directory.clone();
+    let mut recorder = Recorder::new(session.clone(), cwd, None);
+    let mut last_result = None;
+    for entry in Scan::open(&log_path(spec, session))? {
+        // What is no record was reported when the log was repaired; it is no reason not to go on.
+        let Entry::Record(record) = entry? else { continue };
+        let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+        recorder.replay(&row);
+        if row["type"] == "result" {
+            last_result = Some(row);
+        }
+    }
+    Ok(History { recorder, last_result })
+}

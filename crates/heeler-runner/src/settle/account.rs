@@ -1,0 +1,208 @@
+//! What the session's log tells of a run whose runner died.
+//!
+//! Rows that the job's log lacks are found by their ids, so that completing it twice adds nothing.
+//! If the agent's last word was its result, or the runner's was how the run failed, that is how the
+//! run ended; otherwise it was interrupted. Start at [`Account::read`].
+
+use std::collections::HashSet;
+
+use camino::Utf8Path;
+use heeler_model::message::{Body, Message, Task, read_line};
+use heeler_model::outcome::{Conclusion, Ending, Tally};
+use heeler_model::record::Recorder;
+use heeler_model::run::{End, ErrorClass, RunError, RunSpec, Started};
+use heeler_model::{ExitReason, RunId};
+use heeler_transcript::{Before, DiskError, Entry, Scan, range};
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::SettleError;
+
+/// Names the run in each row of a session's log: another run may have gone on with the session.
+pub(crate) const RUN_KEY: &str = "runId";
+
+/// What is known of a run from its logs.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) end: End,
+    pub(super) conclusion: Conclusion,
+    /// User and assistant messages in the session.
+    pub(super) messages: u64,
+    pub(super) tokens: u64,
+    pub(super) resumable: bool,
+    /// How many rows the job's log lacked.
+    pub(super) completed: u64,
+}
+
+impl Account {
+    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order.
+    pub(super) fn read(
+        spec: &RunSpec,
+        started: &Started,
+        append: &mut dyn FnMut(&Json) -> Result<(), SettleError>,
+    ) -> Result<Account, SettleError> {
+        let mut known = job_rows(&spec.job_log, started.job_rows_before)?;
+        let mut recorder =
+            Recorder::new(started.session.clone(), spec.working_directory.clone(), None);
+        let mut story = Story::new();
+        let mut completed = 0;
+        let begin = match started.session_log.is_file() {
+            true => line_start(&started.session_log, started.session_rows_before)?,
+            false => return Ok(story.conclude(&recorder, 0)),
+        };
+        for entry in Scan::open(&started.session_log)? {
+            let Entry::Record(record) = entry? else { continue };
+            let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+            let rows = recorder.replay(&row);
+            story.has_spoken |= is_said(&row);
+            if record.offset < begin {
+                story.before(&row);
+                continue;
+            }
+            if !is_of(&row, spec.run) {
+                continue;
+            }
+            story.row(&row, read_line(record.text.as_bytes()));
+            for row in rows {
+                if uuid(&row).is_some_and(|uuid| known.insert(uuid)) {
+                    append(&row)?;
+                    completed += 1;
+                }
+            }
+        }
+        Ok(story.conclude(&recorder, completed))
+    }
+}
+
+/// What happened, as far as it decides how the run ended.
+struct Story {
+    tally: Tally,
+    has_spoken: bool,
+    /// The agent's last word was its result.
+    is_done: bool,
+    /// The runner's last word was how the run failed.
+    failure: Option<RunError>,
+    background: HashSet<String>,
+}
+
+impl Story {
+    fn new() -> Story {
+        Story {
+            tally: Tally::new(),
+            has_spoken: false,
+            is_done: false,
+            failure: None,
+            background: HashSet::new(),
+        }
+    }
+
+    /// Takes a row of the time before the run.
+    fn before(&mut self, row: &Json) {
+        if row["type"] == "result" {
+            self.tally = Tally::new().after(row);
+        }
+    }
+
+    /// Takes a row of the run.
+    fn row(&mut self, row: &Json, message: Message) {
+        if let Ok(failure) = serde_json::from_value(row["failure"].clone()) {
+            self.failure = Some(failure);
+            return;
+        }
+        match &message.body {
+            Body::Result(result) => {
+                self.is_done = result.queued_turns == 0 && self.background.is_empty();
+            }
+            Body::Assistant(_) | Body::User(_) => (self.is_done, self.failure) = (false, None),
+            Body::Task(task) => self.task(task),
+            _ => {}
+        }
+        // Our own words are not the agent's.
+        let is_own = row["type"] == "user" && row["message"]["content"].is_string();
+        if !is_own && !matches!(message.body, Body::System { .. }) {
+            self.tally.message(&message);
+        }
+    }
+
+    fn task(&mut self, task: &Task) {
+        let ended = ["completed", "failed", "killed", "stopped"];
+        if task.subtype == "task_notification"
+            || task.status.as_deref().is_some_and(|status| ended.contains(&status))
+        {
+            self.background.remove(&task.id);
+        } else if task.background {
+            self.background.insert(task.id.clone());
+        }
+    }
+
+    fn conclude(self, recorder: &Recorder, completed: u64) -> Account {
+        let (end, conclusion) = self.judge();
+        Account {
+            end,
+            conclusion,
+            messages: recorder.messages(),
+            tokens: recorder.tokens(),
+            resumable: self.has_spoken,
+            completed,
+        }
+    }
+
+    fn judge(&self) -> (End, Conclusion) {
+        if self.is_done && self.failure.is_none() {
+            let exited = Ending::Exited { code: None, signal: None, stderr: String::new() };
+            return (End::Finished, self.tally.conclude(&exited));
+        }
+        let message = "the process that ran the agent died";
+        let mut conclusion = self.tally.conclude(&Ending::Internal { reason: message.to_owned() });
+        let received = conclusion.error.map_or(0, |error| error.messages_received);
+        if let Some(failure) = &self.failure {
+            conclusion.exit_reason = exit_reason(failure.class);
+            conclusion.error = Some(failure.clone());
+            return (End::Finished, conclusion);
+        }
+        conclusion.exit_reason = ExitReason::Error;
+        conclusion.cost.usd = None;
+        let error = RunError::of(ErrorClass::Interrupted, message);
+        conclusion.error = Some(RunError { messages_received: received, ..error });
+        (End::Interrupted, conclusion)
+    }
+}
+
+fn exit_reason(class: ErrorClass) -> ExitReason {
+    match class {
+        ErrorClass::Timeout | ErrorClass::Stalled => ExitReason::Timeout,
+        ErrorClass::Cancelled => ExitReason::Cancelled,
+        ErrorClass::MaxTurns => ExitReason::MaxTurns,
+        _ => ExitReason::Error,
+    }
+}
+
+/// Says whether a row is the agent's word: a conversation with one can be resumed.
+fn is_said(row: &Json) -> bool {
+    row["type"] == "assistant" && row["isApiErrorMessage"] != true
+}
+
+/// Rows from before rows named their run are of the run after whose start they stand.
+fn is_of(row: &Json, run: RunId) -> bool {
+    row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
+}
+
+fn uuid(row: &Json) -> Option<Uuid> {
+    Uuid::try_parse(row["uuid"].as_str()?).ok()
+}
+
+/// Returns the ids of the rows that the run has in the job's log.
+fn job_rows(log: &Utf8Path, before: u64) -> Result<HashSet<Uuid>, DiskError> {
+    let mut ids = HashSet::new();
+    for entry in Scan::open_at(log, line_start(log, before)?)? {
+        let Entry::Record(record) = entry? else { continue };
+        let row = serde_json::from_str::<Json>(&record.text).unwrap_or_default();
+        ids.extend(uuid(&row));
+    }
+    Ok(ids)
+}
+
+/// Returns where the line with this number starts.
+fn line_start(log: &Utf8Path, number: u64) -> Result<u64, DiskError> {
+    Ok(range(log, Before::Line(number), 0)?.end)
+}

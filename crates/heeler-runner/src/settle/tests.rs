@@ -1,0 +1,343 @@
+use heeler_model::message::read_line;
+use heeler_model::record::{Recorder, Rows};
+use heeler_transcript::{Entry, Scan};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::account::RUN_KEY;
+use super::*;
+use crate::files::tests::Folder;
+use crate::files::{read_result, write_started};
+
+fn now() -> Timestamp {
+    "2026-11-15T10:00:00Z".parse().unwrap()
+}
+
+/// A run whose runner died, and what it had written.
+struct Dead {
+    folder: Folder,
+    started: Started,
+    recorder: Recorder,
+}
+
+impl Dead {
+    fn new() -> Dead {
+        let folder = Folder::new();
+        let started = folder.started();
+        std::fs::create_dir_all(started.session_log.parent().unwrap()).unwrap();
+        write_started(&folder.dir, &started).unwrap();
+        let recorder = Recorder::new(started.session.clone(), "/work".into(), None);
+        Dead { folder, started, recorder }
+    }
+
+    /// Says that so much was in the logs before the run.
+    fn begins_after(&mut self, session_rows: u64, job_rows: u64) {
+        self.started.session_rows_before = session_rows;
+        self.started.job_rows_before = job_rows;
+        write_started(&self.folder.dir, &self.started).unwrap();
+    }
+
+    fn prompt(&mut self) -> Rows {
+        let uuid = Uuid::from_u128(u128::from(fastrand::u64(..)) << 64);
+        self.recorder.prompt(uuid, "do it", now())
+    }
+
+    fn says(&mut self, line: &Json) -> Rows {
+        let mut line = line.clone();
+        line["uuid"] = Uuid::from_u128(u128::from(fastrand::u64(..)) << 64).to_string().into();
+        self.recorder.message(read_line(line.to_string().as_bytes()), now())
+    }
+
+    fn session(&self, rows: &Rows) {
+        append(&self.started.session_log, &rows.session);
+    }
+
+    fn job(&self, rows: &Rows) {
+        append(&self.folder.spec.job_log, &rows.job);
+    }
+
+    fn both(&self, rows: &Rows) {
+        self.session(rows);
+        self.job(rows);
+    }
+
+    #[track_caller]
+    fn settle(&self) -> RunResult {
+        let result = settle(&self.folder.dir, now).unwrap();
+        assert_eq!(read_result(&self.folder.dir).unwrap(), Some(result.clone()));
+        assert_eq!(settle(&self.folder.dir, now).unwrap(), result, "twice gives the same");
+        result
+    }
+
+    fn job_rows(&self) -> Vec<Json> {
+        rows(&self.folder.spec.job_log)
+    }
+}
+
+fn append(path: &Utf8Path, rows: &[Json]) {
+    let mut log = Log::open(path, LogOptions::default()).unwrap().log;
+    for row in rows {
+        log.append(row.to_string().as_bytes()).unwrap();
+    }
+}
+
+fn rows(path: &Utf8Path) -> Vec<Json> {
+    let entries = Scan::open(path).unwrap().map(|entry| match entry.unwrap() {
+        Entry::Record(record) => serde_json::from_str(&record.text).unwrap(),
+        Entry::Fault(fault) => panic!("{fault:?}"),
+    });
+    entries.collect()
+}
+
+fn text(text: &str) -> Json {
+    json!({"type": "assistant", "message": {"id": text, "role": "assistant",
+        "content": [{"type": "text", "text": text}, {"type": "tool_use", "id": "t1", "name": "Bash",
+        "input": {"command": "ls"}}]}})
+}
+
+fn result(is_error: bool) -> Json {
+    json!({"type": "result", "subtype": "success", "is_error": is_error, "result": "all done",
+        "num_turns": 2, "total_cost_usd": 0.25, "stop_reason": "end_turn"})
+}
+
+#[test]
+fn a_run_that_did_not_start_has_never_been() {
+    let folder = Folder::new();
+    let result = settle(&folder.dir, now).unwrap();
+    assert_eq!((result.end, &result.session), (End::NeverStarted, &None));
+    assert_eq!(result.settled, Some(Recovery::default()));
+    assert!(!folder.spec.job_log.exists());
+    assert_eq!(settle(&folder.dir, now).unwrap(), result);
+}
+
+#[test]
+fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
+    let dead = Dead::new();
+    let result = dead.settle();
+    assert_eq!((result.end, result.exit_reason), (End::Interrupted, ExitReason::Error));
+    assert_eq!(result.error.unwrap().class, ErrorClass::Interrupted);
+    assert!(!result.session.unwrap().resumable);
+    assert!(!dead.started.session_log.exists(), "no log is made for what was never said");
+}
+
+#[test]
+fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
+    let mut dead = Dead::new();
+    let (asked, said) = (dead.prompt(), dead.says(&text("first")));
+    let more = dead.says(&text("second"));
+    dead.both(&asked);
+    dead.both(&said);
+    // Two rows of one message: the runner died between them.
+    dead.session(&more);
+    append(&dead.folder.spec.job_log, &more.job[..1]);
+    let last = dead.says(&text("third"));
+    dead.session(&last);
+    let result = dead.settle();
+    let expected: Vec<Json> = [asked, said, more, last].into_iter().flat_map(|it| it.job).collect();
+    assert_eq!(dead.job_rows(), expected);
+    assert_eq!(result.settled.unwrap().rows_completed, 3);
+    assert_eq!(result.end, End::Interrupted);
+    assert_eq!(result.cost.usd, None);
+    assert_eq!(result.error.unwrap().messages_received, 3);
+    let session = result.session.unwrap();
+    assert_eq!((session.messages, session.resumable), (4, true));
+}
+
+#[test]
+fn a_settling_that_was_cut_off_after_any_row_is_completed_by_the_next() {
+    let mut dead = Dead::new();
+    let (asked, said) = (dead.prompt(), dead.says(&text("first")));
+    dead.session(&asked);
+    dead.session(&said);
+    let expected: Vec<Json> = asked.job.into_iter().chain(said.job).collect();
+    for written in 0..=expected.len() {
+        for log in [&dead.folder.spec.job_log, &dead.folder.dir.join("result.json")] {
+            drop(std::fs::remove_file(log));
+        }
+        append(&dead.folder.spec.job_log, &expected[..written]);
+        let result = dead.settle();
+        assert_eq!(dead.job_rows(), expected);
+        assert_eq!(result.settled.unwrap().rows_completed, (expected.len() - written) as u64);
+    }
+}
+
+#[test]
+fn torn_tails_are_repaired_and_a_row_that_is_whole_counts() {
+    let mut dead = Dead::new();
+    let (asked, said) = (dead.prompt(), dead.says(&text("first")));
+    dead.both(&asked);
+    let mut file =
+        std::fs::OpenOptions::new().append(true).open(&dead.started.session_log).unwrap();
+    std::io::Write::write_all(&mut file, said.session[0].to_string().as_bytes()).unwrap();
+    let job = dead.folder.spec.job_log.clone();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&job).unwrap();
+    std::io::Write::write_all(&mut file, &said.job[0].to_string().as_bytes()[..20]).unwrap();
+    dead.settle();
+    let expected: Vec<Json> = asked.job.into_iter().chain(said.job).collect();
+    assert_eq!(dead.job_rows(), expected);
+    assert_eq!(rows(&dead.started.session_log).len(), 2);
+}
+
+#[test]
+fn what_was_in_the_logs_before_the_run_is_left_alone() {
+    let mut dead = Dead::new();
+    let before = [dead.prompt(), dead.says(&text("earlier")), dead.says(&result(false))];
+    before.iter().for_each(|rows| dead.session(rows));
+    dead.begins_after(3, 0);
+    let asked = dead.prompt();
+    dead.session(&asked);
+    let result = dead.settle();
+    assert_eq!(dead.job_rows(), asked.job);
+    assert_eq!(result.end, End::Interrupted, "the result is an earlier run's");
+    let session = result.session.unwrap();
+    assert_eq!((session.messages, session.resumable), (3, true));
+}
+
+#[test]
+fn rows_of_a_run_that_went_on_with_the_session_are_left_alone() {
+    let mut dead = Dead::new();
+    let mut asked = dead.prompt();
+    asked.session[0][RUN_KEY] = dead.folder.spec.run.to_string().into();
+    dead.session(&asked);
+    let mut other = dead.says(&result(false));
+    other.session[0][RUN_KEY] = "018cc251-f400-7000-8000-000000000000".into();
+    dead.session(&other);
+    // It still runs, and has the session and its log.
+    let locks = dead.folder.spec.home.join("locks");
+    std::fs::create_dir_all(&locks).unwrap();
+    let holder = Holder::this_process("runner", now());
+    let path = locks.join(dead.started.session.as_str());
+    let _lock = LockFile::acquire(&path, &holder, Duration::ZERO).unwrap();
+    let _log = Log::open(&dead.started.session_log, LogOptions::default()).unwrap().log;
+    let result = dead.settle();
+    assert_eq!(dead.job_rows(), asked.job);
+    assert_eq!(result.end, End::Interrupted);
+}
+
+#[test]
+fn an_agent_that_had_said_its_result_was_not_interrupted() {
+    for is_error in [false, true] {
+        let mut dead = Dead::new();
+        let rows = [dead.prompt(), dead.says(&text("first")), dead.says(&result(is_error))];
+        rows.iter().for_each(|rows| dead.both(rows));
+        let result = dead.settle();
+        assert_eq!(result.end, End::Finished);
+        assert_eq!(result.exit_reason == ExitReason::Success, !is_error, "{result:?}");
+        assert_eq!(result.error.is_some(), is_error);
+        assert_eq!(result.stop_reason.as_deref(), Some("end_turn"));
+        assert_eq!(result.cost.usd, Some(0.25));
+        assert_eq!(result.settled.unwrap().rows_completed, 0);
+    }
+}
+
+#[test]
+fn an_agent_that_went_on_after_a_result_was_interrupted() {
+    let queued = json!({"type": "result", "is_error": false, "queued_turn_count": 1});
+    for last in [text("more"), queued] {
+        let mut dead = Dead::new();
+        let rows = [dead.prompt(), dead.says(&result(false)), dead.says(&last)];
+        rows.iter().for_each(|rows| dead.both(rows));
+        let result = dead.settle();
+        assert_eq!((result.end, result.cost.usd), (End::Interrupted, None), "{last}");
+    }
+}
+
+#[test]
+fn a_background_task_that_was_running_was_interrupted() {
+    let task = |subtype: &str, status: &str| {
+        json!({"type": "system", "subtype": subtype, "task_id": "b1", "task_type": "local_bash",
+            "is_backgrounded": true, "status": status})
+    };
+    for (ended, end) in [(false, End::Interrupted), (true, End::Finished)] {
+        let mut dead = Dead::new();
+        let mut rows = vec![dead.prompt(), dead.says(&task("task_started", "running"))];
+        if ended {
+            rows.push(dead.says(&task("task_notification", "completed")));
+        }
+        rows.push(dead.says(&result(false)));
+        rows.iter().for_each(|rows| dead.both(rows));
+        assert_eq!(dead.settle().end, end);
+    }
+}
+
+#[test]
+fn a_failure_that_the_runner_had_recorded_is_how_the_run_ended() {
+    let mut dead = Dead::new();
+    let asked = dead.prompt();
+    dead.both(&asked);
+    let error = RunError::of(ErrorClass::Timeout, "not done after 5 s");
+    let failed = dead.recorder.failure(&error, now());
+    dead.session(&failed);
+    let result = dead.settle();
+    assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Timeout));
+    assert_eq!(result.error, Some(error));
+    assert!(!result.session.unwrap().resumable);
+    assert_eq!(dead.job_rows().len(), 2);
+}
+
+#[test]
+fn a_run_that_lives_is_left_alone() {
+    let dead = Dead::new();
+    let holder = Holder { pid: 4242, command: "runner".to_owned(), since: now() };
+    let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
+    let error = settle(&dead.folder.dir, now).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("is still running: `heeler runner`, process 4242"), "{said}");
+    assert!(!dead.folder.dir.join("result.json").exists());
+    drop(lock);
+    dead.settle();
+}
+
+#[test]
+fn a_result_that_is_there_is_returned_whatever_else_is() {
+    let mut dead = Dead::new();
+    let result = dead.settle();
+    let more = dead.prompt();
+    dead.session(&more);
+    assert_eq!(settle(&dead.folder.dir, now).unwrap(), result);
+    assert_eq!(dead.job_rows(), Vec::<Json>::new());
+}
+
+#[test]
+fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
+    use std::process::{Command, Stdio};
+    let dead = Dead::new();
+    let locks = dead.folder.spec.home.join("locks");
+    std::fs::create_dir_all(&locks).unwrap();
+    let path = locks.join(dead.started.session.as_str());
+    // As an agent that was orphaned: it has the marker and the session's lock, and takes no hint.
+    #[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
+    let mut orphan = Command::new("flock")
+        .arg(&path)
+        .args(["sh", "-c", "trap '' TERM; echo locked; exec sleep 1000"])
+        .env("HEELER_RUN", dead.folder.spec.run.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 7];
+    std::io::Read::read_exact(orphan.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(LockFile::probe(&path).unwrap().is_some());
+    let result = dead.settle();
+    assert_eq!(result.settled.unwrap().processes_ended, 2, "the lock's holder and the sleeper");
+    assert!(LockFile::probe(&path).unwrap().is_none());
+    assert!(!orphan.wait().unwrap().success());
+}
+
+#[test]
+fn only_the_runs_own_socket_is_taken_away() {
+    let mut dead = Dead::new();
+    let sockets = &dead.folder.spec.sockets;
+    std::fs::create_dir(sockets).unwrap();
+    let run = dead.folder.spec.run.to_string();
+    let (own, other) = (sockets.join(format!("{}.sock", &run[24..])), sockets.join("other.sock"));
+    for path in [&own, &other] {
+        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+    }
+    for socket in [other.clone(), own.clone()] {
+        dead.started.socket = socket;
+        write_started(&dead.folder.dir, &dead.started).unwrap();
+        drop(std::fs::remove_file(dead.folder.dir.join("result.json")));
+        dead.settle();
+    }
+    assert!(other.exists() && !own.exists());
+}

@@ -1,0 +1,36 @@
+//! Signals to the runner itself: whoever sends one wants the run to end.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Signals to this process.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    /// Caught so that a client or an agent that is gone is an error to us and not our death.
+    _pipe: Signal,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    pub(crate) fn catch() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            _pipe: signal(SignalKind::pipe())?,
+        })
+    }
+
+    /// Returns the name of the next one. Loses nothing when it is dropped before it is ready.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hang_up.recv() => "SIGHUP",
+        }
+    }
+}

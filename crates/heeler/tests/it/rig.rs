@@ -1,0 +1,415 @@
+//! One run of one agent by `heeler runner`, with the fake Messages API behind it.
+//!
+//! A [`Rig`] has its own folders and API. It plans a [`Plan`], which is run to its [`End`] or, to
+//! speak with it meanwhile, as a [`Live`].
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{
+    Answer, Ask, Attendance, Brief, ClaudeBrief, Happening, Limits, Op, PROTOCOL, Request,
+    RunResult, RunSpec, SessionPlan, SessionStart, Started, Work,
+};
+use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
+use heeler_testkit::{ApiRequest, MessagesApi, claude};
+use jiff::Timestamp;
+use serde_json::Value as Json;
+
+/// How long anything is awaited before the test fails.
+const WAIT_MAX: Duration = Duration::from_secs(25);
+
+/// Folders and an API for some runs.
+pub(crate) struct Rig {
+    folder: tempfile::TempDir,
+    pub(crate) api: MessagesApi,
+}
+
+/// A run that is to be: change what the test is about.
+pub(crate) struct Plan {
+    pub(crate) spec: RunSpec,
+    pub(crate) brief: Brief,
+}
+
+/// A run that is under way.
+pub(crate) struct Live<'r> {
+    rig: &'r Rig,
+    spec: RunSpec,
+    pub(crate) child: Child,
+    pub(crate) started: Started,
+    happenings: BufReader<UnixStream>,
+    sent: u64,
+    asked_before: usize,
+}
+
+/// A run that has ended.
+pub(crate) struct End {
+    pub(crate) result: RunResult,
+    /// The job's rows of this run.
+    pub(crate) rows: Vec<Json>,
+    /// The session's rows.
+    pub(crate) session: Vec<Json>,
+    /// What the model was sent by this run.
+    pub(crate) sent: Vec<ApiRequest>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Rig {
+        let rig = Rig { folder: tempfile::tempdir().unwrap(), api: MessagesApi::start() };
+        for folder in ["work", "state/jobs", "state/agent-sessions/projects", "home", "sockets"] {
+            std::fs::create_dir_all(rig.path(folder)).unwrap();
+        }
+        rig
+    }
+
+    /// A path in the rig's folder, without links in it.
+    pub(crate) fn path(&self, name: &str) -> Utf8PathBuf {
+        let root = self.folder.path().canonicalize().unwrap();
+        Utf8PathBuf::from_path_buf(root).unwrap().join(name)
+    }
+
+    /// A run of claude in a fresh session that nobody attends.
+    pub(crate) fn plan(&self, runtime: RuntimeType, prompt: &str) -> Plan {
+        let job = JobId::mint(Timestamp::now(), fastrand::u64(..));
+        let spec = RunSpec {
+            protocol: PROTOCOL,
+            run: RunId::mint(Timestamp::now(), std::array::from_fn(|_| fastrand::u8(..))),
+            attempt: 1,
+            agent: "coder".parse().unwrap(),
+            trigger: TriggerType::Manual,
+            runtime,
+            working_directory: self.path("work"),
+            job_log: self.path(&format!("state/jobs/{job}.jsonl")),
+            job,
+            projects: self.path("state/agent-sessions/projects"),
+            output_file: None,
+            home: self.path("home"),
+            sockets: self.path("sockets"),
+            session: SessionPlan {
+                start: SessionStart::Fresh { id: new_session() },
+                reason: "the test asks for a fresh session".to_owned(),
+            },
+            limits: Limits::default(),
+            attendance: Attendance::Nobody,
+            sync_each_row: false,
+        };
+        let claude = ClaudeBrief {
+            program: claude(),
+            permission_mode: "acceptEdits".to_owned(),
+            ..ClaudeBrief::default()
+        };
+        let brief = Brief {
+            protocol: PROTOCOL,
+            prompt: prompt.to_owned(),
+            env: self.env(),
+            secrets: Vec::new(),
+            work: Work::Claude(Box::new(claude)),
+            send_files_to: None,
+        };
+        Plan { spec, brief }
+    }
+
+    /// What claude needs to run here without network.
+    fn env(&self) -> indexmap::IndexMap<String, String> {
+        let path = std::env::var("PATH").unwrap();
+        let (home, config, temp) = (self.path("work"), self.path("claude"), self.path("tmp"));
+        std::fs::create_dir_all(&temp).unwrap();
+        [
+            ("PATH", path.as_str()),
+            ("HOME", home.as_str()),
+            ("CLAUDE_CONFIG_DIR", config.as_str()),
+            ("TMPDIR", temp.as_str()),
+            ("TERM", "dumb"),
+            ("LANG", "C.UTF-8"),
+            ("ANTHROPIC_BASE_URL", self.api.url()),
+            ("ANTHROPIC_API_KEY", "mock-api-key"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+            ("DISABLE_AUTOUPDATER", "1"),
+            ("CLAUDE_CODE_MAX_RETRIES", "1"),
+            // Lets root bypass permissions.
+            ("IS_SANDBOX", "1"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    /// Runs to the end.
+    #[track_caller]
+    pub(crate) fn run(&self, plan: Plan) -> End {
+        let asked_before = self.api.messages().len();
+        let child = self.spawn(&plan);
+        self.end(&plan.spec, child, asked_before)
+    }
+
+    /// Starts, and listens to what happens.
+    #[track_caller]
+    pub(crate) fn start(&self, plan: Plan) -> Live<'_> {
+        let asked_before = self.api.messages().len();
+        let mut child = self.spawn(&plan);
+        let file = self.run_dir(&plan.spec).join("started.json");
+        let started: Started = wait("started.json", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the runner ended with {status} before it began: {}", stderr(&mut child));
+            }
+            serde_json::from_slice(&std::fs::read(&file).ok()?).ok()
+        });
+        let socket = wait("the control socket", || UnixStream::connect(&started.socket).ok());
+        socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        let happenings = BufReader::new(socket);
+        let mut live =
+            Live { rig: self, spec: plan.spec, child, started, happenings, sent: 0, asked_before };
+        live.send(Op::Subscribe);
+        live
+    }
+
+    pub(crate) fn run_dir(&self, spec: &RunSpec) -> Utf8PathBuf {
+        self.path(&format!("state/runs/{}", spec.run))
+    }
+
+    /// `heeler runner <dir>`, with its brief handed over.
+    fn spawn(&self, plan: &Plan) -> Child {
+        let dir = self.run_dir(&plan.spec);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("spec.json"), serde_json::to_vec(&plan.spec).unwrap()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_heeler"))
+            .args(["runner", dir.as_str()])
+            .current_dir(self.path("work"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let brief = serde_json::to_vec(&plan.brief).unwrap();
+        child.stdin.take().unwrap().write_all(&brief).unwrap();
+        child
+    }
+
+    #[track_caller]
+    fn end(&self, spec: &RunSpec, child: Child, asked_before: usize) -> End {
+        let output = child.wait_with_output().unwrap();
+        let file = self.run_dir(spec).join("result.json");
+        let Ok(result) = std::fs::read(&file) else {
+            panic!("no result from a runner that ended so: {output:#?}");
+        };
+        let result: RunResult = serde_json::from_slice(&result).unwrap();
+        let log = result.session.as_ref().map(|session| session.log.clone());
+        End {
+            rows: rows(&spec.job_log),
+            session: log.map(|log| rows(&log)).unwrap_or_default(),
+            sent: self.api.messages().split_off(asked_before),
+            result,
+        }
+    }
+
+    /// Rows, one a line, without what differs between runs.
+    pub(crate) fn show(&self, rows: &[Json]) -> String {
+        let root = self.path("");
+        let root = root.as_str().trim_end_matches('/');
+        let mut names = Names::default();
+        let lines = rows.iter().map(|row| {
+            let mut row = row.clone();
+            steady(&mut row);
+            names.plain(&row.to_string().replace(root, "<rig>"))
+        });
+        lines.map(|line| line + "\n").collect()
+    }
+}
+
+impl Plan {
+    pub(crate) fn claude(&mut self) -> &mut ClaudeBrief {
+        match &mut self.brief.work {
+            Work::Claude(claude) => claude,
+            _ => panic!("the plan is not for claude"),
+        }
+    }
+
+    /// Continues what a run left.
+    pub(crate) fn resume(mut self, end: &End) -> Plan {
+        self.spec.session.start = SessionStart::Resume { id: end.session_id() };
+        self
+    }
+
+    /// Lets a person answer.
+    pub(crate) fn attended(mut self) -> Plan {
+        self.spec.attendance = Attendance::Person { timeout_ms: 20_000 };
+        self
+    }
+}
+
+impl End {
+    pub(crate) fn session_id(&self) -> AgentSessionId {
+        self.result.session.as_ref().expect("the run had a session").id.clone()
+    }
+
+    /// The one row of the job that is of this type and subtype, or tool name.
+    #[track_caller]
+    pub(crate) fn row(&self, kind: &str, name: &str) -> &Json {
+        let is = |row: &&Json| {
+            row["type"] == kind
+                && (name.is_empty() || row["subtype"] == name || row["tool_name"] == name)
+        };
+        self.rows.iter().find(is).unwrap_or_else(|| panic!("no {kind} {name} in {:#?}", self.rows))
+    }
+}
+
+impl Live<'_> {
+    /// Asks something of the runner.
+    pub(crate) fn send(&mut self, op: Op) {
+        self.sent += 1;
+        let request = Request { protocol: PROTOCOL, id: self.sent, op };
+        let line = serde_json::to_string(&request).unwrap() + "\n";
+        self.happenings.get_mut().write_all(line.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn answer(&mut self, ask: &Ask, answer: Answer) {
+        self.send(Op::Answer { ask: ask.id.clone(), answer });
+    }
+
+    pub(crate) fn cancel(&mut self) {
+        self.send(Op::Cancel { now: false, by: "the test".to_owned() });
+    }
+
+    /// Waits for something to happen.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, what: &str, of: impl Fn(&Happening) -> Option<T>) -> T {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.happenings.read_line(&mut line);
+            if !matches!(read, Ok(1..)) {
+                panic!("{what} did not happen: {read:?}; {:#?}", rows(&self.spec.job_log));
+            }
+            // Replies come on the same line; those that refuse are what a test wants to know.
+            assert!(!line.contains("\"refused\""), "while {what} was awaited: {line}");
+            let Ok(happening) = serde_json::from_str(&line) else { continue };
+            if let Some(found) = of(&happening) {
+                return found;
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn until_asked(&mut self) -> Ask {
+        self.until("a question", |happening| match happening {
+            Happening::Asked { ask } => Some(ask.clone()),
+            _ => None,
+        })
+    }
+
+    /// Waits for a row of the job.
+    #[track_caller]
+    pub(crate) fn until_row(&mut self, kind: &str) -> Json {
+        self.until(kind, |happening| match happening {
+            Happening::Row { row, .. } if row["type"] == kind => Some(row.clone()),
+            _ => None,
+        })
+    }
+
+    /// Waits until the agent has begun to say this.
+    #[track_caller]
+    pub(crate) fn until_said(&mut self, part: &str) {
+        self.until(part, |happening| match happening {
+            Happening::Delta { text } if text.contains(part) => Some(()),
+            _ => None,
+        });
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn finish(self) -> End {
+        self.rig.end(&self.spec, self.child, self.asked_before)
+    }
+}
+
+/// Waits until there is something.
+#[track_caller]
+pub(crate) fn wait<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn new_session() -> AgentSessionId {
+    uuid::Uuid::new_v4().to_string().parse().unwrap()
+}
+
+/// All rows of a log.
+pub(crate) fn rows(log: &Utf8Path) -> Vec<Json> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn stderr(child: &mut Child) -> String {
+    let pipe = child.stderr.take().map(std::io::read_to_string);
+    pipe.transpose().ok().flatten().unwrap_or_default()
+}
+
+/// Puts a fixed value where each run has another one.
+fn steady(json: &mut Json) {
+    match json {
+        Json::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                let varies = key.contains("duration") || key.contains("Ms") || key.ends_with("_ms");
+                match value {
+                    Json::Number(_) if varies => *value = Json::from(0),
+                    Json::String(text) if key.starts_with("timestamp") => {
+                        *text = "<time>".to_owned()
+                    }
+                    value => steady(value),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(steady),
+        _ => {}
+    }
+}
+
+/// Short names for ids, in the order in which they come.
+#[derive(Default)]
+struct Names {
+    seen: Vec<String>,
+}
+
+impl Names {
+    fn plain(&mut self, text: &str) -> String {
+        let is_of_id = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find(is_of_id) {
+            let (before, word) = rest.split_at(start);
+            let end = word.find(|c| !is_of_id(c)).unwrap_or(word.len());
+            plain.push_str(before);
+            let name = self.name(&word[..end]);
+            plain.push_str(&name);
+            rest = &word[end..];
+        }
+        plain + rest
+    }
+
+    fn name(&mut self, word: &str) -> String {
+        let kind = match word {
+            word if word.starts_with("toolu_") => "tool",
+            word if word.starts_with("msg_") => "msg",
+            word if word.starts_with("req_") => "req",
+            word if uuid::Uuid::try_parse(word).is_ok() && word.len() == 36 => "id",
+            word if word.starts_with("job-") => "job",
+            _ => return word.to_owned(),
+        };
+        let known = self.seen.iter().position(|seen| seen == word);
+        let number = known.unwrap_or_else(|| {
+            self.seen.push(word.to_owned());
+            self.seen.len() - 1
+        });
+        format!("<{kind}{number}>")
+    }
+}
