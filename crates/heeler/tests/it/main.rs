@@ -14,4 +14,5 @@ mod play;
 mod reads;
 mod rig;
 mod tidy;
+mod trigger;
 mod writes;

@@ -221,22 +221,22 @@ fn a_list_of_allowed_tools_leaves_no_other_built_in_tool() {
         setup.clone(),
         &fresh(),
         expect![[r#"
-        --tools "Read,Bash"
-        --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]],
+            --tools "Read,Bash"
+            --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
     );
     setup.brief.tools = Some(list(&["Read", "Write"]));
     check_adds(
         setup.clone(),
         &fresh(),
         expect![[r#"
-        --tools "Read"
-        --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]],
+            --tools "Read"
+            --allowedTools "Read,Bash(git *),Bash(npm test),mcp__x__*,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
     );
     setup.brief.allowed_tools = Some(Vec::new());
     setup.brief.tools = None;
@@ -245,10 +245,10 @@ fn a_list_of_allowed_tools_leaves_no_other_built_in_tool() {
         setup,
         &fresh(),
         expect![[r#"
-        --tools ""
-        --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}
-        CLAUDE_CODE_SIMPLE=0
-    "#]],
+            --tools ""
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            CLAUDE_CODE_SIMPLE=0
+        "#]],
     );
 }
 
@@ -262,20 +262,21 @@ fn for_one_prompt_only_listed_servers_are_there() {
         setup,
         &fresh(),
         expect![[r#"
-        /opt/claude
-        -p
-        --output-format "stream-json"
-        --verbose
-        --include-partial-messages
-        --session-id "5f0a9b3e-0000-4000-8000-000000000001"
-        --permission-mode "acceptEdits"
-        --setting-sources "project"
-        --tools "Agent"
-        --allowedTools "Task,mcp__github,mcp__fleet__*"
-        --mcp-config file:{"mcpServers":{"github":{},"fleet":{}}}
-        --strict-mcp-config
-        CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
-    "#]],
+            /opt/claude
+            -p
+            --output-format "stream-json"
+            --verbose
+            --include-partial-messages
+            --session-id "5f0a9b3e-0000-4000-8000-000000000001"
+            --permission-mode "acceptEdits"
+            --setting-sources "project"
+            --tools "Agent"
+            --allowedTools "Task,mcp__github,mcp__fleet__*"
+            --settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}
+            --mcp-config file:{"mcpServers":{"github":{},"fleet":{}}}
+            --strict-mcp-config
+            CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1
+        "#]],
     );
 }
 
@@ -306,4 +307,20 @@ fn a_tool_that_takes_its_time_keeps_the_streams_open() {
         CLAUDE_CODE_STREAM_CLOSE_TIMEOUT=120000
     "#]],
     );
+}
+
+#[test]
+fn a_list_is_not_opened_by_settings() {
+    for (mode, entries, expected) in [
+        ("acceptEdits", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}"#]]),
+        ("bypassPermissions", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true,"permissions":{"deny":["Edit(//**/.claude/**)","Edit(//**/.mcp.json)"]}}"#]]),
+        ("bypassPermissions", ["Write", "Bash"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}"#]]),
+    ] {
+        let mut setup = setup();
+        setup.brief.permission_mode = mode.to_owned();
+        setup.brief.allowed_tools = Some(list(&entries));
+        let launch = shown(&Sdk::claude(String::new(), setup).unwrap().launch(&fresh()));
+        let settings = launch.lines().find(|line| line.starts_with("--settings"));
+        expected.assert_eq(settings.expect("a list has settings"));
+    }
 }
