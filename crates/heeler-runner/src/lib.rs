@@ -28,6 +28,6 @@ mod text;
 mod writer;
 
 pub use files::FileError;
-pub use process::{NoCgroup, SpawnError, shed_marker};
+pub use process::{MARKER, NoCgroup, SpawnError, shed_marker};
 pub use run::{Host, RunnerError, run};
 pub use settle::{SettleError, settle};
