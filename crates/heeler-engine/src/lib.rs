@@ -1,4 +1,31 @@
 //! The fleet: starts runs and commits what they did.
 //!
 //! It decides through the model, writes through the store, and talks to runners only through their
-//! folders and sockets. It never parses what an agent says.
+//! folders and sockets. It never parses what an agent says. A job goes through [`prepare()`] (what
+//! its run is given), [`conduct`] (one process per job: start, wait, commit) and, where a process
+//! died on the way, [`recover()`]. Whoever watches a run uses [`Control`].
+
+mod commit;
+mod conduct;
+mod control;
+mod fleet;
+mod launch;
+mod prepare;
+mod recover;
+mod request;
+mod sockets;
+mod start;
+
+pub use commit::{CommitError, Committed};
+pub use conduct::{ConductError, Notice, conduct};
+pub use control::{Control, ControlError, Happenings};
+pub use fleet::{Fleet, OpenError};
+pub use launch::{Conductor, LaunchError, launch_conductor};
+pub use prepare::{PrepareError, Surroundings, Wanted, prepare};
+pub use recover::{RecoverError, Recovered, recover};
+pub use request::{JobRequest, Keeping, SessionWish};
+pub use sockets::{SocketsError, sockets};
+pub use start::StartError;
+
+#[cfg(test)]
+mod tests;

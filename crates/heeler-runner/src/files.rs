@@ -200,8 +200,7 @@ impl Reserved {
 }
 
 fn reserve(file: &std::fs::File) -> io::Result<()> {
-    // The length stays: the space is behind the end of the file.
-    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, RESULT_BYTES_MAX as u64) {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESULT_BYTES_MAX as u64) {
         // Not every file system can. Bytes that are there take the space as well.
         Err(Errno::NOTSUP | Errno::NOSYS) => file.write_all_at(&[b' '; RESULT_BYTES_MAX], 0),
         result => Ok(result?),

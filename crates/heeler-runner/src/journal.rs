@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::RunId;
 use heeler_model::record::Rows;
 use heeler_model::redact::Redactor;
 use heeler_transcript::{
@@ -16,6 +17,7 @@ use serde_json::Value as Json;
 
 use crate::fault::{self, Point};
 use crate::output::Output;
+use crate::settle::RUN_KEY;
 
 /// The logs of a run.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub(crate) struct Journal {
     session: Sink,
     job: Sink,
     redactor: Redactor,
+    /// Named in every row of the session's log: who settles the run must know its rows from those of
+    /// a run that went on with the session.
+    run: RunId,
     output: Option<Output>,
     waiting: VecDeque<Row>,
     /// The number that the next row of the job log gets.
@@ -50,6 +55,7 @@ impl Journal {
         job_log: &Utf8Path,
         options: &LogOptions,
         redactor: &Redactor,
+        run: RunId,
     ) -> Result<Journal, OpenError> {
         let session = Sink::open(session_log, options)?;
         let job = Sink::open(job_log, options)?;
@@ -58,6 +64,7 @@ impl Journal {
             session,
             job,
             redactor: redactor.clone(),
+            run,
             output: None,
             waiting: VecDeque::new(),
             left_out: None,
@@ -96,6 +103,9 @@ impl Journal {
 
     fn push_row(&mut self, log: Which, mut row: Json) {
         self.redactor.json(&mut row);
+        if let (Which::Session, Json::Object(row)) = (log, &mut row) {
+            row.insert(RUN_KEY.to_owned(), self.run.to_string().into());
+        }
         match serde_json::to_vec(&row) {
             Ok(line) if line.len() <= LINE_BYTES_MAX => self.waiting.push_back(Row { log, line }),
             Ok(line) => self.leave_out(format!("it has {} bytes", line.len())),

@@ -11,7 +11,11 @@
 
 mod agent;
 mod cgroup;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 mod hunt;
+#[cfg(target_os = "linux")]
+mod linux;
 mod marker;
 
 use std::ffi::OsString;
@@ -24,10 +28,15 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
 use indexmap::IndexMap;
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Signal};
 use thiserror::Error;
+
+#[cfg(not(target_os = "linux"))]
+use elsewhere as os;
+#[cfg(target_os = "linux")]
+use linux as os;
 
 pub(crate) use agent::Agent;
 use agent::Children;
@@ -165,7 +174,7 @@ impl Tree {
     }
 
     pub(crate) fn claim_with(run: RunId, choice: CgroupChoice) -> Tree {
-        if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        if let Err(error) = os::adopt_orphans() {
             // Any kernel since 3.4 can; the marker and the control group remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
         }
@@ -239,24 +248,13 @@ fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
         match arg {
             Arg::Text(text) => texts.push(text.into()),
             Arg::File(bytes) => {
-                let file = memory_file(bytes)?;
+                let file = os::memory_file(bytes)?;
                 texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());
                 files.push(file);
             }
         }
     }
     Ok((texts, files))
-}
-
-/// Returns a file in memory that nobody can change.
-fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
-    use io::Write as _;
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("heeler", flags)?);
-    file.write_all(bytes)?;
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&file, seals)?;
-    Ok(file.into())
 }
 
 fn oom_score() -> String {
@@ -294,7 +292,7 @@ impl Prepared {
     /// Runs in the child.
     fn apply(&self) -> io::Result<()> {
         rustix::process::setsid()?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        os::end_with_parent()?;
         // A parent that died before the line above sends no signal any more.
         if rustix::process::getppid() != Some(self.parent) {
             return Err(Errno::SRCH.into());

@@ -25,6 +25,7 @@ use thiserror::Error;
 use crate::files::{self, FileError, Reserved};
 use crate::process::{Cgroup, Ended, Hunt};
 use account::Account;
+pub(crate) use account::RUN_KEY;
 
 /// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
 /// agent has ended.

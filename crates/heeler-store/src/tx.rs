@@ -6,8 +6,9 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
+use heeler_model::run::RunResult;
 use heeler_model::{
-    AgentSessionId, AgentState, Job, JobId, JobStatus, ScheduleState, Session, SessionId,
+    AgentSessionId, AgentState, Job, JobId, JobStatus, RunId, ScheduleState, Session, SessionId,
 };
 use jiff::Timestamp;
 use rusqlite::types::Value;
@@ -187,6 +188,21 @@ impl<'c> Tx<'c> {
         match self.run(run.id)? {
             None => Err(DbError::Missing { what: "run", id }),
             Some(_) => Err(DbError::Stale { what: "run", id, version: run.version }),
+        }
+    }
+
+    /// Writes how a run ended.
+    pub fn set_run_result(&mut self, id: RunId, result: &RunResult) -> Result<(), DbError> {
+        runs::set_result(&self.conn, id, result)
+    }
+
+    /// Mints a session id that no session has.
+    pub fn new_session_id(&mut self) -> Result<SessionId, DbError> {
+        loop {
+            let id = SessionId::mint(fastrand::u32(..));
+            if sessions::key(&self.conn, &id)?.is_none() {
+                return Ok(id);
+            }
         }
     }
 

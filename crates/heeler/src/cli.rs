@@ -51,9 +51,21 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Ask an agent to do something, watch it, and end with its outcome
+    #[command(after_help = commands::trigger::EXAMPLES)]
+    Trigger(commands::trigger::TriggerArgs),
+    /// End running jobs (the same as `jobs cancel`)
+    #[command(hide = true)]
+    Cancel(commands::cancel::CancelArgs),
+    /// Run one agent in a folder that is prepared for it; the engine does that
+    #[command(hide = true)]
+    Runner(commands::runner::RunnerArgs),
+    /// See one job through; `trigger` does that
+    #[command(hide = true)]
+    Conduct(commands::conduct::ConductArgs),
     /// Show the fleet: what runs, what comes next, what failed
     Status(commands::status::StatusArgs),
-    /// List jobs, newest first; `jobs show`, `jobs logs`
+    /// List jobs, newest first; `jobs show`, `jobs logs`, `jobs cancel`
     Jobs(commands::jobs::JobsArgs),
     /// Show one job (herdctl's spelling of `jobs show`)
     #[command(hide = true)]
@@ -186,6 +198,11 @@ pub(crate) fn agents() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::agents)
 }
 
+/// Completes session ids.
+pub(crate) fn sessions() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::sessions)
+}
+
 /// Completes job ids.
 pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::jobs)
@@ -199,10 +216,13 @@ impl Command {
         use commands::session::SessionCommand;
         match self {
             Command::Status(args) => args.json,
+            Command::Trigger(args) => args.json,
+            Command::Cancel(args) => args.json,
             Command::Jobs(args) => match &args.command {
                 None => args.list.page.json,
                 Some(JobsCommand::Show(args)) => args.json,
                 Some(JobsCommand::Logs(args)) => args.how.json,
+                Some(JobsCommand::Cancel(args)) => args.json,
             },
             Command::Job(args) => args.show.json,
             Command::Logs(args) => args.how.json,
@@ -222,6 +242,8 @@ impl Command {
             Command::Init(_)
             | Command::Demo(_)
             | Command::Play(_)
+            | Command::Runner(_)
+            | Command::Conduct(_)
             | Command::Completions(_)
             | Command::Man(_) => false,
         }

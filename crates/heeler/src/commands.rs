@@ -1,7 +1,9 @@
 //! The commands, one file each.
 
 pub(crate) mod backup;
+pub(crate) mod cancel;
 pub(crate) mod completions;
+pub(crate) mod conduct;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -10,9 +12,11 @@ pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod logs;
 pub(crate) mod play;
+pub(crate) mod runner;
 pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod status;
+pub(crate) mod trigger;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Outcome;
@@ -21,6 +25,10 @@ use crate::failure::Outcome;
 pub(crate) fn run(cli: Cli) -> Outcome {
     let global = &cli.global;
     match cli.command {
+        Command::Trigger(args) => trigger::run(global, &args),
+        Command::Cancel(args) => cancel::run(global, &args),
+        Command::Runner(args) => runner::run(&args),
+        Command::Conduct(_) => conduct::run(global),
         Command::Status(args) => status::run(global, &args),
         Command::Jobs(args) => jobs::run(global, &args),
         Command::Job(args) => jobs::run_job(global, &args),

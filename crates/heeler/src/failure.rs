@@ -22,6 +22,8 @@ pub(crate) enum Code {
     Refused = 5,
     /// Our bug.
     Bug = 70,
+    /// Interrupted by Ctrl-C.
+    Interrupted = 130,
 }
 
 impl Code {
@@ -33,6 +35,7 @@ impl Code {
             Code::NotFound => "not_found",
             Code::Refused => "refused",
             Code::Bug => "bug",
+            Code::Interrupted => "interrupted",
         }
     }
 }

@@ -31,8 +31,12 @@ pub(crate) fn try_load(
     file: &Utf8Path,
     read: &config::ReadFile<'_>,
 ) -> Outcome<Result<Loaded, Faults>> {
-    let env = with_dotenv(place.env.clone(), &beside(file).join(".env"))?;
-    Ok(config::load(file, read, &env))
+    Ok(config::load(file, read, &environment(place, file)?))
+}
+
+/// Returns the environment with what the `.env` beside a config file adds.
+pub(crate) fn environment(place: &Place, file: &Utf8Path) -> Outcome<BTreeMap<String, String>> {
+    with_dotenv(place.env.clone(), &beside(file).join(".env"))
 }
 
 /// Reads a file of the config, which a stranger may have made: a pipe, a device or a very large

@@ -9,6 +9,7 @@ mod commands;
 mod complete;
 mod failure;
 mod fleet;
+mod live;
 mod logging;
 mod output;
 mod place;
@@ -51,8 +52,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Commands of the systems we come from that this release does not have yet.
-const LATER: [&str; 9] =
-    ["start", "stop", "restart", "trigger", "cancel", "schedule", "agent", "reload", "chat"];
+const LATER: [&str; 7] = ["start", "stop", "restart", "schedule", "agent", "reload", "chat"];
 
 /// Says what is wrong with the command line, and ends.
 fn refuse(error: &clap::Error) -> ! {

@@ -236,6 +236,23 @@ impl Place {
     }
 }
 
+/// Our own variables that the processes of a job keep: none of an agent's.
+const KEPT: [&str; 3] = ["PATH", "HEELER_LOG", "RUST_BACKTRACE"];
+
+/// Returns the engine's view of the fleet in a state directory, which is made if need be.
+pub(crate) fn engine(
+    state_dir: &Utf8Path,
+    env: &BTreeMap<String, String>,
+) -> Outcome<heeler_engine::Fleet> {
+    let kept = env.iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
+    Ok(heeler_engine::Fleet {
+        dir: StateDir::create(state_dir)?,
+        program: program()?,
+        env: kept.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        now,
+    })
+}
+
 /// Returns the time. Every command takes it once, so that one output has one `now`.
 #[expect(clippy::disallowed_methods, reason = "the program's one look at the clock")]
 pub(crate) fn now() -> Timestamp {

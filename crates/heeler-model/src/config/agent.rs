@@ -17,10 +17,11 @@ use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
 use super::period::Period;
 use super::reader::Reader;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
+use super::script::Script;
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{Section, Shape, section};
 use super::show::as_written;
-use super::value::{At, EnvVars, Filled, Value, VarName, expected, word_value};
+use super::value::{At, EnvVars, Filled, Value, VarName, word_value};
 use super::when::Zone;
 use super::work::WorkSource;
 use super::yaml::{Kind, Node};
@@ -110,7 +111,8 @@ section! {
         permission_mode: PermissionMode = "acceptEdits",
         /// The built-in tools there are; all of them if left out.
         tools: Option<Vec<String>>,
-        /// Tools that may be used without asking.
+        /// The only tools that may be used, and without asking; all of them if left out.
+        /// `mcp__github__*` stands for every tool of a server.
         allowed_tools: Option<Vec<String>>,
         /// Tools that may not be used.
         denied_tools: Option<Vec<String>>,
@@ -256,35 +258,6 @@ impl Value for WorkingDirectory {
     }
 }
 
-/// What a scripted agent does. The steps are read by the runner that plays them.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Script {
-    /// A file with a list of steps.
-    File(Utf8PathBuf),
-    /// The steps.
-    Steps(Vec<Json>),
-}
-
-impl Value for Script {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Shape::Text, Shape::List(Box::new(Shape::Any))])
-    }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Script> {
-        match &node.kind {
-            Kind::List(items) if items.is_empty() => expected(reader, node, "at least one step"),
-            Kind::List(_) => Vec::<Json>::read(node, reader).map(Script::Steps),
-            Kind::Scalar(_) => Utf8PathBuf::read(node, reader).map(Script::File),
-            _ => expected(reader, node, "a list of steps or the path of a file"),
-        }
-    }
-    fn show(&self) -> Json {
-        match self {
-            Script::File(path) => path.show(),
-            Script::Steps(steps) => steps.show(),
-        }
-    }
-}
-
 /// A program: a path, or a name to find on PATH.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program(Utf8PathBuf);
@@ -341,6 +314,8 @@ pub struct Agent {
     pub claude_path: Option<Program>,
     /// Where it works.
     pub working_directory: Utf8PathBuf,
+    /// Whether the config names that folder; otherwise it is the one of the agent's file.
+    pub names_working_directory: bool,
     /// How that folder comes to be, if the config says.
     pub checkout: Option<Checkout>,
     /// The repository it works on.
@@ -363,8 +338,8 @@ pub struct Agent {
     pub permission_mode: PermissionMode,
     /// The built-in tools there are.
     pub tools: Option<Vec<String>>,
-    /// Tools that need no asking.
-    pub allowed_tools: Vec<String>,
+    /// The only tools that may be used, when there is such a list.
+    pub allowed_tools: Option<Vec<String>>,
     /// Tools that may not be used.
     pub denied_tools: Vec<String>,
     /// Where Claude looks for settings.
@@ -443,6 +418,7 @@ impl Agent {
             .collect();
         let hooks = Hooks::check(&keys.hooks, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
+        let names_working_directory = keys.working_directory.is_some();
         let (working_directory, checkout) = match keys.working_directory.clone() {
             None => (folder, None),
             Some(WorkingDirectory::Folder(folder)) => (folder, None),
@@ -456,6 +432,7 @@ impl Agent {
             file: origin.file.to_owned(),
             runtime,
             working_directory,
+            names_working_directory,
             checkout,
             schedules,
             mcp_servers,
@@ -467,7 +444,7 @@ impl Agent {
             max_turns: keys.max_turns.or(keys.session.max_turns),
             max_concurrent: keys.instances.max_concurrent,
             plugins: keys.plugins.into_iter().map(|PluginEntry(plugin)| plugin).collect(),
-            allowed_tools: keys.allowed_tools.unwrap_or_default(),
+            allowed_tools: keys.allowed_tools,
             denied_tools: keys.denied_tools.unwrap_or_default(),
             description: keys.description,
             claude_path: keys.claude_path,

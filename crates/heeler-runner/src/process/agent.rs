@@ -5,14 +5,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
+
+use super::os::{self, Handle};
 
 /// A running agent.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Agent {
     pub(crate) stderr: Option<ChildStderr>,
     process: Pid,
     /// For signals: its number may be another's once it has ended.
-    pidfd: OwnedFd,
+    handle: Handle,
     children: Arc<Children>,
     /// Some child has ended: the agent, or an orphan of it.
     child_ended: tokio::signal::unix::Signal,
@@ -36,7 +37,7 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts an agent; one that cannot be watched is ended again.
     pub(crate) fn start(command: &mut Command, children: &Arc<Children>) -> io::Result<Agent> {
-        let (mut child, pidfd) = children.spawn(command)?;
+        let (mut child, handle) = children.spawn(command)?;
         let mut pipes = || -> io::Result<_> {
             Ok((
                 child.stdin.take().map(ChildStdin::from_std).transpose()?,
@@ -46,11 +47,11 @@ impl Agent {
             ))
         };
         let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
-            let _killed = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+            let _killed = handle.signal(Signal::KILL);
         })?;
         let (pid, process) = (child.id(), Pid::from_child(&child));
         let children = Arc::clone(children);
-        Ok(Agent { pid, stdin, stdout, stderr, process, pidfd, children, child_ended })
+        Ok(Agent { pid, stdin, stdout, stderr, process, handle, children, child_ended })
     }
 
     /// Waits until the agent has ended. It may be given up at any time and asked again, also after
@@ -68,7 +69,7 @@ impl Agent {
 
     /// Sends a signal, if the agent has not ended.
     pub(crate) fn signal(&self, signal: Signal) {
-        if let Err(error) = rustix::process::pidfd_send_signal(&self.pidfd, signal) {
+        if let Err(error) = self.handle.signal(signal) {
             tracing::debug!(%error, ?signal, "the agent takes no signal");
         }
     }
@@ -80,15 +81,15 @@ pub(crate) struct Children(Mutex<HashMap<Pid, Option<ExitStatus>>>);
 
 impl Children {
     /// Starts a child whose status is kept, however soon it ends.
-    fn spawn(&self, command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+    fn spawn(&self, command: &mut Command) -> io::Result<(Child, Handle)> {
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         // Nobody reaps it while we have the lock, so the number is still its own.
-        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => {
+        match Handle::open(pid) {
+            Ok(handle) => {
                 agents.insert(pid, None);
-                Ok((child, pidfd))
+                Ok((child, handle))
             }
             Err(error) => {
                 child.kill()?;
@@ -107,6 +108,12 @@ impl Children {
                 *kept = Some(ExitStatus::from_raw(status.as_raw()));
             }
         }
+    }
+
+    /// Ends the agents' process groups, where that is all that can be done.
+    pub(crate) fn end_groups(&self) {
+        let agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        agents.keys().for_each(|&agent| os::end_group(agent));
     }
 
     fn status(&self, pid: Pid) -> Option<ExitStatus> {

@@ -103,9 +103,18 @@ impl Cgroup {
         &self.path
     }
 
-    /// Opens what a process writes `0` into to join.
+    /// Opens what a process writes `0` into to join. A group that was taken away at the end of an
+    /// earlier agent is made anew.
     pub(crate) fn door(&self) -> io::Result<OwnedFd> {
-        Ok(OpenOptions::new().write(true).open(self.path.join(PROCESSES))?.into())
+        let mut options = OpenOptions::new();
+        let path = self.path.join(PROCESSES);
+        match options.write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir(&self.path)?;
+                Ok(options.open(&path)?.into())
+            }
+            result => Ok(result?.into()),
+        }
     }
 
     /// Says whether this process is in the group.

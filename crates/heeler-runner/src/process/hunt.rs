@@ -1,23 +1,22 @@
 //! Finds and ends every process of a run.
 //!
 //! A process belongs to the run by its control group, by descent or by its marker. It is known by
-//! its number and its start together and signalled through a pidfd that is checked against both, so
+//! its number and its start together and signalled through a handle that is checked against both, so
 //! that no number that was given anew is ever hit. What is found is first stopped, so that it forks
 //! no more while the rest is looked for, then killed. Start at [`Hunt`].
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heeler_model::RunId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal};
 
 use super::agent::Children;
 use super::cgroup::Cgroup;
 use super::marker::has_marker;
+use super::os::Handle;
 
 /// How long ending a tree may take; what is left then is told. Only what hangs in the kernel, or
 /// forks faster than it is killed, takes longer than an instant.
@@ -74,11 +73,11 @@ impl Hunt {
     pub(crate) fn end(&self) -> Ended {
         let deadline = Instant::now() + END_TIME_MAX;
         let mut seen = HashSet::new();
-        let mut unkillable = HashMap::new();
+        let mut unkillable = HashSet::new();
         let mut quiet = 0;
         while quiet < QUIET_LOOKS && Instant::now() < deadline {
             let mut found = self.find();
-            found.retain(|process| !unkillable.contains_key(process));
+            found.retain(|process| !unkillable.contains(process));
             if found.is_empty() {
                 quiet += 1;
             } else {
@@ -88,25 +87,15 @@ impl Hunt {
                 seen.extend(found);
             }
             if let Some(children) = &self.children {
+                children.end_groups();
                 children.reap();
             }
         }
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
-        self.account(&seen, &unkillable)
-    }
-
-    fn account(&self, seen: &HashSet<Process>, unkillable: &HashMap<Process, Errno>) -> Ended {
-        let mut left = Vec::new();
-        for (process, error) in unkillable {
-            left.push(format!("process {} cannot be ended: {error}", process.pid));
-        }
-        for process in self.find().into_iter().filter(|found| !unkillable.contains_key(found)) {
-            let seconds = END_TIME_MAX.as_secs();
-            left.push(format!("process {} still runs after {seconds} s", process.pid));
-        }
-        Ended { processes: (seen.len() - unkillable.len()) as u64, left }
+        let late = if quiet < QUIET_LOOKS { self.find() } else { HashSet::new() };
+        account(&seen, &unkillable, &late)
     }
 
     /// Stops what was found, and what it forked before that, until nothing new is found.
@@ -157,7 +146,9 @@ impl Hunt {
         let mut found: HashSet<Pid> = open.iter().map(|stat| stat.process.pid).collect();
         let mut children: HashMap<Pid, Vec<&Stat>> = HashMap::new();
         for stat in all.values() {
-            children.entry(stat.parent.unwrap_or(us)).or_default().push(stat);
+            if let Some(parent) = stat.parent {
+                children.entry(parent).or_default().push(stat);
+            }
         }
         while let Some(parent) = open.pop() {
             for &child in children.get(&parent.process.pid).into_iter().flatten() {
@@ -172,44 +163,56 @@ impl Hunt {
     }
 }
 
+/// Tells what came of it.
+fn account(
+    seen: &HashSet<Process>,
+    unkillable: &HashSet<Process>,
+    late: &HashSet<Process>,
+) -> Ended {
+    let mut left: Vec<String> = unkillable
+        .iter()
+        .map(|process| format!("process {} belongs to another user", process.pid))
+        .collect();
+    for process in late.difference(unkillable) {
+        let seconds = END_TIME_MAX.as_secs();
+        left.push(format!("process {} still runs after {seconds} s", process.pid));
+    }
+    let ended = seen.difference(unkillable).filter(|process| !late.contains(process));
+    Ended { processes: ended.count() as u64, left }
+}
+
 /// Sends a signal to each; returns some of those that got it, and notes which cannot get it.
-fn send(
-    what: Signal,
-    found: &HashSet<Process>,
-    unkillable: &mut HashMap<Process, Errno>,
-) -> Vec<OwnedFd> {
-    let mut signalled: Vec<OwnedFd> = Vec::new();
+fn send(what: Signal, found: &HashSet<Process>, unkillable: &mut HashSet<Process>) -> Vec<Handle> {
+    let mut signalled: Vec<Handle> = Vec::new();
     for &process in found {
         match signal(process, what) {
-            Ok(Some(pidfd)) if signalled.len() < WAITS_MAX => signalled.push(pidfd),
-            Ok(_) | Err(Errno::SRCH) => {}
-            Err(error) => {
-                unkillable.insert(process, error);
+            Ok(Some(handle)) if signalled.len() < WAITS_MAX => signalled.push(handle),
+            Err(Errno::PERM) => {
+                unkillable.insert(process);
             }
+            // What is still there, for whatever reason, is found again.
+            Ok(_) | Err(_) => {}
         }
     }
     signalled
 }
 
 /// Waits until they have ended, or until the deadline.
-fn wait(dying: &[OwnedFd], deadline: Instant) {
-    for pidfd in dying {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-        // A failure only means that the next look comes too early to find nothing.
-        let _gone = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+fn wait(dying: &[Handle], deadline: Instant) {
+    for handle in dying {
+        handle.wait(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
 /// Sends a signal if the process is still the one that was found.
-fn signal(process: Process, signal: Signal) -> Result<Option<OwnedFd>, Errno> {
-    let pidfd = pidfd_open(process.pid, PidfdFlags::empty())?;
-    // The pidfd was opened before: if the number still has the same start, so has the pidfd.
+fn signal(process: Process, signal: Signal) -> Result<Option<Handle>, Errno> {
+    let handle = Handle::open(process.pid)?;
+    // The handle was opened before: if the number has the same start still, it is that process.
     if Stat::read(process.pid).map(|stat| stat.process) != Some(process) {
         return Ok(None);
     }
-    pidfd_send_signal(pidfd.as_fd(), signal)?;
-    Ok(Some(pidfd))
+    handle.signal(signal)?;
+    Ok(Some(handle))
 }
 
 fn pids() -> impl Iterator<Item = Pid> {
@@ -276,15 +279,21 @@ mod tests {
         let foreign = pids().find(of_another).expect("init is not ours");
         let foreign = Stat::read(foreign).unwrap().process;
         let found = HashSet::from([foreign]);
-        let hunt = Hunt::of_dead("018cc251-f400-7000-8000-000000000000".parse().unwrap(), None);
-        let mut unkillable = HashMap::new();
+        let mut unkillable = HashSet::new();
         // The one signal that would do no harm if it were delivered after all.
-        send(Signal::CONT, &found, &mut unkillable);
-        assert_eq!(unkillable, HashMap::from([(foreign, Errno::PERM)]));
-        let ended = hunt.account(&found, &unkillable);
-        let reason = "Operation not permitted (os error 1)";
-        let left = vec![format!("process {} cannot be ended: {reason}", foreign.pid)];
+        assert!(send(Signal::CONT, &found, &mut unkillable).is_empty());
+        assert_eq!(unkillable, found);
+        let ended = account(&found, &unkillable, &HashSet::new());
+        let left = vec![format!("process {} belongs to another user", foreign.pid)];
         assert_eq!(ended, Ended { processes: 0, left });
+    }
+
+    #[test]
+    fn what_does_not_end_in_time_is_told_and_not_counted() {
+        let process = |pid| Process { pid: Pid::from_raw(pid).unwrap(), start: 1 };
+        let seen = HashSet::from([process(7), process(8)]);
+        let ended = account(&seen, &HashSet::new(), &HashSet::from([process(8), process(9)]));
+        assert_eq!((ended.processes, ended.left.len()), (1, 2));
     }
 
     #[test]

@@ -348,6 +348,21 @@ async fn the_dead_leave_a_control_group_or_a_marker_by_which_their_processes_are
 }
 
 #[tokio::test]
+async fn a_second_agent_of_a_run_gets_its_control_group_again() {
+    let tree = Tree::claim(run_id());
+    for _ in 0..2 {
+        let mut agent = start(&tree, "echo $$; exec sleep 1000");
+        let pid = pids(&mut lines(&mut agent), 1).await[0];
+        if let Some(path) = tree.cgroup() {
+            let members = std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
+            assert_eq!(members, format!("{pid}\n"));
+        }
+        assert_eq!(tree.end().await.processes, 1);
+        agent.wait().await;
+    }
+}
+
+#[tokio::test]
 async fn processes_of_other_runs_are_left_alone() {
     let tree = Tree::claim(run_id());
     let mut agent = start(&tree, "exec cat");

@@ -91,6 +91,7 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
         &spec.job_log,
         &log_options(order),
         &redactor,
+        spec.run,
     )?;
     if let Some(path) = &spec.output_file {
         journal.set_output(Output::open(path)?);

@@ -7,10 +7,11 @@
 use std::collections::HashSet;
 
 use camino::Utf8Path;
+use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message, Task, read_line};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::record::Recorder;
-use heeler_model::run::{End, ErrorClass, RunError, RunSpec, Started};
+use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
 use heeler_model::{ExitReason, RunId};
 use heeler_transcript::{Before, DiskError, Entry, Scan, range};
 use serde_json::Value as Json;
@@ -29,6 +30,7 @@ pub(super) struct Account {
     /// User and assistant messages in the session.
     pub(super) messages: u64,
     pub(super) tokens: u64,
+    /// Whether the agent knows the session: it has been in it before, or has said something in it.
     pub(super) resumable: bool,
     /// How many rows the job's log lacked.
     pub(super) completed: u64,
@@ -48,13 +50,12 @@ impl Account {
         let mut completed = 0;
         let begin = match started.session_log.is_file() {
             true => line_start(&started.session_log, started.session_rows_before)?,
-            false => return Ok(story.conclude(&recorder, 0)),
+            false => return Ok(story.conclude(spec, started, &recorder, 0)),
         };
         for entry in Scan::open(&started.session_log)? {
             let Entry::Record(record) = entry? else { continue };
             let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
             let rows = recorder.replay(&row);
-            story.has_spoken |= is_said(&row);
             if record.offset < begin {
                 story.before(&row);
                 continue;
@@ -70,7 +71,7 @@ impl Account {
                 }
             }
         }
-        Ok(story.conclude(&recorder, completed))
+        Ok(story.conclude(spec, started, &recorder, completed))
     }
 }
 
@@ -109,6 +110,7 @@ impl Story {
             self.failure = Some(failure);
             return;
         }
+        self.has_spoken |= is_said(row);
         match &message.body {
             Body::Result(result) => {
                 self.is_done = result.queued_turns == 0 && self.background.is_empty();
@@ -135,14 +137,22 @@ impl Story {
         }
     }
 
-    fn conclude(self, recorder: &Recorder, completed: u64) -> Account {
+    fn conclude(
+        self,
+        spec: &RunSpec,
+        started: &Started,
+        recorder: &Recorder,
+        completed: u64,
+    ) -> Account {
         let (end, conclusion) = self.judge();
+        let resumed =
+            matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);
         Account {
             end,
             conclusion,
             messages: recorder.messages(),
             tokens: recorder.tokens(),
-            resumable: self.has_spoken,
+            resumable: (resumed || self.has_spoken) && spec.runtime != RuntimeType::Command,
             completed,
         }
     }

@@ -190,7 +190,18 @@ fn what_was_in_the_logs_before_the_run_is_left_alone() {
     assert_eq!(dead.job_rows(), asked.job);
     assert_eq!(result.end, End::Interrupted, "the result is an earlier run's");
     let session = result.session.unwrap();
-    assert_eq!((session.messages, session.resumable), (3, true));
+    assert_eq!((session.messages, session.resumable), (3, false), "it said nothing in this run");
+}
+
+#[test]
+fn a_session_that_was_resumed_can_be_resumed_again() {
+    let mut dead = Dead::new();
+    let id = dead.started.session.clone();
+    dead.folder.spec.session.start = heeler_model::run::SessionStart::Resume { id };
+    dead.folder.write_spec(&dead.folder.spec);
+    let asked = dead.prompt();
+    dead.session(&asked);
+    assert!(dead.settle().session.unwrap().resumable);
 }
 
 #[test]

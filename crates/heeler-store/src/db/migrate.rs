@@ -11,8 +11,10 @@ use super::{Attempt as _, DbError, OpenError, sqlite};
 pub(crate) type Migration = (&'static str, &'static str);
 
 /// Every step in order; a step's version is its place, counted from one.
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[("base", include_str!("../../migrations/001_base.sql"))];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    ("base", include_str!("../../migrations/001_base.sql")),
+    ("results", include_str!("../../migrations/002_results.sql")),
+];
 
 /// The schema that this version of Heeler knows.
 pub(crate) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;

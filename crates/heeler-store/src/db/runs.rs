@@ -1,8 +1,9 @@
 //! Runs: the attempts at a job.
 
+use heeler_model::run::RunResult;
 use heeler_model::{JobId, RunId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, named_params, params};
 
 use crate::layout::StateDir;
 use heeler_transcript::LockFile;
@@ -20,6 +21,9 @@ sql! {
     RUN = concat!("SELECT ", columns!(), " FROM runs WHERE id = ?1");
     RUNS_OF_JOB = concat!("SELECT ", columns!(), " FROM runs WHERE job_id = ?1 ORDER BY attempt");
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
+    IDS = "SELECT id FROM runs";
+    RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
+    SET_RESULT = "UPDATE runs SET result = ?2 WHERE id = ?1";
     INSERT = "INSERT INTO runs (id, job_id, attempt, host, epoch, status, created_at, started_at, \
         finished_at, committed, version) VALUES (:id, :job_id, :attempt, :host, :epoch, :status, \
         :created_at, :started_at, :finished_at, :committed, :version) ON CONFLICT(id) DO NOTHING";
@@ -72,6 +76,20 @@ impl Db {
         Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(dir, run.id)))
     }
 
+    /// Lists every run's id.
+    pub fn run_ids(&self) -> Result<Vec<RunId>, DbError> {
+        collect(&self.conn, IDS, [], "list runs", |row| Columns::new("runs", row).word())
+    }
+
+    /// Returns how a run ended, once that is committed.
+    pub fn run_result(&self, id: RunId) -> Result<Option<RunResult>, DbError> {
+        first(&self.conn, RESULT, [id.to_string()], "read a run's result", |row| {
+            let mut columns = Columns::new("runs", row);
+            let (_id, text): (String, String) = (columns.get()?, columns.get()?);
+            serde_json::from_str(&text).map_err(|error| columns.bad(format!("result: {error}")))
+        })
+    }
+
     /// Lists the runs whose result is not in the database yet, oldest first.
     pub fn uncommitted_runs(&self) -> Result<Vec<Run>, DbError> {
         collect(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
@@ -109,6 +127,11 @@ pub(crate) fn insert(conn: &Connection, run: &Run) -> Result<bool, DbError> {
 /// Updates and says whether the version was the current one.
 pub(crate) fn update(conn: &Connection, run: &Run) -> Result<bool, DbError> {
     Ok(bind(conn, UPDATE, run, "update a run")? == 1)
+}
+
+pub(crate) fn set_result(conn: &Connection, id: RunId, result: &RunResult) -> Result<(), DbError> {
+    let text = serde_json::to_string(result).expect("a result is JSON");
+    execute(conn, SET_RESULT, params![id.to_string(), text], "write a run's result").map(|_| ())
 }
 
 fn bind(

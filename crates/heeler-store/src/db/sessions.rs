@@ -46,6 +46,8 @@ sql! {
         "SELECT COUNT(*) FROM sessions WHERE agent = ?1 AND status = ?2 AND last_active_at >= ?3";
     SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE id = ?1");
     BY_AGENT_SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE agent_session_id = ?1");
+    OF_CHANNEL = concat!("SELECT ", columns!(), " FROM sessions \
+        WHERE agent = ?1 AND channel_id = ?2 ORDER BY last_active_at DESC, id DESC LIMIT 1");
     IDS_FROM = "SELECT id FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     IDS_FROM_AGENT_SESSION = "SELECT id FROM sessions \
         WHERE agent_session_id >= ?1 AND agent_session_id < ?2 ORDER BY agent_session_id LIMIT ?3";
@@ -150,6 +152,15 @@ impl Db {
     /// Returns a session by the agent's own id.
     pub fn session_by_agent_id(&self, id: &AgentSessionId) -> Result<Option<Session>, DbError> {
         first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a session", read)
+    }
+
+    /// Returns the session of an agent's chat channel that was used last.
+    pub fn session_of_channel(
+        &self,
+        agent: &str,
+        channel: &str,
+    ) -> Result<Option<Session>, DbError> {
+        first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
     }
 
     /// Finds a session by our id, the agent's own, or a beginning that only one session has.

@@ -109,8 +109,9 @@ impl Fixer<'_> {
     }
 }
 
-/// Settles a job, and its agent if that was at it.
-fn interrupt(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<bool, DbError> {
+/// Settles a job that nobody works on any more, and its agent if that was at it; returns whether
+/// there was something to settle.
+pub fn interrupt(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<bool, DbError> {
     let Some(mut job) = tx.job(id)?.filter(|job| job.head.status == JobStatus::Running) else {
         return Ok(false);
     };
@@ -151,7 +152,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// Spells an error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -23,9 +23,7 @@ use jiff::Timestamp;
 
 pub(crate) use self::files::close_to_others;
 pub use self::finding::{Area, Finding, Fix, Severity};
-#[cfg(test)]
-pub(crate) use self::fixes::chain;
-pub use self::fixes::{Fixed, fix};
+pub use self::fixes::{Fixed, chain, fix, interrupt};
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
 pub(crate) use self::rebuild::{
     finish_rebuild, is_unfinished as has_unfinished_rebuild, parts, place_database,

@@ -1,14 +1,16 @@
-//! `heeler jobs`: the list, one job, its transcript.
+//! `heeler jobs`: the list, one job with its runs, its transcript.
 
+use camino::Utf8Path;
 use clap::{Args, Subcommand};
-use heeler_model::{Job, JobHead, JobStatus};
-use heeler_store::{JobCursor, JobFilter, Reader};
+use heeler_model::run::{ErrorClass, RunError, RunResult};
+use heeler_model::{Job, JobHead, JobId, JobStatus};
+use heeler_store::{JobCursor, JobFilter, Reader, Run};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
-use crate::commands::logs;
+use crate::commands::{cancel, logs};
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
@@ -30,6 +32,8 @@ pub(crate) enum JobsCommand {
     Show(ShowArgs),
     /// Print the newest lines of a job's transcript
     Logs(LogsArgs),
+    /// End running jobs
+    Cancel(cancel::CancelArgs),
 }
 
 /// Which jobs to list.
@@ -79,6 +83,7 @@ pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
         None => list(global, &args.list),
         Some(JobsCommand::Show(args)) => show(global, args),
         Some(JobsCommand::Logs(args)) => logs::of_job(global, &args.id, &args.how),
+        Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
     }
 }
 
@@ -235,26 +240,63 @@ pub(crate) fn head_json(head: &JobHead, dead: bool) -> Value {
     })
 }
 
+/// An attempt at a job, with how it ended once that is on record.
+struct Attempt {
+    run: Run,
+    result: Option<RunResult>,
+}
+
+fn attempts(reader: &Reader, job: &JobId) -> Outcome<Vec<Attempt>> {
+    let runs = reader.runs_of_job(job)?.into_iter();
+    runs.map(|run| {
+        let result = reader.run_result(run.id)?;
+        Ok(Attempt { run, result })
+    })
+    .collect()
+}
+
+/// Returns what went wrong in the last run of a job.
+pub(crate) fn last_error(reader: &Reader, job: &JobId) -> Outcome<Option<RunError>> {
+    let last = attempts(reader, job)?.pop();
+    Ok(last.and_then(|attempt| attempt.result).and_then(|result| result.error))
+}
+
 fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader_for("job", &args.id)?;
     let job = reader.find_job(&args.id)?;
-    let dead =
-        job.head.status == JobStatus::Running && !reader.is_alive(&place.dir()?, &job.head.id)?;
-    let log = place.log_path(&reader, &job.head)?;
-    drop(reader);
     if args.json {
-        return Ok(output::json(&json!({ "job": job_json(&job, dead, log.as_deref()) }))?);
+        let job = full_json(&job, &reader, &place)?;
+        return Ok(output::json(&json!({ "job": job }))?);
     }
-    print_job(&job, dead, log.as_deref(), now)
+    let dead = is_dead(&job, &reader, &place)?;
+    let log = place.log_path(&reader, &job.head)?;
+    let attempts = attempts(&reader, &job.head.id)?;
+    drop(reader);
+    print_job(&job, dead, log.as_deref(), &attempts, now)
 }
 
-fn job_json(job: &Job, dead: bool, log: Option<&camino::Utf8Path>) -> Value {
+fn is_dead(job: &Job, reader: &Reader, place: &Place) -> Outcome<bool> {
+    let running = job.head.status == JobStatus::Running;
+    Ok(running && !reader.is_alive(&place.dir()?, &job.head.id)?)
+}
+
+/// Returns all that programs get of one job.
+pub(crate) fn full_json(job: &Job, reader: &Reader, place: &Place) -> Outcome<Value> {
+    let dead = is_dead(job, reader, place)?;
+    let log = place.log_path(reader, &job.head)?;
+    let attempts = attempts(reader, &job.head.id)?;
+    Ok(job_json(job, dead, log.as_deref(), &attempts))
+}
+
+fn job_json(job: &Job, dead: bool, log: Option<&Utf8Path>, attempts: &[Attempt]) -> Value {
     let mut value = head_json(&job.head, dead);
+    let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
     let rest = json!({
         "prompt": job.prompt,
         "error": job.error,
+        "errorDetails": last.and_then(|result| result.error.as_ref()).map(error_json),
         "stopReason": job.stop_reason,
         "interrupted": job.interrupted,
         "restartCount": job.restart_count,
@@ -267,6 +309,7 @@ fn job_json(job: &Job, dead: bool, log: Option<&camino::Utf8Path>) -> Value {
         "workingDirectory": job.working_directory,
         "outputFile": log,
         "origin": job.origin,
+        "runs": attempts.iter().map(run_json).collect::<Vec<_>>(),
         "usage": {
             "numTurns": job.usage.num_turns,
             "apiDurationMs": job.usage.api_duration_ms,
@@ -283,19 +326,55 @@ fn job_json(job: &Job, dead: bool, log: Option<&camino::Utf8Path>) -> Value {
     value
 }
 
-fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timestamp) -> Outcome {
+fn error_json(error: &RunError) -> Value {
+    json!({
+        "class": error.class,
+        "message": error.message,
+        "recoverable": error.recoverable,
+        "retryAfterMs": error.retry_after_ms,
+        "resetsAt": error.resets_at,
+        "messagesReceived": error.messages_received,
+        "cure": error.cure,
+    })
+}
+
+fn run_json(Attempt { run, result }: &Attempt) -> Value {
+    let error = result.as_ref().and_then(|result| result.error.as_ref());
+    json!({
+        "id": run.id,
+        "attempt": run.attempt,
+        "status": run.status,
+        "createdAt": run.created_at,
+        "startedAt": run.started_at,
+        "finishedAt": run.finished_at,
+        "committed": run.committed,
+        "exitReason": result.as_ref().map(|result| result.exit_reason),
+        "exitCode": result.as_ref().and_then(|result| result.exit_code),
+        "costUsd": result.as_ref().and_then(|result| result.cost.usd),
+        "sessionId": result.as_ref().and_then(|result| Some(&result.session.as_ref()?.id)),
+        "error": error.map(error_json),
+    })
+}
+
+fn print_job(
+    job: &Job,
+    dead: bool,
+    log: Option<&Utf8Path>,
+    attempts: &[Attempt],
+    now: Timestamp,
+) -> Outcome {
     let head = &job.head;
     let when =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
-    let tokens = match (job.usage.input_tokens, job.usage.output_tokens) {
-        (None, None) => None,
-        (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
-    };
     let status = match head.exit_reason {
         Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
         None => status_text(head.status, dead),
     };
-    let fields: [(&str, Option<Text>); 18] = [
+    let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
+    // That somebody cancelled it is no fault to be cured.
+    let error = last.and_then(|result| result.error.as_ref());
+    let error = error.filter(|error| error.class != ErrorClass::Cancelled);
+    let fields: [(&str, Option<Text>); 22] = [
         ("job", Some(head.id.as_str().into())),
         ("agent", Some(head.agent.as_str().into())),
         ("status", Some(status)),
@@ -306,17 +385,62 @@ fn print_job(job: &Job, dead: bool, log: Option<&camino::Utf8Path>, now: Timesta
         ("finished", head.finished_at.map(when).map(Text::from)),
         ("took", head.duration_ms.map(output::duration).map(Text::from)),
         ("cost", head.cost_usd.map(|cost| format!("${cost:.4}").into())),
-        ("tokens", tokens.map(Text::from)),
+        ("tokens", tokens(job).map(Text::from)),
+        ("models", models(job).map(Text::from)),
         ("session", head.session_id.as_ref().map(|id| id.as_str().into())),
         ("forked from", job.forked_from.as_ref().map(|id| id.as_str().into())),
         ("origin", job.origin.as_deref().map(Text::from)),
         ("transcript", log.map(|path| path.as_str().into())),
+        ("runs", (attempts.len() > 1).then(|| runs(attempts).into())),
         ("summary", head.summary.as_deref().map(Text::from)),
         ("error", job.error.as_deref().map(Text::from)),
+        ("error class", error.map(|error| class(error, now).into())),
+        ("cure", error.map(|error| error.cure.as_str().into())),
         ("prompt", job.prompt.as_deref().map(Text::from)),
     ];
     for (name, value) in fields {
         output::field(name, value)?;
     }
     Ok(())
+}
+
+fn tokens(job: &Job) -> Option<String> {
+    match (job.usage.input_tokens, job.usage.output_tokens) {
+        (None, None) => None,
+        (read, written) => Some(format!("{} in, {} out", read.unwrap_or(0), written.unwrap_or(0))),
+    }
+}
+
+/// Returns what each model cost, in the words of the agent that reported it.
+fn models(job: &Job) -> Option<String> {
+    let number =
+        |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
+    let lines = job.usage.per_model.iter().map(|(model, usage)| {
+        let cost = number(usage, ["costUSD", "cost_usd"]).map(|cost| format!(", ${cost:.4}"));
+        let read = number(usage, ["inputTokens", "input_tokens"]).unwrap_or(0.0);
+        let written = number(usage, ["outputTokens", "output_tokens"]).unwrap_or(0.0);
+        format!("{model}: {read} in, {written} out{}", cost.unwrap_or_default())
+    });
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn runs(attempts: &[Attempt]) -> String {
+    let line = |Attempt { run, .. }: &Attempt| format!("{} {} {}", run.attempt, run.id, run.status);
+    attempts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what kind of failure it was, and whether the same again may succeed.
+fn class(error: &RunError, now: Timestamp) -> String {
+    let again = match (error.recoverable, error.retry_after_ms, error.resets_at) {
+        (false, ..) => "the same again would fail".to_owned(),
+        (true, _, Some(at)) => format!("try again {}", output::relative(at, now)),
+        (true, Some(wait), None) => {
+            let wait = i64::try_from(wait).unwrap_or(i64::MAX);
+            format!("try again after {}", output::duration(wait))
+        }
+        (true, None, None) => "the same again may succeed".to_owned(),
+    };
+    let messages = output::counted(error.messages_received, "message");
+    format!("{}: {again}; {messages} received", error.class)
 }

@@ -1,0 +1,258 @@
+//! What a run did becomes the record: job, session, agent, run and money in one transaction.
+//!
+//! A result is committed once; a second attempt changes nothing. Start at [`commit`].
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
+use heeler_model::run::{Cost, End, RunResult, SessionEnd};
+use heeler_model::{
+    AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, Session, SessionStatus, Usage,
+};
+use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
+use jiff::Timestamp;
+use thiserror::Error;
+
+/// A result that was not committed: the run's folder keeps it, and it is tried again.
+#[derive(Debug, Error)]
+#[error("the result of job {job} was not recorded; its folder keeps it")]
+pub struct CommitError {
+    /// The job.
+    pub job: JobId,
+    /// The cause.
+    #[source]
+    pub source: WriteError<DbError>,
+}
+
+/// A run whose result is on record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// The job.
+    pub job: JobId,
+    /// Where it is now.
+    pub status: JobStatus,
+    /// How far the run came.
+    pub end: End,
+}
+
+/// Commits a result. What people read of it is redacted.
+pub(crate) fn commit(
+    store: &Store,
+    mut result: RunResult,
+    redactor: &Redactor,
+) -> Result<Committed, CommitError> {
+    redact(&mut result, redactor);
+    let job = result.job.clone();
+    let root = store.dir().root().to_owned();
+    store
+        .write(move |tx| commit_in(tx, &root, &result))
+        .map_err(|source| CommitError { job, source })
+}
+
+fn redact(result: &mut RunResult, redactor: &Redactor) {
+    let clean = |text: &mut String| *text = redactor.text(text).into_owned();
+    result.summary.iter_mut().for_each(clean);
+    result.stop_reason.iter_mut().for_each(clean);
+    if let Some(error) = &mut result.error {
+        clean(&mut error.message);
+        clean(&mut error.cure);
+    }
+}
+
+fn commit_in(tx: &mut Tx<'_>, root: &Utf8Path, result: &RunResult) -> Result<Committed, DbError> {
+    let missing = |what, id: String| DbError::Missing { what, id };
+    let run_id = result.run.to_string();
+    let mut run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
+    let job_id = run.job_id.clone();
+    let mut job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
+    let end = result.end;
+    if run.committed {
+        return Ok(Committed { job: job_id, status: job.head.status, end });
+    }
+    run.status = end.to_string();
+    run.started_at = (end != End::NeverStarted).then_some(result.started_at);
+    run.finished_at = Some(result.finished_at);
+    run.committed = true;
+    tx.update_run(&run)?;
+    tx.set_run_result(run.id, result)?;
+
+    let planned = match &job.head.session_id {
+        Some(id) => tx.session_by_agent_id(id)?,
+        None => None,
+    };
+    close_job(&mut job, result);
+    leave_session(tx, root, planned, result)?;
+    tx.update_job(&job)?;
+    release_agent(tx, &job)?;
+    Ok(Committed { job: job_id, status: job.head.status, end })
+}
+
+fn close_job(job: &mut Job, result: &RunResult) {
+    let status = match result.exit_reason {
+        ExitReason::Success if result.end == End::Finished => JobStatus::Completed,
+        ExitReason::Cancelled => JobStatus::Cancelled,
+        _ => JobStatus::Failed,
+    };
+    let took = result.finished_at.duration_since(result.started_at).as_millis();
+    let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
+    let head = &mut job.head;
+    head.status = status;
+    head.exit_reason = Some(result.exit_reason);
+    head.finished_at = Some(result.finished_at);
+    head.duration_ms = Some(head.duration_ms.unwrap_or(0).saturating_add(took));
+    head.summary = result.summary.clone().or(head.summary.take());
+    head.session_id =
+        result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
+    job.stop_reason = result.stop_reason.clone();
+    job.interrupted = result.end == End::Interrupted;
+    job.error = result.error.as_ref().map(|error| error.message.clone());
+    add_cost(job, &result.cost);
+}
+
+/// A job's figures are those of all its runs together.
+fn add_cost(job: &mut Job, cost: &Cost) {
+    if let Some(usd) = cost.usd {
+        job.head.cost_usd = Some(job.head.cost_usd.unwrap_or(0.0) + usd);
+    }
+    let add = |sum: &mut Option<i64>, more: Option<i64>| {
+        if let Some(more) = more {
+            *sum = Some(sum.unwrap_or(0).saturating_add(more));
+        }
+    };
+    let Usage {
+        num_turns,
+        api_duration_ms,
+        input_tokens,
+        cache_creation_input_tokens,
+        cache_read_input_tokens,
+        output_tokens,
+        per_model,
+    } = &cost.usage;
+    let usage = &mut job.usage;
+    add(&mut usage.num_turns, *num_turns);
+    add(&mut usage.api_duration_ms, *api_duration_ms);
+    add(&mut usage.input_tokens, *input_tokens);
+    add(&mut usage.cache_creation_input_tokens, *cache_creation_input_tokens);
+    add(&mut usage.cache_read_input_tokens, *cache_read_input_tokens);
+    add(&mut usage.output_tokens, *output_tokens);
+    // Models are told by name; of two runs with one model the later figures stand.
+    usage.per_model.extend(per_model.clone());
+}
+
+/// Writes what the run left in its session, and which session the agent's next job continues.
+fn leave_session(
+    tx: &mut Tx<'_>,
+    root: &Utf8Path,
+    planned: Option<Session>,
+    result: &RunResult,
+) -> Result<(), DbError> {
+    let at = result.finished_at;
+    let Some(end) = &result.session else {
+        return match planned {
+            // The run that is at it writes what becomes of it.
+            Some(_) if result.end == End::SessionBusy => Ok(()),
+            Some(session) => rest(tx, session, at),
+            None => Ok(()),
+        };
+    };
+    let is_planned = planned.as_ref().and_then(|it| it.agent_session_id.as_ref()) == Some(&end.id);
+    match planned {
+        None => Ok(()),
+        Some(session) if is_planned => {
+            // Channels keep their sessions themselves, and one that we did not begin is its
+            // caller's.
+            let begun = session.job_count == 0 && session.origin.is_none();
+            let becomes_own = begun && session.channel_id.is_none();
+            write_end(tx, session, end, at, becomes_own)
+        }
+        Some(mut gone) => {
+            let own = tx.agent_session(&gone.agent)?;
+            let becomes_own = own.is_some_and(|own| own.id == gone.id);
+            let fresh = successor(tx, root, &gone, end, at)?;
+            gone.status = SessionStatus::Expired;
+            tx.put_session(&gone)?;
+            write_end(tx, fresh, end, at, becomes_own)
+        }
+    }
+}
+
+/// Returns the session that began because the planned one was unknown to the agent.
+fn successor(
+    tx: &mut Tx<'_>,
+    root: &Utf8Path,
+    gone: &Session,
+    end: &SessionEnd,
+    at: Timestamp,
+) -> Result<Session, DbError> {
+    let log: Utf8PathBuf = match end.log.strip_prefix(root) {
+        Ok(relative) => relative.to_owned(),
+        Err(_) => end.log.clone(),
+    };
+    Ok(Session {
+        id: tx.new_session_id()?,
+        agent_session_id: Some(end.id.clone()),
+        status: SessionStatus::Active,
+        created_at: at,
+        message_count: 0,
+        token_estimate: 0,
+        job_count: 0,
+        parent: None,
+        forked_at_message: None,
+        log_path: Some(log),
+        version: 1,
+        ..gone.clone()
+    })
+}
+
+fn write_end(
+    tx: &mut Tx<'_>,
+    mut session: Session,
+    end: &SessionEnd,
+    at: Timestamp,
+    becomes_own: bool,
+) -> Result<(), DbError> {
+    let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    session.message_count = count(end.messages);
+    session.token_estimate = count(end.tokens);
+    session.job_count += 1;
+    session.last_active_at = session.last_active_at.max(at);
+    session.status = match end.resumable {
+        true => SessionStatus::Paused,
+        false => SessionStatus::Completed,
+    };
+    tx.put_session(&session)?;
+    match becomes_own && end.resumable {
+        true => tx.set_agent_session(&session.agent, Some(&session.id)),
+        false => Ok(()),
+    }
+}
+
+/// Puts a session to rest that the run did not use.
+fn rest(tx: &mut Tx<'_>, mut session: Session, at: Timestamp) -> Result<(), DbError> {
+    session.status = match session.message_count {
+        0 => SessionStatus::Completed,
+        _ => SessionStatus::Paused,
+    };
+    session.last_active_at = session.last_active_at.max(at);
+    tx.put_session(&session).map(|_| ())
+}
+
+/// The agent is free, or at another of its jobs.
+pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+    let JobHead { id, agent: name, status, .. } = &job.head;
+    let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
+    let filter = JobFilter {
+        agent: Some(name.clone()),
+        status: Some(JobStatus::Running),
+        ..JobFilter::default()
+    };
+    let other = tx.jobs(&filter, None, 1)?.pop();
+    agent.last_job = Some(id.clone());
+    agent.current_job = other.map(|head| head.id);
+    agent.status = match (&agent.current_job, status) {
+        (Some(_), _) => AgentStatus::Running,
+        (None, JobStatus::Failed) => AgentStatus::Error,
+        (None, _) => AgentStatus::Idle,
+    };
+    agent.error_message = job.error.clone().filter(|_| *status == JobStatus::Failed);
+    tx.put_agent(name, &agent)
+}

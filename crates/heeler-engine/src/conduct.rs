@@ -1,0 +1,204 @@
+//! One job from its request to its record, by a process that does nothing else.
+//!
+//! It outlives whoever asked: closing the terminal or killing the command loses nothing. If it is
+//! killed itself, the runner goes on and the next recovery commits what it did.
+
+use std::time::{Duration, Instant};
+
+use heeler_model::redact::Redactor;
+use heeler_model::run::{End, RunResult};
+use heeler_model::{JobId, RunId};
+use heeler_store::{Reader, Run, Store};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::commit::{self, CommitError, Committed};
+use crate::fleet::{Fleet, OpenError};
+use crate::recover::{self, RecoverError, UnsettledError};
+use crate::request::JobRequest;
+use crate::start::{self, Begun, StartError};
+
+/// How long a start waits for other writers.
+const START_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a result waits for other writers; after that the next recovery commits it.
+const COMMIT_WAIT: Duration = Duration::from_secs(600);
+
+/// How long another process may take to settle a run whose runner is gone.
+const OUTCOME_WAIT: Duration = Duration::from_secs(60);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How often a run is started that never came to its start.
+const STARTS_MAX: u32 = 2;
+
+/// What a conductor tells whoever asked for the job, one line each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "notice")]
+pub enum Notice {
+    /// The job is on record, and its run is being started.
+    Started {
+        /// The job.
+        job: JobId,
+        /// The run.
+        run: RunId,
+    },
+    /// The job was not started.
+    Refused {
+        /// Whether the same again may succeed later.
+        busy: bool,
+        /// Why, with causes.
+        reason: String,
+    },
+    /// What came of the job is on record.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How far the run came.
+        end: End,
+    },
+}
+
+/// Why a job could not be brought to its end.
+#[derive(Debug, Error)]
+pub enum ConductError {
+    /// The state is not to be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Earlier runs stand in the way.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// It was not started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It has ended, and how cannot be found out yet.
+    #[error("cannot find out how run {run} ended; the next command tries again")]
+    Unsettled {
+        /// The run.
+        run: RunId,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Its result was not recorded.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl ConductError {
+    /// Says whether the job was refused for now, and may be started later.
+    pub fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            ConductError::Open(OpenError::Busy { .. })
+                | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. })
+        )
+    }
+}
+
+/// Starts a job, waits for its run, and commits what came of it.
+pub fn conduct(
+    fleet: &Fleet,
+    request: &JobRequest,
+    tell: &mut dyn FnMut(&Notice),
+) -> Result<Committed, ConductError> {
+    let mut job: Option<JobId> = None;
+    let mut starts = 0;
+    loop {
+        starts += 1;
+        let committed = run_once(fleet, request, job.as_ref(), tell)?;
+        if committed.end != End::NeverStarted || starts >= STARTS_MAX {
+            tell(&Notice::Ended { job: committed.job.clone(), end: committed.end });
+            return Ok(committed);
+        }
+        job = Some(committed.job);
+    }
+}
+
+fn run_once(
+    fleet: &Fleet,
+    request: &JobRequest,
+    again: Option<&JobId>,
+    tell: &mut dyn FnMut(&Notice),
+) -> Result<Committed, ConductError> {
+    let redactor = Redactor::new(&request.brief.secrets);
+    let store = fleet.writer("conduct", START_WAIT)?;
+    recover::recover(fleet, &store)?;
+    let begun = start::begin(fleet, &store, request, again)?;
+    tell(&Notice::Started { job: begun.job.clone(), run: begun.run });
+    let mut child = match start::launch(fleet, request, &begun) {
+        Ok(child) => child,
+        Err(error) => return not_started(fleet, &store, &begun, &error, &redactor),
+    };
+    publish(fleet, &store);
+    drop(store);
+
+    // It is our own child; however it ends, its folder says what it did.
+    if let Err(error) = child.wait() {
+        tracing::warn!(%error, run = %begun.run, "cannot wait for the runner");
+    }
+    let result = outcome(fleet, &begun)?;
+    let store = fleet.writer("conduct", COMMIT_WAIT)?;
+    let committed = commit::commit(&store, result, &redactor)?;
+    publish(fleet, &store);
+    if let Err(error) = store.backup_daily((fleet.now)()) {
+        tracing::warn!(%error, "today's backup was not taken");
+    }
+    Ok(committed)
+}
+
+/// Records that a run which is on record could not be started.
+fn not_started(
+    fleet: &Fleet,
+    store: &Store,
+    begun: &Begun,
+    error: &StartError,
+    redactor: &Redactor,
+) -> Result<Committed, ConductError> {
+    let run = run_row(fleet, begun)?;
+    let message = heeler_store::doctor::chain(error);
+    // A runner may have come far enough to leave a result of its own.
+    let result = match recover::outcome_of(fleet, &run) {
+        Ok(Some(result)) if result.end != End::NeverStarted => result,
+        _ => recover::never_started(&run, (fleet.now)(), &message),
+    };
+    let committed = commit::commit(store, result, redactor)?;
+    publish(fleet, store);
+    Ok(committed)
+}
+
+fn outcome(fleet: &Fleet, begun: &Begun) -> Result<RunResult, ConductError> {
+    let unsettled = |source: Box<dyn std::error::Error + Send + Sync>| ConductError::Unsettled {
+        run: begun.run,
+        source,
+    };
+    let run = run_row(fleet, begun)?;
+    let deadline = Instant::now() + OUTCOME_WAIT;
+    loop {
+        match recover::outcome_of(fleet, &run) {
+            Ok(Some(result)) => return Ok(result),
+            // The child is gone, and yet its lock is held: another process is settling it.
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            Ok(None) => return Err(unsettled("another process is at it".into())),
+            Err(error) => return Err(unsettled(Box::<UnsettledError>::new(error))),
+        }
+    }
+}
+
+fn run_row(fleet: &Fleet, begun: &Begun) -> Result<Run, ConductError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| ConductError::Unsettled {
+        run: begun.run,
+        source,
+    };
+    let reader = Reader::open(&fleet.dir).map_err(|error| failed(Box::new(error)))?;
+    let run = reader.run(begun.run).map_err(|error| failed(Box::new(error)))?;
+    run.ok_or_else(|| failed("its record is gone".into()))
+}
+
+/// Writes the files that people and scripts read. What cannot be written now is due next time.
+fn publish(fleet: &Fleet, store: &Store) {
+    if let Err(error) = store.publish_views((fleet.now)()) {
+        tracing::warn!(%error, "cannot publish the views that are due");
+    }
+}

@@ -1,0 +1,180 @@
+//! The client of a run's control socket. Blocking, with time limits: a runner that hangs must not
+//! hang its callers.
+//!
+//! A connection either asks ([`Control::ask`]) or listens ([`Control::subscribe`]), not both.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody, Request, Started};
+use serde_json::Value as Json;
+use thiserror::Error;
+
+/// How long a runner may take to reply.
+const REPLY_WAIT: Duration = Duration::from_secs(10);
+
+/// Why a run could not be talked to.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// It has not started, or has no folder any more.
+    #[error("{path} is not there: the run has not started yet, or its folder is gone")]
+    NotStarted {
+        /// Its `started.json`.
+        path: Utf8PathBuf,
+    },
+    /// What it says of itself cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// Its `started.json`.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody listens: the run has ended, or its runner is gone.
+    #[error("nobody listens on {socket}: the run has ended")]
+    Gone {
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("cannot {attempt} the run at {socket}")]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The runner speaks another language.
+    #[error("the run at {socket} speaks protocol {found}, and this heeler speaks {PROTOCOL}")]
+    Protocol {
+        /// The control socket.
+        socket: Utf8PathBuf,
+        /// Its protocol.
+        found: u32,
+    },
+}
+
+/// A connection to a run.
+#[derive(Debug)]
+pub struct Control {
+    socket: Utf8PathBuf,
+    stream: BufReader<UnixStream>,
+    asked: u64,
+}
+
+impl Control {
+    /// Connects to the run of a folder.
+    pub fn of_run(folder: &Utf8Path) -> Result<Control, ControlError> {
+        let path = folder.join("started.json");
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ControlError::NotStarted { path });
+            }
+            Err(source) => return Err(ControlError::Unreadable { path, source }),
+        };
+        let started: Started = serde_json::from_slice(&text)
+            .map_err(|error| ControlError::Unreadable { path, source: error.into() })?;
+        Control::connect(&started.socket)
+    }
+
+    /// Connects to a socket.
+    pub fn connect(socket: &Utf8Path) -> Result<Control, ControlError> {
+        let stream = UnixStream::connect(socket)
+            .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
+        let set = stream
+            .set_read_timeout(Some(REPLY_WAIT))
+            .and_then(|()| stream.set_write_timeout(Some(REPLY_WAIT)));
+        let control =
+            Control { socket: socket.to_owned(), stream: BufReader::new(stream), asked: 0 };
+        set.map_err(|source| control.failed("talk to", source))?;
+        Ok(control)
+    }
+
+    /// Asks something and returns the reply.
+    pub fn ask(&mut self, op: Op) -> Result<ReplyBody, ControlError> {
+        self.asked += 1;
+        let request = Request { protocol: PROTOCOL, id: self.asked, op };
+        let mut line = serde_json::to_vec(&request).expect("a request is JSON");
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|source| self.failed("ask", source))?;
+        loop {
+            let line = self.read_line()?;
+            // What is not a reply to this is a happening, or of a later version.
+            let Ok(reply) = serde_json::from_slice::<Reply>(&line) else { continue };
+            if reply.protocol > PROTOCOL {
+                let (socket, found) = (self.socket.clone(), reply.protocol);
+                return Err(ControlError::Protocol { socket, found });
+            }
+            if reply.id == self.asked {
+                return Ok(reply.body);
+            }
+        }
+    }
+
+    /// Turns the connection into one that listens. What happens after the reply is all told.
+    pub fn subscribe(mut self) -> Result<Happenings, ControlError> {
+        self.ask(Op::Subscribe)?;
+        // From now on silence is normal: the agent may think for an hour.
+        self.stream
+            .get_ref()
+            .set_read_timeout(None)
+            .map_err(|source| self.failed("listen to", source))?;
+        Ok(Happenings { control: self })
+    }
+
+    fn read_line(&mut self) -> Result<Vec<u8>, ControlError> {
+        let mut line = Vec::new();
+        match self.stream.read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => Ok(line),
+            Ok(_) => Err(self.failed("hear", io::ErrorKind::UnexpectedEof.into())),
+            Err(source) => Err(self.failed("hear", source)),
+        }
+    }
+
+    fn failed(&self, attempt: &'static str, source: io::Error) -> ControlError {
+        ControlError::Io { attempt, socket: self.socket.clone(), source }
+    }
+}
+
+/// What happens in a run, as it happens. It ends when the run does.
+#[derive(Debug)]
+pub struct Happenings {
+    control: Control,
+}
+
+impl Iterator for Happenings {
+    type Item = Result<Happening, ControlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let line = match self.control.read_line() {
+                Ok(line) => line,
+                Err(ControlError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::UnexpectedEof =>
+                {
+                    return None;
+                }
+                Err(error) => return Some(Err(error)),
+            };
+            match serde_json::from_slice::<Happening>(&line) {
+                Ok(happening) => return Some(Ok(happening)),
+                Err(error) => {
+                    // A later runner may tell more than we know of.
+                    let kind = serde_json::from_slice::<Json>(&line).ok();
+                    let kind = kind.as_ref().and_then(|line| line["event"].as_str());
+                    tracing::debug!(?kind, %error, "skipped what a runner told");
+                }
+            }
+        }
+    }
+}

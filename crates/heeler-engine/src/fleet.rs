@@ -1,0 +1,71 @@
+//! A fleet's state, and how one of several processes becomes its writer for a moment.
+
+use std::time::{Duration, Instant};
+
+use camino::Utf8PathBuf;
+use heeler_store::{StateDir, Store, StoreError};
+use heeler_transcript::LockError;
+use jiff::Timestamp;
+use thiserror::Error;
+
+/// A fleet, as every step of a job needs to know it.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    /// Its state directory.
+    pub dir: StateDir,
+    /// Our own program, which runners are.
+    pub program: Utf8PathBuf,
+    /// The variables that our own processes get; agents get theirs from their brief.
+    pub env: Vec<(String, String)>,
+    /// The clock.
+    pub now: fn() -> Timestamp,
+}
+
+/// Why the state cannot be written.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process writes and does not stop.
+    #[error("{dir} was busy for {} s", waited.as_secs())]
+    Busy {
+        /// The state directory.
+        dir: Utf8PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+        /// The last refusal; it names the holder.
+        #[source]
+        source: Box<StoreError>,
+    },
+    /// It cannot be opened.
+    #[error(transparent)]
+    Store(Box<StoreError>),
+}
+
+impl Fleet {
+    /// Becomes the writer, waiting up to `patience` while another process is.
+    ///
+    /// Held for as long as a change takes, never while a run goes on: several commands share a
+    /// state directory.
+    pub fn writer(&self, command: &str, patience: Duration) -> Result<Store, OpenError> {
+        let start = Instant::now();
+        loop {
+            match Store::open(&self.dir, command, (self.now)()) {
+                Ok(opened) => return Ok(opened.store),
+                Err(error) if !is_held(&error) => return Err(OpenError::Store(Box::new(error))),
+                Err(error) if start.elapsed() >= patience => {
+                    let (dir, source) = (self.dir.root().to_owned(), Box::new(error));
+                    return Err(OpenError::Busy { dir, waited: start.elapsed(), source });
+                }
+                // Opening has waited for a moment already.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn is_held(error: &StoreError) -> bool {
+    match error {
+        StoreError::Lock { source, .. } => matches!(source, LockError::Held { .. }),
+        StoreError::Restoring { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,180 @@
+//! Starting our own program: a runner, a settling, the conductor of a job.
+//!
+//! Whatever may hold a secret goes through standard input, never through an argument or a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::Brief;
+use heeler_transcript::plain;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::conduct::Notice;
+use crate::fleet::Fleet;
+use crate::request::JobRequest;
+
+/// How long a settling may take: it ends processes, waits for locks and reads a log.
+const SETTLE_WAIT: Duration = Duration::from_secs(60);
+
+/// How often an ended child is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Why a process of ours did not do its work.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// It could not be started.
+    #[error("cannot start `{program} {command}`")]
+    Start {
+        /// Our program.
+        program: Utf8PathBuf,
+        /// Its command.
+        command: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It could not be told what to do.
+    #[error("`heeler {command}` ended before it was told what to do")]
+    Tell {
+        /// Its command.
+        command: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Its log cannot be written.
+    #[error("cannot write {path}")]
+    Log {
+        /// The log.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A settling failed or did not end.
+    #[error("`heeler runner --settle {folder}` {outcome}; {log} says why")]
+    Settle {
+        /// The run's folder.
+        folder: Utf8PathBuf,
+        /// How it ended.
+        outcome: String,
+        /// What it printed.
+        log: Utf8PathBuf,
+    },
+}
+
+/// Starts the runner of a run, in whose folder the spec is, and hands it the brief.
+pub(crate) fn start_runner(
+    fleet: &Fleet,
+    folder: &Utf8Path,
+    brief: &Brief,
+) -> Result<Child, LaunchError> {
+    let log = open_log(&folder.join("runner.log"))?;
+    let mut child = start(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
+    match tell(&mut child, "runner", brief) {
+        Ok(()) => Ok(child),
+        Err(error) => {
+            // Without its brief it ends by itself; what it leaves is settled like any dead run.
+            let _status = child.wait();
+            Err(error)
+        }
+    }
+}
+
+/// Gives a dead run its result, by a process that does nothing else.
+pub(crate) fn settle(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError> {
+    let path = folder.join("runner.log");
+    let log = open_log(&path)?;
+    let args = ["runner", "--settle", folder.as_str()];
+    let mut child = start(fleet, &args, Stdio::null(), log)?;
+    drop(child.stdin.take());
+    let failed =
+        |outcome: String| LaunchError::Settle { folder: folder.to_owned(), outcome, log: path };
+    let deadline = Instant::now() + SETTLE_WAIT;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(failed(format!("ended with {status}"))),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            Ok(None) => {
+                let _killed = child.kill().and_then(|()| child.wait());
+                return Err(failed(format!("did not end in {} s", SETTLE_WAIT.as_secs())));
+            }
+            Err(error) => return Err(failed(format!("was lost: {error}"))),
+        }
+    }
+}
+
+/// Starts the conductor of a job and returns what it tells.
+///
+/// It outlives the caller: it leaves the caller's session, and its errors go to the fleet's log.
+pub fn launch_conductor(fleet: &Fleet, request: &JobRequest) -> Result<Conductor, LaunchError> {
+    let log = open_log(&fleet.dir.logs().join("heeler.log"))?;
+    let args = ["conduct", "--state-dir", fleet.dir.root().as_str(), request.agent.as_str()];
+    let mut child = start(fleet, &args, Stdio::piped(), log)?;
+    tell(&mut child, "conduct", request)?;
+    let notices = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
+    Ok(Conductor { notices, _child: child })
+}
+
+/// A conductor at work. Dropping this does not end it.
+#[derive(Debug)]
+pub struct Conductor {
+    notices: BufReader<ChildStdout>,
+    _child: Child,
+}
+
+impl Iterator for Conductor {
+    type Item = Notice;
+
+    /// Waits for the next notice; `None` when the conductor has ended.
+    fn next(&mut self) -> Option<Notice> {
+        let mut line = Vec::new();
+        match self.notices.read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => serde_json::from_slice(&line).ok(),
+            _ => None,
+        }
+    }
+}
+
+fn tell(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
+    let mut input = child.stdin.take().expect("its input is a pipe");
+    let document = serde_json::to_vec(what).expect("what is told is JSON");
+    input
+        .write_all(&document)
+        .map_err(|source| LaunchError::Tell { command: command.to_owned(), source })
+}
+
+/// The one function that starts a process here: our own program, with an environment of its own.
+#[expect(clippy::disallowed_methods, reason = "the engine's one function that starts a process")]
+fn start(fleet: &Fleet, args: &[&str], out: Stdio, log: File) -> Result<Child, LaunchError> {
+    let failed = |source| LaunchError::Start {
+        program: fleet.program.clone(),
+        command: args[0].to_owned(),
+        source,
+    };
+    // A fresh environment also drops the marker of a run that we may be part of ourselves: what we
+    // start for another run must not end with this one.
+    Command::new(&fleet.program)
+        .args(args)
+        .env_clear()
+        .envs(fleet.env.iter().map(|(name, value)| (name, value)))
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(out)
+        .stderr(log)
+        .spawn()
+        .map_err(failed)
+}
+
+fn open_log(path: &Utf8Path) -> Result<File, LaunchError> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    plain::open_with(&mut options, path)
+        .map_err(|source| LaunchError::Log { path: path.to_owned(), source })
+}

@@ -1,0 +1,315 @@
+//! From an agent's config and what a trigger wants to everything that a run needs.
+//!
+//! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
+//! written. Start at [`prepare`].
+
+mod environment;
+mod work;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{Agent, Durability, Period, ReadFile, Runtime, RuntimeType, Schedule};
+use heeler_model::redact::ShortSecret;
+use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
+use heeler_model::{SessionMode, TriggerType};
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use crate::request::{JobRequest, Keeping, SessionWish};
+
+/// How long a question waits for a person who watches.
+const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
+
+/// How long a chat channel's session is resumed where the agent's rules name no time.
+const CHANNEL_EXPIRY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What a trigger wants of an agent.
+#[derive(Debug, Clone)]
+pub struct Wanted<'w> {
+    /// What it is asked; its schedule's or its default prompt if left out.
+    pub prompt: Option<String>,
+    /// The schedule whose settings hold.
+    pub schedule: Option<&'w str>,
+    /// Which conversation.
+    pub session: SessionWish,
+    /// The chat channel whose conversation is continued.
+    pub channel: Option<String>,
+    /// Whether its rows are also written as text.
+    pub output_file: bool,
+    /// Whether a person watches and can answer.
+    pub attended: bool,
+    /// What started it.
+    pub trigger: TriggerType,
+}
+
+/// What is around a job: the environment, the user's folders, the fleet's own settings.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'s> {
+    /// The environment, with what `.env` adds.
+    pub env: &'s BTreeMap<String, String>,
+    /// How a file of the config is read.
+    pub read: &'s ReadFile<'s>,
+    /// The user's folder.
+    pub home: &'s Utf8Path,
+    /// The folder of control sockets.
+    pub sockets: &'s Utf8Path,
+    /// When logs are surely on disk.
+    pub durability: Durability,
+    /// The most jobs of the fleet at once.
+    pub max_concurrent: Option<NonZeroU32>,
+}
+
+/// Why a job cannot even be asked for.
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    /// There is no such schedule.
+    #[error("{agent} has no schedule `{schedule}`; it has: {known}")]
+    Schedule {
+        /// The agent.
+        agent: String,
+        /// What was asked for.
+        schedule: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// There is nothing to ask.
+    #[error("there is nothing to ask {agent}: give it a prompt, or set `default_prompt` in {file}")]
+    Prompt {
+        /// The agent.
+        agent: String,
+        /// Its file.
+        file: Utf8PathBuf,
+    },
+    /// It asks for an isolation that there is not.
+    #[error(
+        "{agent} asks for `{key}`, which this release does not have; it never runs without it \
+         instead: remove `{key}` from {file} if it may"
+    )]
+    Isolation {
+        /// The agent.
+        agent: String,
+        /// `docker` or `sandbox`.
+        key: &'static str,
+        /// Its file.
+        file: Utf8PathBuf,
+    },
+    /// It has nowhere to work.
+    #[error("{agent} cannot work in {path}: make that folder, or change `working_directory`")]
+    WorkingDirectory {
+        /// The agent.
+        agent: String,
+        /// The folder.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// `claude` is not there.
+    #[error(
+        "cannot find `{program}`{}: install Claude Code (npm install -g \
+         @anthropic-ai/claude-code), or set `claude_path` to where it is",
+        searched(path)
+    )]
+    Claude {
+        /// What was looked for.
+        program: Utf8PathBuf,
+        /// Where, when it was looked for by name.
+        path: Option<String>,
+    },
+    /// A secret has no value.
+    #[error(
+        "{agent} needs the secret {name}, and it is set neither in the environment nor in the \
+         `.env` beside the config"
+    )]
+    Secret {
+        /// The agent.
+        agent: String,
+        /// The variable.
+        name: String,
+    },
+    /// A secret is too short to be one.
+    #[error(transparent)]
+    Short(#[from] ShortSecret),
+    /// The script cannot be read.
+    #[error("cannot read the script {path} of {agent}")]
+    ScriptFile {
+        /// The agent.
+        agent: String,
+        /// The file.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Steps of the script cannot be played.
+    #[error("the script of {agent} in {path} cannot be played:\n  {faults}")]
+    ScriptSteps {
+        /// The agent.
+        agent: String,
+        /// The file.
+        path: Utf8PathBuf,
+        /// What is wrong, a line each.
+        faults: String,
+    },
+    /// The script is not a list of steps.
+    #[error("the script {path} of {agent} is not a list of steps: {reason}")]
+    Script {
+        /// The agent.
+        agent: String,
+        /// The file.
+        path: Utf8PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn searched(path: &Option<String>) -> String {
+    path.as_ref().map(|path| format!(" in PATH ({path})")).unwrap_or_default()
+}
+
+/// Makes a request of what a trigger wants.
+pub fn prepare(
+    agent: &Agent,
+    wanted: Wanted<'_>,
+    around: &Surroundings<'_>,
+) -> Result<JobRequest, PrepareError> {
+    refuse_isolation(agent)?;
+    let schedule = find_schedule(agent, wanted.schedule)?;
+    let prompt = prompt(agent, schedule, wanted.prompt)?;
+    let directory = &agent.working_directory;
+    let working_directory = real_folder(directory).map_err(|source| {
+        let (agent, path) = (agent.name.to_string(), directory.clone());
+        PrepareError::WorkingDirectory { agent, path, source }
+    })?;
+    let environment::Given { env, secrets } = environment::give(agent, around.env)?;
+    let work = work::work(agent, &env, around.read)?;
+    Ok(JobRequest {
+        protocol: PROTOCOL,
+        agent: agent.name.clone(),
+        trigger: wanted.trigger,
+        schedule: schedule.map(|schedule| schedule.name.clone()),
+        runtime: runtime_type(&agent.runtime),
+        working_directory,
+        output_file: wanted.output_file || schedule.is_some_and(|it| it.output_to_file),
+        home: around.home.to_owned(),
+        sockets: around.sockets.to_owned(),
+        session: wanted.session,
+        keeping: keeping(agent, schedule, wanted.channel.as_deref()),
+        channel: wanted.channel,
+        approvals: agent.approvals,
+        max_concurrent: agent.max_concurrent,
+        fleet_max_concurrent: around.max_concurrent,
+        limits: limits(agent, schedule),
+        attendance: match wanted.attended {
+            true => Attendance::Person { timeout_ms: ANSWER_WAIT_MS },
+            false => Attendance::Nobody,
+        },
+        sync_each_row: around.durability == Durability::Event,
+        brief: Brief { protocol: PROTOCOL, prompt, env, secrets, work, send_files_to: None },
+    })
+}
+
+fn refuse_isolation(agent: &Agent) -> Result<(), PrepareError> {
+    let docker = agent.docker.as_ref().is_some_and(|docker| docker.enabled);
+    let sandbox = agent.sandbox.as_ref().is_some_and(|sandbox| {
+        !matches!(sandbox, Json::Null | Json::Bool(false))
+            && sandbox["enabled"] != Json::Bool(false)
+    });
+    let key = match (docker, sandbox) {
+        (true, _) => "docker",
+        (false, true) => "sandbox",
+        (false, false) => return Ok(()),
+    };
+    let (agent, file) = (agent.name.to_string(), agent.file.clone());
+    Err(PrepareError::Isolation { agent, key, file })
+}
+
+fn find_schedule<'a>(
+    agent: &'a Agent,
+    name: Option<&str>,
+) -> Result<Option<&'a Schedule>, PrepareError> {
+    let Some(name) = name else { return Ok(None) };
+    let found = agent.schedules.iter().find(|schedule| schedule.name == name);
+    found.map(Some).ok_or_else(|| {
+        let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
+        PrepareError::Schedule {
+            agent: agent.name.to_string(),
+            schedule: name.to_owned(),
+            known: if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+        }
+    })
+}
+
+/// Returns what the agent is asked. A script or a command knows what to do without being asked.
+fn prompt(
+    agent: &Agent,
+    schedule: Option<&Schedule>,
+    given: Option<String>,
+) -> Result<String, PrepareError> {
+    let prompt = given
+        .or_else(|| schedule.and_then(|schedule| schedule.prompt.clone()))
+        .or_else(|| agent.default_prompt.clone());
+    let is_claude = matches!(agent.runtime, Runtime::Sdk | Runtime::Cli);
+    match prompt {
+        Some(prompt) if !(is_claude && prompt.trim().is_empty()) => Ok(prompt),
+        None if !is_claude => Ok(String::new()),
+        _ => Err(PrepareError::Prompt { agent: agent.name.to_string(), file: agent.file.clone() }),
+    }
+}
+
+fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
+    let real = path.canonicalize_utf8()?;
+    match real.is_dir() {
+        true => Ok(real),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+fn runtime_type(runtime: &Runtime) -> RuntimeType {
+    match runtime {
+        Runtime::Sdk => RuntimeType::Sdk,
+        Runtime::Cli => RuntimeType::Cli,
+        Runtime::Scripted(_) => RuntimeType::Scripted,
+        Runtime::Command(_) => RuntimeType::Command,
+    }
+}
+
+fn keeping(agent: &Agent, schedule: Option<&Schedule>, channel: Option<&str>) -> Keeping {
+    let rules = schedule.map_or(&agent.session, |schedule| &schedule.session);
+    let expires_after_ms = rules.expires_after.map(millis);
+    match channel {
+        // Whoever names a channel wants its conversation.
+        Some(_) => Keeping {
+            mode: SessionMode::PerChannel,
+            expires_after_ms: expires_after_ms.or(Some(CHANNEL_EXPIRY_MS)),
+            idle_timeout_ms: rules.idle_timeout.map(millis),
+        },
+        None => Keeping {
+            mode: rules.mode,
+            expires_after_ms,
+            idle_timeout_ms: rules.idle_timeout.map(millis),
+        },
+    }
+}
+
+fn limits(agent: &Agent, schedule: Option<&Schedule>) -> Limits {
+    let timeout = schedule.map_or(agent.timeout, |schedule| schedule.timeout);
+    let budget = agent.budget.as_ref().and_then(|budget| budget.job);
+    Limits {
+        timeout_ms: timeout.map(millis),
+        stall_timeout_ms: agent.stall_timeout.map(millis),
+        max_turns: agent.max_turns.map(NonZeroU32::get),
+        budget_usd: budget.map(|usd| usd.micros() as f64 / 1_000_000.0),
+        grace_ms: None,
+    }
+}
+
+pub(crate) fn millis(period: Period) -> u64 {
+    u64::try_from(period.get().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! What an agent does, by its runtime.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{
+    Agent, McpServer, McpTransport, ReadFile, Runtime, Script, SecretText, SettingSource,
+};
+use heeler_model::run::{ClaudeBrief, McpBrief, Work};
+use indexmap::IndexMap;
+use rustix::fs::{Access, access};
+use serde_json::Value as Json;
+
+use super::{PrepareError, millis};
+
+/// The program that both claude runtimes start, unless the config says otherwise.
+const CLAUDE: &str = "claude";
+
+/// Returns what the agent does.
+pub(crate) fn work(
+    agent: &Agent,
+    env: &IndexMap<String, String>,
+    read: &ReadFile<'_>,
+) -> Result<Work, PrepareError> {
+    match &agent.runtime {
+        Runtime::Sdk | Runtime::Cli => Ok(Work::Claude(Box::new(claude(agent, env)?))),
+        Runtime::Scripted(Script::Steps(steps)) => {
+            checked_script(agent, &agent.file, steps.clone())
+        }
+        Runtime::Scripted(Script::File(path)) => {
+            checked_script(agent, path, read_script(agent, path, read)?)
+        }
+        Runtime::Command(command) => Ok(Work::Command { command: command.clone() }),
+    }
+}
+
+fn claude(agent: &Agent, env: &IndexMap<String, String>) -> Result<ClaudeBrief, PrepareError> {
+    let wanted = agent.claude_path.as_ref().map_or(Utf8Path::new(CLAUDE), |path| path.as_path());
+    let sources = match &agent.setting_sources {
+        Some(sources) => sources.clone(),
+        None if agent.names_working_directory => vec![SettingSource::Project],
+        None => Vec::new(),
+    };
+    let servers = agent.mcp_servers.iter();
+    Ok(ClaudeBrief {
+        program: find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
+        permission_mode: agent.permission_mode.to_string(),
+        tools: agent.tools.clone(),
+        allowed_tools: agent.allowed_tools.clone(),
+        denied_tools: agent.denied_tools.clone(),
+        system_prompt: agent.system_prompt.clone(),
+        model: agent.model.clone(),
+        setting_sources: sources.iter().map(ToString::to_string).collect(),
+        plugins: agent.plugins.iter().map(|plugin| plugin.path.clone()).collect(),
+        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp(server))).collect(),
+    })
+}
+
+/// Finds a program: by its path, or by its name in the folders of PATH.
+fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
+    if wanted.as_str().contains('/') {
+        let missing = || PrepareError::Claude { program: wanted.to_owned(), path: None };
+        return Some(wanted)
+            .filter(|it| is_program(it))
+            .map(Utf8Path::to_owned)
+            .ok_or_else(missing);
+    }
+    let folders = path.split(':').map(Utf8Path::new).filter(|folder| folder.is_absolute());
+    let mut programs = folders.map(|folder| folder.join(wanted));
+    programs.find(|program| is_program(program)).ok_or_else(|| PrepareError::Claude {
+        program: wanted.to_owned(),
+        path: Some(path.to_owned()),
+    })
+}
+
+fn is_program(path: &Utf8Path) -> bool {
+    path.is_file() && access(path.as_std_path(), Access::EXEC_OK).is_ok()
+}
+
+fn mcp(server: &McpServer) -> McpBrief {
+    let (timeout_ms, always_load) = (server.timeout.map(|it| millis(it.0)), server.always_load);
+    let exposed = |(name, value): (&String, &SecretText)| (name.clone(), value.expose().to_owned());
+    match &server.transport {
+        McpTransport::Stdio { command, args, env } => McpBrief::Stdio {
+            command: command.clone(),
+            args: args.clone(),
+            env: env.get().iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+        McpTransport::Http { url, headers } => McpBrief::Http {
+            url: url.expose().to_owned(),
+            headers: headers.iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+        McpTransport::Sse { url, headers } => McpBrief::Sse {
+            url: url.expose().to_owned(),
+            headers: headers.iter().map(exposed).collect(),
+            timeout_ms,
+            always_load,
+        },
+    }
+}
+
+/// Says all that is wrong with a script before there is a job.
+fn checked_script(agent: &Agent, path: &Utf8Path, steps: Vec<Json>) -> Result<Work, PrepareError> {
+    match heeler_model::script::Script::check(&steps) {
+        Ok(_) => Ok(Work::Script { steps }),
+        Err(faults) => {
+            let (agent, path) = (agent.name.to_string(), path.to_owned());
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            Err(PrepareError::ScriptSteps { agent, path, faults: faults.join("\n  ") })
+        }
+    }
+}
+
+fn read_script(
+    agent: &Agent,
+    path: &Utf8Path,
+    read: &ReadFile<'_>,
+) -> Result<Vec<Json>, PrepareError> {
+    let agent = agent.name.to_string();
+    let text = match read(path) {
+        Ok(text) => text,
+        Err(source) => {
+            return Err(PrepareError::ScriptFile { agent, path: path.to_owned(), source });
+        }
+    };
+    let refused = |reason: String| PrepareError::Script { agent, path: path.to_owned(), reason };
+    match serde_saphyr::from_str::<Json>(&text) {
+        Ok(Json::Array(steps)) if !steps.is_empty() => Ok(steps),
+        Ok(_) => Err(refused("it needs at least one step, each after a `-`".to_owned())),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}

@@ -1,0 +1,252 @@
+//! Every run without a committed result gets one.
+//!
+//! Done under the writer's lock, before anything new starts: a run that is being started by another
+//! process is then never seen half-way. A living run is left alone; whoever conducts it, or the
+//! next recovery, commits what it did.
+
+use std::collections::HashSet;
+use std::io;
+
+use camino::Utf8Path;
+use heeler_model::redact::Redactor;
+use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec, Started};
+use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
+use heeler_store::{DbError, Reader, Run, Store, Tx, WriteError, doctor};
+use heeler_transcript::{LockFile, plain};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::commit::{self, CommitError, Committed};
+use crate::fleet::Fleet;
+use crate::launch::{self, LaunchError};
+use crate::start;
+
+/// The fact in the database that says in which epoch all run folders were compared with it. Rows
+/// are lost only when the database is restored or rebuilt, which starts another.
+const COMPARED: &str = "runs_compared_in_epoch";
+
+/// The largest file of a run that is read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Why recovery could not go on.
+#[derive(Debug, Error)]
+pub enum RecoverError {
+    /// The state cannot be read.
+    #[error("cannot read which runs are not settled")]
+    Read(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A change could not be saved: nothing new may start.
+    #[error("cannot settle the runs of earlier jobs")]
+    Write(#[source] WriteError<DbError>),
+    /// A result could not be saved: nothing new may start.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// What recovery did.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Runs whose results were committed.
+    pub committed: Vec<Committed>,
+    /// Jobs of runs that go on.
+    pub alive: Vec<JobId>,
+    /// Runs that were known to their folders only.
+    pub adopted: Vec<RunId>,
+    /// What could not be settled yet, and why; it is tried again next time.
+    pub unsettled: Vec<(RunId, String)>,
+}
+
+/// Gives every run a result that has none and that nobody works on.
+pub fn recover(fleet: &Fleet, store: &Store) -> Result<Recovered, RecoverError> {
+    let mut recovered = Recovered::default();
+    adopt(fleet, store, &mut recovered)?;
+    for run in read(fleet, |reader| reader.uncommitted_runs())? {
+        settle_one(fleet, store, &run, &mut recovered)?;
+    }
+    for job in read(fleet, |reader| reader.running_jobs())? {
+        let runs = read(fleet, |reader| reader.runs_of_job(&job.id))?;
+        if runs.iter().all(|run| run.committed) {
+            let (id, now) = (job.id.clone(), (fleet.now)());
+            let done = store.write(move |tx| doctor::interrupt(tx, &id, now));
+            done.map_err(RecoverError::Write)?;
+        }
+    }
+    Ok(recovered)
+}
+
+fn read<T>(
+    fleet: &Fleet,
+    question: impl FnOnce(&Reader) -> Result<T, DbError>,
+) -> Result<T, RecoverError> {
+    let reader = Reader::open(&fleet.dir).map_err(|error| RecoverError::Read(Box::new(error)))?;
+    question(&reader).map_err(|error| RecoverError::Read(Box::new(error)))
+}
+
+fn settle_one(
+    fleet: &Fleet,
+    store: &Store,
+    run: &Run,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
+    let nothing = Redactor::new(&[]);
+    match outcome_of(fleet, run) {
+        // Its runner has redacted what it wrote; the secrets are gone with its conductor.
+        Ok(Some(result)) => recovered.committed.push(commit::commit(store, result, &nothing)?),
+        Ok(None) => recovered.alive.push(run.job_id.clone()),
+        Err(error) => {
+            tracing::warn!(run = %run.id, %error, "a run cannot be settled yet");
+            recovered.unsettled.push((run.id, error.to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// Why a run has no outcome yet.
+#[derive(Debug, Error)]
+pub(crate) enum UnsettledError {
+    /// Its folder cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// The file.
+        path: camino::Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Settling failed.
+    #[error(transparent)]
+    Settle(#[from] LaunchError),
+    /// Settling said that it succeeded, and left no result.
+    #[error("settling left no result in {0}")]
+    NoResult(camino::Utf8PathBuf),
+}
+
+/// Finds out how a run ended; `None` while it goes on.
+pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
+    // Whatever its host was called: network file systems are refused, so it was this machine.
+    let folder = fleet.dir.run(run.id);
+    if let Some(result) = read_file::<RunResult>(&folder.join("result.json"))? {
+        return Ok(Some(result));
+    }
+    // The folder and the spec are put in place before a runner is started.
+    if !folder.join("spec.json").exists() {
+        return Ok(Some(never_started(run, (fleet.now)(), "it was cut off before it was started")));
+    }
+    match LockFile::probe(&folder.join("lock")) {
+        Ok(None) => {}
+        // A lock that cannot be asked may be held: nobody is called dead on a guess.
+        Ok(Some(_)) | Err(_) => return Ok(None),
+    }
+    launch::settle(fleet, &folder)?;
+    match read_file::<RunResult>(&folder.join("result.json"))? {
+        Some(result) => Ok(Some(result)),
+        None => Err(UnsettledError::NoResult(folder)),
+    }
+}
+
+/// Makes the result of a run that never came to its runner.
+pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResult {
+    RunResult {
+        protocol: PROTOCOL,
+        run: run.id,
+        job: run.job_id.clone(),
+        end: End::NeverStarted,
+        exit_reason: ExitReason::Error,
+        stop_reason: None,
+        summary: None,
+        error: Some(RunError {
+            class: ErrorClass::NotStarted,
+            message: message.to_owned(),
+            recoverable: true,
+            retry_after_ms: None,
+            resets_at: None,
+            messages_received: 0,
+            cure: "nothing was done; trigger it again".to_owned(),
+        }),
+        cost: Cost::default(),
+        session: None,
+        started_at: run.created_at,
+        finished_at: now,
+        exit_code: None,
+        settled: None,
+    }
+}
+
+/// Makes rows of runs that only their folders know, as after a restore of the database.
+fn adopt(fleet: &Fleet, store: &Store, recovered: &mut Recovered) -> Result<(), RecoverError> {
+    let epoch = read(fleet, |reader| reader.epoch())?.to_string();
+    if read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch) {
+        return Ok(());
+    }
+    let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
+    let entries = fleet.dir.runs().read_dir_utf8().into_iter().flatten().flatten();
+    let mut found: Vec<RunId> =
+        entries.filter_map(|entry| entry.file_name().parse().ok()).collect();
+    found.retain(|run| !known.contains(run));
+    found.sort();
+    for run in found {
+        let folder = fleet.dir.run(run);
+        let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
+            Ok(Some(spec)) if spec.run == run => spec,
+            // Without a spec no runner was started: there is nothing to adopt.
+            Ok(_) => continue,
+            Err(error) => {
+                recovered.unsettled.push((run, error.to_string()));
+                continue;
+            }
+        };
+        let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
+        let at = started.map_or((fleet.now)(), |started| started.at);
+        let done = store.write(move |tx| adopt_in(tx, &spec, at));
+        done.map_err(RecoverError::Write)?;
+        recovered.adopted.push(run);
+    }
+    let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
+    done.map_err(RecoverError::Write)
+}
+
+fn adopt_in(tx: &mut Tx<'_>, spec: &RunSpec, at: Timestamp) -> Result<(), DbError> {
+    let session = spec.session.start.id();
+    match tx.job(&spec.job)? {
+        None => {
+            let mut job =
+                Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
+            job.head.status = JobStatus::Running;
+            job.head.session_id = Some(session.clone());
+            job.run_started_at = Some(at);
+            job.working_directory = Some(spec.working_directory.clone());
+            tx.insert_job(&job)?;
+        }
+        Some(mut job) => {
+            job.head.status = JobStatus::Running;
+            tx.update_job(&job)?;
+        }
+    }
+    let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
+    let attempt = i64::from(spec.attempt).max(last + 1);
+    tx.insert_run(&Run {
+        id: spec.run,
+        job_id: spec.job.clone(),
+        attempt,
+        host: start::host(),
+        epoch: tx.epoch()?,
+        status: "adopted".to_owned(),
+        created_at: at,
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+    })
+}
+
+/// Reads a file of a run; `None` when it is not there.
+pub(crate) fn read_file<T: serde::de::DeserializeOwned>(
+    path: &Utf8Path,
+) -> Result<Option<T>, UnsettledError> {
+    let failed = |source: io::Error| UnsettledError::Unreadable { path: path.to_owned(), source };
+    let bytes = match plain::read(path, FILE_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(source)),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.into()))
+}

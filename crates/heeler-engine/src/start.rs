@@ -1,0 +1,356 @@
+//! The start of a run: what is decided, what is committed, what is put on disk.
+//!
+//! Everything here happens while the caller is the writer of the state. So does recovery: a run
+//! that is just being started is never taken for a dead one. The order is the one that a crash may
+//! cut anywhere: the record, the folder, the spec, the runner.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{Period, SessionRules};
+use heeler_model::redact::Redactor;
+use heeler_model::run::{PROTOCOL, RunSpec, SessionPlan, SessionStart};
+use heeler_model::session_choice::{Context, Wish, choose};
+use heeler_model::{
+    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionStatus,
+};
+use heeler_store::{DbError, Reader, Run, StateDir, Store, Tx, WriteError};
+use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::fleet::Fleet;
+use crate::launch::{self, LaunchError};
+use crate::request::{JobRequest, SessionWish};
+
+/// How long a runner may take until it has its locks. After that the state is given up to other
+/// writers all the same.
+const HOLD_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a starting runner is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Where a session came from that a caller named and that we did not begin.
+const FOREIGN: &str = "elsewhere";
+
+/// Why a job was not started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// As many jobs run as may.
+    #[error("{whose} already at its limit of {limit} at once: {} running", list(running))]
+    AtLimit {
+        /// The agent's or the fleet's.
+        whose: String,
+        /// The limit.
+        limit: u32,
+        /// What runs.
+        running: Vec<JobId>,
+    },
+    /// Another run is at the conversation.
+    #[error("session {session} is busy: {holder}")]
+    SessionBusy {
+        /// The conversation.
+        session: AgentSessionId,
+        /// Who has it.
+        holder: String,
+    },
+    /// The state cannot be read.
+    #[error("cannot read the state")]
+    Read(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The start was not recorded, so nothing was started.
+    #[error("cannot record the job")]
+    Record(#[source] WriteError<DbError>),
+    /// The run's folder cannot be written.
+    #[error("cannot prepare the run's folder")]
+    Disk(#[source] DiskError),
+    /// The runner cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+fn list(jobs: &[JobId]) -> String {
+    jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A run that is on record.
+#[derive(Debug, Clone)]
+pub(crate) struct Begun {
+    pub(crate) job: JobId,
+    pub(crate) run: RunId,
+    pub(crate) spec: RunSpec,
+}
+
+/// Decides on a run and commits it: job, run, session and agent in one transaction.
+///
+/// `again` is the job whose last run came to nothing; a new one otherwise.
+pub(crate) fn begin(
+    fleet: &Fleet,
+    store: &Store,
+    request: &JobRequest,
+    again: Option<&JobId>,
+) -> Result<Begun, StartError> {
+    let now = (fleet.now)();
+    let reader = Reader::open(&fleet.dir).map_err(|error| StartError::Read(Box::new(error)))?;
+    let unreadable = |error: DbError| StartError::Read(Box::new(error));
+    refuse_beyond_limits(&reader, request).map_err(unreadable)??;
+    let known = known_session(&reader, request).map_err(unreadable)?;
+    let plan = plan(request, known.as_ref(), now);
+    refuse_busy(&request.home, plan.start.id())?;
+    drop(reader);
+
+    let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
+    let (asked, dir, again) = (request.clone(), fleet.dir.clone(), again.cloned());
+    store
+        .write(move |tx| {
+            let job = match &again {
+                None => insert_job(tx, &asked, &plan, now)?,
+                Some(job) => reopen_job(tx, job)?,
+            };
+            let attempt = tx.runs_of_job(&job)?.last().map_or(1, |last| last.attempt + 1);
+            tx.insert_run(&new_run(run, &job, attempt, tx.epoch()?, now))?;
+            use_session(tx, &asked, &plan.start, now)?;
+            occupy_agent(tx, &asked, &job)?;
+            let spec = spec(&dir, &asked, &job, run, attempt, plan);
+            Ok(Begun { job, run, spec })
+        })
+        .map_err(StartError::Record)
+}
+
+/// Puts the run's folder in place and starts its runner.
+pub(crate) fn launch(
+    fleet: &Fleet,
+    request: &JobRequest,
+    begun: &Begun,
+) -> Result<Child, StartError> {
+    let folder = fleet.dir.run(begun.run);
+    create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
+    let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
+    replace_file(&OsDisk, &folder.join("spec.json"), &spec).map_err(StartError::Disk)?;
+    let mut child = launch::start_runner(fleet, &folder, &request.brief)?;
+    wait_until_held(&folder, &mut child);
+    Ok(child)
+}
+
+/// Waits until the runner has its locks, which `started.json` and `result.json` prove. Asking the
+/// lock itself would get into the runner's way.
+fn wait_until_held(folder: &Utf8Path, child: &mut Child) {
+    let deadline = Instant::now() + HOLD_WAIT;
+    let is_there = |name: &str| folder.join(name).exists();
+    while Instant::now() < deadline
+        && !is_there("started.json")
+        && !is_there("result.json")
+        && matches!(child.try_wait(), Ok(None))
+    {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn refuse_beyond_limits(
+    reader: &Reader,
+    request: &JobRequest,
+) -> Result<Result<(), StartError>, DbError> {
+    let running = reader.running_jobs()?;
+    let all: Vec<JobId> = running.iter().map(|head| head.id.clone()).collect();
+    let own = running.into_iter().filter(|head| head.agent == request.agent.as_str());
+    let own: Vec<JobId> = own.map(|head| head.id).collect();
+    let agent = format!("{} is", request.agent);
+    let limits = [
+        (agent, Some(request.max_concurrent), own),
+        ("the fleet is".to_owned(), request.fleet_max_concurrent, all),
+    ];
+    for (whose, limit, running) in limits {
+        if let Some(limit) = limit
+            && running.len() >= limit.get() as usize
+        {
+            return Ok(Err(StartError::AtLimit { whose, limit: limit.get(), running }));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only
+/// spares a job that could not start.
+fn refuse_busy(home: &Utf8Path, session: &AgentSessionId) -> Result<(), StartError> {
+    match LockFile::probe(&home.join("locks").join(session.as_str())) {
+        Ok(Some(held)) => {
+            let holder = held.holder.map_or("another process".to_owned(), |it| it.to_string());
+            Err(StartError::SessionBusy { session: session.clone(), holder })
+        }
+        // A lock that cannot be asked is the runner's to judge.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// Returns the session that the agent's rules would continue.
+fn known_session(reader: &Reader, request: &JobRequest) -> Result<Option<Session>, DbError> {
+    let agent = request.agent.as_str();
+    match &request.channel {
+        Some(channel) => reader.session_of_channel(agent, channel),
+        None => reader.agent_session(agent),
+    }
+}
+
+fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> SessionPlan {
+    let period = |millis: Option<u64>| millis.and_then(|millis| Period::from_millis(millis).ok());
+    let rules = SessionRules {
+        mode: request.keeping.mode,
+        expires_after: period(request.keeping.expires_after_ms),
+        idle_timeout: period(request.keeping.idle_timeout_ms),
+        auto_resume_within: None,
+        max_context_tokens: None,
+        context_window: None,
+    };
+    let wish = match &request.session {
+        SessionWish::ByRules => Wish::Usual { session: known },
+        SessionWish::Fresh => Wish::Fresh,
+        SessionWish::Given { id } => Wish::Given { id: id.clone() },
+    };
+    let context = Context {
+        working_directory: &request.working_directory,
+        runtime: request.runtime,
+        docker: false,
+        rules: &rules,
+        now,
+    };
+    let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
+    let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
+    choose(&wish, &context, new_id)
+}
+
+fn insert_job(
+    tx: &mut Tx<'_>,
+    request: &JobRequest,
+    plan: &SessionPlan,
+    now: Timestamp,
+) -> Result<JobId, DbError> {
+    let id = tx.new_job_id(now)?;
+    let mut job = Job::asked(id.clone(), request.agent.as_str(), request.trigger.clone(), now);
+    let prompt = Redactor::new(&request.brief.secrets).text(&request.brief.prompt).into_owned();
+    job.prompt = Some(prompt).filter(|prompt| !prompt.is_empty());
+    job.head.schedule = request.schedule.clone();
+    job.trigger_id = request.schedule.clone().or(request.channel.clone()).unwrap_or_default();
+    job.head.session_id = Some(plan.start.id().clone());
+    job.head.status = JobStatus::Running;
+    job.run_started_at = Some(now);
+    job.working_directory = Some(request.working_directory.clone());
+    tx.insert_job(&job)?;
+    Ok(id)
+}
+
+/// Takes a job up again whose last run never started.
+fn reopen_job(tx: &mut Tx<'_>, id: &JobId) -> Result<JobId, DbError> {
+    let missing = || DbError::Missing { what: "job", id: id.to_string() };
+    let mut job = tx.job(id)?.ok_or_else(missing)?;
+    job.head.status = JobStatus::Running;
+    job.head.exit_reason = None;
+    job.head.finished_at = None;
+    job.interrupted = false;
+    job.error = None;
+    tx.update_job(&job)?;
+    Ok(id.clone())
+}
+
+fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> Run {
+    Run {
+        id,
+        job_id: job.clone(),
+        attempt,
+        host: host(),
+        epoch,
+        status: "created".to_owned(),
+        created_at: now,
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+    }
+}
+
+/// Names this machine.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Marks the run's session as in use; one that is not known yet comes into being.
+fn use_session(
+    tx: &mut Tx<'_>,
+    request: &JobRequest,
+    start: &SessionStart,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    if let Some(mut session) = tx.session_by_agent_id(start.id())? {
+        session.status = SessionStatus::Active;
+        session.last_active_at = now;
+        return tx.put_session(&session).map(|_| ());
+    }
+    let parent = match start {
+        SessionStart::Fork { source, .. } => tx.session_by_agent_id(source)?.map(|it| it.id),
+        SessionStart::Fresh { .. } | SessionStart::Resume { .. } => None,
+    };
+    // Only a caller can name one that is new to us: it began elsewhere.
+    let is_foreign = matches!(start, SessionStart::Resume { .. });
+    let log = StateDir::session_log_relative(&request.working_directory, start.id());
+    let session = Session {
+        id: tx.new_session_id()?,
+        agent_session_id: Some(start.id().clone()),
+        agent: request.agent.to_string(),
+        mode: request.keeping.mode,
+        approvals: request.approvals,
+        status: SessionStatus::Active,
+        channel_id: request.channel.clone(),
+        created_at: now,
+        last_active_at: now,
+        message_count: 0,
+        token_estimate: 0,
+        job_count: 0,
+        working_directory: Some(request.working_directory.clone()),
+        runtime: request.runtime.to_string(),
+        docker_enabled: false,
+        parent,
+        forked_at_message: None,
+        log_path: Some(log),
+        origin: is_foreign.then(|| FOREIGN.to_owned()),
+        version: 1,
+    };
+    tx.put_session(&session).map(|_| ())
+}
+
+fn occupy_agent(tx: &mut Tx<'_>, request: &JobRequest, job: &JobId) -> Result<(), DbError> {
+    let name = request.agent.as_str();
+    let mut agent = tx.agent(name)?.unwrap_or_default();
+    agent.status = AgentStatus::Running;
+    agent.current_job = Some(job.clone());
+    agent.error_message = None;
+    tx.put_agent(name, &agent)
+}
+
+fn spec(
+    dir: &StateDir,
+    request: &JobRequest,
+    job: &JobId,
+    run: RunId,
+    attempt: i64,
+    session: SessionPlan,
+) -> RunSpec {
+    let output: Utf8PathBuf = dir.jobs().join(job.as_str()).join("output.log");
+    RunSpec {
+        protocol: PROTOCOL,
+        run,
+        job: job.clone(),
+        attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+        agent: request.agent.clone(),
+        trigger: request.trigger.clone(),
+        runtime: request.runtime,
+        working_directory: request.working_directory.clone(),
+        job_log: dir.log_of(job),
+        projects: dir.projects(),
+        output_file: request.output_file.then_some(output),
+        home: request.home.clone(),
+        sockets: request.sockets.clone(),
+        session,
+        limits: request.limits.clone(),
+        attendance: request.attendance,
+        sync_each_row: request.sync_each_row,
+    }
+}

@@ -1,0 +1,178 @@
+//! Jobs from request to record, with a runner that is a shell script, cut off at every step.
+
+mod jobs;
+mod recovery;
+
+use std::num::NonZeroU32;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL, Work};
+use heeler_model::{Approvals, Job, JobId, Session, SessionMode, TriggerType};
+use heeler_store::{Reader, StateDir, Store};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+
+use crate::{Committed, ConductError, Fleet, JobRequest, Keeping, Notice, SessionWish, conduct};
+
+/// A secret that must not be written anywhere.
+const SECRET: &str = "hunter2-hunter2";
+
+/// A runner that does what the file `behave` beside it says.
+const RUNNER: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+settle=no
+shift
+if [ "$1" = --settle ]; then settle=yes; shift; fi
+dir=$1
+field() { sed -n "s/^ *\"$1\": \"\(.*\)\",*$/\1/p" "$dir/spec.json" | head -1; }
+result() {
+  printf '{"protocol":1,"run":"%s","job":"%s","end":"%s","exit_reason":"%s","stop_reason":null,"summary":"did it","error":%s,"cost":{"usd":0.25,"usage":{"num_turns":2,"output_tokens":7}},"session":%s,"started_at":"2026-11-15T09:00:00Z","finished_at":"2026-11-15T09:00:02Z","exit_code":0,"settled":null}' \
+    "$(field run)" "$(field job)" "$1" "$2" "$3" "$4" > "$dir/.result"
+  mv "$dir/.result" "$dir/result.json"
+}
+error() { printf '{"class":"%s","message":"it said hunter2-hunter2","recoverable":false,"retry_after_ms":null,"resets_at":null,"messages_received":3,"cure":"none"}' "$1"; }
+session() { printf '{"id":"%s","log":"%s","messages":4,"tokens":100,"resumable":true}' "$(field id)" "$dir/log.jsonl"; }
+if [ $settle = yes ]; then
+  if [ -e "$dir/started.json" ]; then result interrupted error "$(error interrupted)" "$(session)"
+  else result never_started error null null; fi
+  exit 0
+fi
+cat > "$here/brief.json"
+printf '%s\n' "$*" > "$here/argv"
+env > "$here/env"
+case $(cat "$here/behave") in
+  success) result finished success null "$(session)" ;;
+  failure) result finished error "$(error agent_failed)" "$(session)" ;;
+  cancelled) result finished cancelled null "$(session)" ;;
+  busy) result session_busy error "$(error session_busy)" null ;;
+  die) exit 9 ;;
+  die-late) echo '{}' > "$dir/started.json"; exit 9 ;;
+esac
+"#;
+
+/// A fleet in a temporary folder, with the fake runner.
+pub(crate) struct Place {
+    _temp: tempfile::TempDir,
+    pub(crate) root: Utf8PathBuf,
+    pub(crate) fleet: Fleet,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's clock")]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
+
+impl Place {
+    pub(crate) fn new(behave: &str) -> Place {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+        let dir = StateDir::create(&root.join(".heeler")).unwrap();
+        let program = root.join("runner");
+        std::fs::write(&program, RUNNER).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
+        let place =
+            Place { _temp: temp, fleet: Fleet { dir, program, env: vec![path], now: clock }, root };
+        place.behave(behave);
+        drop(place.store());
+        place
+    }
+
+    pub(crate) fn behave(&self, how: &str) {
+        std::fs::write(self.root.join("behave"), how).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.root.join(name)).unwrap()
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        self.fleet.writer("test", Duration::from_secs(5)).unwrap()
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::open(&self.fleet.dir).unwrap()
+    }
+
+    pub(crate) fn job(&self, id: &JobId) -> Job {
+        self.reader().job(id).unwrap().unwrap()
+    }
+
+    pub(crate) fn session_of(&self, id: &JobId) -> Session {
+        let session = self.job(id).head.session_id.unwrap();
+        self.reader().session_by_agent_id(&session).unwrap().unwrap()
+    }
+
+    pub(crate) fn conduct(
+        &self,
+        request: &JobRequest,
+    ) -> (Vec<Notice>, Result<Committed, ConductError>) {
+        let mut told = Vec::new();
+        let done = conduct(&self.fleet, request, &mut |notice| told.push(notice.clone()));
+        (told, done)
+    }
+
+    #[track_caller]
+    pub(crate) fn conducted(&self, request: &JobRequest) -> Committed {
+        self.conduct(request).1.unwrap()
+    }
+
+    pub(crate) fn request(&self) -> JobRequest {
+        JobRequest {
+            protocol: PROTOCOL,
+            agent: "coder".parse().unwrap(),
+            trigger: TriggerType::Manual,
+            schedule: None,
+            runtime: RuntimeType::Scripted,
+            working_directory: self.root.clone(),
+            output_file: false,
+            home: self.root.join("home"),
+            sockets: self.root.clone(),
+            session: SessionWish::ByRules,
+            keeping: Keeping {
+                mode: SessionMode::FreshPerJob,
+                expires_after_ms: None,
+                idle_timeout_ms: None,
+            },
+            channel: None,
+            approvals: Approvals::Autonomous,
+            max_concurrent: NonZeroU32::MIN,
+            fleet_max_concurrent: None,
+            limits: Limits::default(),
+            attendance: Attendance::Nobody,
+            sync_each_row: false,
+            brief: Brief {
+                protocol: PROTOCOL,
+                prompt: format!("use {SECRET}"),
+                env: IndexMap::from([("API_TOKEN".to_owned(), SECRET.to_owned())]),
+                secrets: vec![SECRET.to_owned()],
+                work: Work::Script { steps: Vec::new() },
+                send_files_to: None,
+            },
+        }
+    }
+
+    pub(crate) fn persistent(&self) -> JobRequest {
+        let mut request = self.request();
+        request.keeping.mode = SessionMode::Persistent;
+        request.keeping.expires_after_ms = Some(60_000);
+        request
+    }
+
+    /// Every file below the folder, with its bytes.
+    pub(crate) fn files(&self, below: &Utf8Path) -> Vec<(Utf8PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        for entry in below.read_dir_utf8().unwrap() {
+            let path = entry.unwrap().into_path();
+            match path.symlink_metadata().unwrap().file_type() {
+                kind if kind.is_dir() => found.extend(self.files(&path)),
+                kind if kind.is_symlink() => {}
+                _ => found.push((path.clone(), std::fs::read(&path).unwrap())),
+            }
+        }
+        found
+    }
+}

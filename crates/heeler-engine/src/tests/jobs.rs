@@ -1,0 +1,231 @@
+//! A job's way when nothing dies.
+
+use std::time::Duration;
+
+use heeler_model::run::{End, ErrorClass};
+use heeler_model::{AgentStatus, ExitReason, JobStatus, SessionStatus};
+use heeler_transcript::{Holder, LockFile};
+
+use super::*;
+use crate::{OpenError, StartError};
+
+#[test]
+fn a_job_goes_from_request_to_record() {
+    let place = Place::new("success");
+    let (told, done) = place.conduct(&place.request());
+    let done = done.unwrap();
+    assert_eq!((done.status, done.end), (JobStatus::Completed, End::Finished));
+    let [Notice::Started { job, run }, Notice::Ended { end: End::Finished, .. }] = &told[..] else {
+        panic!("{told:?}");
+    };
+
+    let record = place.job(job);
+    assert_eq!(record.head.exit_reason, Some(ExitReason::Success));
+    assert_eq!(record.head.summary.as_deref(), Some("did it"));
+    assert_eq!((record.head.cost_usd, record.head.duration_ms), (Some(0.25), Some(2000)));
+    assert_eq!((record.usage.num_turns, record.usage.output_tokens), (Some(2), Some(7)));
+    assert_eq!(record.working_directory.as_ref(), Some(&place.root));
+
+    let row = place.reader().run(*run).unwrap().unwrap();
+    assert!(row.committed && row.attempt == 1 && row.status == "finished");
+    assert_eq!(place.reader().run_result(*run).unwrap().unwrap().end, End::Finished);
+
+    let session = place.session_of(job);
+    assert_eq!((session.status, session.job_count), (SessionStatus::Paused, 1));
+    assert_eq!((session.message_count, session.token_estimate), (4, 100));
+    let agent = place.reader().agent("coder").unwrap().unwrap();
+    assert_eq!((agent.status, agent.current_job), (AgentStatus::Idle, None));
+    assert_eq!(agent.last_job.as_ref(), Some(job));
+    let view = place.read(&format!(".heeler/jobs/{job}.yaml"));
+    assert!(view.contains("status: completed"), "{view}");
+    assert!(place.read(".heeler/state.yaml").contains("coder:"));
+}
+
+#[test]
+fn a_failed_job_says_so_everywhere() {
+    let place = Place::new("failure");
+    let done = place.conducted(&place.request());
+    assert_eq!(done.status, JobStatus::Failed);
+    let record = place.job(&done.job);
+    assert_eq!(record.error.as_deref(), Some("it said [secret]"));
+    let agent = place.reader().agent("coder").unwrap().unwrap();
+    assert_eq!(agent.status, AgentStatus::Error);
+    assert_eq!(agent.error_message.as_deref(), Some("it said [secret]"));
+    place.behave("cancelled");
+    assert_eq!(place.conducted(&place.request()).status, JobStatus::Cancelled);
+}
+
+#[test]
+fn no_secret_is_in_a_file_or_an_argument() {
+    let place = Place::new("failure");
+    let done = place.conducted(&place.request());
+    assert_eq!(place.job(&done.job).prompt.as_deref(), Some("use [secret]"));
+    for (path, bytes) in place.files(&place.root.join(".heeler")) {
+        // The fake runner redacts nothing; a real one does.
+        if path.ends_with("result.json") {
+            continue;
+        }
+        let found = bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+        assert!(!found, "{path}");
+    }
+    assert!(!place.read("argv").contains(SECRET));
+    assert!(!place.read("env").contains(SECRET));
+    assert!(place.read("brief.json").contains(SECRET), "it comes through the pipe");
+}
+
+#[test]
+fn our_own_processes_get_a_clean_environment() {
+    let place = Place::new("success");
+    place.conducted(&place.request());
+    let env = place.read("env");
+    let mut names: Vec<&str> = env.lines().filter_map(|line| line.split('=').next()).collect();
+    names.retain(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name));
+    assert_eq!(names, ["PATH"]);
+}
+
+#[test]
+fn a_persistent_agent_continues_its_session_until_it_is_told_otherwise() {
+    let place = Place::new("success");
+    let first = place.conducted(&place.persistent()).job;
+    let second = place.conducted(&place.persistent()).job;
+    let session = place.session_of(&second);
+    assert_eq!(session.id, place.session_of(&first).id);
+    assert_eq!(session.job_count, 2);
+
+    let mut fresh = place.persistent();
+    fresh.session = SessionWish::Fresh;
+    let third = place.conducted(&fresh).job;
+    assert_ne!(place.session_of(&third).id, session.id);
+    let own = place.reader().agent_session("coder").unwrap().unwrap();
+    assert_eq!(own.id, place.session_of(&third).id, "the new one is the agent's from now on");
+
+    let mut given = place.persistent();
+    given.session = SessionWish::Given { id: session.agent_session_id.clone().unwrap() };
+    let fourth = place.conducted(&given).job;
+    assert_eq!(place.session_of(&fourth).id, session.id);
+    let own = place.reader().agent_session("coder").unwrap().unwrap();
+    assert_eq!(
+        own.id,
+        place.session_of(&third).id,
+        "a session that a caller named is the caller's"
+    );
+}
+
+#[test]
+fn a_session_from_elsewhere_does_not_become_the_agents() {
+    let place = Place::new("success");
+    let mut given = place.persistent();
+    given.session = SessionWish::Given { id: "5b7c2c0e-elsewhere".parse().unwrap() };
+    let job = place.conducted(&given).job;
+    assert_eq!(place.session_of(&job).origin.as_deref(), Some("elsewhere"));
+    assert_eq!(place.reader().agent_session("coder").unwrap(), None);
+}
+
+#[test]
+fn each_channel_has_a_session_of_its_own() {
+    let place = Place::new("success");
+    let in_channel = |name: &str| {
+        let mut request = place.persistent();
+        request.keeping.mode = SessionMode::PerChannel;
+        request.channel = Some(name.to_owned());
+        place.session_of(&place.conducted(&request).job).id
+    };
+    let one = in_channel("C1");
+    assert_ne!(in_channel("C2"), one);
+    assert_eq!(in_channel("C1"), one);
+    assert_eq!(place.reader().agent_session("coder").unwrap(), None);
+}
+
+#[test]
+fn an_agent_at_its_limit_is_refused_and_told_what_runs() {
+    let place = Place::new("success");
+    let store = place.store();
+    let running = crate::start::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    let refused = crate::start::begin(&place.fleet, &store, &place.request(), None).unwrap_err();
+    assert!(matches!(&refused, StartError::AtLimit { limit: 1, .. }), "{refused}");
+    let said = refused.to_string();
+    assert!(
+        said.contains("coder is already at its limit of 1") && said.contains(running.job.as_str())
+    );
+
+    let mut other = place.request();
+    other.agent = "writer".parse().unwrap();
+    other.fleet_max_concurrent = NonZeroU32::new(1);
+    let refused = crate::start::begin(&place.fleet, &store, &other, None).unwrap_err();
+    assert!(refused.to_string().starts_with("the fleet is already"), "{refused}");
+}
+
+#[test]
+fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
+    let place = Place::new("success");
+    let id: heeler_model::AgentSessionId = "11111111-busy".parse().unwrap();
+    std::fs::create_dir_all(place.root.join("home/locks")).unwrap();
+    let lock = place.root.join("home/locks").join(id.as_str());
+    let holder = Holder::this_process("runner", clock());
+    let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+    let mut request = place.request();
+    request.session = SessionWish::Given { id };
+    let (told, done) = place.conduct(&request);
+    let error = done.unwrap_err();
+    assert!(error.is_busy() && told.is_empty(), "{error}");
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    assert_eq!(place.reader().running_jobs().unwrap(), []);
+    drop(held);
+    place.conducted(&request);
+}
+
+#[test]
+fn a_session_that_became_busy_fails_the_job_for_now() {
+    let place = Place::new("busy");
+    let done = place.conducted(&place.request());
+    assert_eq!((done.status, done.end), (JobStatus::Failed, End::SessionBusy));
+    let runs = place.reader().runs_of_job(&done.job).unwrap();
+    let result = place.reader().run_result(runs[0].id).unwrap().unwrap();
+    assert_eq!(result.error.unwrap().class, ErrorClass::SessionBusy);
+}
+
+#[test]
+fn a_run_that_never_started_is_started_once_more() {
+    let place = Place::new("die");
+    let (told, done) = place.conduct(&place.request());
+    let done = done.unwrap();
+    assert_eq!((done.status, done.end), (JobStatus::Failed, End::NeverStarted));
+    let starts = told.iter().filter(|it| matches!(it, Notice::Started { .. })).count();
+    assert_eq!((starts, told.len()), (2, 3), "{told:?}");
+    let runs = place.reader().runs_of_job(&done.job).unwrap();
+    assert_eq!(runs.iter().map(|run| run.attempt).collect::<Vec<_>>(), [1, 2]);
+    assert!(runs.iter().all(|run| run.committed));
+}
+
+#[test]
+fn a_runner_that_dies_at_work_leaves_an_interrupted_job() {
+    let place = Place::new("die-late");
+    let done = place.conducted(&place.request());
+    assert_eq!((done.status, done.end), (JobStatus::Failed, End::Interrupted));
+    assert!(place.job(&done.job).interrupted);
+}
+
+#[test]
+fn a_program_that_is_not_there_fails_the_job_with_the_reason() {
+    let mut place = Place::new("success");
+    place.fleet.program = place.root.join("nowhere");
+    let done = place.conducted(&place.request());
+    assert_eq!(done.status, JobStatus::Failed);
+    let error = place.job(&done.job).error.unwrap();
+    assert!(error.contains("nowhere runner`: No such file"), "{error}");
+}
+
+#[test]
+fn a_state_that_another_process_keeps_is_waited_for_and_then_named() {
+    let place = Place::new("success");
+    let store = place.store();
+    let error = place.fleet.writer("conduct", Duration::from_millis(1)).unwrap_err();
+    let OpenError::Busy { source, .. } = &error else { panic!("{error}") };
+    let cause = heeler_store::doctor::chain(source);
+    assert!(cause.contains("`heeler test`, process"), "{cause}");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| place.fleet.writer("conduct", Duration::from_secs(20)));
+        drop(store);
+        waiting.join().unwrap().unwrap();
+    });
+}

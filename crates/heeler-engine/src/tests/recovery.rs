@@ -1,0 +1,170 @@
+//! A conductor that is killed between any two steps, and what the next command makes of it.
+
+use std::time::Duration;
+
+use heeler_model::run::End;
+use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
+use heeler_transcript::{Holder, LockFile};
+
+use super::*;
+use crate::recover::{Recovered, recover};
+use crate::start::{self, Begun};
+
+impl Place {
+    /// Puts a run on record and stops there.
+    fn begin(&self) -> Begun {
+        start::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
+    }
+
+    /// The same, with its folder and spec.
+    fn begin_with_spec(&self) -> Begun {
+        let begun = self.begin();
+        let folder = self.fleet.dir.run(begun.run);
+        std::fs::create_dir(&folder).unwrap();
+        let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
+        std::fs::write(folder.join("spec.json"), spec).unwrap();
+        begun
+    }
+
+    fn in_folder(&self, run: RunId, name: &str, text: &str) {
+        std::fs::write(self.fleet.dir.run(run).join(name), text).unwrap();
+    }
+
+    fn recover(&self) -> Recovered {
+        recover(&self.fleet, &self.store()).unwrap()
+    }
+
+    /// Recovers and checks that the run has this end, that nothing is left to do, and that the
+    /// job can be asked for again.
+    #[track_caller]
+    fn check(&self, begun: &Begun, end: End) {
+        let recovered = self.recover();
+        let [committed] = &recovered.committed[..] else { panic!("{recovered:?}") };
+        assert_eq!((committed.end, &committed.job), (end, &begun.job));
+        assert_eq!(self.reader().uncommitted_runs().unwrap(), []);
+        assert_eq!(self.reader().running_jobs().unwrap(), []);
+        let agent = self.reader().agent("coder").unwrap().unwrap();
+        assert_eq!(agent.current_job, None);
+        assert_ne!(agent.status, AgentStatus::Running);
+        assert_ne!(self.session_of(&begun.job).status, SessionStatus::Active);
+        let again = self.recover();
+        assert!(again.committed.is_empty() && again.unsettled.is_empty(), "{again:?}");
+        self.behave("success");
+        assert_eq!(self.conducted(&self.request()).status, JobStatus::Completed);
+    }
+}
+
+#[test]
+fn cut_off_after_the_record() {
+    let place = Place::new("success");
+    let begun = place.begin();
+    place.check(&begun, End::NeverStarted);
+    assert!(!place.job(&begun.job).interrupted, "nothing had begun");
+}
+
+#[test]
+fn cut_off_after_the_folder() {
+    let place = Place::new("success");
+    let begun = place.begin();
+    std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
+    place.check(&begun, End::NeverStarted);
+}
+
+#[test]
+fn cut_off_after_the_spec() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.check(&begun, End::NeverStarted);
+}
+
+#[test]
+fn cut_off_with_the_runner_at_work_and_both_dead() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "started.json", "{}");
+    place.check(&begun, End::Interrupted);
+    assert!(place.job(&begun.job).interrupted);
+}
+
+#[test]
+fn cut_off_with_the_result_not_committed() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    let brief = place.request().brief;
+    let folder = place.fleet.dir.run(begun.run);
+    let status = crate::launch::start_runner(&place.fleet, &folder, &brief).unwrap().wait();
+    assert!(status.unwrap().success());
+    place.check(&begun, End::Finished);
+    assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
+}
+
+#[test]
+fn a_living_run_is_left_alone_and_settled_when_it_is_dead() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "started.json", "{}");
+    let lock = place.fleet.dir.run(begun.run).join("lock");
+    let holder = Holder::this_process("runner", clock());
+    let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+    let recovered = place.recover();
+    assert_eq!((recovered.alive, recovered.committed), (vec![begun.job.clone()], vec![]));
+    assert_eq!(place.job(&begun.job).head.status, JobStatus::Running);
+    drop(held);
+    place.check(&begun, End::Interrupted);
+}
+
+#[test]
+fn a_result_is_committed_once() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let before = place.job(&done.job);
+    let run = place.reader().runs_of_job(&done.job).unwrap().remove(0);
+    let result = place.reader().run_result(run.id).unwrap().unwrap();
+    let redactor = heeler_model::redact::Redactor::new(&[]);
+    crate::commit::commit(&place.store(), result, &redactor).unwrap();
+    assert_eq!(place.job(&done.job), before);
+    assert_eq!(place.session_of(&done.job).job_count, 1);
+}
+
+#[test]
+fn a_run_that_only_its_folder_knows_is_adopted() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "started.json", "{}");
+    // As a restore of an earlier backup leaves it: the folder is there, the rows are not.
+    let other = Place::new("success");
+    let runs = other.fleet.dir.runs();
+    std::fs::rename(place.fleet.dir.run(begun.run), runs.join(begun.run.to_string())).unwrap();
+    std::fs::create_dir(runs.join("not-a-run")).unwrap();
+    let recovered = other.recover();
+    assert_eq!(recovered.adopted, [begun.run]);
+    assert_eq!(recovered.committed[0].end, End::Interrupted);
+    let job = other.job(&begun.job);
+    assert!(job.interrupted && job.head.agent == "coder");
+    assert!(other.recover().adopted.is_empty());
+}
+
+#[test]
+fn a_running_job_without_any_run_is_settled() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let mut job = place.job(&done.job);
+    job.head.status = JobStatus::Running;
+    place.store().write(move |tx| tx.update_job(&job)).unwrap();
+    place.recover();
+    let job = place.job(&done.job);
+    assert!(job.interrupted && job.head.status == JobStatus::Failed);
+}
+
+#[test]
+fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "result.json", "not json");
+    let recovered = place.recover();
+    assert_eq!(recovered.unsettled[0].0, begun.run);
+    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+    let mut other = place.request();
+    other.agent = "writer".parse().unwrap();
+    place.conducted(&other);
+}

@@ -1,0 +1,44 @@
+//! `heeler runner`: one run of one agent, as a process of its own. The engine starts it.
+
+use std::io::Read as _;
+
+use camino::Utf8PathBuf;
+use clap::Args;
+use heeler_model::run::Brief;
+use heeler_runner::Host;
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::place;
+
+/// Arguments of `runner`.
+#[derive(Args)]
+pub(crate) struct RunnerArgs {
+    /// The run's folder; its spec is there
+    dir: Utf8PathBuf,
+    /// Give a run whose runner died its result, instead of running it
+    #[arg(long)]
+    settle: bool,
+}
+
+/// Runs or settles.
+pub(crate) fn run(args: &RunnerArgs) -> Outcome {
+    // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
+    let _session = rustix::process::setsid();
+    if args.settle {
+        heeler_runner::settle(&args.dir, place::now).map_err(anyhow::Error::from)?;
+        return Ok(());
+    }
+    let host = Host { program: place::program()?, now: place::now, brief: read_brief()? };
+    heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn read_brief() -> Outcome<Brief> {
+    let mut text = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(|error| {
+        // The document holds secrets: not even the place of the fault is told with its text.
+        let message = format!("what came on standard input is no brief ({:?})", error.classify());
+        Failure::message(Code::Usage, message)
+    })
+}

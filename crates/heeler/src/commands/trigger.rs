@@ -1,0 +1,361 @@
+//! `heeler trigger`: asks an agent to do something, shows it at work, ends with its outcome.
+//!
+//! The job is conducted by a process of its own, so that closing the terminal or killing this
+//! command loses nothing.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+use camino::Utf8Path;
+use clap::Args;
+use heeler_engine::{
+    Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
+    prepare, recover, sockets,
+};
+use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
+use heeler_store::{LookupError, Reader};
+use serde_json::json;
+
+use crate::cli::{self, Global};
+use crate::commands::jobs;
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::live::{self, Seen, Show, Watch};
+use crate::output::{self, Text};
+use crate::place::{self, Place};
+
+/// The longest prompt that is read from standard input.
+const PROMPT_BYTES_MAX: u64 = 16 << 20;
+/// How long a job whose conductor died is waited for after its run has ended.
+const RECORD_WAIT: Duration = Duration::from_secs(60);
+/// How often such a job is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the help shows at its end.
+pub(crate) const EXAMPLES: &str = "Examples:\n  \
+    heeler trigger greeter\n  \
+    heeler trigger coder -p 'Fix the failing test'\n  \
+    git diff | heeler trigger reviewer -p -\n  \
+    heeler trigger coder -p 'Go on' --session sess-1a2b3c4d\n\n\
+    The agent's words go to stdout, what it does to stderr. Ctrl-C cancels the job, twice ends it at\n\
+    once. Exit codes: 0 the job succeeded, 1 it failed, 5 refused (busy), 130 interrupted.";
+
+/// Arguments of `trigger`.
+#[derive(Args)]
+pub(crate) struct TriggerArgs {
+    /// The agent
+    #[arg(add = cli::agents())]
+    agent: String,
+    /// What to ask; `-` reads it from standard input [default: the schedule's or the agent's prompt]
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// Use the prompt, session and limits of this schedule
+    #[arg(short = 'S', long, value_name = "NAME")]
+    schedule: Option<String>,
+    /// Continue this session; a beginning will do while it is unique
+    #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
+    session: Option<String>,
+    /// Begin a new session
+    #[arg(long)]
+    fresh: bool,
+    /// Continue the session of this chat channel
+    #[arg(long, value_name = "ID")]
+    channel: Option<String>,
+    /// Also write the output as text to jobs/<job>/output.log
+    #[arg(long)]
+    output_file: bool,
+    /// Print the job's id and return at once
+    #[arg(long)]
+    detach: bool,
+    /// What happens anyway (herdctl's spelling)
+    #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
+    wait: bool,
+    /// Print one JSON document when the job has ended
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Triggers, watches, and reports.
+pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let loaded = fleet::load(&place)?;
+    let agent = find_agent(&loaded, &args.agent)?;
+    let reader = place.reader()?;
+    let session = wish(args, reader.as_ref())?;
+    drop(reader);
+    let attended = is_attended(global, args);
+    let request = prepare_request(&place, &loaded, agent, args, session, attended)?;
+    let engine = place::engine(&place.state_dir, &place.env)?;
+    let mut conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
+    drop(request);
+    let (job, run) = started(&engine, &mut conductor)?;
+    if args.detach {
+        return detached(args, &job);
+    }
+    let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
+    let watch = Watch { fleet: &engine, agent: agent.name.as_str(), job, run, attended, show };
+    let seen = live::watch(&watch, conductor)?;
+    let job = on_record(&engine, &watch.job, &seen)?;
+    report(global, args, &place, &engine, &job, &seen)
+}
+
+/// Somebody can be asked where both sides of a terminal are there.
+fn is_attended(global: &Global, args: &TriggerArgs) -> bool {
+    let hears = std::io::stdin().is_terminal() && args.prompt.as_deref() != Some("-");
+    hears && std::io::stderr().is_terminal() && !(args.json || args.detach || global.quiet)
+}
+
+/// Finds an agent by its qualified name, or by its own name while that is unique.
+fn find_agent<'l>(loaded: &'l Loaded, name: &str) -> Outcome<&'l Agent> {
+    if let Some(agent) = loaded.agents.iter().find(|agent| agent.name.as_str() == name) {
+        return Ok(agent);
+    }
+    let local: Vec<&Agent> =
+        loaded.agents.iter().filter(|agent| agent.name.local() == name).collect();
+    match local[..] {
+        [one] => Ok(one),
+        [] => {
+            let message = format!("there is no agent `{name}`");
+            let failure = Failure::message(Code::NotFound, message);
+            Err(match nearest(loaded, name) {
+                Some(near) => failure.hint(format!("heeler trigger {near}")),
+                None => failure.hint("heeler status lists them"),
+            })
+        }
+        _ => {
+            let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
+            let message = format!("`{name}` may be any of: {}", names.join(", "));
+            Err(Failure::message(Code::Usage, message))
+        }
+    }
+}
+
+fn nearest<'l>(loaded: &'l Loaded, name: &str) -> Option<&'l str> {
+    let names = loaded.agents.iter().map(|agent| agent.name.as_str());
+    let near = names.map(|known| (strsim::jaro_winkler(known, name), known));
+    let near = near.filter(|(likeness, _)| *likeness > 0.75);
+    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
+}
+
+/// Says which session is asked for; one that we do not know is trusted if its id is whole.
+fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
+    let Some(text) = &args.session else {
+        return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
+    };
+    let found = reader.map(|reader| reader.find_session(text)).transpose();
+    match found {
+        Ok(Some(session)) => match session.agent_session_id {
+            Some(id) => Ok(SessionWish::Given { id }),
+            None => {
+                let message =
+                    format!("{} was never used, so there is nothing to continue", session.id);
+                Err(Failure::message(Code::Refused, message))
+            }
+        },
+        Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
+        Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn trusted(text: &str) -> Option<SessionWish> {
+    const UUID_LEN: usize = 36;
+    let id: AgentSessionId = text.parse().ok()?;
+    let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
+    is_whole.then_some(SessionWish::Given { id })
+}
+
+fn unknown_session(text: &str) -> Failure {
+    Failure::message(Code::NotFound, format!("there is no session `{text}`"))
+        .hint("heeler session list")
+}
+
+fn prepare_request(
+    place: &Place,
+    loaded: &Loaded,
+    agent: &Agent,
+    args: &TriggerArgs,
+    session: SessionWish,
+    attended: bool,
+) -> Outcome<heeler_engine::JobRequest> {
+    let home = place.home.as_deref().ok_or_else(|| {
+        Failure::message(Code::Usage, "HOME is not set, so session locks have no place")
+            .hint("HEELER_HOME=/some/folder heeler trigger …")
+    })?;
+    let env = fleet::environment(place, place.config_file()?)?;
+    let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
+    let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
+    let sockets = sockets(folder("XDG_RUNTIME_DIR"), &temp)
+        .map_err(|error| Failure::new(Code::Refused, error))?;
+    let fleet = loaded.fleets.first();
+    let wanted = Wanted {
+        prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
+        schedule: args.schedule.as_deref(),
+        session,
+        channel: args.channel.clone(),
+        output_file: args.output_file,
+        attended,
+        trigger: TriggerType::Manual,
+    };
+    let around = Surroundings {
+        env: &env,
+        read: &fleet::read_text,
+        home,
+        sockets: &sockets,
+        durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
+        max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
+    };
+    prepare(agent, wanted, &around).map_err(|error| {
+        let code = match &error {
+            PrepareError::Schedule { .. } => Code::NotFound,
+            PrepareError::Isolation { .. } => Code::Refused,
+            _ => Code::Usage,
+        };
+        Failure::new(code, error)
+    })
+}
+
+fn read_prompt(given: &str) -> Outcome<String> {
+    if given != "-" {
+        return Ok(given.to_owned());
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > PROMPT_BYTES_MAX {
+        let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
+        return Err(Failure::message(Code::Usage, message));
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+/// Waits until the job is on record, or refused.
+fn started(engine: &Fleet, conductor: &mut Conductor) -> Outcome<(JobId, RunId)> {
+    match conductor.next() {
+        Some(Notice::Started { job, run }) => Ok((job, run)),
+        Some(Notice::Refused { busy, reason }) => {
+            let code = if busy { Code::Refused } else { Code::Failed };
+            let hint = if busy { "heeler jobs --status running" } else { "heeler doctor" };
+            Err(Failure::message(code, reason).hint(hint))
+        }
+        Some(Notice::Ended { .. }) | None => {
+            let log = engine.dir.logs().join("heeler.log");
+            let message = format!("the job was not started; the end of {log} says why");
+            Err(Failure::message(Code::Failed, message))
+        }
+    }
+}
+
+fn detached(args: &TriggerArgs, job: &JobId) -> Outcome {
+    if args.json {
+        return Ok(output::json(&json!({ "job": { "id": job, "status": "running" } }))?);
+    }
+    output::line(job.as_str())?;
+    Ok(output::note(&format!("follow it: heeler jobs logs {job} -f"))?)
+}
+
+/// Returns the job once it is on record how it ended. Where its conductor died, this process does
+/// its work.
+fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
+    let deadline = Instant::now() + RECORD_WAIT;
+    loop {
+        let job = Reader::open(&engine.dir)?.job(id)?;
+        let job = job.ok_or_else(|| {
+            Failure::message(Code::Failed, format!("the record of job {id} is gone"))
+        })?;
+        let left = seen.interrupts > 2 || Instant::now() >= deadline;
+        if job.head.status.is_final() || seen.recorded || left {
+            return Ok(job);
+        }
+        let store = engine.writer("trigger", RECORD_WAIT).map_err(anyhow::Error::from)?;
+        recover(engine, &store).map_err(anyhow::Error::from)?;
+        store.publish_views(place::now()).map_err(anyhow::Error::from)?;
+        drop(store);
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn report(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    engine: &Fleet,
+    job: &Job,
+    seen: &Seen,
+) -> Outcome {
+    let reader = Reader::open(&engine.dir)?;
+    let success = job.head.status == JobStatus::Completed;
+    if args.json {
+        let job = jobs::full_json(job, &reader, place)?;
+        output::json(&json!({ "success": success, "job": job }))?;
+    } else {
+        if global.quiet && success {
+            job.head.summary.as_deref().map(output::line).transpose()?;
+        }
+        say_outcome(global, args, job, &reader)?;
+    }
+    match (success, seen.interrupts > 0) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure::silent(Code::Interrupted)),
+        (false, false) if is_busy(&reader, job)? => Err(Failure::silent(Code::Refused)),
+        (false, false) => Err(Failure::silent(Code::Failed)),
+    }
+}
+
+/// Says whether the job failed because another run was at its session.
+fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(reader, &job.head.id)?;
+    Ok(error.is_some_and(|error| error.class == heeler_model::run::ErrorClass::SessionBusy))
+}
+
+/// Says how the job ended, what it cost, and what to do next.
+fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) -> Outcome {
+    let head = &job.head;
+    let success = head.status == JobStatus::Completed;
+    if global.quiet && success {
+        return Ok(());
+    }
+    let sign = match head.status {
+        JobStatus::Completed => Text::styled(AnsiColor::Green.on_default(), "✓ completed"),
+        JobStatus::Cancelled => Text::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
+        JobStatus::Failed => Text::styled(AnsiColor::Red.on_default(), "✗ failed"),
+        JobStatus::Pending | JobStatus::Running => {
+            Text::styled(AnsiColor::Cyan.on_default(), "· still running")
+        }
+    };
+    let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
+    let cost = head.cost_usd.map(|cost| format!(", ${cost:.4}"));
+    let session = match &head.session_id {
+        Some(id) => reader.session_by_agent_id(id)?,
+        None => None,
+    };
+    let resumable = session.filter(|session| session.message_count > 0);
+    let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
+    let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
+    output::complain(sign.then(rest))?;
+    if head.status == JobStatus::Failed {
+        say_error(reader, job)?;
+    }
+    let next = match (head.status, &resumable) {
+        (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
+            format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
+        }
+        (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
+        (JobStatus::Running | JobStatus::Pending, _) => format!("heeler jobs logs {} -f", head.id),
+        _ => format!("heeler jobs show {}", head.id),
+    };
+    Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+}
+
+fn say_error(reader: &Reader, job: &Job) -> Outcome {
+    let error = jobs::last_error(reader, &job.head.id)?;
+    let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
+    if let Some(message) = message {
+        output::complain(format!("  {message}"))?;
+    }
+    match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {
+        Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
+        None => Ok(()),
+    }
+}

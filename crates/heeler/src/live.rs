@@ -1,0 +1,304 @@
+//! A run as it happens, for whoever started it: words as they are said, tool calls as one line
+//! each, questions, Ctrl-C.
+//!
+//! What is shown is what the job log has, in its order; partial text comes before its row and is
+//! not shown twice. The run does not depend on this: whatever happens here, it goes on. Start at
+//! [`watch`].
+
+mod asks;
+mod feed;
+mod keys;
+mod screen;
+mod tools;
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use camino::Utf8PathBuf;
+use heeler_engine::{Conductor, Control, ControlError, Fleet, Notice};
+use heeler_model::run::{Ask, Op, ReplyBody, RunState};
+use heeler_model::{JobId, RunId};
+use serde_json::Value as Json;
+
+use self::asks::Asks;
+use self::screen::Screen;
+pub(crate) use self::screen::Show;
+use self::tools::Tools;
+use crate::failure::Outcome;
+use crate::output::{self, one_line};
+
+/// How often the line with the elapsed time is drawn.
+const TICK: Duration = Duration::from_millis(100);
+/// After a job's result is on record, how long its last rows are waited for.
+const LAST_ROWS: Duration = Duration::from_secs(2);
+/// How long a run is tried to be reached for a cancel; it may be starting.
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
+
+/// What happens, from every side.
+pub(crate) enum Event {
+    /// A row of the job log, in order.
+    Row(Json),
+    /// A piece of text whose row follows.
+    Delta(String),
+    /// Pieces were lost: what was said so far is in the next rows.
+    Lagged,
+    /// The agent asks.
+    Asked(Ask),
+    /// A question is settled.
+    Settled(String),
+    /// The disk is full, or takes rows again.
+    Disk(Option<String>),
+    /// What the run says of itself.
+    State(Box<RunState>),
+    /// The run has written its last row.
+    RunEnded,
+    /// What the conductor tells.
+    Notice(Notice),
+    /// The conductor is gone.
+    ConductorGone,
+    /// Ctrl-C.
+    Interrupt,
+    /// A cancel did not get through.
+    CancelFailed(String),
+    /// A person typed a line; none at the end of input.
+    Typed(Option<String>),
+}
+
+/// What is watched, and how.
+pub(crate) struct Watch<'w> {
+    pub(crate) fleet: &'w Fleet,
+    pub(crate) agent: &'w str,
+    pub(crate) job: JobId,
+    pub(crate) run: RunId,
+    /// Whether questions are asked here.
+    pub(crate) attended: bool,
+    pub(crate) show: Show,
+}
+
+/// What was seen of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// How often Ctrl-C was pressed.
+    pub(crate) interrupts: u32,
+    /// Whether what came of the job is on record.
+    pub(crate) recorded: bool,
+}
+
+/// Shows a run until it has ended and its job is on record, or nobody conducts it any more.
+pub(crate) fn watch(watch: &Watch<'_>, conductor: Conductor) -> Outcome<Seen> {
+    let (tell, events) = channel();
+    keys::on_interrupt(tell.clone())?;
+    listen_to(conductor, tell.clone());
+    let mut live = Live::new(watch, tell);
+    live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
+    live.follow(watch.run);
+    let seen = live.go(&events);
+    live.screen.clear();
+    seen
+}
+
+fn listen_to(conductor: Conductor, tell: Sender<Event>) {
+    std::thread::spawn(move || {
+        for notice in conductor {
+            if tell.send(Event::Notice(notice)).is_err() {
+                return;
+            }
+        }
+        // Where nobody listens any more there is nobody to tell.
+        let _told = tell.send(Event::ConductorGone);
+    });
+}
+
+/// The view of one run.
+struct Live<'w> {
+    watch: &'w Watch<'w>,
+    tell: Sender<Event>,
+    screen: Screen,
+    tools: Tools,
+    asks: Asks,
+    seen: Seen,
+    /// The folder of the run that is followed.
+    folder: Utf8PathBuf,
+    /// How many rows of the job log were shown.
+    rows: u64,
+    cost: Option<f64>,
+    started: Instant,
+    run_ended: bool,
+    /// When the result was on record, or the conductor was gone.
+    conductor_done: Option<Instant>,
+}
+
+impl<'w> Live<'w> {
+    fn new(watch: &'w Watch<'w>, tell: Sender<Event>) -> Live<'w> {
+        Live {
+            watch,
+            asks: Asks::new(watch.attended, tell.clone()),
+            tell,
+            screen: Screen::new(watch.show),
+            tools: Tools::default(),
+            seen: Seen::default(),
+            folder: watch.fleet.dir.run(watch.run),
+            rows: 0,
+            cost: None,
+            started: Instant::now(),
+            run_ended: false,
+            conductor_done: None,
+        }
+    }
+
+    fn follow(&mut self, run: RunId) {
+        self.folder = self.watch.fleet.dir.run(run);
+        self.run_ended = false;
+        let log = self.watch.fleet.dir.log_of(&self.watch.job);
+        feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
+        if self.screen.has_status() {
+            feed::ask_state(self.folder.clone(), self.tell.clone());
+        }
+    }
+
+    fn go(&mut self, events: &Receiver<Event>) -> Outcome<Seen> {
+        loop {
+            match events.recv_timeout(TICK) {
+                Ok(event) => self.take(event)?,
+                Err(RecvTimeoutError::Timeout) => self.draw(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let late = self
+                .conductor_done
+                .is_some_and(|at| self.seen.recorded && at.elapsed() > LAST_ROWS);
+            if self.conductor_done.is_some() && (self.run_ended || late) || self.seen.interrupts > 2
+            {
+                break;
+            }
+        }
+        for line in self.tools.unfinished() {
+            self.screen.line(line)?;
+        }
+        Ok(std::mem::take(&mut self.seen))
+    }
+
+    fn take(&mut self, event: Event) -> Outcome {
+        match event {
+            Event::Row(row) => {
+                self.rows += 1;
+                self.row(&row)?;
+            }
+            Event::Delta(text) => self.screen.say(&text)?,
+            Event::Lagged => self.screen.forget_said(),
+            Event::Asked(ask) => self.asks.add(ask, &mut self.screen)?,
+            Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
+            Event::Disk(trouble) => self.disk(trouble)?,
+            Event::State(state) => self.state(*state)?,
+            Event::RunEnded => self.run_ended = true,
+            Event::Notice(notice) => self.notice(notice),
+            Event::ConductorGone => {
+                self.conductor_done.get_or_insert_with(Instant::now);
+            }
+            Event::Interrupt => self.interrupt()?,
+            Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
+            Event::Typed(line) => {
+                self.asks.typed(line, &self.folder, &mut self.screen)?;
+            }
+        }
+        self.draw();
+        Ok(())
+    }
+
+    fn row(&mut self, row: &Json) -> Outcome {
+        if let Some(cost) = row["total_cost_usd"].as_f64() {
+            self.cost = Some(cost);
+        }
+        match row["type"].as_str() {
+            Some("assistant") if row["parent_tool_use_id"].is_null() => {
+                self.screen.said(row["content"].as_str().unwrap_or_default())?;
+            }
+            _ => {
+                if let Some(line) = self.tools.row(row, self.screen.width()) {
+                    self.screen.line(line)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn disk(&mut self, trouble: Option<String>) -> Outcome {
+        self.screen.remark(&match trouble {
+            Some(why) => format!("the disk takes no rows, so the run waits: {}", one_line(&why)),
+            None => "the disk takes rows again; the run goes on".to_owned(),
+        })
+    }
+
+    fn state(&mut self, state: RunState) -> Outcome {
+        self.cost = state.cost_usd.or(self.cost);
+        for ask in state.asks {
+            self.asks.add(ask, &mut self.screen)?;
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            // The run never came to its start, and is started once more.
+            Notice::Started { run, .. } => self.follow(run),
+            Notice::Ended { .. } => {
+                self.seen.recorded = true;
+                self.conductor_done = Some(Instant::now());
+            }
+            Notice::Refused { .. } => {}
+        }
+    }
+
+    fn interrupt(&mut self) -> Outcome {
+        self.seen.interrupts += 1;
+        let (now, said) = match self.seen.interrupts {
+            1 => (false, "cancelling, as you asked; Ctrl-C again ends it at once"),
+            2 => (true, "ending it at once"),
+            _ => return Ok(()),
+        };
+        self.screen.remark(said)?;
+        let (folder, tell) = (self.folder.clone(), self.tell.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = cancel(&folder, now, "Ctrl-C", CANCEL_WAIT) {
+                let _told = tell.send(Event::CancelFailed(error));
+            }
+        });
+        Ok(())
+    }
+
+    fn draw(&mut self) {
+        if self.asks.is_asking() {
+            return;
+        }
+        let cancelling = if self.seen.interrupts > 0 { "cancelling, " } else { "" };
+        let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
+        let elapsed = output::duration(self.started.elapsed().as_millis().try_into().unwrap_or(0));
+        let cost = self.cost.map(|cost| format!("  ${cost:.4}")).unwrap_or_default();
+        self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
+    }
+}
+
+/// Cancels the run of a folder; one that is just starting is waited for.
+pub(crate) fn cancel(
+    folder: &camino::Utf8Path,
+    now: bool,
+    by: &str,
+    patience: Duration,
+) -> Result<(), String> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let asked = Control::of_run(folder)
+            .and_then(|mut control| control.ask(Op::Cancel { now, by: by.to_owned() }));
+        match asked {
+            Ok(ReplyBody::Refused { reason }) => return Err(reason),
+            Ok(_) => return Ok(()),
+            // It has ended by itself.
+            Err(_) if folder.join("result.json").exists() => return Ok(()),
+            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. })
+                if Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => return Err(heeler_store::doctor::chain(&error)),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What goes where: the agent's words to stdout, everything else to stderr, and on a terminal one
+//! line below them that says what goes on.
+//!
+//! Nothing of the terminal's state is changed, so there is nothing to put back if we are killed.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstyle::Style;
+
+use crate::failure::Outcome;
+use crate::output::{Text, harmless, one_line, shortened};
+
+/// The width of what is no terminal.
+const WIDTH: usize = 120;
+/// The narrowest terminal that a line is fitted to.
+const WIDTH_MIN: usize = 20;
+
+/// The pictures of the moving sign.
+const SIGNS: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Everything.
+    All,
+    /// Nothing: only what came of it is told, by somebody else.
+    Nothing,
+}
+
+/// Where a run is shown.
+pub(crate) struct Screen {
+    show: Show,
+    /// Words are shown piece by piece.
+    streams: bool,
+    /// There is a line that says what goes on.
+    has_status: bool,
+    /// Nobody reads stdout any more.
+    closed: bool,
+    /// Words stand on the current line, without their end.
+    open: bool,
+    /// The status stands on the current line.
+    drawn: bool,
+    /// What was said of a row that has not come yet.
+    said: String,
+    turn: usize,
+}
+
+impl Screen {
+    pub(crate) fn new(show: Show) -> Screen {
+        let all = show == Show::All;
+        Screen {
+            show,
+            streams: all && io::stdout().is_terminal(),
+            has_status: all && io::stderr().is_terminal(),
+            closed: false,
+            open: false,
+            drawn: false,
+            said: String::new(),
+            turn: 0,
+        }
+    }
+
+    /// Says whether there is a line for what goes on.
+    pub(crate) fn has_status(&self) -> bool {
+        self.has_status
+    }
+
+    /// Returns the width that a line may have; a terminal may change it at any time.
+    pub(crate) fn width(&self) -> usize {
+        let size = rustix::termios::tcgetwinsize(io::stderr());
+        let columns = size.map_or(0, |size| usize::from(size.ws_col));
+        if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
+    }
+
+    /// Shows a piece of text whose row follows.
+    pub(crate) fn say(&mut self, piece: &str) -> Outcome {
+        if self.streams {
+            self.said.push_str(piece);
+            self.words(piece)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the text of a row, as far as its pieces have not shown it.
+    pub(crate) fn said(&mut self, text: &str) -> Outcome {
+        let said = std::mem::take(&mut self.said);
+        match text.strip_prefix(said.as_str()) {
+            Some(rest) => self.words(rest)?,
+            // The pieces were of something else; the row is what counts.
+            None => {
+                self.end_line()?;
+                self.words(text)?;
+            }
+        }
+        self.end_line()
+    }
+
+    /// Forgets the pieces that were shown: some were lost.
+    pub(crate) fn forget_said(&mut self) {
+        self.said.clear();
+    }
+
+    /// Shows a line about what the agent does.
+    pub(crate) fn line(&mut self, text: Text) -> Outcome {
+        if self.show == Show::Nothing {
+            return Ok(());
+        }
+        self.end_line()?;
+        self.erase();
+        // Where this cannot be written nobody looks; the run goes on.
+        drop(writeln!(anstream::stderr().lock(), "{text}"));
+        Ok(())
+    }
+
+    /// Shows a remark of ours, dimmed.
+    pub(crate) fn remark(&mut self, text: &str) -> Outcome {
+        self.line(Text::styled(Style::new().dimmed(), text))
+    }
+
+    /// Asks for a line of input.
+    pub(crate) fn prompt(&mut self, text: &str) -> Outcome {
+        self.end_line()?;
+        self.erase();
+        let mut out = anstream::stderr().lock();
+        drop(write!(out, "{}", Text::from(text)).and_then(|()| out.flush()));
+        Ok(())
+    }
+
+    /// Draws the line that says what goes on, unless words stand there.
+    pub(crate) fn status(&mut self, text: &str) {
+        if !self.has_status || (self.open && self.streams) {
+            return;
+        }
+        self.turn = (self.turn + 1) % SIGNS.len();
+        let text = shortened(&one_line(text), self.width().saturating_sub(4));
+        let dim = Style::new().dimmed();
+        let mut out = anstream::stderr().lock();
+        let drawn = write!(out, "\r\x1b[K{dim}{} {text}{dim:#}", SIGNS[self.turn]);
+        drop(drawn.and_then(|()| out.flush()));
+        self.drawn = true;
+    }
+
+    /// Takes the status away and ends an unfinished line.
+    pub(crate) fn clear(&mut self) {
+        drop(self.end_line());
+        self.erase();
+    }
+
+    fn erase(&mut self) {
+        if self.drawn {
+            self.drawn = false;
+            let mut out = anstream::stderr().lock();
+            drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
+        }
+    }
+
+    fn words(&mut self, text: &str) -> Outcome {
+        if text.is_empty() || self.show == Show::Nothing || self.closed {
+            return Ok(());
+        }
+        self.erase();
+        let text = harmless(text);
+        self.open = !text.ends_with('\n');
+        let mut out = io::stdout().lock();
+        self.write(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+
+    fn end_line(&mut self) -> Outcome {
+        if !std::mem::take(&mut self.open) || self.closed {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        self.write(|| out.write_all(b"\n").and_then(|()| out.flush()))
+    }
+
+    /// A reader that went away, as `head` does, does not end the job, nor our waiting for it.
+    fn write(&mut self, write: impl FnOnce() -> io::Result<()>) -> Outcome {
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                self.remark("nobody reads the output any more; the job goes on (Ctrl-C cancels it)")
+            }
+            done => Ok(done?),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Tool calls and everything else that is not the agent's own words, as one line each.
+
+use std::time::Instant;
+
+use anstyle::{AnsiColor, Style};
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+use super::asks::gist;
+use crate::output::{self, Text, one_line, shortened};
+
+/// What a line has besides the call: the sign, the time, spaces.
+const MARGIN: usize = 14;
+
+/// The tool calls that are under way.
+#[derive(Default)]
+pub(crate) struct Tools {
+    open: IndexMap<String, Call>,
+    /// Whether the prompt, which whoever watches has written, was passed over.
+    prompted: bool,
+}
+
+struct Call {
+    what: String,
+    since: Instant,
+    indent: usize,
+}
+
+impl Tools {
+    /// Takes a row and returns the line that it becomes, if it becomes one now.
+    pub(crate) fn row(&mut self, row: &Json, width: usize) -> Option<Text> {
+        let indent = if row["parent_tool_use_id"].is_null() { 2 } else { 4 };
+        let fit = |text: &str| shortened(&one_line(text), width.saturating_sub(indent + 2));
+        match row["type"].as_str()? {
+            "tool_use" => {
+                let what = format!("{} {}", plain(&row["tool_name"]), gist(&row["input"]));
+                let what = shortened(&one_line(&what), width.saturating_sub(indent + MARGIN));
+                let call = Call { what, since: Instant::now(), indent };
+                self.open.insert(plain(&row["tool_use_id"]), call);
+                None
+            }
+            "tool_result" if row["tool_use_id"].is_string() => Some(self.ended(row, indent, width)),
+            "error" => {
+                let text = fit(&plain(&row["message"]));
+                Some(Text::styled(AnsiColor::Red.on_default(), &format!("  {text}")))
+            }
+            "system" => self.system(row).map(|text| {
+                Text::styled(Style::new().dimmed(), &format!("{:indent$}{}", "", fit(&text)))
+            }),
+            // Words of a sub-agent.
+            "assistant" => {
+                let text = fit(&plain(&row["content"]));
+                Some(Text::styled(Style::new().dimmed(), &format!("{:indent$}{text}", "")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what is under way, for the status.
+    pub(crate) fn current(&self) -> Option<String> {
+        let (_, call) = self.open.last()?;
+        let others = match self.open.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        Some(format!("{}{others}", call.what))
+    }
+
+    /// Returns the calls whose results will not come any more.
+    pub(crate) fn unfinished(&mut self) -> Vec<Text> {
+        let dim = Style::new().dimmed();
+        let line = |call: Call| {
+            Text::styled(dim, &format!("{:1$}· {2} (no result)", "", call.indent, call.what))
+        };
+        self.open.drain(..).map(|(_, call)| line(call)).collect()
+    }
+
+    fn ended(&mut self, row: &Json, indent: usize, width: usize) -> Text {
+        let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
+        let what = match &call {
+            Some(call) => call.what.clone(),
+            None => one_line(&plain(&row["tool_name"])),
+        };
+        let took = row["duration_ms"].as_i64().or_else(|| {
+            let since = call.as_ref()?.since;
+            i64::try_from(since.elapsed().as_millis()).ok()
+        });
+        let took = took.map(|took| format!("  {}", output::duration(took))).unwrap_or_default();
+        let dim = Style::new().dimmed();
+        if row["success"] != Json::Bool(false) {
+            let sign = Text::styled(AnsiColor::Green.on_default(), &format!("{:indent$}✓ ", ""));
+            return sign.then(what).then(Text::styled(dim, &took));
+        }
+        let sign = Text::styled(AnsiColor::Red.on_default(), &format!("{:indent$}✗ ", ""));
+        let why = one_line(&plain(&row["error"]));
+        let why = shortened(&why, width.saturating_sub(indent + 4));
+        let line = sign.then(what).then(Text::styled(dim, &took));
+        match why.is_empty() {
+            true => line,
+            false => {
+                line.then("\n").then(Text::styled(dim, &format!("{:1$}{why}", "", indent + 2)))
+            }
+        }
+    }
+
+    fn system(&mut self, row: &Json) -> Option<String> {
+        let content = plain(&row["content"]);
+        match row["subtype"].as_str().unwrap_or_default() {
+            "init" => None,
+            "user_input" if !self.prompted => {
+                self.prompted = true;
+                None
+            }
+            "user_input" => Some(format!("› {content}")),
+            "api_retry" => {
+                let (attempt, most) = (&row["attempt"], &row["max_retries"]);
+                let why = plain(&row["error"]);
+                Some(format!("the API failed ({why}); trying again, {attempt} of {most}"))
+            }
+            // A sub-agent's call says how it went; a background task has nothing but this.
+            "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
+                Some(content)
+            }
+            subtype if subtype.starts_with("task_") => None,
+            "warning" => Some(format!("warning: {content}")),
+            // Told by the question itself.
+            "asked" | "answered" => None,
+            _ if content.is_empty() => None,
+            _ => Some(content),
+        }
+    }
+}
+
+fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(rows: &[Json], expected: &[&str]) {
+        let mut tools = Tools::default();
+        let mut lines: Vec<Text> = rows.iter().filter_map(|row| tools.row(row, 60)).collect();
+        lines.extend(tools.unfinished());
+        let plain: Vec<String> = lines
+            .iter()
+            .map(|line| anstream::adapter::strip_str(&line.to_string()).to_string())
+            .collect();
+        assert_eq!(plain, expected);
+    }
+
+    fn call(id: &str, input: Json) -> Json {
+        json!({"type": "tool_use", "tool_name": "Bash", "tool_use_id": id, "input": input})
+    }
+
+    #[test]
+    fn a_call_and_its_result_are_one_line() {
+        check(
+            &[
+                call("1", json!({"command": "ls -la", "description": "List"})),
+                call("2", json!({"command": "cargo\ntest"})),
+                json!({"type": "tool_result", "tool_use_id": "2", "success": false,
+                    "error": "exit code 101", "duration_ms": 61_000}),
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true,
+                    "result": "x", "duration_ms": 320}),
+            ],
+            &["  ✗ Bash cargo test  1m 01s\n    exit code 101", "  ✓ Bash ls -la  320ms"],
+        );
+    }
+
+    #[test]
+    fn a_call_without_a_result_is_told_at_the_end() {
+        check(&[call("1", json!({"command": "sleep 9"}))], &["  · Bash sleep 9 (no result)"]);
+    }
+
+    #[test]
+    fn the_prompt_is_not_repeated_and_later_messages_are_shown() {
+        let told = |text| json!({"type": "system", "subtype": "user_input", "content": text});
+        check(&[told("first"), told("and then")], &["  › and then"]);
+    }
+
+    #[test]
+    fn long_and_hostile_text_becomes_one_harmless_line() {
+        let long = format!("\u{1b}[2J{}", "x".repeat(100));
+        check(
+            &[
+                call("1", json!({"command": long})),
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true, "duration_ms": 1}),
+            ],
+            &[&format!("  ✓ Bash {}…  1ms", "x".repeat(39))],
+        );
+    }
+}
