@@ -8,6 +8,7 @@
 mod fleet;
 mod golden;
 mod hostile;
+mod kills;
 mod reads;
 #[expect(dead_code, reason = "the claude tests follow")]
 mod rig;
