@@ -258,7 +258,8 @@ pub(crate) fn bring_up_to_date(
     let found = db.schema_version()?;
     let mut version = found;
     while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
-        if version > 0 {
+        // A database that is only being made has nothing to lose.
+        if found > 0 {
             let label = format!("before-schema-{}", version + 1);
             backup::take(dir, &label, now).map_err(StoreError::Backup)?;
         }

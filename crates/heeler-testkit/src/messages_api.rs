@@ -3,6 +3,7 @@
 //! It keeps no script: each prompt carries its own as a directive (see [`Script`]), so tests share
 //! nothing and a resumed or forked session still knows what comes next. Start at [`MessagesApi`].
 
+mod mcp;
 mod reply;
 mod script;
 
@@ -90,6 +91,11 @@ impl MessagesApi {
     /// Returns what `ANTHROPIC_BASE_URL` is to be.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns the address of an MCP server with one tool, `add`.
+    pub fn mcp_url(&self) -> String {
+        format!("{}/mcp", self.url)
     }
 
     /// Returns all requests so far, in the order in which they came.
@@ -200,6 +206,7 @@ async fn handle(State(seen): State<Arc<Seen>>, request: Request<Body>) -> Respon
             let step = script::pick(&body, |key, times| seen.fails_again(key, times));
             reply::reply(step, &body, number).await
         }
+        (Method::POST, "/mcp") => mcp::reply(&body),
         _ => reply::error(404, "not_found_error", "there is no such address", number),
     }
 }

@@ -22,9 +22,11 @@ pub(crate) fn work(
 ) -> Result<Work, PrepareError> {
     match &agent.runtime {
         Runtime::Sdk | Runtime::Cli => Ok(Work::Claude(Box::new(claude(agent, env)?))),
-        Runtime::Scripted(Script::Steps(steps)) => Ok(Work::Script { steps: steps.clone() }),
+        Runtime::Scripted(Script::Steps(steps)) => {
+            checked_script(agent, &agent.file, steps.clone())
+        }
         Runtime::Scripted(Script::File(path)) => {
-            Ok(Work::Script { steps: read_script(agent, path, read)? })
+            checked_script(agent, path, read_script(agent, path, read)?)
         }
         Runtime::Command(command) => Ok(Work::Command { command: command.clone() }),
     }
@@ -96,6 +98,18 @@ fn mcp(server: &McpServer) -> McpBrief {
             timeout_ms,
             always_load,
         },
+    }
+}
+
+/// Says all that is wrong with a script before there is a job.
+fn checked_script(agent: &Agent, path: &Utf8Path, steps: Vec<Json>) -> Result<Work, PrepareError> {
+    match heeler_model::script::Script::check(&steps) {
+        Ok(_) => Ok(Work::Script { steps }),
+        Err(faults) => {
+            let (agent, path) = (agent.name.to_string(), path.to_owned());
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            Err(PrepareError::ScriptSteps { agent, path, faults: faults.join("\n  ") })
+        }
     }
 }
 

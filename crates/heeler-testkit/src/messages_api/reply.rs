@@ -111,6 +111,9 @@ impl Answer {
         if step.echo {
             step.text = Some(history(body).join("\n"));
         }
+        if step.is_cut() && step.text.is_none() {
+            (step.text, step.piece) = (Some("partial ".repeat(40)), Some(8));
+        }
         let mut blocks = Vec::new();
         if let Some(thinking) = &step.thinking {
             blocks.push(json!({"type": "thinking", "thinking": thinking, "signature": "c2ln"}));

@@ -50,7 +50,8 @@ impl std::fmt::Display for Script {
 /// One answer of the model, or one way to fail.
 ///
 /// `drop_after`, `error_after` and `stall_after` cut a streamed answer short after so many pieces;
-/// an answer that is asked for in one piece comes whole.
+/// an answer that is asked for in one piece comes whole. Without a text of their own they say
+/// `partial ` many times.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Step {
@@ -131,29 +132,31 @@ impl Step {
         Self { status: Some(status), ..Self::default() }
     }
 
-    /// Closes the connection after so many pieces of a text.
+    /// Closes the connection after so many pieces.
     pub fn dropped(pieces: usize) -> Self {
-        Self { drop_after: Some(pieces), ..Self::long() }
+        Self { drop_after: Some(pieces), ..Self::default() }
     }
 
-    /// Sends an error event after so many pieces of a text.
+    /// Sends an error event after so many pieces.
     pub fn broken(pieces: usize) -> Self {
-        Self { error_after: Some(pieces), ..Self::long() }
+        Self { error_after: Some(pieces), ..Self::default() }
     }
 
-    /// Says nothing more after so many pieces of a text.
+    /// Says nothing more after so many pieces.
     pub fn stalled(pieces: usize) -> Self {
-        Self { stall_after: Some(pieces), ..Self::long() }
+        Self { stall_after: Some(pieces), ..Self::default() }
     }
 
     /// The same, only so often; then the next step is the answer.
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
     }
+}
 
-    /// A text that has many pieces.
-    fn long() -> Self {
-        Self { piece: Some(8), ..Self::text(&"partial ".repeat(40)) }
+impl Step {
+    /// Says whether the answer is cut short.
+    pub(super) fn is_cut(&self) -> bool {
+        self.drop_after.or(self.error_after).or(self.stall_after).is_some()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use camino::Utf8Path;
 use clap::{Args, Subcommand};
-use heeler_model::run::{RunError, RunResult};
+use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::{Job, JobHead, JobId, JobStatus};
 use heeler_store::{JobCursor, JobFilter, Reader, Run};
 use jiff::Timestamp;
@@ -371,7 +371,9 @@ fn print_job(
         None => status_text(head.status, dead),
     };
     let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
+    // That somebody cancelled it is no fault to be cured.
     let error = last.and_then(|result| result.error.as_ref());
+    let error = error.filter(|error| error.class != ErrorClass::Cancelled);
     let fields: [(&str, Option<Text>); 22] = [
         ("job", Some(head.id.as_str().into())),
         ("agent", Some(head.agent.as_str().into())),

@@ -334,16 +334,11 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
-    if let Some(error) = jobs::last_error(reader, &head.id)?.filter(|_| !success) {
-        output::complain(format!("  {}", error.message))?;
-        if !error.cure.is_empty() {
-            output::complain(format!("  cure: {}", error.cure))?;
-        }
-    } else if let Some(error) = job.error.as_deref().filter(|_| !success) {
-        output::complain(format!("  {error}"))?;
+    if head.status == JobStatus::Failed {
+        say_error(reader, job)?;
     }
     let next = match (head.status, &resumable) {
-        (JobStatus::Completed, Some(session)) => {
+        (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
             format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
         }
         (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
@@ -351,4 +346,16 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
         _ => format!("heeler jobs show {}", head.id),
     };
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+}
+
+fn say_error(reader: &Reader, job: &Job) -> Outcome {
+    let error = jobs::last_error(reader, &job.head.id)?;
+    let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
+    if let Some(message) = message {
+        output::complain(format!("  {message}"))?;
+    }
+    match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {
+        Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
+        None => Ok(()),
+    }
 }

@@ -221,6 +221,7 @@ const TELLING: [&str; 9] = [
 /// Returns what a tool wants to do, in short.
 pub(crate) fn gist(input: &Json) -> String {
     let telling = TELLING.iter().find_map(|key| input[*key].as_str());
+    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
     match (telling, input) {
         (Some(text), _) => text.to_owned(),
         (None, Json::String(text)) => text.clone(),

@@ -117,6 +117,11 @@ impl Tools {
                 let why = plain(&row["error"]);
                 Some(format!("the API failed ({why}); trying again, {attempt} of {most}"))
             }
+            // A sub-agent's call says how it went; a background task has nothing but this.
+            "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
+                Some(content)
+            }
+            subtype if subtype.starts_with("task_") => None,
             "warning" => Some(format!("warning: {content}")),
             // Told by the question itself.
             "asked" | "answered" => None,

@@ -5,12 +5,14 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod canary;
+mod claude;
 mod fleet;
 mod golden;
 mod hostile;
 mod kills;
 mod reads;
-#[expect(dead_code, reason = "the claude tests follow")]
 mod rig;
 mod tidy;
+mod trigger;
 mod writes;

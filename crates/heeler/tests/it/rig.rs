@@ -3,6 +3,7 @@
 //! A [`Rig`] has its own folders and API. It plans a [`Plan`], which is run to its [`End`] or, to
 //! speak with it meanwhile, as a [`Live`].
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -21,6 +22,9 @@ use serde_json::Value as Json;
 
 /// How long anything is awaited before the test fails.
 const WAIT_MAX: Duration = Duration::from_secs(25);
+
+/// How much of a text a snapshot shows.
+const SHOWN_CHARS_MAX: usize = 120;
 
 /// Folders and an API for some runs.
 pub(crate) struct Rig {
@@ -198,23 +202,32 @@ impl Rig {
         };
         let result: RunResult = serde_json::from_slice(&result).unwrap();
         let log = result.session.as_ref().map(|session| session.log.clone());
+        let rows_of_job = rows(&spec.job_log);
+        let ids: HashSet<&str> =
+            rows_of_job.iter().filter_map(|row| row["uuid"].as_str()).collect();
+        assert_eq!(
+            ids.len(),
+            rows_of_job.len(),
+            "every row has an id of its own: {rows_of_job:#?}"
+        );
         End {
-            rows: rows(&spec.job_log),
             session: log.map(|log| rows(&log)).unwrap_or_default(),
             sent: self.api.messages().split_off(asked_before),
+            rows: rows_of_job,
             result,
         }
     }
 
     /// Rows, one a line, without what differs between runs.
     pub(crate) fn show(&self, rows: &[Json]) -> String {
-        let root = self.path("");
+        let (root, api) = (self.path(""), self.api.url().trim_start_matches("http://"));
         let root = root.as_str().trim_end_matches('/');
-        let mut names = Names::default();
+        let tasks = rows.iter().filter_map(|row| row["task_id"].as_str()).map(str::to_owned);
+        let mut names = Names { tasks: tasks.collect(), seen: Vec::new() };
         let lines = rows.iter().map(|row| {
             let mut row = row.clone();
             steady(&mut row);
-            names.plain(&row.to_string().replace(root, "<rig>"))
+            names.plain(&row.to_string().replace(root, "<rig>").replace(api, "<api>"))
         });
         lines.map(|line| line + "\n").collect()
     }
@@ -267,7 +280,7 @@ impl Live<'_> {
     }
 
     pub(crate) fn answer(&mut self, ask: &Ask, answer: Answer) {
-        self.send(Op::Answer { ask: ask.id.clone(), answer });
+        self.send(Op::Answer { ask: ask.id.clone(), answer, by: "the test".to_owned() });
     }
 
     pub(crate) fn cancel(&mut self) {
@@ -354,29 +367,33 @@ fn stderr(child: &mut Child) -> String {
     pipe.transpose().ok().flatten().unwrap_or_default()
 }
 
-/// Puts a fixed value where each run has another one.
+/// Takes out what each run has another of, and what would only make a page longer.
 fn steady(json: &mut Json) {
     match json {
         Json::Object(map) => {
-            for (key, value) in map.iter_mut() {
-                let varies = key.contains("duration") || key.contains("Ms") || key.ends_with("_ms");
-                match value {
-                    Json::Number(_) if varies => *value = Json::from(0),
-                    Json::String(text) if key.starts_with("timestamp") => {
-                        *text = "<time>".to_owned()
-                    }
-                    value => steady(value),
-                }
+            for key in ["uuid", "timestamp", "usage", "messages_received"] {
+                map.shift_remove(key);
             }
+            map.retain(|key, value| !(value.is_number() && key.ends_with("_ms")));
+            map.values_mut().for_each(steady);
         }
         Json::Array(items) => items.iter_mut().for_each(steady),
+        Json::String(text) => {
+            if let Some(script) = text.find("MOCK[") {
+                text.replace_range(script.., "<script>");
+            }
+            if let Some((at, _)) = text.char_indices().nth(SHOWN_CHARS_MAX) {
+                text.replace_range(at.., "…");
+            }
+        }
         _ => {}
     }
 }
 
 /// Short names for ids, in the order in which they come.
-#[derive(Default)]
 struct Names {
+    /// What names a task.
+    tasks: Vec<String>,
     seen: Vec<String>,
 }
 
@@ -397,12 +414,16 @@ impl Names {
     }
 
     fn name(&mut self, word: &str) -> String {
+        // A copy of a file is named after an id.
+        if let Some((id, rest)) = word.split_once('-').filter(|(id, _)| id.len() == 32) {
+            return format!("{}-{rest}", self.name(id));
+        }
         let kind = match word {
             word if word.starts_with("toolu_") => "tool",
             word if word.starts_with("msg_") => "msg",
             word if word.starts_with("req_") => "req",
-            word if uuid::Uuid::try_parse(word).is_ok() && word.len() == 36 => "id",
-            word if word.starts_with("job-") => "job",
+            word if uuid::Uuid::try_parse(word).is_ok() => "id",
+            word if self.tasks.iter().any(|task| task == word) => "task",
             _ => return word.to_owned(),
         };
         let known = self.seen.iter().position(|seen| seen == word);

@@ -1,0 +1,240 @@
+//! Secrets that must be seen nowhere (promise P9).
+//!
+//! Runs are given secrets by variable, by prompt and by all that a script says or prints, in every
+//! encoding. Then everything that we wrote is searched, by encoders of the test's own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use aho_corasick::AhoCorasick;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use fastrand::Rng;
+use heeler_testkit::Proof;
+use serde_json::json;
+
+use crate::fleet::Fleet;
+
+/// How many runs go on at once.
+const WORKERS: u64 = 2;
+
+/// A secret and what it looks like.
+struct Canary {
+    secret: String,
+    /// The secret in other forms, as a program might print them.
+    forms: Vec<String>,
+    /// What must not be found: of each form the part that is the same wherever it stands.
+    needles: Vec<String>,
+}
+
+impl Canary {
+    fn new(random: &mut Rng) -> Canary {
+        let secret = secret(random);
+        let json = quoted(&secret);
+        let percent: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+        let every: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut forms =
+            vec![secret.clone(), json.clone(), quoted(&json), ascii(&json), percent, every];
+        forms.extend([hex.to_uppercase(), hex]);
+        let mut needles = forms.clone();
+        for before in 0..3 {
+            for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+                let encoded = engine.encode(format!("{}{secret}", &"xy"[..before]));
+                let from = (before * 8).div_ceil(6);
+                let to = (before + secret.len()) * 8 / 6;
+                needles.push(encoded[from..to].to_owned());
+                forms.push(encoded);
+            }
+        }
+        let lines: Vec<&str> = secret.lines().filter(|line| line.len() >= 16).collect();
+        needles.extend(lines.iter().map(|&line| line.to_owned()));
+        Canary { forms, needles, secret }
+    }
+}
+
+/// Something that people use as a secret.
+fn secret(random: &mut Rng) -> String {
+    let alphabet: Vec<char> = match random.u8(..5) {
+        0 => ('0'..='9').collect(),
+        1 => ('a'..='z').chain('A'..='Z').chain('0'..='9').collect(),
+        2 => ('!'..='~').collect(),
+        3 => "aZ9 äß日🔑/+=\\\"'<&%{".chars().collect(),
+        _ => {
+            let line = || (0..40).map(|_| random.alphanumeric()).collect::<String>();
+            let lines: Vec<String> = std::iter::repeat_with(line).take(4).collect();
+            return format!("-----BEGIN KEY-----\n{}\n-----END KEY-----", lines.join("\n"));
+        }
+    };
+    // The ends are plain, since white space around a secret is not part of it.
+    let middle = 16 + random.usize(..40);
+    let middle: String = (0..middle).map(|_| alphabet[random.usize(..alphabet.len())]).collect();
+    let end: String = (0..4).map(|_| random.digit(10)).collect();
+    format!("{}{middle}{end}", random.digit(10))
+}
+
+fn quoted(text: &str) -> String {
+    let json = json!(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+fn ascii(json: &str) -> String {
+    let mut ascii = String::new();
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            ascii += &format!("\\u{unit:04x}");
+        }
+    }
+    ascii
+}
+
+/// A step that lets the text in this variable out.
+fn step(random: &mut Rng, form: &str) -> serde_json::Value {
+    let text = format!("it is ${{{form}}}, yes");
+    match random.u8(..12) {
+        0 => json!({"say": text}),
+        1 => json!({"say": text, "chunks": 1 + random.u32(..20)}),
+        2 => json!({"think": text}),
+        3 => json!({"run": format!("printf '%s' \"${form}\"")}),
+        4 => json!({"run": format!("printf '%s' \"${form}\" >&2; exit 3")}),
+        5 => json!({"run": format!("printf '%s' \"${form}\" | base64")}),
+        6 => {
+            json!({"tool": "Fetch", "input": {"url": text.clone(), text.clone(): 1}, "result": text})
+        }
+        7 => json!({"tool": "Fetch", "input": {}, "result": text, "fails": true}),
+        8 => json!({"stderr": text}),
+        9 => json!({"raw": text}),
+        10 => json!({"raw": format!("{{\"type\":\"mystery\",\"text\":\"${{{form}}}\"}}")}),
+        _ => json!({"question": text, "options": [text, "no"]}),
+    }
+}
+
+/// How a run ends.
+fn last_step(random: &mut Rng, form: &str) -> Option<serde_json::Value> {
+    let text = format!("it was ${{{form}}}");
+    match random.u8(..4) {
+        0 => Some(json!({"error": "overloaded", "message": text})),
+        1 => Some(json!({"exit": 3})),
+        2 => Some(json!({"say": text})),
+        _ => None,
+    }
+}
+
+/// Plays one run with secrets and returns them.
+fn play(fleet: &Fleet, random: &mut Rng) -> Vec<Canary> {
+    let canaries = vec![Canary::new(random), Canary::new(random)];
+    let search = search(&canaries);
+    let forms: Vec<&String> = canaries.iter().flat_map(|canary| &canary.forms).collect();
+    let names: Vec<String> = (0..forms.len()).map(|number| format!("FORM_{number}")).collect();
+    for form in &forms {
+        assert!(search.is_match(form.as_str()), "{form:?} would not be found");
+    }
+    let count = 1 + random.usize(..6);
+    let picked: Vec<&String> = (0..=count).map(|_| &names[random.usize(..names.len())]).collect();
+    let mut steps: Vec<_> = picked[1..].iter().map(|name| step(random, name)).collect();
+    steps.extend(last_step(random, picked[0]));
+    let env: serde_json::Map<_, _> =
+        names.iter().map(|name| (name.clone(), json!(format!("${{{name}}}")))).collect();
+    let agent = json!({
+        "name": "canary", "runtime": "scripted", "working_directory": fleet.file("work"),
+        "default_prompt": format!("Use ${{{}}}.", names[random.usize(..names.len())]),
+        "secrets": ["CANARY"], "env": env, "script": steps,
+    });
+    fleet.write("agents/canary.yaml", &agent.to_string());
+
+    let (out, err) = (fleet.file("stdout"), fleet.file("stderr"));
+    let mut command = fleet.command(&["trigger", "canary", "--output-file"]);
+    command.stdout(std::fs::File::create(&out).unwrap()).stdin(Stdio::null());
+    command.stderr(std::fs::File::create(&err).unwrap());
+    command.env("CANARY", &canaries[0].secret).env("OPS_TOKEN", &canaries[1].secret);
+    command.envs(names.iter().zip(&forms));
+    let mut child = command.spawn().unwrap();
+    loop {
+        let ended = child.try_wait().unwrap();
+        check_arguments(&search);
+        if let Some(status) = ended {
+            // The run may fail as its script says, but it must have been one.
+            let said = std::fs::read_to_string(&err).unwrap();
+            assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}\n{agent}");
+            break;
+        }
+    }
+    for file in [out, err] {
+        check_file(&search, &file);
+    }
+    canaries
+}
+
+fn search(canaries: &[Canary]) -> AhoCorasick {
+    AhoCorasick::new(canaries.iter().flat_map(|canary| &canary.needles)).unwrap()
+}
+
+/// No process has a secret in its arguments.
+fn check_arguments(search: &AhoCorasick) {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(arguments) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let found = search.find(&arguments);
+        assert!(found.is_none(), "a secret in {:?}", String::from_utf8_lossy(&arguments));
+    }
+}
+
+fn check_file(search: &AhoCorasick, file: &Path) {
+    let bytes = std::fs::read(file).unwrap();
+    if let Some(found) = search.find(&bytes) {
+        let from = found.start().saturating_sub(300);
+        let around = &bytes[from..bytes.len().min(found.end() + 100)];
+        panic!("a secret in {}: {}", file.display(), String::from_utf8_lossy(around));
+    }
+    assert!(search.find(file.as_os_str().as_encoded_bytes()).is_none(), "{}", file.display());
+}
+
+/// Everything in the fleet's folder, its home and temporary files among it, but for the agent's own.
+fn files(fleet: &Fleet) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![fleet.path().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() && entry.path() != fleet.file("work") {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                files.push(entry.path());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn proof_no_secret_reaches_a_file_a_reply_or_an_argument() {
+    let proof = Proof::new(300);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let proof = &proof;
+                scope.spawn(move || work(proof, worker))
+            })
+            .collect();
+        let well = workers.into_iter().all(|worker| worker.join().is_ok());
+        assert!(well, "seed {}", proof.seed);
+    });
+}
+
+/// Plays a worker's share of the runs, then searches all that they left.
+fn work(proof: &Proof, worker: u64) {
+    let fleet = Fleet::new();
+    std::fs::create_dir(fleet.file("work")).unwrap();
+    fleet.write("heeler.yaml", "agents: [{path: agents/canary.yaml}]\n");
+    let mut canaries = Vec::new();
+    for round in (worker..proof.rounds).step_by(WORKERS as usize) {
+        canaries.append(&mut play(&fleet, &mut proof.random(round)));
+    }
+    let search = search(&canaries);
+    let files = files(&fleet);
+    assert!(files.iter().any(|file| file.ends_with("heeler.db")), "{files:?}");
+    files.iter().for_each(|file| check_file(&search, file));
+}

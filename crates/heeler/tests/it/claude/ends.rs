@@ -1,0 +1,189 @@
+//! How a run ends when it does not end well: limits, errors of the API, cancel, signals.
+
+use expect_test::expect;
+use heeler_model::ExitReason::{Cancelled, Error, MaxTurns, Timeout};
+use heeler_model::run::ErrorClass;
+use heeler_testkit::{Script, Step};
+use rustix::process::{Signal, kill_process};
+use serde_json::json;
+
+use super::{BOTH, Cli, Rig, Sdk, alike, failed, gone, succeeded};
+
+fn cheap_tool() -> Step {
+    let usage = json!({"input_tokens": 1_000_000, "output_tokens": 1000});
+    Step { usage: Some(usage), ..Step::tools([("Bash", json!({"command": "echo one"}))]) }
+}
+
+#[test]
+fn turns_and_money_run_out() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let script = Script::new().step(cheap_tool()).step(cheap_tool()).text("Never said.");
+        let mut plan = rig.script(runtime, &script);
+        plan.spec.limits.max_turns = Some(1);
+        let end = rig.run(plan);
+        failed(&end, ErrorClass::MaxTurns, MaxTurns);
+        assert_eq!(end.sent.len(), 1);
+        assert_eq!(end.result.cost.usage.num_turns, Some(2), "{:#?}", end.result.cost);
+
+        let mut plan = rig.script(runtime, &script);
+        plan.spec.limits.budget_usd = Some(1.0);
+        let end = rig.run(plan);
+        failed(&end, ErrorClass::Budget, Error);
+        assert_eq!(end.sent.len(), 1);
+        assert!(end.result.cost.usd.is_some_and(|usd| usd > 1.0), "{:#?}", end.result.cost);
+    }
+}
+
+#[test]
+fn errors_of_the_api_are_told_by_class() {
+    let rig = Rig::new();
+    let limited = Step { retry_after: Some(1), ..Step::error(429) };
+    let cases = [
+        (Sdk, Step::error(401), ErrorClass::Authentication, false),
+        (Sdk, limited, ErrorClass::RateLimited, true),
+        (Sdk, Step::error(500), ErrorClass::ServerError, true),
+        (Sdk, Step::error(529), ErrorClass::Overloaded, true),
+        (Sdk, Step::error(400), ErrorClass::InvalidRequest, false),
+        (Cli, Step::error(529), ErrorClass::Overloaded, true),
+        (Cli, Step::error(401), ErrorClass::Authentication, false),
+    ];
+    for (runtime, step, class, recoverable) in cases {
+        let end = rig.run(rig.script(runtime, &Script::new().step(step)));
+        failed(&end, class, Error);
+        let error = end.result.error.as_ref().unwrap();
+        assert_eq!(error.recoverable, recoverable, "{error:#?}");
+        assert!(!error.cure.is_empty(), "{error:#?}");
+        assert!(end.rows.iter().any(|row| row["type"] == "error"), "{:#?}", end.rows);
+    }
+}
+
+#[test]
+fn an_overloaded_api_shows_in_the_rows() {
+    let rig = Rig::new();
+    let end = rig.run(rig.script(Sdk, &Script::new().step(Step::error(529))));
+    failed(&end, ErrorClass::Overloaded, Error);
+    expect![[r#""#]].assert_eq(&rig.show(&end.rows));
+}
+
+#[test]
+fn an_api_that_nobody_serves_is_a_network_error() {
+    let rig = Rig::new();
+    let mut plan = rig.plan(Sdk, "Hello?");
+    plan.brief.env.insert("ANTHROPIC_BASE_URL".to_owned(), "http://127.0.0.1:9".to_owned());
+    let end = rig.run(plan);
+    failed(&end, ErrorClass::Network, Error);
+}
+
+#[test]
+fn a_run_without_a_key_says_so() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let mut plan = rig.plan(runtime, "Hello?");
+        plan.brief.env.shift_remove("ANTHROPIC_API_KEY");
+        let end = rig.run(plan);
+        failed(&end, ErrorClass::Authentication, Error);
+        assert_eq!(end.sent.len(), 0);
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_is_said_again_and_recorded_once() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let script = Script::new()
+            .step(Step::dropped(3).times(1))
+            .step(Step::tools([("Bash", json!({"command": "echo one"}))]))
+            .step(Step::broken(2).times(1))
+            .text("Whole.");
+        let end = rig.run(rig.script(runtime, &script));
+        succeeded(&end);
+        assert_eq!(end.result.summary.as_deref(), Some("Whole."));
+        let rows = rig.show(&end.rows) + &rig.show(&end.session);
+        assert!(!rows.contains("partial"), "{rows}");
+        assert!(end.sent.len() >= 4, "{}", end.sent.len());
+    }
+}
+
+#[test]
+fn a_stalled_stream_is_cut_by_us() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let script = Script::new().step(Step::tools([("Bash", json!({"command": "echo one"}))]));
+        let mut plan = rig.script(runtime, &script.step(Step::stalled(2)));
+        plan.spec.limits.stall_timeout_ms = Some(3_000);
+        plan.spec.limits.grace_ms = Some(300);
+        let end = rig.run(plan);
+        failed(&end, ErrorClass::Stalled, Timeout);
+        assert_eq!(end.row("tool_result", "Bash")["result"], "one");
+        assert!(end.result.error.as_ref().unwrap().recoverable);
+    }
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_ended() {
+    let rig = Rig::new();
+    let endless = Script::new().step(Step::tools([rig.endless()]));
+    let mut plan = rig.script(Sdk, &endless);
+    plan.claude().permission_mode = "bypassPermissions".to_owned();
+    plan.spec.limits.timeout_ms = Some(6_000);
+    plan.spec.limits.grace_ms = Some(300);
+    let live = rig.start(plan);
+    let [tool, claude] = rig.pids();
+    let end = live.finish();
+    failed(&end, ErrorClass::Timeout, Timeout);
+    gone(tool);
+    gone(claude);
+}
+
+#[test]
+fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
+    let shown = BOTH.map(|runtime| {
+        let rig = Rig::new();
+        let mut live = rig.start(rig.script(runtime, &Script::new().step(Step::stalled(3))));
+        live.until_said("partial");
+        live.cancel();
+        let end = live.finish();
+        failed(&end, ErrorClass::Cancelled, Cancelled);
+        // The conversation goes on after it.
+        let on = rig.run(rig.script(runtime, &Script::new().text("Again.")).resume(&end));
+        succeeded(&on);
+        rig.show(&end.rows)
+    });
+    alike(&shown, &expect![[r#""#]]);
+}
+
+#[test]
+fn a_cancel_in_the_middle_of_a_tool_ends_the_tool() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let endless = Script::new().step(Step::tools([rig.endless()])).text("Never said.");
+        let mut plan = rig.script(runtime, &endless);
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        let mut live = rig.start(plan);
+        let [tool, claude] = rig.pids();
+        live.cancel();
+        let end = live.finish();
+        failed(&end, ErrorClass::Cancelled, Cancelled);
+        gone(tool);
+        gone(claude);
+        let uses = end.rows.iter().filter(|row| row["type"] == "tool_use").count();
+        assert_eq!(uses, 1, "{:#?}", end.rows);
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_takes_its_tools_with_it() {
+    for (runtime, signal) in [(Sdk, Signal::TERM), (Cli, Signal::KILL), (Sdk, Signal::KILL)] {
+        let rig = Rig::new();
+        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        let live = rig.start(plan);
+        let [tool, claude] = rig.pids();
+        kill_process(claude, signal).unwrap();
+        let end = live.finish();
+        failed(&end, ErrorClass::AgentDied, Error);
+        gone(tool);
+        gone(claude);
+    }
+}

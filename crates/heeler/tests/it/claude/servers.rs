@@ -1,0 +1,87 @@
+//! MCP: our own servers, in process and over HTTP, and configured ones.
+
+use expect_test::expect;
+use heeler_model::run::McpBrief;
+use heeler_testkit::{Script, Step};
+use serde_json::json;
+
+use super::{BOTH, Rig, alike, succeeded, tool_results};
+
+/// A server on standard input that tells what is in its environment.
+const TELLER: &str = r#"
+while IFS= read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"teller","version":"1"}}' ;;
+    *'"method":"tools/list"'*) result='{"tools":[{"name":"tell","description":"Tells.","inputSchema":{"type":"object"}}]}' ;;
+    *'"method":"tools/call"'*) result="{\"content\":[{\"type\":\"text\",\"text\":\"told $TOLD\"}]}" ;;
+    *'"id"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id"; continue ;;
+    *) continue ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[test]
+fn our_own_tools_work_in_process_and_over_http() {
+    let shown = BOTH.map(|runtime| {
+        let rig = Rig::new();
+        std::fs::write(rig.work("report.txt"), "all is well").unwrap();
+        let script = Script::new()
+            .tool("mcp__heeler__report_progress", json!({"message": "half way", "percent": 50}))
+            .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
+            .tool("mcp__heeler__ask_human", json!({"question": "Shall I?"}))
+            .text("Sent.");
+        let mut plan = rig.script(runtime, &script);
+        plan.brief.send_files_to = Some(rig.path("sent"));
+        // A list of allowed tools does not have to name them.
+        plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);
+        let end = rig.run(plan);
+        succeeded(&end);
+        let worked: Vec<bool> =
+            tool_results(&end).into_iter().map(|(_, success)| success).collect();
+        assert_eq!(worked, [true, true, false], "{:#?}", end.rows);
+        let sent: Vec<_> =
+            std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
+        let [sent] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(std::fs::read_to_string(sent.path()).unwrap(), "all is well");
+        rig.show(&end.rows)
+    });
+    alike(&shown, &expect![[r#""#]]);
+}
+
+#[test]
+fn configured_servers_get_their_headers_and_variables() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let told = [("TOLD".to_owned(), "by-variable".to_owned())];
+        let teller = McpBrief::Stdio {
+            command: "sh".to_owned(),
+            args: vec!["-c".to_owned(), TELLER.to_owned()],
+            env: told.into(),
+            timeout_ms: None,
+            always_load: None,
+        };
+        let headers = [("x-told".to_owned(), "by-header".to_owned())];
+        let adder = McpBrief::Http {
+            url: rig.api.mcp_url(),
+            headers: headers.into(),
+            timeout_ms: None,
+            always_load: Some(true),
+        };
+        let calls =
+            [("mcp__teller__tell", json!({})), ("mcp__adder__add", json!({"a": 2, "b": 3}))];
+        let script = Script::new().step(Step::tools(calls)).text("Done.");
+        let mut plan = rig.script(runtime, &script);
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        plan.claude().mcp_servers =
+            [("teller".to_owned(), teller), ("adder".to_owned(), adder)].into();
+        let end = rig.run(plan);
+        succeeded(&end);
+        let expected = [("told by-variable".to_owned(), true), ("5".to_owned(), true)];
+        assert_eq!(tool_results(&end), expected, "{:#?}", end.rows);
+        let asked = rig.api.requests();
+        let mut calls = asked.iter().filter(|request| request.path == "/mcp");
+        assert!(calls.all(|request| request.header("x-told") == Some("by-header")));
+    }
+}

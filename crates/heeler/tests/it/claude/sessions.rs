@@ -1,0 +1,101 @@
+//! Conversations: resumed, forked, forked at a message, and gone.
+
+use expect_test::expect;
+use heeler_model::run::{ErrorClass, SessionStart};
+use heeler_testkit::Script;
+use uuid::Uuid;
+
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told};
+use crate::rig::{End, new_session};
+
+/// The id of the last thing that the agent said.
+#[track_caller]
+fn last_said(end: &End) -> Uuid {
+    let said = end.session.iter().rfind(|row| row["type"] == "assistant").expect("it spoke");
+    said["uuid"].as_str().unwrap().parse().unwrap()
+}
+
+fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
+    let rig = Rig::new();
+    let first = rig.run(rig.plan(runtime, &format!("one {}", Script::new().text("First."))));
+    succeeded(&first);
+    let second = rig.plan(runtime, &format!("two {}", Script::new().text("Second.")));
+    let second = rig.run(second.resume(&first));
+    succeeded(&second);
+    assert_eq!(second.session_id(), first.session_id());
+    assert!(told(&second).starts_with("user: one"), "{}", told(&second));
+    assert!(told(&second).contains("assistant: First.\nuser: two"), "{}", told(&second));
+    assert!(second.session.len() > first.session.len());
+    assert_eq!(second.session[..first.session.len()], first.session, "a log only grows");
+
+    // What the run cost is its own, not the session's.
+    let (one, two) = (first.result.cost.usd.unwrap(), second.result.cost.usd.unwrap());
+    assert!((one - two).abs() < one / 2.0, "{one} and {two}");
+
+    let fork = |prompt: &str, at: Option<Uuid>| {
+        let mut plan = rig.plan(runtime, &format!("{prompt} {}", Script::new().text("Forked.")));
+        let (source, id) = (first.session_id(), new_session());
+        plan.spec.session.start = SessionStart::Fork { source, id: id.clone(), at };
+        let end = rig.run(plan);
+        succeeded(&end);
+        assert_eq!(end.session_id(), id);
+        end
+    };
+    let whole = fork("three", None);
+    assert!(told(&whole).contains("Second."), "{}", told(&whole));
+    let early = fork("four", Some(last_said(&first)));
+    assert!(told(&early).contains("assistant: First.\nuser: four"), "{}", told(&early));
+    assert!(!told(&early).contains("Second."), "{}", told(&early));
+
+    let on = rig.plan(runtime, &format!("five {}", Script::new().text("On."))).resume(&early);
+    let on = rig.run(on);
+    succeeded(&on);
+    assert!(told(&on).contains("assistant: Forked.\nuser: five"), "{}", told(&on));
+    // The source knows nothing of its branches.
+    let source = rig.run(rig.plan(runtime, "six").resume(&first));
+    succeeded(&source);
+    assert!(!told(&source).contains("Forked."), "{}", told(&source));
+}
+
+#[test]
+fn a_conversation_goes_on_and_branches_by_the_sdk_runtime() {
+    a_conversation_goes_on_and_branches(Sdk);
+}
+
+#[test]
+fn a_conversation_goes_on_and_branches_by_the_cli_runtime() {
+    a_conversation_goes_on_and_branches(Cli);
+}
+
+#[test]
+fn a_conversation_that_is_gone_begins_afresh_once() {
+    let shown = BOTH.map(|runtime| {
+        let rig = Rig::new();
+        let gone = new_session();
+        let mut plan = rig.script(runtime, &Script::new().text("Here I am."));
+        plan.spec.session.start = SessionStart::Resume { id: gone.clone() };
+        let end = rig.run(plan);
+        succeeded(&end);
+        assert_ne!(end.session_id(), gone);
+        assert_eq!(end.sent.len(), 1);
+        rig.show(&end.rows)
+    });
+    alike(&shown, &expect![[r#""#]]);
+}
+
+#[test]
+fn a_fork_of_nothing_fails_and_says_so() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let first = rig.run(rig.script(runtime, &Script::new().text("First.")));
+        let mut plan = rig.script(runtime, &Script::new().text("Never said."));
+        let at = Some(Uuid::new_v4());
+        let (source, id) = (first.session_id(), new_session());
+        plan.spec.session.start = SessionStart::Fork { source, id, at };
+        let end = rig.run(plan);
+        let error = end.result.error.as_ref().expect("it failed");
+        assert!(error.message.contains("No message found"), "{error:#?}");
+        assert_ne!(error.class, ErrorClass::Internal);
+        assert_eq!(end.sent.len(), 0, "a fork never loses its history silently");
+    }
+}
