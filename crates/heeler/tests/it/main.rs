@@ -10,6 +10,7 @@ mod claude;
 mod fleet;
 mod golden;
 mod hostile;
+mod kills;
 mod reads;
 mod rig;
 mod tidy;
