@@ -170,7 +170,7 @@ impl Order<'_> {
         let started = self.started(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(Point::Started);
-        let judged = self.attempts(&mut run, tree, lock, started).await;
+        let judged = self.attempts(&mut run, &tree, lock, started).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
@@ -201,7 +201,7 @@ impl Order<'_> {
     async fn attempts(
         &self,
         run: &mut Run,
-        mut tree: Tree,
+        tree: &Tree,
         mut lock: LockFile,
         mut started: Started,
     ) -> Judged {
@@ -210,7 +210,7 @@ impl Order<'_> {
         let (mut may_begin_anew, mut may_try_again) = (true, true);
         let mut judged = Judged::default();
         loop {
-            let ending = self.attempt(run, &tree, &lock, (&start, &reason)).await;
+            let ending = self.attempt(run, tree, &lock, (&start, &reason)).await;
             judged.add(run, ending);
             if run.ending.is_some() || !run.journal.is_clear() {
                 return judged;
@@ -237,8 +237,6 @@ impl Order<'_> {
                 _ => return judged,
             }
             run.watch.restart(Instant::now());
-            // The control group went with the first agent; it comes back under the same name.
-            tree = Tree::claim(self.spec.run);
         }
     }
 

@@ -318,3 +318,37 @@ fn the_second_run_of_a_session_goes_on_in_its_log() {
     assert_eq!(prompts.len(), 2);
     assert_eq!(prompts[1]["parentUuid"], last_of_first["uuid"]);
 }
+
+#[test]
+fn a_fork_knows_its_source_up_to_the_cut_and_leaves_it_as_it_is() {
+    let source = speaks("await user; say one; say two; result done");
+    source.run();
+    let before = std::fs::read(source.session_log()).unwrap();
+    let rows = Trial::rows(&source.session_log());
+    let one = rows.iter().position(|row| row["type"] == "assistant").unwrap();
+    let at = rows[one]["uuid"].as_str().unwrap().parse().unwrap();
+
+    let mut fork = speaks("await user; say three; result done");
+    let start = SessionStart::Fork {
+        source: source.spec.session.start.id().clone(),
+        id: "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1aff".parse().unwrap(),
+        at: Some(at),
+    };
+    fork = fork.start_session(start);
+    // The source was made in another working directory of the same fleet.
+    let elsewhere = fork.spec.projects.join("-elsewhere");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let log = elsewhere.join(source.session_log().file_name().unwrap());
+    std::fs::copy(source.session_log(), &log).unwrap();
+    let result = fork.run();
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    let forked = Trial::rows(&fork.session_log());
+    assert_eq!(forked[..=one], rows[..=one]);
+    let prompt = forked[one + 1..].iter().find(|row| row["type"] == "user").unwrap();
+    assert_eq!(prompt["parentUuid"], rows[one]["uuid"]);
+    // The prompt and the first answer of the source, the prompt and the answer of the fork.
+    assert_eq!(result.session.unwrap().messages, 4);
+    let started: Started =
+        serde_json::from_slice(&std::fs::read(fork.dir().join("started.json")).unwrap()).unwrap();
+    assert_eq!(started.session_rows_before, one as u64 + 1);
+}
