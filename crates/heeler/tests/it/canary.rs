@@ -47,8 +47,9 @@ impl Canary {
                 forms.push(encoded);
             }
         }
-        let lines: Vec<&str> = secret.lines().filter(|line| line.len() >= 16).collect();
-        needles.extend(lines.iter().map(|&line| line.to_owned()));
+        // Of a key that is shown line by line, all but its fences is secret.
+        let lines = secret.lines().filter(|line| line.len() >= 16 && !line.starts_with('-'));
+        needles.extend(lines.map(str::to_owned));
         Canary { forms, needles, secret }
     }
 }
@@ -237,4 +238,9 @@ fn work(proof: &Proof, worker: u64) {
     let files = files(&fleet);
     assert!(files.iter().any(|file| file.ends_with("heeler.db")), "{files:?}");
     files.iter().for_each(|file| check_file(&search, file));
+    // They were let out: at least each prompt is in the log of its job.
+    let logs = files.iter().filter(|file| file.parent().is_some_and(|dir| dir.ends_with("jobs")));
+    let logs = logs.filter(|file| file.extension().is_some_and(|it| it == "jsonl"));
+    let marked = logs.filter(|log| std::fs::read_to_string(log).unwrap().contains("[secret]"));
+    assert_eq!(marked.count() * 2, canaries.len());
 }

@@ -119,7 +119,7 @@ fn a_stalled_stream_is_cut_by_us() {
         let rig = Rig::new();
         let script = Script::new().step(Step::tools([("Bash", json!({"command": "echo one"}))]));
         let mut plan = rig.script(runtime, &script.step(Step::stalled(2)));
-        plan.spec.limits.stall_timeout_ms = Some(3_000);
+        plan.spec.limits.stall_timeout_ms = Some(6_000);
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Stalled, Timeout);
@@ -134,7 +134,7 @@ fn a_run_that_takes_too_long_is_ended() {
     let endless = Script::new().step(Step::tools([rig.endless()]));
     let mut plan = rig.script(Sdk, &endless);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
-    plan.spec.limits.timeout_ms = Some(6_000);
+    plan.spec.limits.timeout_ms = Some(10_000);
     plan.spec.limits.grace_ms = Some(300);
     let live = rig.start(plan);
     let [tool, claude] = rig.pids();
