@@ -75,6 +75,23 @@ fn an_overloaded_api_shows_in_the_rows() {
 }
 
 #[test]
+fn an_expired_login_is_tried_once_more() {
+    let rig = Rig::new();
+    let expired = Step { message: Some("OAuth token has expired.".into()), ..Step::error(401) };
+    for (times, expected) in [(2, None), (9, Some(ErrorClass::TokenExpired))] {
+        let script = Script::new().step(expired.clone().times(times)).text("Here I am.");
+        let mut plan = rig.script(Sdk, &script);
+        plan.brief.env.shift_remove("ANTHROPIC_API_KEY");
+        plan.brief.env.insert("CLAUDE_CODE_OAUTH_TOKEN".to_owned(), "mock-oauth-token".to_owned());
+        let end = rig.run(plan);
+        let class = end.result.error.as_ref().map(|error| error.class);
+        assert_eq!(class, expected, "{:#?} {:#?}", end.result, end.rows);
+        // Claude itself tries twice each time.
+        assert_eq!(end.sent.len(), if expected.is_some() { 4 } else { 3 });
+    }
+}
+
+#[test]
 fn an_api_that_nobody_serves_is_a_network_error() {
     let rig = Rig::new();
     let mut plan = rig.plan(Sdk, "Hello?");
