@@ -7,8 +7,6 @@
 mod class;
 mod cure;
 mod spent;
-#[cfg(test)]
-mod tests;
 
 use serde_json::Value as Json;
 
@@ -90,8 +88,10 @@ pub struct Tally {
     garbage: u64,
     last_text: Option<String>,
     result: Option<TurnResult>,
-    /// Something was said since the last result, so its figures are not the whole story.
+    /// A turn began after the last result, so that one is not how the run ended.
     is_open: bool,
+    /// Something was said since the last result, so its figures are not the whole story.
+    is_unbilled: bool,
     said_end: bool,
     error: Option<AgentError>,
     retry: Option<Retry>,
@@ -136,10 +136,11 @@ impl Tally {
                 return;
             }
             Body::Assistant(said) => self.assistant(said, message.parent_tool_use_id.is_none()),
-            Body::User(_) => self.is_open = true,
+            Body::Init(_) => self.is_open = true,
             Body::Result(result) => {
                 self.spent.result(&message.fields);
                 self.is_open = false;
+                self.is_unbilled = false;
                 self.error = self.error.take().filter(|_| result.is_error);
                 self.result = Some(TurnResult::clone(result));
             }
@@ -151,13 +152,14 @@ impl Tally {
             Body::Retry(retry) => self.retry = Some(retry.clone()),
             Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
             Body::System { .. } => self.said_end |= message.is_terminal(),
-            Body::Init(_) | Body::Task(_) | Body::Lifecycle { .. } | Body::Unknown { .. } => {}
+            Body::User(_) | Body::Task(_) | Body::Lifecycle { .. } | Body::Unknown { .. } => {}
         }
         self.received += 1;
     }
 
     fn assistant(&mut self, said: &Assistant, is_main: bool) {
-        self.is_open = true;
+        self.is_open |= is_main;
+        self.is_unbilled = true;
         let text = said.message.get("content").map(text_of).unwrap_or_default();
         match &said.api_error {
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
@@ -187,7 +189,7 @@ impl Tally {
         let final_text = final_text.and_then(|result| result.text.as_deref());
         let final_text = final_text.filter(|text| !text.trim().is_empty()).map(summary);
         let mut cost = self.spent.cost();
-        if self.is_open {
+        if self.is_unbilled {
             cost.usd = None;
         }
         if matches!(end, Ending::NotStarted { .. }) {
@@ -234,7 +236,7 @@ impl Tally {
         signal: Option<i32>,
         stderr: &str,
     ) -> Result<(), (ExitReason, RunError)> {
-        match &self.result {
+        match self.result.as_ref().filter(|_| !self.is_open) {
             Some(result) if !result.is_error => return Ok(()),
             Some(result) => return Err(self.judge_result(result)),
             None => {}
@@ -263,6 +265,11 @@ impl Tally {
             _ => result.errors.join("\n"),
         };
         let fail = |reason, class, message: &str| (reason, self.failure(class, message));
+        if self.by_exit_code {
+            // What a command prints are its own words, not an agent's report of what failed.
+            let message = if result.errors.is_empty() { said } else { result.errors.join("\n") };
+            return fail(ExitReason::Error, ErrorClass::AgentFailed, &message);
+        }
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
                 fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)
@@ -365,3 +372,6 @@ fn tail(stderr: &str) -> &str {
     let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);
     &stderr[start..]
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Fields, Recorder};
 use crate::iso_millis;
-use crate::message::{Body, Message, Retry, Task};
+use crate::message::{Body, Message, Retry, Task, TurnResult};
 
 /// What the stream and the session file spell differently.
 const SPELLINGS: [(&str, &str); 3] = [
@@ -14,6 +14,9 @@ const SPELLINGS: [(&str, &str); 3] = [
     ("request_id", "requestId"),
     ("tool_use_result", "toolUseResult"),
 ];
+
+/// About how many fields a row has, so that its map need not grow.
+const ROW_FIELDS: usize = 16;
 
 impl Recorder {
     /// Makes the session row of a message.
@@ -34,7 +37,11 @@ impl Recorder {
                 if said.api_error.is_some() {
                     row.insert("isApiErrorMessage".to_owned(), true.into());
                 }
-                with_rest(row, fields)
+                let mut row = with_rest(row, fields);
+                if let Some(code) = said.api_error.and_then(|error| error.code) {
+                    row.entry("error").or_insert(code.into());
+                }
+                row
             }
             Body::User(told) => {
                 let mut row = self.chained("user", sub_agent, uuid, now);
@@ -57,7 +64,7 @@ impl Recorder {
                 let mut row = self.plain("result", &result.subtype, sub_agent, uuid, now);
                 row.insert("is_error".to_owned(), result.is_error.into());
                 total_tokens(&mut row, &fields);
-                with_rest(row, fields)
+                with_result(with_rest(row, fields), *result)
             }
             body => {
                 let (subtype, content) = told(&body, &fields);
@@ -82,7 +89,7 @@ impl Recorder {
         now: Timestamp,
     ) -> Fields {
         let parent = self.chain(sub_agent.as_deref(), uuid);
-        let mut row = Fields::new();
+        let mut row = Fields::with_capacity(ROW_FIELDS);
         row.insert("type".to_owned(), kind.into());
         row.insert("uuid".to_owned(), uuid.to_string().into());
         row.insert("parentUuid".to_owned(), parent.map(|parent| parent.to_string()).into());
@@ -99,7 +106,7 @@ impl Recorder {
         uuid: Uuid,
         now: Timestamp,
     ) -> Fields {
-        let mut row = Fields::new();
+        let mut row = Fields::with_capacity(ROW_FIELDS);
         row.insert("type".to_owned(), kind.into());
         row.insert("subtype".to_owned(), subtype.into());
         row.insert("uuid".to_owned(), uuid.to_string().into());
@@ -128,6 +135,23 @@ fn with_rest(mut row: Fields, rest: Fields) -> Fields {
         row.entry(key).or_insert(value);
     }
     row.shift_remove("failure");
+    row
+}
+
+/// Adds what a result says that was not a line: a runtime may make one up.
+fn with_result(mut row: Fields, result: TurnResult) -> Fields {
+    let errors = (!result.errors.is_empty()).then(|| result.errors.into());
+    for (key, value) in [
+        ("result", result.text.map(Json::from)),
+        ("errors", errors),
+        ("stop_reason", result.stop_reason.map(Json::from)),
+        ("terminal_reason", result.terminal_reason.map(Json::from)),
+        ("num_turns", result.num_turns.map(Json::from)),
+    ] {
+        if let Some(value) = value {
+            row.entry(key).or_insert(value);
+        }
+    }
     row
 }
 

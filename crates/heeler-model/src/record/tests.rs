@@ -1,5 +1,7 @@
+//! Which rows come of messages.
+
 use super::*;
-use crate::message::read_line;
+use crate::message::{TurnResult, read_line};
 use crate::run::ErrorClass;
 use std::time::Duration;
 
@@ -257,6 +259,22 @@ fn the_older_forms_of_the_stream_give_the_same_rows() {
     assert_eq!((&end["subtype"], &end["content"]), (&json!("session_end"), &json!("bye")));
     let error = session.job_row(r#"{"type":"error","message":"gone","code":"EPIPE"}"#);
     assert_eq!((&error["message"], &error["code"]), (&json!("gone"), &json!("EPIPE")));
+}
+
+#[test]
+fn a_result_that_a_runtime_made_up_is_recorded_like_one_that_was_read() {
+    let result = TurnResult {
+        subtype: "error_during_execution".to_owned(),
+        is_error: true,
+        errors: vec!["the command exited with code 3".to_owned()],
+        ..TurnResult::default()
+    };
+    let mut session = Session::new();
+    let now = session.tick();
+    let rows = session.recorder.message(Message::of(Body::Result(Box::new(result))), now);
+    assert_eq!(rows.session[0]["errors"], json!(["the command exited with code 3"]));
+    assert_eq!(rows.job[0]["error"], "the command exited with code 3");
+    assert_eq!(rows.job[0]["success"], false);
 }
 
 #[test]

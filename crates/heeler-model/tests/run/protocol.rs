@@ -1,1 +1,341 @@
+//! The forms of the runner protocol. A runner outlives an upgrade, so a change of these files is a
+//! change that both releases must read: see [`heeler_model::run::PROTOCOL`].
 
+use expect_test::{ExpectFile, expect_file};
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{
+    Answer, Ask, Attendance, Brief, ClaudeBrief, Cost, End, ErrorClass, Happening, Limits,
+    McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult, RunSpec,
+    RunState, SessionEnd, SessionPlan, SessionStart, Started, Work,
+};
+use heeler_model::{ExitReason, TriggerType, Usage};
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use uuid::Uuid;
+
+const ENTRY: Uuid = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
+const RUN: &str = "0199d3f1-7c00-7000-8000-000000000001";
+const SESSION: &str = "8c6f5dd1-1b4b-4bde-9f9d-cf3bda6325d1";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_794_703_600 + second).unwrap()
+}
+
+/// Holds the values' forms against a file and reads them back.
+#[track_caller]
+fn check<T: Serialize + DeserializeOwned + PartialEq>(values: &[T], forms: &ExpectFile) {
+    let json = serde_json::to_string_pretty(values).unwrap();
+    forms.assert_eq(&format!("{json}\n"));
+    let again: Vec<T> = serde_json::from_str(&json).unwrap();
+    assert!(again == values, "they read back as something else");
+    for value in values {
+        assert!(!serde_json::to_string(value).unwrap().contains('\n'), "it is more than a line");
+    }
+}
+
+fn spec() -> RunSpec {
+    RunSpec {
+        protocol: PROTOCOL,
+        run: RUN.parse().unwrap(),
+        job: "job-2026-11-15-a1b2c3".parse().unwrap(),
+        attempt: 1,
+        agent: "website.coder".parse().unwrap(),
+        trigger: TriggerType::Schedule,
+        runtime: RuntimeType::Sdk,
+        working_directory: "/srv/demo".into(),
+        job_log: "/srv/demo/.heeler/jobs/job-2026-11-15-a1b2c3.jsonl".into(),
+        projects: "/srv/demo/.heeler/agent-sessions/projects".into(),
+        output_file: Some("/srv/demo/.heeler/jobs/job-2026-11-15-a1b2c3/output.log".into()),
+        home: "/home/ada/.heeler".into(),
+        sockets: "/run/user/1000/heeler".into(),
+        session: SessionPlan {
+            start: SessionStart::Resume { id: SESSION.parse().unwrap() },
+            reason: "the session goes on".to_owned(),
+        },
+        limits: Limits {
+            timeout_ms: Some(3_600_000),
+            stall_timeout_ms: Some(600_000),
+            max_turns: Some(50),
+            budget_usd: Some(1.5),
+            grace_ms: Some(5000),
+        },
+        attendance: Attendance::Person { timeout_ms: 300_000 },
+        sync_each_row: false,
+    }
+}
+
+#[test]
+fn specs() {
+    let fork = RunSpec {
+        runtime: RuntimeType::Scripted,
+        trigger: TriggerType::Fork,
+        output_file: None,
+        session: SessionPlan {
+            start: SessionStart::Fork {
+                source: SESSION.parse().unwrap(),
+                id: "new".parse().unwrap(),
+                at: Some(ENTRY),
+            },
+            reason: "as asked".to_owned(),
+        },
+        limits: Limits::default(),
+        attendance: Attendance::Nobody,
+        sync_each_row: true,
+        ..spec()
+    };
+    let fresh = RunSpec {
+        session: SessionPlan {
+            start: SessionStart::Fresh { id: "new".parse().unwrap() },
+            reason: "as asked".to_owned(),
+        },
+        runtime: RuntimeType::Command,
+        ..fork.clone()
+    };
+    check(&[spec(), fork, fresh], &expect_file!["protocol/spec.json"]);
+}
+
+#[test]
+fn briefs() {
+    let map = |key: &str, value: &str| IndexMap::from([(key.to_owned(), value.to_owned())]);
+    let (headers, url) = (map("X-Team", "web"), "https://mcp.example.com/mcp".to_owned());
+    let servers = IndexMap::from([
+        (
+            "files".to_owned(),
+            McpBrief::Stdio {
+                command: "npx".to_owned(),
+                args: vec!["-y".to_owned()],
+                env: map("MODE", "ro"),
+                timeout_ms: Some(30_000),
+                always_load: Some(true),
+            },
+        ),
+        (
+            "web".to_owned(),
+            McpBrief::Http {
+                url: url.clone(),
+                headers: headers.clone(),
+                timeout_ms: None,
+                always_load: None,
+            },
+        ),
+        ("old".to_owned(), McpBrief::Sse { url, headers, timeout_ms: None, always_load: None }),
+    ]);
+    let claude = ClaudeBrief {
+        program: "/usr/bin/claude".into(),
+        permission_mode: "acceptEdits".to_owned(),
+        tools: Some(vec!["Read".to_owned()]),
+        allowed_tools: Some(vec!["Read".to_owned(), "mcp__files__*".to_owned()]),
+        denied_tools: vec!["WebFetch".to_owned()],
+        system_prompt: Some("You are careful.".to_owned()),
+        model: Some("sonnet".to_owned()),
+        setting_sources: vec!["project".to_owned()],
+        plugins: vec!["/srv/plugins/a".into()],
+        mcp_servers: servers,
+    };
+    let brief = |work: Work| Brief {
+        protocol: PROTOCOL,
+        prompt: "do it".to_owned(),
+        env: map("PATH", "/usr/bin"),
+        secrets: vec!["a-secret-of-ours".to_owned()],
+        work,
+        send_files_to: Some("/srv/demo/sent".into()),
+    };
+    let briefs = [
+        brief(Work::Claude(Box::new(claude))),
+        brief(Work::Script { steps: vec![json!({"text": "hello"})] }),
+        Brief { send_files_to: None, ..brief(Work::Command { command: "make test".to_owned() }) },
+    ];
+    check(&briefs, &expect_file!["protocol/brief.json"]);
+}
+
+fn started() -> Started {
+    Started {
+        protocol: PROTOCOL,
+        run: RUN.parse().unwrap(),
+        pid: 4711,
+        at: at(0),
+        session: SESSION.parse().unwrap(),
+        session_log: "/srv/demo/.heeler/agent-sessions/projects/-srv-demo/8c6f.jsonl".into(),
+        socket: "/run/user/1000/heeler/r1.sock".into(),
+        cgroup: Some("/sys/fs/cgroup/user.slice/heeler-r1".into()),
+        job_rows_before: 0,
+        session_rows_before: 12,
+    }
+}
+
+#[test]
+fn starts() {
+    let without_cgroup = Started { cgroup: None, ..started() };
+    check(&[started(), without_cgroup], &expect_file!["protocol/started.json"]);
+}
+
+fn ask() -> Ask {
+    Ask {
+        protocol: PROTOCOL,
+        id: "ask-1".to_owned(),
+        at: at(3),
+        kind: "permission".to_owned(),
+        tool: "Write".to_owned(),
+        input: json!({"file_path": "/srv/demo/a.txt", "content": "x"}),
+    }
+}
+
+#[test]
+fn asks() {
+    let question = Ask {
+        kind: "question".to_owned(),
+        tool: "AskUserQuestion".to_owned(),
+        input: json!({"questions": [{"question": "Which?"}]}),
+        ..ask()
+    };
+    check(&[ask(), question], &expect_file!["protocol/ask.json"]);
+}
+
+fn result() -> RunResult {
+    RunResult {
+        protocol: PROTOCOL,
+        run: RUN.parse().unwrap(),
+        job: "job-2026-11-15-a1b2c3".parse().unwrap(),
+        end: End::Finished,
+        exit_reason: ExitReason::Success,
+        stop_reason: Some("end_turn".to_owned()),
+        summary: Some("did it".to_owned()),
+        error: None,
+        cost: Cost {
+            usd: Some(0.25),
+            usage: Usage {
+                num_turns: Some(2),
+                api_duration_ms: Some(448),
+                input_tokens: Some(20),
+                cache_creation_input_tokens: Some(5),
+                cache_read_input_tokens: Some(7),
+                output_tokens: Some(10),
+                per_model: IndexMap::from([(
+                    "claude-opus-5-5".to_owned(),
+                    json!({"inputTokens": 20, "costUSD": 0.25}),
+                )]),
+            },
+        },
+        session: Some(SessionEnd {
+            id: SESSION.parse().unwrap(),
+            log: "/srv/demo/.heeler/agent-sessions/projects/-srv-demo/8c6f.jsonl".into(),
+            messages: 4,
+            tokens: 1200,
+            resumable: true,
+        }),
+        started_at: at(0),
+        finished_at: at(9),
+        exit_code: Some(0),
+        settled: None,
+    }
+}
+
+#[test]
+fn results() {
+    let error = RunError {
+        retry_after_ms: Some(30_000),
+        resets_at: Some(at(3600)),
+        messages_received: 5,
+        ..RunError::of(ErrorClass::RateLimited, "API Error: Request rejected (429)")
+    };
+    let limited =
+        RunResult { exit_reason: ExitReason::Error, error: Some(error), summary: None, ..result() };
+    let settled = RunResult {
+        end: End::Interrupted,
+        exit_reason: ExitReason::Error,
+        stop_reason: None,
+        error: Some(RunError::of(ErrorClass::Interrupted, "the runner died")),
+        cost: Cost::default(),
+        exit_code: None,
+        settled: Some(Recovery { processes_ended: 2, rows_completed: 1 }),
+        ..result()
+    };
+    let bare = |end: End| RunResult {
+        end,
+        session: None,
+        summary: None,
+        exit_reason: ExitReason::Error,
+        ..settled.clone()
+    };
+    let results =
+        [result(), limited, settled.clone(), bare(End::NeverStarted), bare(End::SessionBusy)];
+    check(&results, &expect_file!["protocol/result.json"]);
+}
+
+#[test]
+fn every_error_has_its_cure() {
+    let errors: Vec<RunError> =
+        ErrorClass::ALL.iter().map(|class| RunError::of(*class, "what happened")).collect();
+    check(&errors, &expect_file!["protocol/errors.json"]);
+}
+
+#[test]
+fn requests() {
+    let ops = [
+        Op::Cancel { now: false, by: "ada".to_owned() },
+        Op::Message { text: "also this".to_owned() },
+        Op::Answer {
+            ask: "ask-1".to_owned(),
+            answer: Answer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
+            by: "ada".to_owned(),
+        },
+        Op::Answer {
+            ask: "ask-1".to_owned(),
+            answer: Answer::Allow { input: None },
+            by: "ada".to_owned(),
+        },
+        Op::Answer {
+            ask: "ask-1".to_owned(),
+            answer: Answer::Deny { message: "no".to_owned(), interrupt: true },
+            by: "ada".to_owned(),
+        },
+        Op::Status,
+        Op::Subscribe,
+    ];
+    let requests: Vec<Request> =
+        (1..).zip(ops).map(|(id, op)| Request { protocol: PROTOCOL, id, op }).collect();
+    check(&requests, &expect_file!["protocol/request.json"]);
+}
+
+#[test]
+fn replies() {
+    let state = RunState {
+        run: RUN.parse().unwrap(),
+        job: "job-2026-11-15-a1b2c3".parse().unwrap(),
+        session: SESSION.parse().unwrap(),
+        agent_pid: Some(4712),
+        started_at: at(0),
+        last_line_at: Some(at(2)),
+        rows: 7,
+        cost_usd: Some(0.25),
+        asks: vec![ask()],
+        cancelling: false,
+        disk_trouble: Some("no space left on device".to_owned()),
+    };
+    let bodies = [
+        ReplyBody::Done,
+        ReplyBody::Status(state),
+        ReplyBody::Refused { reason: "there is no such question".to_owned() },
+    ];
+    let replies: Vec<Reply> =
+        (1..).zip(bodies).map(|(id, body)| Reply { protocol: PROTOCOL, id, body }).collect();
+    check(&replies, &expect_file!["protocol/reply.json"]);
+}
+
+#[test]
+fn happenings() {
+    let happenings = [
+        Happening::Row { at: 6, row: json!({"type": "assistant", "content": "hello"}) },
+        Happening::Delta { text: "hel".to_owned() },
+        Happening::Asked { ask: ask() },
+        Happening::Settled { ask: "ask-1".to_owned() },
+        Happening::Disk { trouble: Some("no space left on device".to_owned()) },
+        Happening::Disk { trouble: None },
+        Happening::Lagged,
+        Happening::Ended { result: Box::new(result()) },
+    ];
+    check(&happenings, &expect_file!["protocol/happening.json"]);
+}
