@@ -7,6 +7,8 @@
 
 mod check;
 mod fault;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -139,7 +141,7 @@ pub struct Speech {
     pub text: String,
     /// In how many pieces it is streamed.
     pub chunks: u32,
-    /// How long each piece takes.
+    /// How long it waits between two pieces.
     pub delay: Duration,
 }
 

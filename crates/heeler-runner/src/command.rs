@@ -4,6 +4,9 @@
 //! a process list; what the agent is asked is its standard input. Each line that it prints is a
 //! message, and its exit code is its result. Start at [`CommandRuntime`].
 
+#[cfg(test)]
+mod tests;
+
 use heeler_model::message::{Body, Message, TurnResult};
 use heeler_model::run::{Answer, SessionStart};
 use rustix::process::Signal;

@@ -120,7 +120,8 @@ fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
         asks: play.asks,
         now: play.now,
     };
-    Ok(Player::new(setting, script, memory, Redactor::new(&part.secrets), out))
+    let redactor = (!part.secrets.is_empty()).then(|| Redactor::new(&part.secrets));
+    Ok(Player::new(setting, script, memory, redactor, out))
 }
 
 /// Returns the result of a session that cannot be opened.
@@ -128,7 +129,7 @@ fn refusal(play: &Play, error: &str) -> Json {
     json!({
         "type": "result", "subtype": "error_during_execution", "duration_ms": 0,
         "duration_api_ms": 0, "is_error": true, "num_turns": 0, "stop_reason": null,
-        "session_id": play.session.id(), "total_cost_usd": 0, "usage": speak::tokens(0, 0),
+        "session_id": play.session.id(), "total_cost_usd": 0, "usage": wire::Tokens::default(),
         "modelUsage": {}, "permission_denials": [], "uuid": Uuid::new_v4(), "errors": [error],
         "result_index": 0,
     })

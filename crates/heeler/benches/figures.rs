@@ -75,13 +75,17 @@ fn main() {
     // `cargo xtask bench runs` measures only these.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let groups: [(&str, fn(&Bench) -> Vec<Figure>); 3] =
-        [("transcripts", transcripts::figures), ("jobs", jobs::figures), ("runs", runs::figures)];
-    let figures: Vec<Figure> = groups
-        .iter()
-        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|word| word == name))
-        .flat_map(|(_, measure)| measure(&bench))
-        .collect();
+    let wants = |group: &str| wanted.is_empty() || wanted.iter().any(|word| word == group);
+    let mut figures = Vec::new();
+    if wants("transcripts") {
+        figures.extend(transcripts::figures(&bench));
+    }
+    if wants("jobs") {
+        figures.extend(jobs::figures(&bench));
+    }
+    if wants("runs") {
+        figures.extend(runs::figures(&bench));
+    }
     print(&figures);
 }
 

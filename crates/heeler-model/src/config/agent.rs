@@ -17,10 +17,11 @@ use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
 use super::period::Period;
 use super::reader::Reader;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
+use super::script::Script;
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{Section, Shape, section};
 use super::show::as_written;
-use super::value::{At, EnvVars, Filled, Value, VarName, expected, word_value};
+use super::value::{At, EnvVars, Filled, Value, VarName, word_value};
 use super::when::Zone;
 use super::work::WorkSource;
 use super::yaml::{Kind, Node};
@@ -253,35 +254,6 @@ impl Value for WorkingDirectory {
         match self {
             WorkingDirectory::Folder(folder) => folder.show(),
             WorkingDirectory::Checkout(checkout) => checkout.show(),
-        }
-    }
-}
-
-/// What a scripted agent does. The steps are read by the runner that plays them.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Script {
-    /// A file with a list of steps.
-    File(Utf8PathBuf),
-    /// The steps.
-    Steps(Vec<Json>),
-}
-
-impl Value for Script {
-    fn shape() -> Shape {
-        Shape::OneOf(vec![Shape::Text, Shape::List(Box::new(Shape::Any))])
-    }
-    fn read(node: &Node, reader: &mut Reader) -> Option<Script> {
-        match &node.kind {
-            Kind::List(items) if items.is_empty() => expected(reader, node, "at least one step"),
-            Kind::List(_) => Vec::<Json>::read(node, reader).map(Script::Steps),
-            Kind::Scalar(_) => Utf8PathBuf::read(node, reader).map(Script::File),
-            _ => expected(reader, node, "a list of steps or the path of a file"),
-        }
-    }
-    fn show(&self) -> Json {
-        match self {
-            Script::File(path) => path.show(),
-            Script::Steps(steps) => steps.show(),
         }
     }
 }

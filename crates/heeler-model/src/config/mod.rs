@@ -25,6 +25,7 @@ mod reader;
 mod reference;
 mod schedule;
 mod schema;
+mod script;
 mod session;
 mod shape;
 mod show;
@@ -38,7 +39,7 @@ use camino::Utf8PathBuf;
 
 pub use agent::{
     Agent, Budget, Checkout, Identity, Instances, PermissionMode, Program, Runtime, RuntimeType,
-    Script, SettingSource,
+    SettingSource,
 };
 pub use amount::{SIZE_MAX, Size, USD_MAX, Usd};
 pub use chat::{
@@ -61,6 +62,7 @@ pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };
 pub use schema::{agent_schema, fleet_schema};
+pub use script::{Script, steps_of_file};
 pub use session::SessionRules;
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use when::{CronExpr, Zone};

@@ -29,7 +29,7 @@ const FLOOD_TEXT_BYTES: usize = 80;
 const HUGE_LINE_BYTES: usize = 64 << 20;
 
 /// Every step and its options. A step is known by its first word; no option is one of those words.
-const STEPS: &[(&str, &[&str])] = &[
+pub(super) const STEPS: &[(&str, &[&str])] = &[
     ("say", &["chunks", "delay"]),
     ("think", &["chunks", "delay"]),
     ("run", &["description", "ask_permission"]),
@@ -540,10 +540,11 @@ impl Checker {
         }
         let words: Vec<String> = all.iter().map(T::to_string).collect();
         let hint = match did_you_mean(&text, words.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("expected one of: {}", words.join(", ")),
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => String::new(),
         };
-        self.fault_at(item, key, format!("`{key}` cannot be `{text}`; {hint}"));
+        // The value is not repeated: it may come from the environment.
+        self.fault_at(item, key, format!("`{key}` is one of: {}{hint}", words.join(", ")));
         None
     }
 }

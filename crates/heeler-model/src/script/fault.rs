@@ -30,7 +30,7 @@ impl ScriptFault {
             match part {
                 Part::Item(number) => place.push_str(&format!("step {}", number + 1)),
                 // A key is named only on the way to the steps within it.
-                Part::Key(key) if parts.peek().is_some() => {
+                Part::Key(key) if matches!(parts.peek(), Some(Part::Item(_))) => {
                     place.push_str(&format!(", {key}: "));
                 }
                 Part::Key(_) => {}

@@ -178,6 +178,46 @@ schedules:
 }
 
 #[test]
+fn faults_of_a_script_are_shown_at_their_place() {
+    check_agent(
+        "runtime: scripted\nscript:\n  - say: hi\n  - when: {prompt: x}\n    do:\n      - syy: ho\n  - sleep: 5\n",
+        expect![[r#"
+            error: step 2, do: step 1: unknown step `syy`; did you mean `say`?
+             --> a.yaml:7:9
+              |
+            7 |       - syy: ho
+              |         ^^^
+
+            error: step 3: `sleep` is a length such as `200ms`: the unit is missing: s, m, h, d or w
+             --> a.yaml:8:5
+              |
+            8 |   - sleep: 5
+              |     ^^^^^
+        "#]],
+    );
+    let faults = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "- say: {prompt}\n");
+    expect![[r#"
+        error: step 1: put text that starts with a brace in quotes: `say: "{prompt} …"`
+         --> /fleet/s.yaml:1:3
+          |
+        1 | - say: {prompt}
+          |   ^^^
+    "#]]
+    .assert_eq(&format!("{:?}\n", faults.unwrap_err()));
+    let faults = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "say: hi\n");
+    expect![[r#"
+        error: expected a list of steps, found a map
+         --> /fleet/s.yaml:1:1
+          |
+        1 | say: hi
+          | ^^^ expected a list of steps
+    "#]]
+    .assert_eq(&format!("{:?}\n", faults.unwrap_err()));
+    let steps = heeler_model::config::steps_of_file("/fleet/s.yaml".into(), "- say: ${HOME}\n");
+    assert_eq!(steps.unwrap(), [serde_json::json!({"say": "${HOME}"})]);
+}
+
+#[test]
 fn a_runtime_has_what_it_needs_and_nothing_else() {
     check_agent(
         "runtime: scripted\n",
@@ -215,8 +255,8 @@ fn a_runtime_has_what_it_needs_and_nothing_else() {
               |         ^ expected at least one step
         "#]],
     );
-    let inline = agent("runtime: scripted\nscript: [{say: hi}, {wait: 2}]\n");
-    let steps = vec![serde_json::json!({"say": "hi"}), serde_json::json!({"wait": 2})];
+    let inline = agent("runtime: scripted\nscript: [{say: hi}, {sleep: 2s}]\n");
+    let steps = vec![serde_json::json!({"say": "hi"}), serde_json::json!({"sleep": "2s"})];
     assert_eq!(inline.runtime, Runtime::Scripted(Script::Steps(steps)));
     let file = agent("runtime: scripted\nscript: ../scripts/a.yaml\n");
     assert_eq!(file.runtime, Runtime::Scripted(Script::File("/scripts/a.yaml".into())));

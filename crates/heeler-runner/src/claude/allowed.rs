@@ -3,6 +3,9 @@
 //! Claude's own `--allowedTools` only spares questions: what is not on it still runs in many modes.
 //! [`Allowed`] answers for one call whether it may run at all. It says no where it cannot be sure.
 
+#[cfg(test)]
+mod tests;
+
 use heeler_model::run::ClaudeBrief;
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -64,8 +67,13 @@ impl Allowed {
     /// Says whether a call may run.
     pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
         let tool = current_name(tool);
-        let rules = || self.rules.iter().filter(|rule| like(&rule.name, tool));
-        rules().any(|rule| rule.input.takes(input)) || self.permits_line(tool, input)
+        let mut rules = self.rules.iter().filter(|rule| like(&rule.name, tool));
+        rules.any(|rule| rule.input.takes(input)) || self.permits_line(tool, input)
+    }
+
+    /// Says whether any shell command may run.
+    pub(super) fn permits_any_command(&self) -> bool {
+        self.rules.iter().any(|rule| rule.name == "Bash" && rule.input == Input::Any)
     }
 
     /// Says whether every command of a shell line is on the list, each perhaps by another entry.

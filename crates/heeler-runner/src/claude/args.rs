@@ -3,6 +3,9 @@
 //! Nothing that may hold a secret is an argument: the prompt goes through standard input, system
 //! prompt, settings and MCP servers through files in memory. Start at [`Setup`].
 
+#[cfg(test)]
+mod tests;
+
 use std::iter::once;
 
 use heeler_model::run::{ClaudeBrief, Limits, SessionStart};
@@ -16,6 +19,9 @@ const STREAM_CLOSE_TIMEOUT_MS: &str = "120000";
 
 /// Set, this variable turns off every hook, ours too, wherever it is set: so it is never set.
 const NO_HOOKS: &str = "CLAUDE_CODE_SIMPLE";
+
+/// What Claude reads its settings and servers from, as rules that forbid to write it.
+const SETTINGS_FILES: [&str; 2] = ["Edit(//**/.claude/**)", "Edit(//**/.mcp.json)"];
 
 /// Everything that is known before Claude is started.
 #[derive(Clone)]
@@ -42,10 +48,6 @@ impl Setup {
         args.extend(self.common(allowed, session));
         args.extend(texts(&["--permission-prompt-tool", "stdio"]));
         args.extend(self.mcp_config(&self.mcp));
-        if allowed.is_some() {
-            let settings = json!({ "env": { NO_HOOKS: "0" } });
-            args.extend([text("--settings"), file(&settings)]);
-        }
         let mut env = self.env();
         if allowed.is_some() {
             env.push((NO_HOOKS.to_owned(), "0".to_owned()));
@@ -77,6 +79,9 @@ impl Setup {
         args.extend(texts(&["--permission-mode", &brief.permission_mode]));
         args.extend(texts(&["--setting-sources", &brief.setting_sources.join(",")]));
         args.extend(tool_args(brief, allowed));
+        if let Some(allowed) = allowed {
+            args.extend([text("--settings"), file(&self.settings(allowed))]);
+        }
         if let Some(prompt) = &brief.system_prompt {
             args.extend([text("--system-prompt-file"), Arg::File(prompt.clone().into_bytes())]);
         }
@@ -93,6 +98,22 @@ impl Setup {
             args.extend(texts(&["--max-budget-usd", &budget.to_string()]));
         }
         args
+    }
+
+    /// Returns settings that win over the user's and the project's, which could open the list.
+    fn settings(&self, allowed: &Allowed) -> Json {
+        let mut settings = json!({ "env": { NO_HOOKS: "0" } });
+        if allowed.permits_any_command() {
+            return settings;
+        }
+        // Commands that stand in a skill run without any hook being asked.
+        settings["disableSkillShellExecution"] = true.into();
+        // Settings take effect while Claude runs, and hooks in them run commands. In other modes
+        // Claude asks before it writes them.
+        if self.brief.permission_mode == "bypassPermissions" {
+            settings["permissions"] = json!({ "deny": SETTINGS_FILES });
+        }
+        settings
     }
 
     fn mcp_config(&self, mcp: &Json) -> Vec<Arg> {

@@ -3,6 +3,9 @@
 //! The prompt goes in, messages come out, and that is all there is: nobody can be asked, so Claude
 //! itself denies what would need approval, and nothing more can be said. Start at [`Cli`].
 
+#[cfg(test)]
+mod tests;
+
 use heeler_model::message::read_line;
 use heeler_model::run::{Answer, SessionStart};
 use rustix::process::Signal;

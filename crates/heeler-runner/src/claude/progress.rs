@@ -55,14 +55,18 @@ impl Progress {
             }
             Body::Lifecycle { command, state } => {
                 self.tells_messages = true;
+                // Steered into the running turn or the first of its own: a result follows.
+                self.turn_over &= state != "started";
                 if matches!(state.as_str(), "started" | "completed" | "cancelled") {
                     self.waiting.retain(|uuid| uuid.to_string() != *command);
                 }
             }
             Body::Background { running } => {
-                self.background = running.iter().cloned().collect();
-                // It will tell whether a turn follows from this.
-                self.idle = self.idle.map(|_| false);
+                let running: HashSet<String> = running.iter().cloned().collect();
+                if !self.background.is_subset(&running) {
+                    self.task_ended();
+                }
+                self.background = running;
             }
             Body::Task(task) => self.task(task),
             Body::Quiet { kind } if kind == "session_state_changed" => {
@@ -78,9 +82,20 @@ impl Progress {
             Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
         );
         if over || task.subtype == "task_notification" {
-            self.background.remove(&task.id);
+            if self.background.remove(&task.id) {
+                self.task_ended();
+            }
         } else if task.background {
             self.background.insert(task.id.clone());
+        }
+    }
+
+    /// Notes that a background task ended, from which a turn may follow. Claude says whether one
+    /// does; where it does not, one always did.
+    fn task_ended(&mut self) {
+        match &mut self.idle {
+            Some(idle) => *idle = false,
+            None => self.turn_over = false,
         }
     }
 

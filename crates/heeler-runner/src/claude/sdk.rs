@@ -4,6 +4,11 @@
 //! awaited: it connects to our MCP servers before it answers anything. None is left without a
 //! reply, since the agent would wait for it for ever. Start at [`Sdk`].
 
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 
 use heeler_model::message::{Body, Message, read_line};

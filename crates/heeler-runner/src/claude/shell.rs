@@ -4,6 +4,9 @@
 //! guesses. Whatever could run something that the text does not show at once (substitutions,
 //! subshells, comments, here-documents) or write a file (redirections) is not understood on purpose.
 
+#[cfg(test)]
+mod tests;
+
 use std::iter::Peekable;
 use std::str::Chars;
 

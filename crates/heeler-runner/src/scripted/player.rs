@@ -16,6 +16,7 @@ use heeler_model::iso_millis;
 use heeler_model::redact::Redactor;
 use heeler_model::script::{Exit, Script, Step};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -24,7 +25,7 @@ use super::session::{Memory, MemoryError, Spent};
 use super::speak::Message;
 use super::template::Words;
 use super::turn::Turn;
-use super::wire::Wire;
+use super::wire::{Line, Wire};
 
 /// How many happenings wait for the player before lines are left in the pipe.
 const EVENTS_MAX: usize = 256;
@@ -111,7 +112,8 @@ pub(super) struct Player {
     pub(super) script: Arc<Script>,
     pub(super) wire: Wire,
     pub(super) memory: Memory,
-    pub(super) redactor: Redactor,
+    /// None where there are no secrets.
+    pub(super) redactor: Option<Redactor>,
     pub(super) children: Children,
     pub(super) events: Receiver<Event>,
     pub(super) sender: SyncSender<Event>,
@@ -147,7 +149,7 @@ impl Player {
         setting: Setting,
         script: Script,
         memory: Memory,
-        redactor: Redactor,
+        redactor: Option<Redactor>,
         out: Box<dyn Write>,
     ) -> Player {
         let (sender, events) = sync_channel(EVENTS_MAX);
@@ -330,6 +332,7 @@ impl Player {
             }),
             "interrupt" if self.deaf => return,
             "interrupt" => self.interrupt(),
+            "cancel_async_message" => self.cancel_prompt(&request["message_uuid"]),
             "set_permission_mode" => json!({"mode": request["mode"]}),
             "set_model" => json!({"model": request["model"]}),
             "mcp_status" => json!({"mcpServers": []}),
@@ -358,6 +361,16 @@ impl Player {
         json!({"still_queued": queued})
     }
 
+    /// Takes a message of the user off the queue, if it is still there.
+    fn cancel_prompt(&mut self, uuid: &Json) -> Json {
+        let queued = |prompt: &Prompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
+        let found = self.queue.iter().position(queued);
+        if let Some(prompt) = found.and_then(|number| self.queue.remove(number)) {
+            self.lifecycle(prompt.uuid, "cancelled");
+        }
+        json!({"cancelled": found.is_some()})
+    }
+
     pub(super) fn lifecycle(&mut self, prompt: Option<Uuid>, state: &str) {
         let Some(prompt) = prompt else { return };
         self.wire.line(&json!({
@@ -376,16 +389,24 @@ impl Player {
     }
 
     /// Writes a message of the conversation, which is remembered first.
-    pub(super) fn converse(&mut self, kind: &str, message: Json, more: Json) -> Result<(), Stop> {
+    pub(super) fn converse(
+        &mut self,
+        kind: &str,
+        message: &impl Serialize,
+        more: &Json,
+    ) -> Result<(), Stop> {
         let uuid = Uuid::new_v4();
         let timestamp = self.timestamp();
-        self.remember(kind, uuid, &message, &timestamp)?;
-        let mut line = json!({
-            "type": kind, "message": message, "parent_tool_use_id": self.parent,
-            "session_id": self.memory.id, "uuid": uuid, "timestamp": timestamp,
+        self.remember(kind, uuid, message, &timestamp)?;
+        self.wire.line(&Line {
+            r#type: kind,
+            message,
+            parent_tool_use_id: self.parent.as_deref(),
+            session_id: &self.memory.id,
+            uuid,
+            timestamp: &timestamp,
+            more: more.as_object(),
         });
-        merge(&mut line, more);
-        self.wire.line(&line);
         Ok(())
     }
 
@@ -394,13 +415,19 @@ impl Player {
         &mut self,
         kind: &str,
         uuid: Uuid,
-        message: &Json,
+        message: &impl Serialize,
         timestamp: &str,
     ) -> Result<(), Stop> {
-        if self.parent.is_none() {
-            let mut message = message.clone();
-            self.redactor.json(&mut message);
-            self.memory.add(kind, uuid, &message, timestamp)?;
+        if self.parent.is_some() {
+            return Ok(());
+        }
+        match &self.redactor {
+            None => self.memory.add(kind, uuid, message, timestamp)?,
+            Some(redactor) => {
+                let mut message = serde_json::to_value(message).expect("JSON is written to memory");
+                redactor.json(&mut message);
+                self.memory.add(kind, uuid, &message, timestamp)?;
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use heeler_model::run::SessionStart;
 use heeler_model::script::SessionKind;
 use heeler_model::{AgentSessionId, slug};
 use heeler_transcript::{Log, LogOptions, OsDisk, create_folder, replace_file};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 use uuid::Uuid;
@@ -113,36 +113,32 @@ impl Memory {
         &mut self,
         kind: &str,
         uuid: Uuid,
-        message: &Json,
+        message: &impl Serialize,
         timestamp: &str,
     ) -> Result<(), MemoryError> {
-        let entry = json!({
-            "parentUuid": self.last,
-            "isSidechain": false,
-            "type": kind,
-            "message": message,
-            "uuid": uuid,
-            "timestamp": timestamp,
-            "userType": "external",
-            "cwd": self.cwd,
-            "sessionId": self.id,
-            "version": "scripted",
+        let line = to_line(&Envelope {
+            parent_uuid: self.last,
+            is_sidechain: false,
+            r#type: kind,
+            message,
+            uuid,
+            timestamp,
+            user_type: "external",
+            cwd: &self.cwd,
+            session_id: &self.id,
+            version: "scripted",
         });
-        self.append(&entry)?;
+        self.append(&line)?;
         self.last = Some(uuid);
         Ok(())
     }
 
     /// Keeps what was spent.
     pub(super) fn keep_spent(&mut self, spent: Spent) -> Result<(), MemoryError> {
-        let Spent { usd, input, output } = spent;
-        self.append(&json!({
-            "type": "cost-state", "sessionId": self.id,
-            "totalCostUSD": usd, "inputTokens": input, "outputTokens": output,
-        }))
+        self.append(&to_line(&cost_state(&self.id, spent)))
     }
 
-    fn append(&mut self, line: &Json) -> Result<(), MemoryError> {
+    fn append(&mut self, line: &[u8]) -> Result<(), MemoryError> {
         let path = &self.path;
         let keep = |reason: String| MemoryError::Keep { path: path.clone(), reason };
         let log = match &mut self.log {
@@ -157,9 +153,35 @@ impl Memory {
                 self.log.insert(opened.map_err(|error| keep(error.to_string()))?.log)
             }
         };
-        let line = serde_json::to_vec(line).expect("JSON is written to memory");
-        log.append(&line).map_err(|error| keep(error.to_string()))
+        log.append(line).map_err(|error| keep(error.to_string()))
     }
+}
+
+/// One entry as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'e, M> {
+    parent_uuid: Option<Uuid>,
+    is_sidechain: bool,
+    r#type: &'e str,
+    message: &'e M,
+    uuid: Uuid,
+    timestamp: &'e str,
+    user_type: &'e str,
+    cwd: &'e Utf8Path,
+    session_id: &'e AgentSessionId,
+    version: &'e str,
+}
+
+fn cost_state(id: &AgentSessionId, spent: Spent) -> Json {
+    json!({
+        "type": "cost-state", "sessionId": id, "totalCostUSD": spent.usd,
+        "inputTokens": spent.input, "outputTokens": spent.output,
+    })
+}
+
+fn to_line(entry: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(entry).expect("JSON is written to memory")
 }
 
 /// Finds a session: in its own project's folder, else in any, since a session does not move.
@@ -235,7 +257,7 @@ impl History {
     fn copy_for(&self, id: &AgentSessionId) -> Vec<u8> {
         let mut lines = Vec::new();
         let mut push = |line: &Json| {
-            lines.extend(serde_json::to_vec(line).expect("JSON is written to memory"));
+            lines.extend(to_line(line));
             lines.push(b'\n');
         };
         for entry in &self.chain {
@@ -245,11 +267,7 @@ impl History {
             map.insert("sessionId".to_owned(), json!(id));
             push(&line);
         }
-        let Spent { usd, input, output } = self.spent;
-        push(&json!({
-            "type": "cost-state", "sessionId": id,
-            "totalCostUSD": usd, "inputTokens": input, "outputTokens": output,
-        }));
+        push(&cost_state(id, self.spent));
         lines
     }
 }

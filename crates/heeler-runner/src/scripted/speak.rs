@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::player::{MODEL, Player, Stop, Waited, merge};
+use super::wire::{Assistant, Tokens, User};
 
 /// An assistant message that may get further blocks.
 pub(super) struct Message {
@@ -49,7 +50,7 @@ impl Player {
         self.block(json!({"type": "thinking", "thinking": text, "signature": ""}))
     }
 
-    /// Tells the pieces of a block that comes, each after its delay.
+    /// Tells the pieces of a block that comes, with the delay between two.
     fn in_pieces(
         &mut self,
         text: &str,
@@ -60,7 +61,7 @@ impl Player {
         let index = self.begin_block(empty);
         let mut said = 0;
         for piece in pieces(text, speech.chunks as usize) {
-            let waited = match speech.delay.is_zero() {
+            let waited = match speech.delay.is_zero() || said == 0 {
                 true => Waited::TimedOut,
                 false => self.wait(Some(speech.delay), |_| false)?,
             };
@@ -69,9 +70,9 @@ impl Player {
                 let block = is_text.then(|| json!({"type": "text", "text": &text[..said]}));
                 return Err(Stop::Interrupted { said: block, in_tool: false });
             }
-            let event =
-                json!({"type": "content_block_delta", "index": index, "delta": delta(piece)});
-            self.stream_event(event);
+            self.stream_event(
+                || json!({"type": "content_block_delta", "index": index, "delta": delta(piece)}),
+            );
             said += piece.len();
         }
         Ok(())
@@ -81,31 +82,32 @@ impl Player {
     pub(super) fn begin_block(&mut self, empty: &Json) -> u64 {
         if self.message.is_none() {
             let id = format!("msg_{}", Uuid::new_v4().simple());
-            let message = assistant(&id, MODEL, json!([]));
-            self.message = Some(Message { id, blocks: 0, has_text: false });
-            self.stream_event(json!({"type": "message_start", "message": message}));
+            self.message = Some(Message { id: id.clone(), blocks: 0, has_text: false });
+            self.stream_event(
+                || json!({"type": "message_start", "message": Assistant::new(&id, MODEL, &[])}),
+            );
         }
         let index = self.message.as_ref().map_or(0, |message| message.blocks);
         self.stream_event(
-            json!({"type": "content_block_start", "index": index, "content_block": empty}),
+            || json!({"type": "content_block_start", "index": index, "content_block": empty}),
         );
         index
     }
 
     /// Says a whole block; [`Player::begin_block`] came before.
     pub(super) fn block(&mut self, block: Json) -> Result<(), Stop> {
-        self.whole_block(block, json!({}))?;
+        self.whole_block(block, &Json::Null)?;
         let index = self.message.as_ref().map_or(0, |message| message.blocks);
-        self.stream_event(json!({"type": "content_block_stop", "index": index}));
+        self.stream_event(|| json!({"type": "content_block_stop", "index": index}));
         if let Some(message) = &mut self.message {
             message.blocks += 1;
         }
         Ok(())
     }
 
-    fn whole_block(&mut self, block: Json, more: Json) -> Result<(), Stop> {
+    fn whole_block(&mut self, block: Json, more: &Json) -> Result<(), Stop> {
         let id = self.message.as_ref().map_or(String::new(), |message| message.id.clone());
-        self.converse("assistant", assistant(&id, MODEL, json!([block])), more)
+        self.converse("assistant", &Assistant::new(&id, MODEL, &[block]), more)
     }
 
     /// Ends the message that is being said, if one is.
@@ -113,37 +115,38 @@ impl Player {
         if self.message.is_none() {
             return;
         }
-        self.stream_event(json!({
-            "type": "message_delta", "delta": {"stop_reason": stop_reason, "stop_sequence": null},
-            "usage": tokens(0, 0),
-        }));
-        self.stream_event(json!({"type": "message_stop"}));
+        let delta = json!({"stop_reason": stop_reason, "stop_sequence": null});
+        self.stream_event(
+            || json!({"type": "message_delta", "delta": delta, "usage": Tokens::default()}),
+        );
+        self.stream_event(|| json!({"type": "message_stop"}));
         self.message = None;
     }
 
     /// Tells what an interrupt left: what was said so far, and that it was the user.
     pub(super) fn abort(&mut self, said: Option<Json>, in_tool: bool) -> Result<(), Stop> {
         if let Some(block) = said {
-            self.whole_block(block, json!({"aborted": true}))?;
+            self.whole_block(block, &json!({"aborted": true}))?;
         }
         let text = match in_tool {
             true => "[Request interrupted by user for tool use]",
             false => "[Request interrupted by user]",
         };
         let content = json!([{"type": "text", "text": text}]);
-        self.converse("user", json!({"role": "user", "content": content}), json!({}))?;
+        self.converse("user", &User::new(content), &Json::Null)?;
         if let Some(message) = &self.message {
             let index = message.blocks;
-            self.stream_event(json!({"type": "content_block_stop", "index": index}));
+            self.stream_event(|| json!({"type": "content_block_stop", "index": index}));
             self.end_message("end_turn");
         }
         Ok(())
     }
 
-    fn stream_event(&mut self, event: Json) {
+    fn stream_event(&mut self, event: impl FnOnce() -> Json) {
         if !self.setting.partial {
             return;
         }
+        let event = event();
         let id = self.message.as_ref().map(|message| &message.id);
         let line = json!({
             "type": "stream_event", "event": event, "session_id": self.memory.id,
@@ -171,13 +174,14 @@ impl Player {
         let text = message.map_or_else(|| of_failure(failure), |text| self.words.fill(text));
         let (error, kind) = words_of(failure);
         let id = Uuid::new_v4().to_string();
-        let mut said = assistant(&id, "<synthetic>", json!([{"type": "text", "text": text}]));
-        said["stop_reason"] = json!("stop_sequence");
+        let content = [json!({"type": "text", "text": text})];
+        let mut said = Assistant::new(&id, "<synthetic>", &content);
+        said.stop_reason = Some("stop_sequence");
         let mut more = json!({"error": error, "is_api_error_message": true});
         if let Some(status) = failure.status() {
             merge(&mut more, json!({"api_error_status": status, "api_error_type": kind}));
         }
-        self.converse("assistant", said, more)?;
+        self.converse("assistant", &said, &more)?;
         Err(Stop::Failed { message: text, status: failure.status(), kind })
     }
 
@@ -203,29 +207,14 @@ impl Player {
     }
 
     fn huge_line(&mut self, size_bytes: usize) {
-        let text = json!([{"type": "text", "text": "x".repeat(size_bytes)}]);
+        let text = [json!({"type": "text", "text": "x".repeat(size_bytes)})];
         let id = format!("msg_{}", Uuid::new_v4().simple());
         self.wire.line(&json!({
-            "type": "assistant", "message": assistant(&id, MODEL, text),
+            "type": "assistant", "message": Assistant::new(&id, MODEL, &text),
             "parent_tool_use_id": null, "session_id": self.memory.id, "uuid": Uuid::new_v4(),
             "timestamp": self.timestamp(),
         }));
     }
-}
-
-fn assistant(id: &str, model: &str, content: Json) -> Json {
-    json!({
-        "id": id, "type": "message", "role": "assistant", "model": model, "content": content,
-        "stop_reason": null, "stop_sequence": null, "usage": tokens(0, 0),
-    })
-}
-
-/// Returns a count of tokens as the API writes it.
-pub(super) fn tokens(input: u64, output: u64) -> Json {
-    json!({
-        "input_tokens": input, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
-        "output_tokens": output,
-    })
 }
 
 /// Returns how Claude names a failure: its own word, and the API's.
@@ -273,7 +262,9 @@ fn pieces(text: &str, count: usize) -> Vec<&str> {
         pieces.push(piece);
         rest = more;
     }
-    pieces.push(rest);
+    if !rest.is_empty() || pieces.is_empty() {
+        pieces.push(rest);
+    }
     pieces
 }
 

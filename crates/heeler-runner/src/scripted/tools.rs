@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::ask::Decision;
 use super::children::Place;
 use super::player::{Player, Stop, Task, Waited};
+use super::wire::User;
 
 /// What a tool gave back.
 pub(super) struct Outcome {
@@ -75,7 +76,7 @@ impl Player {
             }
         };
         self.words.output.clone_from(text);
-        self.converse("user", json!({"role": "user", "content": content}), more)?;
+        self.converse("user", &User::new(content), &more)?;
         if self.parent.is_some() {
             return Ok(());
         }
@@ -95,8 +96,7 @@ impl Player {
             // Blocks, not a text: it is no turn of its own when the session is resumed.
             let content = json!([{"type": "text", "text": prompt.text}]);
             let timestamp = self.timestamp();
-            let message = json!({"role": "user", "content": content});
-            self.remember("user", uuid, &message, &timestamp)?;
+            self.remember("user", uuid, &User::new(content), &timestamp)?;
             self.lifecycle(prompt.uuid, "started");
             self.turn.steered.extend(prompt.uuid);
             self.words.prompt = prompt.text;
@@ -112,7 +112,7 @@ impl Player {
             "type": "tool_result", "content": text, "is_error": true, "tool_use_id": id,
         }]);
         let more = json!({"tool_use_result": "User rejected tool use"});
-        self.converse("user", json!({"role": "user", "content": content}), more)?;
+        self.converse("user", &User::new(content), &more)?;
         Err(Stop::Interrupted { said: None, in_tool: true })
     }
 
@@ -218,7 +218,7 @@ impl Player {
         let said = std::mem::take(&mut self.turn.text);
         let outer = self.parent.replace(id.clone());
         let content = json!([{"type": "text", "text": prompt}]);
-        self.converse("user", json!({"role": "user", "content": content}), json!({}))?;
+        self.converse("user", &User::new(content), &Json::Null)?;
         self.play(steps)?;
         self.end_message("end_turn");
         self.parent = outer;

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::children::leave_behind;
 use super::player::{MODEL, Player, Prompt, Stop, Task, Waited, merge};
 use super::session::Spent;
-use super::speak::{tokens, words_of};
+use super::speak::words_of;
+use super::wire::{Tokens, User};
 
 /// How many retries there are in all, as `api_retry` tells it.
 const RETRIES_MAX: u32 = 10;
@@ -37,7 +38,7 @@ impl Player {
         let Prompt { text, uuid } = prompt;
         self.lifecycle(uuid, "started");
         let entry = uuid.unwrap_or_else(Uuid::new_v4);
-        let message = json!({"role": "user", "content": text});
+        let message = User::new(json!(text));
         let timestamp = self.timestamp();
         self.remember("user", entry, &message, &timestamp)?;
         self.words.remembered = self.memory.prompts.clone();
@@ -161,6 +162,11 @@ impl Player {
         let in_all = plus(self.memory.spent, self.spent);
         self.memory.keep_spent(in_all)?;
         self.failed = outcome["is_error"] == true;
+        let tokens = Tokens {
+            input_tokens: of_turn.input,
+            output_tokens: of_turn.output,
+            ..Tokens::default()
+        };
         let began = turn.began.map_or(Duration::ZERO, |began| began.elapsed());
         let mut line = json!({"type": "result"});
         merge(&mut line, outcome);
@@ -170,7 +176,7 @@ impl Player {
                 "duration_ms": u64::try_from(began.as_millis()).unwrap_or(u64::MAX),
                 "duration_api_ms": 0,
                 "total_cost_usd": in_all.usd,
-                "usage": tokens(of_turn.input, of_turn.output),
+                "usage": tokens,
                 "modelUsage": model_usage(in_all),
                 "model_usage_since_last_result": model_usage(of_turn),
                 "permission_denials": turn.denials,

@@ -2,8 +2,6 @@
 //!
 //! The alternative is a minimal Node.js driver that starts the same agent.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use heeler_model::run::{
     Attendance, Brief, ClaudeBrief, Limits, PROTOCOL, RunSpec, SessionPlan, SessionStart, Work,
 };
 use heeler_model::{JobId, RunId, TriggerType};
-use heeler_transcript::{Follower, Record, Start, Update, count};
+use heeler_transcript::{Follower, Record, Start, Update};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
@@ -87,11 +85,28 @@ impl<'a> Place<'a> {
         self.run(RuntimeType::Scripted, Work::Script { steps }, env, launch)
     }
 
-    /// Says how the scripted agent is started without us.
+    /// Says how the scripted agent is started without us, as we start it.
     fn scripted_launch(&self, steps: &[Json]) -> Json {
         let script = self.root.join("script.json");
-        std::fs::write(&script, json!(steps).to_string()).expect("disk has space");
-        json!({ "program": env!("CARGO_BIN_EXE_heeler"), "args": ["play"], "script": script, "input": "" })
+        let text = json!({ "steps": steps, "secrets": [] }).to_string();
+        std::fs::write(&script, text).expect("disk has space");
+        let (home, session) = (self.root.join("home"), uuid::Uuid::new_v4().to_string());
+        let args = [
+            "play",
+            "--script",
+            "/dev/fd/3",
+            "--home",
+            home.as_str(),
+            "--session-id",
+            &session,
+            "--permission-prompt-tool",
+            "stdio",
+            "--include-partial-messages",
+        ];
+        let message = json!({ "role": "user", "content": "go" });
+        let prompt = json!({ "type": "user", "message": message, "session_id": "" });
+        let program = env!("CARGO_BIN_EXE_heeler");
+        json!({ "program": program, "args": args, "script": script, "input": format!("{prompt}\n") })
     }
 
     fn run(

@@ -1,0 +1,261 @@
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value as Json, json};
+
+use super::check::STEPS;
+use super::{Doing, Exit, Script, SessionKind, Step};
+use crate::config::steps_of_file;
+
+#[track_caller]
+fn read(yaml: &str) -> Vec<Step> {
+    let steps = steps_of_file("script.yaml".into(), yaml).unwrap();
+    Script::check(&steps).unwrap().steps
+}
+
+#[track_caller]
+fn check(yaml: &str, expect: Expect) {
+    let faults = steps_of_file("script.yaml".into(), yaml).unwrap_err();
+    let messages: Vec<_> = faults.list.iter().map(|fault| fault.message.as_str()).collect();
+    expect.assert_eq(&messages.join("\n"));
+}
+
+const EVERYTHING: &str = r#"
+- say: Hello {prompt}
+  chunks: 4
+  delay: 20ms
+- think: Well
+  chunks: 2
+  delay: 1ms
+- run: echo hi
+  description: says hi
+  ask_permission: true
+- read: a.txt
+  ask_permission: false
+- write: a.txt
+  text: 42
+  ask_permission: true
+- edit: a.txt
+  old: a
+  new: b
+  ask_permission: true
+- tool: WebSearch
+  input: {query: rust}
+  result: [1, 2]
+  fails: true
+  ask_permission: true
+- call: mcp__fleet__ask_human
+  input: {text: hi}
+  ask_permission: true
+- question: Which?
+  options: [red, 2]
+  header: Pick
+  multi: true
+- sub_agent: look around
+  prompt: Look!
+  do: [{say: nothing}]
+- background: sleep 1
+  then: [{say: done}]
+- retry: 2
+  because: rate_limit
+  delay: 1s
+- error: 529
+  message: no
+- hang: true
+  ignore_interrupt: true
+  ignore_term: true
+- hang
+- sleep: 1s
+- flood: 100
+  size: 1k
+- garbage: huge_line
+  size: 1m
+- raw: '{"type":"x"}'
+- stderr: oops
+- exit: 3
+- exit: SIGKILL
+- spawn: sleep 100
+  setsid: true
+  ignore_term: true
+  clear_env: true
+  hold_output: true
+- cost: 0.5
+- usage: {input: 100, output: 2}
+- when: {prompt: a, answer: b, turn: 2, session: forked}
+  do: [{say: yes}]
+  else: [{say: "no"}]
+- repeat: 3
+  do: [{say: "{n}"}]
+"#;
+
+#[test]
+fn every_step_and_option_is_read() {
+    let steps = read(EVERYTHING);
+    for (step, options) in STEPS {
+        for word in std::iter::once(step).chain(*options) {
+            assert!(EVERYTHING.contains(&format!("{word}:")), "{word} is not tried");
+        }
+    }
+    assert_eq!(steps.len(), 27);
+    assert!(matches!(&steps[0], Step::Say(speech)
+        if speech.text == "Hello {prompt}" && speech.chunks == 4
+            && speech.delay == Duration::from_millis(20)));
+    let Step::Tool(write) = &steps[4] else { panic!("{:?}", steps[4]) };
+    assert_eq!(write.input, json!({"file_path": "a.txt", "content": "42"}));
+    assert!(write.ask_permission && write.doing == Doing::Real);
+    let Step::Tool(search) = &steps[6] else { panic!("{:?}", steps[6]) };
+    assert_eq!(search.doing, Doing::Canned { result: "[1,2]".to_owned(), fails: true });
+    let Step::Tool(call) = &steps[7] else { panic!("{:?}", steps[7]) };
+    let (server, tool) = ("fleet".to_owned(), "ask_human".to_owned());
+    assert_eq!(call.doing, Doing::Mcp { server, tool });
+    assert!(matches!(&steps[8], Step::Question(question) if question.options == ["red", "2"]));
+    assert!(matches!(steps[20], Step::Exit(Exit::Code(3))));
+    assert!(matches!(steps[21], Step::Exit(Exit::Signal(9))));
+    assert!(matches!(&steps[25], Step::When { condition, .. }
+        if condition.turn == Some(2) && condition.session == Some(SessionKind::Forked)));
+}
+
+#[test]
+fn an_option_is_never_the_name_of_a_step() {
+    for (_, options) in STEPS {
+        for option in *options {
+            assert!(STEPS.iter().all(|(step, _)| step != option), "{option}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_step_is_told_with_the_nearest_one() {
+    check("- say: hi\n- sya: ho\n", expect!["step 2: unknown step `sya`; did you mean `say`?"]);
+    check(
+        "- dance: tango\n",
+        expect![
+            "step 1: unknown step `dance`; expected one of: say, think, run, read, write, edit, tool, call, question, sub_agent, background, retry, error, hang, sleep, flood, garbage, raw, stderr, exit, spawn, cost, usage, when, repeat"
+        ],
+    );
+    check(
+        "- say\n- 7\n- []\n- {}\n",
+        expect![[r#"
+        step 1: `say` needs a value: `say: …`
+        step 2: a step looks like `say: Hello`
+        step 3: a step looks like `say: Hello`
+        step 4: a step looks like `say: Hello`"#]],
+    );
+}
+
+#[test]
+fn an_unknown_option_is_told_with_the_nearest_one() {
+    check(
+        "- say: hi\n  delya: 2s\n",
+        expect!["step 1: `say` has no option `delya`; did you mean `delay`?"],
+    );
+    check(
+        "- sleep: 2s\n  quietly: true\n",
+        expect!["step 1: `sleep` has no option `quietly`; it has none"],
+    );
+    check(
+        "- usage: {inptu: 2}\n- when: {promt: x}\n  do: [hang]\n",
+        expect![[r#"
+            step 1: `usage` does not know `inptu`; did you mean `input`?
+            step 2: `when` does not know `promt`; did you mean `prompt`?"#]],
+    );
+}
+
+#[test]
+fn two_steps_in_one_are_told_apart() {
+    check(
+        "- say: hi\n  run: ls\n",
+        expect!["step 1: `say` and `run` are two steps; each needs its own `-`"],
+    );
+}
+
+#[test]
+fn every_fault_of_every_step_is_found_at_once() {
+    check(
+        r#"
+- say: {prompt}
+- say:
+- write: a.txt
+- edit: {a: 1}
+  old: x
+- tool: X
+  input: 7
+- call: send_file
+- question: Which?
+  options: [one]
+- sub_agent: x
+- background: x
+  then: y
+- retry: 0
+  because: gravity
+- error: 418
+- hang: 5s
+- sleep: 5
+- flood: many
+  size: 2m
+- garbage: confetti
+- exit: 300
+- spawn: x
+  setsid: please
+- cost: free
+- usage: 7
+- when: soon
+  do: []
+- repeat: 2
+  do:
+    - repeat: 2000000
+      do: [{say: hi, chunks: 0}]
+"#,
+        expect![[r#"
+            step 1: put text that starts with a brace in quotes: `say: "{prompt} …"`
+            step 2: expected text behind `say`
+            step 3: `text` is missing
+            step 4: expected text behind `edit`
+            step 4: `new` is missing
+            step 5: `result` is missing
+            step 5: expected a map
+            step 6: expected a tool such as `mcp__server__tool`
+            step 7: `question` needs `options`: a list of two or more texts
+            step 8: `do` is missing: a list of steps
+            step 9: `then` is a list of steps
+            step 10: `retry` is a whole number from 1 to 1000
+            step 10: `because` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network
+            step 11: `error` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network
+            step 12: `hang` is for ever: write `hang: true`, or use `sleep`
+            step 13: `sleep` is a length such as `200ms`: the unit is missing: s, m, h, d or w
+            step 14: `flood` is a whole number from 1 to 100000000
+            step 14: `size` is a length such as `200` or `4k`, at most `1m`
+            step 15: `garbage` is one of: nul, invalid_utf8, not_json, half_json, not_an_object, unknown_type, wrong_shape, blank_line, no_newline, huge_line
+            step 16: expected a code from 0 to 255 or one of: SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV, SIGTERM
+            step 17: `setsid` is true or false
+            step 18: expected US dollars such as 0.05
+            step 19: expected tokens: `usage: {input: 100, output: 20}`
+            step 20: expected a condition: `when: {prompt: deploy}`
+            step 20: there is no step
+            step 21, do: step 1: `repeat` is a whole number from 1 to 1000000
+            step 21, do: step 1, do: step 1: `chunks` is a whole number from 1 to 10000"#]],
+    );
+}
+
+#[test]
+fn a_script_has_a_most_number_of_steps() {
+    let steps = vec![json!({"say": "hi"}); super::STEPS_MAX + 1];
+    let faults = Script::check(&steps).unwrap_err();
+    assert_eq!(faults[0].to_string(), "script: a script has at most 10000 steps");
+    assert!(Script::check(&steps[1..]).is_ok());
+    let nested = vec![json!({"repeat": 1, "do": vec![json!({"say": "hi"}); 200]}); 60];
+    assert!(Script::check(&nested).unwrap_err()[0].message.contains("at most"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_json_panics(text in "[a-z:{}\\[\\]0-9\", ]{0,60}") {
+        let step: Json = serde_json::from_str(&text).unwrap_or(Json::String(text));
+        let _outcome = Script::check(&[step]);
+    }
+
+    #[test]
+    fn no_yaml_panics(text in "(- )?[a-z:{}\\[\\]0-9\", \n-]{0,80}") {
+        let _outcome = steps_of_file("script.yaml".into(), &text);
+    }
+}

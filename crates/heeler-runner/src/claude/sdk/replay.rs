@@ -1,0 +1,237 @@
+//! Conversations with the real Claude, held again: what it said goes in, and what comes out must be
+//! what was answered then.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use expect_test::expect_file;
+
+use super::*;
+
+/// What was written to Claude, and what it wrote, in order.
+fn capture(name: &str) -> Vec<(char, Json)> {
+    let text = std::fs::read_to_string(captures().join(name)).unwrap();
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, ' ').skip(1);
+        let direction = parts.next().unwrap().chars().next().unwrap();
+        let text = parts.next().unwrap_or_default();
+        Some((direction, serde_json::from_str(text).ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn captures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures")
+}
+
+/// Holds the conversation again and returns what was done, one step a line.
+struct Replay {
+    sdk: Sdk,
+    trace: String,
+    /// What Claude asked and nobody has answered.
+    open: HashMap<String, String>,
+    begun: bool,
+}
+
+impl Replay {
+    fn steps(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            let line = match step {
+                Step::Write(line) => self.written(&serde_json::from_slice(&line).unwrap()),
+                Step::Message(message) => match told(&message.body) {
+                    Some(line) => line,
+                    None => continue,
+                },
+                Step::Ask { id, kind, tool, .. } => {
+                    assert!(self.open.contains_key(&id));
+                    format!("ask {} {tool}", kind.as_str())
+                }
+                Step::Withdraw { ask } => {
+                    assert!(self.open.remove(&ask).is_some());
+                    "withdraw".to_owned()
+                }
+                Step::Mcp { server, message, .. } => {
+                    format!("mcp {server} {}", message["method"].as_str().unwrap())
+                }
+                Step::Done => "done".to_owned(),
+                other => format!("{other:?}"),
+            };
+            writeln!(self.trace, "{line}").unwrap();
+        }
+    }
+
+    fn written(&mut self, line: &Json) -> String {
+        match line["type"].as_str().unwrap() {
+            "control_response" => {
+                let response = &line["response"];
+                let id = response["request_id"].as_str().unwrap();
+                let asked = self.open.remove(id).expect("only what is open is answered");
+                format!("> {asked}: {}", cut(&response["response"].to_string()))
+            }
+            "control_request" => format!("> {}", cut(&line["request"].to_string())),
+            _ => format!("> user {}", cut(&line["message"]["content"].to_string())),
+        }
+    }
+
+    /// Does what the host of that time did.
+    fn host(&mut self, line: &Json) {
+        let steps = match line["type"].as_str().unwrap() {
+            "user" if !self.begun => {
+                self.begun = true;
+                self.sdk.prompt = line["message"]["content"].as_str().unwrap().to_owned();
+                self.sdk.begin(uuid_of(line))
+            }
+            "user" => self.sdk.say(uuid_of(line), line["message"]["content"].as_str().unwrap()),
+            "control_response" => self.answered(&line["response"]),
+            _ if line["request"]["subtype"] == "interrupt" => self.sdk.interrupt(),
+            _ => return,
+        };
+        self.steps(steps);
+    }
+
+    /// Hands over the answer of that time, and holds ours against it.
+    fn answered(&mut self, then: &Json) -> Vec<Step> {
+        let id = then["request_id"].as_str().unwrap();
+        let response = &then["response"];
+        let steps = if let Some(reply) = response.get("mcp_response") {
+            self.sdk.mcp_reply(id, reply.clone())
+        } else if let Some(answer) = answer_of(then) {
+            self.sdk.answer(id, &answer)
+        } else {
+            // A hook or a notification: answered when it was asked.
+            assert!(!self.open.contains_key(id));
+            return Vec::new();
+        };
+        if let [Step::Write(line)] = &steps[..] {
+            let line: Json = serde_json::from_slice(line).unwrap();
+            for key in ["behavior", "message", "updatedInput", "mcp_response"] {
+                if let Some(value) = response.get(key) {
+                    assert_eq!(&line["response"]["response"][key], value);
+                }
+            }
+        }
+        steps
+    }
+}
+
+fn answer_of(then: &Json) -> Option<Answer> {
+    let response = &then["response"];
+    if then["subtype"] == "error" {
+        let message = then["error"].as_str().unwrap().to_owned();
+        return Some(Answer::Deny { message, interrupt: false });
+    }
+    match response["behavior"].as_str()? {
+        "allow" => Some(Answer::Allow { input: response.get("updatedInput").cloned() }),
+        _ => Some(Answer::Deny {
+            message: response["message"].as_str().unwrap().to_owned(),
+            interrupt: response["interrupt"] == true,
+        }),
+    }
+}
+
+fn uuid_of(line: &Json) -> Uuid {
+    line["uuid"].as_str().map_or(Uuid::nil(), |uuid| uuid.parse().unwrap())
+}
+
+fn told(body: &Body) -> Option<String> {
+    Some(match body {
+        Body::Init(_) => "init".to_owned(),
+        Body::Assistant(_) => "assistant".to_owned(),
+        Body::User(_) => "user".to_owned(),
+        Body::Result(result) => format!("result {:?}", result.terminal_reason),
+        Body::Task(task) => format!("{} {:?}", task.subtype, task.status),
+        Body::Background { running } => format!("background {}", running.len()),
+        Body::Lifecycle { state, .. } => format!("message {state}"),
+        Body::Unknown { .. } | Body::Malformed { .. } => format!("{body:?}"),
+        _ => return None,
+    })
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[track_caller]
+fn replay(name: &str, allowed: Option<&[&str]>) {
+    let brief = heeler_model::run::ClaudeBrief {
+        allowed_tools: allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect()),
+        ..Default::default()
+    };
+    let allowed = Allowed::of(&brief, &[]).unwrap();
+    let launch = |_: &SessionStart| unreachable!("nothing is started");
+    let sdk = Sdk { allowed, ..Sdk::new(String::new(), Box::new(launch)) };
+    let mut replay = Replay { sdk, trace: String::new(), open: HashMap::new(), begun: false };
+    for (direction, line) in capture(name) {
+        match direction {
+            '<' => {
+                // Answers to requests that only the host of that time made.
+                let mut line = line;
+                if line["response"]["request_id"] == "init1" {
+                    line["response"]["request_id"] = INITIALIZE.into();
+                }
+                if line["type"] == "control_request" {
+                    let id = line["request_id"].as_str().unwrap().to_owned();
+                    let asked = line["request"]["subtype"].as_str().unwrap().to_owned();
+                    replay.open.insert(id, asked);
+                }
+                let steps = replay.sdk.line(line.to_string().as_bytes());
+                replay.steps(steps);
+            }
+            '>' => replay.host(&line),
+            _ => {}
+        }
+    }
+    assert!(replay.open.is_empty(), "left unanswered: {:?}", replay.open);
+    expect_file![captures().join(name.replace(".io", ".steps"))].assert_eq(&replay.trace);
+}
+
+#[test]
+fn permissions_are_asked_and_answered_as_then() {
+    replay("40_control_can_use_tool.io", None);
+}
+
+#[test]
+fn a_running_text_is_interrupted_as_then() {
+    replay("42_control_interrupt.io", None);
+}
+
+#[test]
+fn hooks_are_answered() {
+    replay("44_control_hooks.io", Some(&["Write"]));
+}
+
+#[test]
+fn servers_are_served_as_then() {
+    replay("45_control_sdk_mcp.io", None);
+}
+
+#[test]
+fn a_message_is_steered_into_the_turn_as_then() {
+    replay("70c_queue_uuid.io", None);
+}
+
+#[test]
+fn a_sub_agent_works_as_then() {
+    replay("75_subagent.io", None);
+}
+
+#[test]
+fn a_background_command_is_waited_for() {
+    replay("76_bg_bash.io", None);
+}
+
+#[test]
+fn a_question_is_withdrawn_as_then() {
+    replay("86_cancel_request.io", None);
+}
+
+#[test]
+fn questions_are_asked_and_answered_as_then() {
+    replay("87_ask_user.io", None);
+}
+
+#[test]
+fn turns_follow_each_other_in_the_old_and_the_new_version() {
+    replay("30_multi_turn_stream.io", None);
+    replay("90_v197_multi.io", None);
+}

@@ -1,0 +1,421 @@
+use heeler_model::run::ClaudeBrief;
+
+use super::*;
+
+const PROMPT: Uuid = Uuid::from_u128(1);
+
+fn setup(allowed: Option<&[&str]>) -> Setup {
+    let listed = allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
+    let brief = ClaudeBrief { allowed_tools: listed, ..ClaudeBrief::default() };
+    let (limits, mcp) = (Default::default(), json!({}));
+    Setup { brief, limits, mcp, injected: Vec::new(), long_running: false, root: false }
+}
+
+fn open() -> Sdk {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(None)).unwrap();
+    sdk.begin(PROMPT);
+    sdk
+}
+
+fn listed(allowed: &[&str]) -> Sdk {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(allowed))).unwrap();
+    sdk.begin(PROMPT);
+    sdk.line(INITIALIZED.as_bytes());
+    sdk
+}
+
+const INITIALIZED: &str = r#"{"type":"control_response","response":{"subtype":"success","request_id":"heeler-initialize","response":{}}}"#;
+
+fn take(sdk: &mut Sdk, line: Json) -> Vec<Step> {
+    sdk.line(line.to_string().as_bytes())
+}
+
+/// Returns the one line that is written, and nothing else is done.
+#[track_caller]
+fn written(steps: &[Step]) -> Json {
+    let [Step::Write(line)] = steps else { panic!("{steps:?}") };
+    assert_eq!(line.last(), Some(&b'\n'));
+    serde_json::from_slice(line).unwrap()
+}
+
+#[track_caller]
+fn replied(steps: &[Step], id: &str) -> Json {
+    let line = written(steps);
+    assert_eq!(line["type"], "control_response", "{line}");
+    assert_eq!(line["response"]["request_id"], id, "{line}");
+    line["response"].clone()
+}
+
+fn request(id: &str, request: Json) -> Json {
+    json!({ "type": "control_request", "request_id": id, "request": request })
+}
+
+fn may(id: &str, tool: &str) -> Json {
+    let input = json!({ "command": "ls" });
+    request(id, json!({ "subtype": "can_use_tool", "tool_name": tool, "input": input }))
+}
+
+fn pre_tool_use(id: &str, tool: &str, input: Json) -> Json {
+    let called = json!({ "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input });
+    let callback = json!({ "subtype": "hook_callback", "callback_id": ALLOWED_TOOLS });
+    let mut hook = request(id, callback);
+    hook["request"]["input"] = called;
+    hook
+}
+
+fn result() -> Json {
+    json!({ "type": "result", "subtype": "success", "is_error": false, "result": "fin" })
+}
+
+fn lifecycle(uuid: Uuid, state: &str) -> Json {
+    json!({ "type": "command_lifecycle", "command_uuid": uuid, "state": state })
+}
+
+fn state(state: &str) -> Json {
+    json!({ "type": "system", "subtype": "session_state_changed", "state": state })
+}
+
+fn background(tasks: &[&str]) -> Json {
+    let tasks: Vec<Json> = tasks.iter().map(|id| json!({ "task_id": id })).collect();
+    json!({ "type": "system", "subtype": "background_tasks_changed", "tasks": tasks })
+}
+
+fn init() -> Json {
+    json!({ "type": "system", "subtype": "init" })
+}
+
+fn is_done(steps: &[Step]) -> bool {
+    steps.contains(&Step::Done)
+}
+
+#[test]
+fn the_prompt_follows_the_greeting_with_the_uuid_of_its_row() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(None)).unwrap();
+    let steps = sdk.begin(PROMPT);
+    let [greeting, prompt] = &steps[..] else { panic!("{steps:?}") };
+    let greeting = written(std::slice::from_ref(greeting));
+    assert_eq!(greeting["request"], json!({ "subtype": "initialize", "hooks": null }));
+    let prompt = written(std::slice::from_ref(prompt));
+    assert_eq!(prompt["message"], json!({ "role": "user", "content": "hello" }));
+    assert_eq!(prompt["uuid"], PROMPT.to_string());
+}
+
+#[test]
+fn with_a_list_the_prompt_waits_until_its_hook_stands() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    let greeting = written(&sdk.begin(PROMPT));
+    let hook = &greeting["request"]["hooks"]["PreToolUse"][0];
+    assert_eq!((&hook["matcher"], &hook["hookCallbackIds"]), (&json!(""), &json!([ALLOWED_TOOLS])));
+    assert_eq!(written(&sdk.line(INITIALIZED.as_bytes()))["uuid"], PROMPT.to_string());
+    assert_eq!(sdk.line(INITIALIZED.as_bytes()), [], "once is enough");
+}
+
+#[test]
+fn without_its_hook_a_list_cannot_be_held_and_nothing_is_asked() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    sdk.begin(PROMPT);
+    let refused = json!({ "subtype": "error", "request_id": INITIALIZE, "error": "no hooks here" });
+    let steps = take(&mut sdk, json!({ "type": "control_response", "response": refused }));
+    let [Step::Message(said), Step::CloseInput, Step::Done] = &steps[..] else {
+        panic!("{steps:?}")
+    };
+    let Body::Error { message, .. } = &said.body else { panic!("{said:?}") };
+    assert!(message.contains("no hooks here"), "{message}");
+}
+
+#[test]
+fn a_server_is_served_while_the_greeting_is_unanswered() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    sdk.begin(PROMPT);
+    let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize" });
+    let hello = json!({ "subtype": "mcp_message", "server_name": "fleet", "message": message });
+    let steps = take(&mut sdk, request("m1", hello));
+    let call = Step::Mcp { call: "m1".to_owned(), server: "fleet".to_owned(), message };
+    assert_eq!(steps, [call]);
+    let reply = json!({ "jsonrpc": "2.0", "id": 0, "result": {} });
+    let response = replied(&sdk.mcp_reply("m1", reply.clone()), "m1");
+    assert_eq!(response["response"], json!({ "mcp_response": reply }));
+    assert_eq!(sdk.mcp_reply("m1", json!({})), [], "answered once");
+}
+
+#[test]
+fn a_notification_to_a_server_is_acknowledged_at_once() {
+    let mut sdk = open();
+    let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let note = json!({ "subtype": "mcp_message", "server_name": "fleet", "message": message });
+    let response = replied(&take(&mut sdk, request("n", note)), "n");
+    assert_eq!(response["response"]["mcp_response"], json!({ "jsonrpc": "2.0", "result": {} }));
+}
+
+#[test]
+fn each_answer_of_a_person_has_its_form() {
+    let table = [
+        (
+            Answer::Allow { input: None },
+            json!({ "behavior": "allow", "updatedInput": { "command": "ls" } }),
+        ),
+        (
+            Answer::Allow { input: Some(json!({ "command": "pwd" })) },
+            json!({ "behavior": "allow", "updatedInput": { "command": "pwd" } }),
+        ),
+        (
+            Answer::Deny { message: "no".to_owned(), interrupt: false },
+            json!({ "behavior": "deny", "message": "no", "interrupt": false }),
+        ),
+        (
+            Answer::Deny { message: "stop".to_owned(), interrupt: true },
+            json!({ "behavior": "deny", "message": "stop", "interrupt": true }),
+        ),
+    ];
+    for (answer, form) in table {
+        let mut sdk = open();
+        let steps = take(&mut sdk, may("p", "Bash"));
+        let [Step::Ask { id, kind: AskKind::Permission, tool, .. }] = &steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!((id.as_str(), tool.as_str()), ("p", "Bash"));
+        assert_eq!(replied(&sdk.answer("p", &answer), "p")["response"], form);
+        assert_eq!(sdk.answer("p", &answer), [], "answered once");
+    }
+}
+
+#[test]
+fn what_only_a_person_can_answer_is_a_question() {
+    let mut sdk = open();
+    let kind = |steps: &[Step]| match steps {
+        [Step::Ask { kind, .. }] => *kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kind(&take(&mut sdk, may("a", "AskUserQuestion"))), AskKind::Question);
+    let mut plan = may("b", "ExitPlanMode");
+    plan["request"]["requires_user_interaction"] = true.into();
+    assert_eq!(kind(&take(&mut sdk, plan)), AskKind::Question);
+    assert_eq!(kind(&take(&mut sdk, may("c", "Write"))), AskKind::Permission);
+}
+
+#[test]
+fn what_was_withdrawn_is_never_answered() {
+    let mut sdk = open();
+    take(&mut sdk, may("p", "Bash"));
+    let cancel = json!({ "type": "control_cancel_request", "request_id": "p" });
+    assert_eq!(take(&mut sdk, cancel.clone()), [Step::Withdraw { ask: "p".to_owned() }]);
+    assert_eq!(take(&mut sdk, cancel), []);
+    assert_eq!(sdk.answer("p", &Answer::Allow { input: None }), []);
+    let message = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call" });
+    let call = json!({ "subtype": "mcp_message", "server_name": "fleet", "message": message });
+    take(&mut sdk, request("m", call));
+    take(&mut sdk, json!({ "type": "control_cancel_request", "request_id": "m" }));
+    assert_eq!(sdk.mcp_reply("m", json!({})), []);
+}
+
+#[test]
+fn the_hook_lets_run_what_is_listed_and_nothing_else() {
+    let mut sdk = listed(&["Read", "Bash(git *)"]);
+    let mut hook = |tool: &str, input: Json| {
+        let steps = take(&mut sdk, pre_tool_use("h", tool, input));
+        let response = replied(&steps, "h");
+        assert_eq!(response["subtype"], "success", "an error would let it run");
+        response["response"]["hookSpecificOutput"]["permissionDecision"].clone()
+    };
+    assert_eq!(hook("Read", json!({ "file_path": "/x" })), json!(null));
+    assert_eq!(hook("Bash", json!({ "command": "git log" })), json!(null));
+    assert_eq!(hook("Bash", json!({ "command": "echo hi" })), "deny");
+    assert_eq!(hook("Agent", json!({})), "deny");
+    assert_eq!(hook("mcp__github__x", json!({})), "deny");
+    let steps = take(&mut sdk, request("odd", json!({ "subtype": "hook_callback" })));
+    let response = replied(&steps, "odd");
+    assert_eq!(response["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+}
+
+#[test]
+fn nobody_is_asked_about_what_is_not_listed() {
+    let mut sdk = listed(&["Read"]);
+    let response = replied(&take(&mut sdk, may("p", "Bash")), "p");
+    assert_eq!(response["response"]["behavior"], "deny");
+    assert!(matches!(&take(&mut sdk, may("q", "Read"))[..], [Step::Ask { .. }]));
+}
+
+#[test]
+fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
+    let mut sdk = listed(&["Read"]);
+    let call = json!([{ "type": "tool_use", "id": "t1", "name": "Bash", "input": {} }]);
+    take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
+    let told = |failed: bool, id: &str| {
+        let block = json!({ "type": "tool_result", "tool_use_id": id, "is_error": failed });
+        json!({ "type": "user", "message": { "content": [block] } })
+    };
+    assert_eq!(take(&mut sdk, told(false, "t0")).len(), 1);
+    let steps = take(&mut sdk, told(false, "t1"));
+    assert!(steps.contains(&Step::Signal(Signal::KILL)), "{steps:?}");
+    let call = json!([{ "type": "tool_use", "id": "t2", "name": "Bash", "input": {} }]);
+    take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
+    assert_eq!(take(&mut sdk, told(true, "t2")).len(), 1, "the hook did its work");
+}
+
+#[test]
+fn an_unknown_request_is_refused_not_ignored() {
+    let mut sdk = open();
+    for body in [json!({ "subtype": "dance" }), json!({}), json!(null), json!("x")] {
+        let response = replied(&take(&mut sdk, request("u", body)), "u");
+        assert_eq!(response["subtype"], "error");
+    }
+    let steps = take(&mut sdk, json!({ "type": "control_request" }));
+    assert!(matches!(&steps[..], [Step::Message(_)]), "{steps:?}");
+}
+
+#[test]
+fn a_request_that_cannot_be_read_is_refused_by_its_id() {
+    let mut sdk = open();
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let line = format!(
+        r#"{{"type":"control_request","request_id":"d","request":{{"subtype":"can_use_tool","input":{deep}}}}}"#
+    );
+    let steps = sdk.line(line.as_bytes());
+    assert_eq!(replied(&steps[..1], "d")["subtype"], "error");
+    assert!(matches!(&steps[1..], [Step::Message(_)]), "{steps:?}");
+    let steps = sdk.line(line.replace("can_use_tool", "hook_callback").as_bytes());
+    let response = replied(&steps[..1], "d");
+    assert_eq!(response["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+    for line in [&b"\xff\x00{"[..], b"", b"{\"control_request\"", b"[1]"] {
+        assert!(matches!(&sdk.line(line)[..], [Step::Message(_)]));
+    }
+}
+
+#[test]
+fn a_refused_request_of_ours_is_told() {
+    let mut sdk = open();
+    let refused = json!({ "subtype": "error", "request_id": "heeler-1", "error": "nope" });
+    let steps = take(&mut sdk, json!({ "type": "control_response", "response": refused }));
+    assert!(matches!(&steps[..], [Step::Message(_)]), "{steps:?}");
+}
+
+#[test]
+fn a_turn_that_ends_with_nothing_queued_is_the_end() {
+    let mut sdk = open();
+    assert!(!is_done(&take(&mut sdk, lifecycle(PROMPT, "started"))));
+    assert!(is_done(&take(&mut sdk, result())));
+    assert!(!is_done(&take(&mut sdk, lifecycle(PROMPT, "completed"))), "said once");
+}
+
+#[test]
+fn a_message_that_waits_for_its_turn_is_waited_for() {
+    let mut sdk = open();
+    let second = Uuid::from_u128(2);
+    take(&mut sdk, lifecycle(PROMPT, "started"));
+    assert_eq!(written(&sdk.say(second, "more"))["uuid"], second.to_string());
+    assert!(!is_done(&take(&mut sdk, result())), "the agent has not even read it");
+    take(&mut sdk, lifecycle(second, "queued"));
+    take(&mut sdk, init());
+    take(&mut sdk, lifecycle(second, "started"));
+    assert!(is_done(&take(&mut sdk, result())));
+}
+
+#[test]
+fn a_message_that_was_steered_into_the_turn_needs_no_result_of_its_own() {
+    let mut sdk = open();
+    let second = Uuid::from_u128(2);
+    take(&mut sdk, lifecycle(PROMPT, "started"));
+    sdk.say(second, "more");
+    take(&mut sdk, lifecycle(second, "queued"));
+    take(&mut sdk, lifecycle(second, "started"));
+    take(&mut sdk, lifecycle(second, "completed"));
+    assert!(is_done(&take(&mut sdk, result())));
+}
+
+#[test]
+fn a_message_that_was_cancelled_is_not_waited_for() {
+    let mut sdk = open();
+    let second = Uuid::from_u128(2);
+    take(&mut sdk, lifecycle(PROMPT, "started"));
+    sdk.say(second, "more");
+    assert!(!is_done(&take(&mut sdk, result())));
+    assert!(is_done(&take(&mut sdk, lifecycle(second, "cancelled"))));
+}
+
+#[test]
+fn after_the_end_more_can_be_said() {
+    let mut sdk = open();
+    take(&mut sdk, lifecycle(PROMPT, "started"));
+    assert!(is_done(&take(&mut sdk, result())));
+    let second = Uuid::from_u128(2);
+    sdk.say(second, "more");
+    take(&mut sdk, init());
+    take(&mut sdk, lifecycle(second, "started"));
+    assert!(is_done(&take(&mut sdk, result())));
+}
+
+#[test]
+fn an_agent_that_does_not_tell_of_messages_answers_one_by_one() {
+    let mut sdk = open();
+    sdk.say(Uuid::from_u128(2), "more");
+    assert!(!is_done(&take(&mut sdk, result())));
+    assert!(is_done(&take(&mut sdk, result())));
+}
+
+#[test]
+fn a_background_task_and_the_turn_after_it_are_waited_for() {
+    let mut sdk = open();
+    for line in [state("running"), lifecycle(PROMPT, "started"), init(), background(&["b1"])] {
+        take(&mut sdk, line);
+    }
+    let ended = json!({ "type": "system", "subtype": "task_notification", "task_id": "b1" });
+    let over = [result(), state("idle"), ended, background(&[])];
+    for line in over.into_iter().chain([state("running"), init(), result()]) {
+        assert!(!is_done(&take(&mut sdk, line.clone())), "{line}");
+    }
+    assert!(is_done(&take(&mut sdk, state("idle"))));
+}
+
+#[test]
+fn a_background_task_that_begins_no_turn_is_the_end_when_the_agent_says_so() {
+    let mut sdk = open();
+    for line in [state("running"), lifecycle(PROMPT, "started"), background(&["b1"])] {
+        take(&mut sdk, line);
+    }
+    for line in [result(), state("idle"), background(&[])] {
+        assert!(!is_done(&take(&mut sdk, line.clone())), "{line}");
+    }
+    assert!(is_done(&take(&mut sdk, state("idle"))));
+}
+
+#[test]
+fn an_interrupt_takes_back_what_is_queued_and_waits_for_nothing_else() {
+    let mut sdk = open();
+    let second = Uuid::from_u128(2);
+    for line in [state("running"), lifecycle(PROMPT, "started"), background(&["b1"])] {
+        take(&mut sdk, line);
+    }
+    sdk.say(second, "more");
+    let steps = sdk.interrupt();
+    let [cancel, interrupt] = &steps[..] else { panic!("{steps:?}") };
+    let cancel = written(std::slice::from_ref(cancel));
+    let message_uuid = second.to_string();
+    let request = json!({ "subtype": "cancel_async_message", "message_uuid": message_uuid });
+    assert_eq!(cancel["request"], request);
+    let interrupt = written(std::slice::from_ref(interrupt));
+    assert_eq!(interrupt["request"], json!({ "subtype": "interrupt" }));
+    assert_ne!(cancel["request_id"], interrupt["request_id"]);
+    assert!(is_done(&take(&mut sdk, result())));
+}
+
+#[test]
+fn an_interrupt_between_turns_is_the_end() {
+    let mut sdk = open();
+    for line in [lifecycle(PROMPT, "started"), background(&["b1"]), result()] {
+        assert!(!is_done(&take(&mut sdk, line)));
+    }
+    assert!(is_done(&sdk.interrupt()));
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    sdk.begin(PROMPT);
+    assert_eq!(sdk.interrupt(), [Step::CloseInput, Step::Done], "nothing was asked yet");
+}
+
+#[test]
+fn a_second_attempt_knows_nothing_of_the_first() {
+    let mut sdk = open();
+    take(&mut sdk, may("p", "Bash"));
+    take(&mut sdk, background(&["b1"]));
+    sdk.begin(PROMPT);
+    assert_eq!(sdk.answer("p", &Answer::Allow { input: None }), []);
+    assert!(is_done(&take(&mut sdk, result())));
+}

@@ -1,0 +1,545 @@
+//! Jobs from the command line: what is shown, how it ends, and what survives a kill.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use camino::Utf8PathBuf;
+use heeler_model::{Job, JobStatus};
+use heeler_store::{JobFilter, Reader, StateDir};
+
+use crate::fleet::{Fleet, Ran};
+
+/// How long anything here may take on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A fleet of these agents, each with its keys.
+fn fleet(agents: &[(&str, &str)]) -> Fleet {
+    let fleet = Fleet::empty();
+    let list = |(name, keys): &(&str, &str)| {
+        let keys = keys.trim().replace('\n', "\n    ");
+        format!("  - name: {name}\n    {keys}\n")
+    };
+    fleet
+        .write("heeler.yaml", &format!("agents:\n{}", agents.iter().map(list).collect::<String>()));
+    fleet
+}
+
+fn scripted(steps: &str) -> String {
+    format!("runtime: scripted\nscript: [{steps}]")
+}
+
+#[track_caller]
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Fleet {
+    fn jobs(&self) -> Vec<Job> {
+        let Ok(dir) = StateDir::open(&self.state_dir()) else { return Vec::new() };
+        let Ok(reader) = Reader::open(&dir) else { return Vec::new() };
+        let heads = reader.jobs(&JobFilter::default(), None, 100).unwrap();
+        heads.iter().map(|head| reader.job(&head.id).unwrap().unwrap()).collect()
+    }
+
+    /// Waits until the newest job's transcript says this, and returns the job.
+    #[track_caller]
+    fn wait_until_said(&self, text: &str) -> Job {
+        wait_for(text, || {
+            let job = self.jobs().into_iter().next()?;
+            let log =
+                std::fs::read_to_string(self.file(&format!(".heeler/jobs/{}.jsonl", job.head.id)));
+            log.is_ok_and(|log| log.contains(text)).then_some(job)
+        })
+    }
+
+    #[track_caller]
+    fn wait_until_ended(&self) -> Job {
+        wait_for("the job's end", || {
+            self.jobs().into_iter().next().filter(|job| job.head.status.is_final())
+        })
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The processes of this fleet whose arguments have this word.
+    fn processes(&self, word: &str) -> Vec<i32> {
+        let path = self.path().to_str().unwrap();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+            if arguments.contains(path) && arguments.split(' ').any(|part| part == word) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    #[track_caller]
+    fn kill(&self, word: &str) {
+        let pids = wait_for(word, || Some(self.processes(word)).filter(|pids| !pids.is_empty()));
+        pids.into_iter().for_each(|pid| signal(pid, rustix::process::Signal::KILL));
+    }
+}
+
+fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+fn interrupt(child: &Child) {
+    signal(child.id().cast_signed(), rustix::process::Signal::INT);
+}
+
+#[track_caller]
+fn ended(child: Child) -> Ran {
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_job_is_run_shown_and_recorded() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{say: Looking.}, {run: 'echo found'}, {cost: 0.25}, {say: Done.}"),
+    )]);
+    let ran = fleet.run(&["trigger", "coder", "-p", "Look."]);
+    assert_eq!(ran.stdout, "Looking.\nDone.\n", "the agent's words, and nothing else");
+    let job = fleet.wait_until_ended();
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    let told = ran.stderr.clone();
+    assert!(told.starts_with(&format!("coder: {}\n", job.head.id)), "{told}");
+    assert!(told.contains("  ✓ Bash echo found"), "{told}");
+    assert!(
+        told.contains("✓ completed in ") && told.contains(&format!(", $0.2500, {session}")),
+        "{told}"
+    );
+    assert!(told.contains(&format!("next: heeler trigger coder --session {session} -p")), "{told}");
+    assert!(!told.contains('\u{1b}'), "no colours and no cursor movement in a pipe: {told}");
+    ran.ok();
+
+    assert_eq!((job.head.status, job.prompt.as_deref()), (JobStatus::Completed, Some("Look.")));
+    assert!(fleet.run(&["jobs"]).ok().contains("completed"));
+    let view = fleet.read(&format!(".heeler/jobs/{}.yaml", job.head.id));
+    assert!(view.contains("status: completed") && view.contains("exit_reason: success"), "{view}");
+    assert!(fleet.run(&["jobs", "logs", job.head.id.as_str()]).ok().contains("Looking."));
+    assert!(fleet.run(&["status"]).ok().contains("idle"));
+}
+
+#[test]
+fn json_is_one_document_and_nothing_else() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    let ran = fleet.run(&["trigger", "coder", "--json"]);
+    assert_eq!(ran.stderr, "");
+    let told: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+    assert_eq!((&told["success"], &told["job"]["status"]), (&true.into(), &"completed".into()));
+    assert_eq!(told["job"]["runs"][0]["status"], "finished");
+    let refused = fleet.run(&["trigger", "nobody", "--json"]);
+    assert_eq!(refused.code, Some(4));
+    let told: serde_json::Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!(told["error"]["code"], "not_found");
+}
+
+#[test]
+fn a_failed_job_ends_with_1_and_says_the_cure() {
+    let fleet = fleet(&[("coder", &scripted("{say: Trying.}, {error: authentication}"))]);
+    let ran = fleet.run(&["trigger", "coder"]);
+    assert_eq!(ran.stdout, "Trying.\n");
+    let told = ran.fails(1);
+    assert!(told.contains("✗ failed in ") && told.contains("  cure: "), "{told}");
+    let job = fleet.wait_until_ended();
+    let id = job.head.id.as_str();
+    assert!(told.contains(&format!("next: heeler jobs show {id}")), "{told}");
+    let shown = fleet.run(&["jobs", "show", id]).ok();
+    assert!(shown.contains("error class:  authentication: the same again would fail"), "{shown}");
+    let details = &fleet.json(&["jobs", "show", id, "--json"])["job"]["errorDetails"];
+    assert_eq!(
+        (&details["class"], &details["recoverable"]),
+        (&"authentication".into(), &false.into())
+    );
+    assert!(details["messagesReceived"].as_u64().unwrap() > 0 && details["cure"].is_string());
+    assert!(fleet.run(&["status"]).ok().contains("error"));
+}
+
+#[test]
+fn quiet_prints_the_result_only() {
+    let fleet = fleet(&[("coder", &scripted("{say: Working.}, {say: The answer.}"))]);
+    let ran = fleet.run(&["trigger", "coder", "-q"]);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("The answer.\n", ""));
+}
+
+#[test]
+fn a_detached_job_goes_on_and_can_be_cancelled() {
+    let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
+    let id = fleet.run(&["trigger", "coder", "--detach"]).ok().trim().to_owned();
+    fleet.wait_until_said("sleep 300");
+    assert!(fleet.run(&["jobs"]).ok().contains("running"));
+    let refused = fleet.run(&["trigger", "coder"]).fails(5);
+    assert!(
+        refused.contains("coder is already at its limit of 1") && refused.contains(&id),
+        "{refused}"
+    );
+    assert_eq!(fleet.run(&["jobs", "cancel", &id]).ok(), format!("{id}: cancelled\n"));
+    assert_eq!(
+        fleet.run(&["cancel", &id]).ok(),
+        format!("{id}: cancelled\n"),
+        "it is what was asked"
+    );
+    assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
+    assert!(fleet.processes("runner").is_empty() && fleet.processes("play").is_empty());
+    assert!(fleet.run(&["jobs", "cancel", "job-none"]).fails(4).contains("there is no job"));
+}
+
+#[test]
+fn a_finished_job_cannot_be_cancelled() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let id = fleet.wait_until_ended().head.id;
+    let told = fleet.run(&["jobs", "cancel", id.as_str()]).fails(5);
+    assert!(told.contains("has ended already: completed"), "{told}");
+}
+
+#[test]
+fn ctrl_c_cancels_gracefully() {
+    let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
+    let trigger = fleet.start(&["trigger", "coder"]);
+    fleet.wait_until_said("sleep 300");
+    interrupt(&trigger);
+    let told = ended(trigger).fails(130);
+    assert!(told.contains("cancelling, as you asked") && told.contains("✗ cancelled in"), "{told}");
+    assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
+    assert!(fleet.processes("runner").is_empty());
+}
+
+#[test]
+fn ctrl_c_twice_ends_it_at_once() {
+    let stubborn = "{say: Begun.}, {hang: true, ignore_interrupt: true, ignore_term: true}";
+    let fleet = fleet(&[("coder", &scripted(stubborn))]);
+    let mut trigger = fleet.start(&["trigger", "coder"]);
+    fleet.wait_until_said("Begun.");
+    interrupt(&trigger);
+    // The second one counts only once the first was taken.
+    let mut told = BufReader::new(trigger.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("cancelling, as you asked") {
+        assert_ne!(told.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    interrupt(&trigger);
+    told.read_to_string(&mut said).unwrap();
+    assert_eq!(trigger.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("ending it at once") && said.contains("✗ cancelled"), "{said}");
+    assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
+    assert!(fleet.processes("play").is_empty());
+}
+
+#[test]
+fn killing_the_command_loses_nothing() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{say: Begun.}, {run: 'until test -e go; do sleep 0.01; done'}, {say: Done.}"),
+    )]);
+    let mut trigger = fleet.start(&["trigger", "coder"]);
+    fleet.wait_until_said("test -e go");
+    trigger.kill().unwrap();
+    trigger.wait().unwrap();
+    fleet.write("go", "");
+    let job = fleet.wait_until_ended();
+    assert_eq!(
+        (job.head.status, job.head.summary.as_deref()),
+        (JobStatus::Completed, Some("Done."))
+    );
+}
+
+#[test]
+fn killing_the_conductor_loses_nothing() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{say: Begun.}, {run: 'until test -e go; do sleep 0.01; done'}, {say: Done.}"),
+    )]);
+    let trigger = fleet.start(&["trigger", "coder"]);
+    fleet.wait_until_said("test -e go");
+    fleet.kill("conduct");
+    fleet.write("go", "");
+    let ran = ended(trigger);
+    assert_eq!(ran.stdout, "Begun.\nDone.\n");
+    assert!(ran.stderr.contains("✓ completed in"), "{}", ran.stderr);
+    ran.ok();
+    assert_eq!(fleet.jobs()[0].head.status, JobStatus::Completed);
+}
+
+#[test]
+fn after_everything_was_killed_the_next_command_settles_the_job() {
+    let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
+    let mut trigger = fleet.start(&["trigger", "coder"]);
+    let job = fleet.wait_until_said("sleep 300");
+    let id = job.head.id.as_str();
+    trigger.kill().unwrap();
+    trigger.wait().unwrap();
+    fleet.kill("conduct");
+    fleet.kill("runner");
+    wait_for("the runner's end", || fleet.processes("runner").is_empty().then_some(()));
+    assert!(fleet.run(&["jobs"]).ok().contains("dead"), "reads show the truth meanwhile");
+
+    fleet.run(&["doctor", "--fix"]).ok();
+    let job = fleet.jobs().remove(0);
+    assert!(job.interrupted && job.head.status == JobStatus::Failed);
+    let shown = fleet.run(&["jobs", "show", id]).ok();
+    assert!(
+        shown.contains("interrupted:  yes") && shown.contains("error class:  interrupted"),
+        "{shown}"
+    );
+    assert!(fleet.processes("play").is_empty());
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0].clone();
+    assert_eq!(session["status"], "paused", "it can be resumed");
+}
+
+#[test]
+fn a_persistent_agent_goes_on_where_it_was() {
+    let agent = format!("session: {{mode: persistent}}\n{}", scripted("{say: 'Turn {turn}.'}"));
+    let fleet = fleet(&[("coder", &agent)]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let told = fleet.run(&["trigger", "coder"]);
+    assert!(told.stderr.contains(" goes on"), "{}", told.stderr);
+    let sessions =
+        || fleet.json(&["session", "list", "--json"])["sessions"].as_array().unwrap().clone();
+    assert_eq!(sessions().len(), 1);
+    let first = sessions()[0]["id"].as_str().unwrap().to_owned();
+    let told = fleet.run(&["trigger", "coder", "--fresh"]);
+    assert!(told.stderr.contains("a new session, as asked"), "{}", told.stderr);
+    assert_eq!(sessions().len(), 2);
+    fleet.run(&["trigger", "coder", "--session", &first[..8]]).ok();
+    let resumed = sessions().into_iter().find(|session| session["id"] == *first).unwrap();
+    assert_eq!(resumed["jobs"], 3);
+    assert!(
+        fleet
+            .run(&["trigger", "coder", "--session", "sess-00000000"])
+            .fails(4)
+            .contains("no session")
+    );
+}
+
+#[test]
+fn a_session_has_one_run_at_a_time_and_the_other_is_told_by_whom() {
+    let keys = "session: {mode: persistent}\ninstances: {max_concurrent: 2}";
+    let agent = format!(
+        "{keys}\n{}",
+        scripted("{say: Begun.}, {when: {prompt: stay}, do: [{run: 'sleep 300'}]}")
+    );
+    let fleet = fleet(&[("coder", &agent)]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let stays = fleet.start(&["trigger", "coder", "-p", "stay"]);
+    fleet.wait_until_said("sleep 300");
+    let told = fleet.run(&["trigger", "coder", "-p", "go"]).fails(5);
+    let runner = fleet.processes("runner")[0];
+    assert!(told.contains("is busy: ") && told.contains(&format!("process {runner}")), "{told}");
+    assert_eq!(fleet.jobs().len(), 2, "no job came of it");
+    interrupt(&stays);
+    ended(stays).fails(130);
+    fleet.run(&["trigger", "coder", "-p", "go"]).ok();
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_nothing() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{say: One.}, {run: 'until test -e go; do sleep 0.01; done'}, {say: Two.}"),
+    )]);
+    let mut trigger = fleet.start(&["trigger", "coder"]);
+    let mut out = BufReader::new(trigger.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "One.\n");
+    drop(out);
+    fleet.write("go", "");
+    let told = ended(trigger);
+    assert!(told.stderr.contains("nobody reads the output any more"), "{}", told.stderr);
+    assert_eq!(told.code, Some(0), "the job's own outcome");
+    assert_eq!(fleet.jobs()[0].head.status, JobStatus::Completed);
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let fleet = fleet(&[("coder", &scripted("{say: 'You said: {prompt}'}"))]);
+    let mut command = fleet.command(&["trigger", "coder", "-p", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut trigger = command.spawn().unwrap();
+    trigger.stdin.take().unwrap().write_all(b"two\nlines\n").unwrap();
+    assert_eq!(ended(trigger).ok(), "You said: two\nlines\n");
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_the_cure_and_no_job() {
+    let fleet = fleet(&[
+        ("plain", ""),
+        ("unasked", "claude_path: /bin/true"),
+        ("boxed", "docker: {enabled: true}\nclaude_path: /bin/true"),
+        ("hidden", "secrets: [DEPLOY_TOKEN]\nclaude_path: /bin/true"),
+        ("lost", "working_directory: nowhere\nclaude_path: /bin/true"),
+        ("wrong", "runtime: scripted\nscript: [{sya: hi}]"),
+    ]);
+    let mut command = fleet.command(&["trigger", "plain", "-p", "x"]);
+    let told = Ran::from(command.env("PATH", "/nowhere").output().unwrap()).fails(2);
+    assert!(
+        told.contains("cannot find `claude` in PATH (/nowhere)") && told.contains("claude_path"),
+        "{told}"
+    );
+    let told = fleet.run(&["trigger", "unasked"]).fails(2);
+    assert!(told.contains("there is nothing to ask unasked"), "{told}");
+    let told = fleet.run(&["trigger", "boxed", "-p", "x"]).fails(5);
+    assert!(told.contains("asks for `docker`") && told.contains("never runs without it"), "{told}");
+    let told = fleet.run(&["trigger", "hidden", "-p", "x"]).fails(2);
+    assert!(told.contains("needs the secret DEPLOY_TOKEN"), "{told}");
+    let mut command = fleet.command(&["trigger", "hidden", "-p", "x"]);
+    let told = Ran::from(command.env("DEPLOY_TOKEN", "short").output().unwrap()).fails(2);
+    assert!(told.contains("shorter than 8 bytes") && !told.contains("short;"), "{told}");
+    let told = fleet.run(&["trigger", "lost", "-p", "x"]).fails(2);
+    assert!(told.contains("nowhere: make that folder"), "{told}");
+    let told = fleet.run(&["trigger", "wrong"]).fails(2);
+    assert!(told.contains("step 1: unknown step `sya`; did you mean `say`?"), "{told}");
+    let told = fleet.run(&["trigger", "plian", "-p", "x"]).fails(4);
+    assert!(told.contains("try: heeler trigger plain"), "{told}");
+    let told = fleet.run(&["trigger", "plain", "-S", "nightly"]).fails(4);
+    assert!(told.contains("plain has no schedule `nightly`"), "{told}");
+    assert_eq!(fleet.jobs().len(), 0);
+}
+
+#[test]
+fn everything_that_a_job_leaves_is_private() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    fleet.run(&["trigger", "coder", "--output-file"]).ok();
+    let job = fleet.wait_until_ended();
+    assert!(fleet.read(&format!(".heeler/jobs/{}/output.log", job.head.id)).contains("Hello."));
+    let mut folders =
+        vec![fleet.state_dir(), Utf8PathBuf::from_path_buf(fleet.file("home/.heeler")).unwrap()];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir_utf8().unwrap() {
+            let path = entry.unwrap().into_path();
+            let found = path.symlink_metadata().unwrap();
+            let mode = found.permissions().mode() & 0o777;
+            seen += 1;
+            if found.is_dir() {
+                assert_eq!(mode, 0o700, "{path}");
+                folders.push(path);
+            } else if found.is_file() {
+                assert_eq!(mode & 0o077, 0, "{path}");
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} files");
+}
+
+/// A terminal that `heeler` runs in, 80 columns wide.
+struct Terminal {
+    child: Child,
+    screen: BufReader<std::process::ChildStdout>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(fleet: &Fleet, command: &str) -> Terminal {
+        let heeler = env!("CARGO_BIN_EXE_heeler");
+        let line = format!("stty cols 80; exec {heeler} {command}");
+        let mut script = fleet.command(&[]);
+        let envs: Vec<_> =
+            script.get_envs().map(|(k, v)| (k.to_owned(), v.unwrap().to_owned())).collect();
+        script = std::process::Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).env_clear().envs(envs).env("TERM", "xterm");
+        script.current_dir(fleet.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = script.spawn().unwrap();
+        let screen = BufReader::new(child.stdout.take().unwrap());
+        Terminal { child, screen, seen: String::new() }
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, text: &str) {
+        let mut piece = [0; 4096];
+        while !self.seen.contains(text) {
+            let count = self.screen.read(&mut piece).unwrap();
+            assert_ne!(count, 0, "waited for {text:?}, saw {:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+        let end = self.seen.find(text).unwrap() + text.len();
+        self.seen.drain(..end);
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        self.screen.read_to_string(&mut self.seen).unwrap();
+        (self.child.wait().unwrap().code(), self.seen)
+    }
+}
+
+#[test]
+fn questions_are_asked_and_answered_on_a_terminal() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted(
+            "{write: a.txt, text: hi, ask_permission: true}, {write: b.txt, text: hi, ask_permission: true}, \
+             {question: 'Which colour?', options: [red, green]}, {say: 'It is {answer}.'}",
+        ),
+    )]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("Write");
+    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.type_in("y\n");
+    terminal.wait_for("b.txt");
+    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.type_in("rather not\n");
+    terminal.wait_for("2. green");
+    terminal.wait_for("a number, or your own answer:");
+    terminal.type_in("2\n");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains("It is green."), "{rest}");
+    assert_eq!(fleet.read("a.txt"), "hi");
+    assert!(!fleet.file("b.txt").exists());
+    let job = fleet.jobs().remove(0);
+    let log = fleet.read(&format!(".heeler/jobs/{}.jsonl", job.head.id));
+    assert!(log.contains("rather not"), "the reason is told to the agent and recorded: {log}");
+}
+
+#[test]
+fn nobody_is_asked_where_nobody_is() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{write: a.txt, text: hi, ask_permission: true}, {say: Done.}"),
+    )]);
+    let ran = fleet.run(&["trigger", "coder"]);
+    assert!(ran.stderr.contains("✗ Write a.txt"), "{}", ran.stderr);
+    ran.ok();
+    assert!(!fleet.file("a.txt").exists());
+}
+
+#[test]
+fn what_an_agent_says_cannot_steer_the_terminal() {
+    let evil = r#"{say: "a\e[2Jb\e]0;title\a\u009bc", chunks: 9}, {run: "printf '\\033[31mred'"}"#;
+    let fleet = fleet(&[("coder", &scripted(evil))]);
+    let (code, seen) = Terminal::start(&fleet, "trigger coder").end();
+    assert_eq!(code, Some(0), "{seen:?}");
+    assert!(
+        !seen.contains("\u{1b}[2J") && !seen.contains("\u{1b}]") && !seen.contains('\u{9b}'),
+        "{seen:?}"
+    );
+    assert!(seen.contains("✓ completed"), "{seen:?}");
+    let last = seen.rfind("\u{1b}[K").map_or("", |at| &seen[at..]);
+    assert!(!last.contains('⠋'), "no moving sign is left on the screen: {seen:?}");
+}
