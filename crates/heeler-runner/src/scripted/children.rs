@@ -86,14 +86,14 @@ impl Children {
         let children = self.lock();
         let same = |pid: &&Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(running.number);
         if let Some(pid) = children.iter().find(same) {
-            drop(kill_process_group(*pid, Signal::KILL));
+            let _ended = kill_process_group(*pid, Signal::KILL);
         }
     }
 
     /// Kills every command that runs.
     pub(super) fn kill_all(&self) {
         for pid in self.lock().iter() {
-            drop(kill_process_group(*pid, Signal::KILL));
+            let _ended = kill_process_group(*pid, Signal::KILL);
         }
     }
 

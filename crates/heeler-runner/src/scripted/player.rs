@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -434,10 +434,6 @@ impl Player {
 
     pub(super) fn timestamp(&self) -> String {
         iso_millis((self.setting.now)())
-    }
-
-    pub(super) fn set_stubborn(&self, stubborn: bool) {
-        self.stubborn.store(stubborn, Ordering::SeqCst);
     }
 }
 
