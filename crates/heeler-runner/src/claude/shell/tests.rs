@@ -88,7 +88,7 @@ fn what_may_run_more_than_it_shows_is_not_understood() {
     }
 }
 
-const PIECES: [&str; 53] = [
+const PIECES: [&str; 56] = [
     "git",
     "git ",
     "leak",
@@ -142,6 +142,9 @@ const PIECES: [&str; 53] = [
     "$a",
     "$1",
     "-",
+    "\\'",
+    "; git ",
+    "; leak ",
 ];
 
 /// Every line of commands that all begin with `git` is given to real shells in which `git` does
