@@ -55,10 +55,19 @@ pub struct Recovered {
     pub unsettled: Vec<(RunId, String)>,
 }
 
+/// When the folders of runs are compared with the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// Once after the database was made, restored or rebuilt: only then can it lack one.
+    WhenDue,
+    /// Now.
+    Now,
+}
+
 /// Gives every run a result that has none and that nobody works on.
-pub fn recover(fleet: &Fleet, store: &Store) -> Result<Recovered, RecoverError> {
+pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recovered, RecoverError> {
     let mut recovered = Recovered::default();
-    adopt(fleet, store, &mut recovered)?;
+    adopt(fleet, store, compare, &mut recovered)?;
     for run in read(fleet, |reader| reader.uncommitted_runs())? {
         settle_one(fleet, store, &run, &mut recovered)?;
     }
@@ -172,9 +181,15 @@ pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResu
 }
 
 /// Makes rows of runs that only their folders know, as after a restore of the database.
-fn adopt(fleet: &Fleet, store: &Store, recovered: &mut Recovered) -> Result<(), RecoverError> {
+fn adopt(
+    fleet: &Fleet,
+    store: &Store,
+    compare: Compare,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
     let epoch = read(fleet, |reader| reader.epoch())?.to_string();
-    if read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch) {
+    let is_compared = read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch);
+    if is_compared && compare == Compare::WhenDue {
         return Ok(());
     }
     let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();

@@ -7,7 +7,7 @@ use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::recover::{Recovered, recover};
+use crate::recover::{Compare, Recovered, recover};
 use crate::start::{self, Begun};
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
     }
 
     fn recover(&self) -> Recovered {
-        recover(&self.fleet, &self.store()).unwrap()
+        recover(&self.fleet, &self.store(), Compare::WhenDue).unwrap()
     }
 
     /// Recovers and checks that the run has this end, that nothing is left to do, and that the
