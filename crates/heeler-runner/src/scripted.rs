@@ -164,7 +164,7 @@ fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
                 _ = hangup.recv() => 129,
             };
             if !stubborn.load(Ordering::SeqCst) {
-                children.kill_all();
+                let _none_is_started = children.kill_all();
                 std::process::exit(code);
             }
         }

@@ -192,7 +192,7 @@ impl Player {
         let sender = self.sender.clone();
         std::thread::spawn(move || forward_lines(input, &sender));
         let ended = self.turns();
-        self.children.kill_all();
+        drop(self.children.kill_all());
         self.wire.flush();
         match ended {
             Ok(()) => Exit::Code(u8::from(self.failed)),
