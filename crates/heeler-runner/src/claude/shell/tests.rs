@@ -157,7 +157,7 @@ fn proof_no_shell_runs_what_was_not_seen() {
     stub(&dir.path().join("leak"), &format!("#!/bin/sh\n: > '{}'\n", told.display()));
     let shells = ["/bin/sh", "/bin/bash", "/bin/zsh"];
     let shells: Vec<&str> = shells.into_iter().filter(|shell| Path::new(shell).exists()).collect();
-    let proof = Proof::new(40_000);
+    let proof = Proof::new(25_000);
     let mut run = 0;
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
