@@ -43,8 +43,8 @@ pub(crate) struct Sdk {
 /// What is known of one conversation.
 #[derive(Default)]
 struct Talk {
-    /// The prompt waits until the hook that holds the list stands.
-    held: Option<Uuid>,
+    /// What waits until the hook that holds the list stands: the prompt, and what was said since.
+    held: Option<Vec<(Uuid, String)>>,
     progress: Progress,
     /// What a person was asked, with the input that was shown.
     asks: HashMap<String, Json>,
@@ -114,7 +114,7 @@ impl Sdk {
     }
 
     /// Answers a hook. An error would let the call run, so there is none, and in doubt it is denied.
-    fn hook(&self, id: &str, request: &Json) -> Vec<Step> {
+    fn hook(&mut self, id: &str, request: &Json) -> Vec<Step> {
         let called = &request["input"];
         let (tool, input) = (called["tool_name"].as_str(), &called["tool_input"]);
         let denied = match (&self.allowed, tool) {
@@ -122,7 +122,12 @@ impl Sdk {
             (Some(allowed), Some(tool)) if allowed.permits(tool, input) => None,
             (Some(allowed), tool) => Some(allowed.reason(tool.unwrap_or_default())),
         };
-        vec![wire::reply(id, denied.map_or_else(|| json!({}), |reason| wire::denial(&reason)))]
+        let Some(reason) = denied else {
+            // Claude may have completed the input since the call was seen.
+            self.talk.forbidden.remove(called["tool_use_id"].as_str().unwrap_or_default());
+            return vec![wire::reply(id, json!({}))];
+        };
+        vec![wire::reply(id, wire::denial(&reason))]
     }
 
     fn mcp(&mut self, id: &str, request: &Json) -> Vec<Step> {
@@ -149,7 +154,7 @@ impl Sdk {
                 let error = Body::Error { message, code: None };
                 vec![Step::Message(Message::of(error)), Step::CloseInput, Step::Done]
             }
-            Some(uuid) => self.tell(uuid, &self.prompt.clone()),
+            Some(held) => held.iter().flat_map(|(uuid, text)| self.tell(*uuid, text)).collect(),
             None if failed => vec![warning(&format!("Claude refused a control request: {why}"))],
             None => Vec::new(),
         }
@@ -229,7 +234,7 @@ impl Runtime for Sdk {
         let request = json!({ "subtype": "initialize", "hooks": hooks });
         let mut steps = vec![wire::request(INITIALIZE, request)];
         if self.allowed.is_some() {
-            self.talk.held = Some(uuid);
+            self.talk.held = Some(vec![(uuid, self.prompt.clone())]);
         } else {
             steps.extend(self.tell(uuid, &self.prompt.clone()));
         }
@@ -254,7 +259,14 @@ impl Runtime for Sdk {
     }
 
     fn say(&mut self, uuid: Uuid, text: &str) -> Vec<Step> {
-        self.tell(uuid, text)
+        match &mut self.talk.held {
+            Some(held) => {
+                held.push((uuid, text.to_owned()));
+                // It is taken, though there is nothing to write yet.
+                vec![Step::Write(Vec::new())]
+            }
+            None => self.tell(uuid, text),
+        }
     }
 
     fn answer(&mut self, ask: &str, answer: &Answer) -> Vec<Step> {

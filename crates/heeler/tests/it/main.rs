@@ -10,6 +10,8 @@ mod claude;
 mod fleet;
 mod golden;
 mod hostile;
+mod kills;
+mod play;
 mod reads;
 mod rig;
 mod tidy;

@@ -312,9 +312,25 @@ fn a_tool_that_takes_its_time_keeps_the_streams_open() {
 #[test]
 fn a_list_is_not_opened_by_settings() {
     for (mode, entries, expected) in [
-        ("acceptEdits", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}"#]]),
-        ("bypassPermissions", ["Write", "Bash(git *)"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true,"permissions":{"deny":["Edit(//**/.claude/**)","Edit(//**/.mcp.json)"]}}"#]]),
-        ("bypassPermissions", ["Write", "Bash"], expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}"#]]),
+        (
+            "acceptEdits",
+            ["Write", "Bash(git *)"],
+            expect![[
+                r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true}"#
+            ]],
+        ),
+        (
+            "bypassPermissions",
+            ["Write", "Bash(git *)"],
+            expect![[
+                r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"},"disableSkillShellExecution":true,"permissions":{"deny":["Edit(//**/.claude/**)","Edit(//**/.mcp.json)"]}}"#
+            ]],
+        ),
+        (
+            "bypassPermissions",
+            ["Write", "Bash"],
+            expect![[r#"--settings file:{"env":{"CLAUDE_CODE_SIMPLE":"0"}}"#]],
+        ),
     ] {
         let mut setup = setup();
         setup.brief.permission_mode = mode.to_owned();

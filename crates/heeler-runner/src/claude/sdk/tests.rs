@@ -111,6 +111,17 @@ fn with_a_list_the_prompt_waits_until_its_hook_stands() {
 }
 
 #[test]
+fn what_is_said_before_the_hook_stands_follows_the_prompt() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    sdk.begin(PROMPT);
+    assert_eq!(sdk.say(Uuid::from_u128(2), "more"), [Step::Write(Vec::new())]);
+    let steps = sdk.line(INITIALIZED.as_bytes());
+    let said = steps.iter().map(|step| written(std::slice::from_ref(step))["uuid"].clone());
+    let both = [PROMPT.to_string(), Uuid::from_u128(2).to_string()];
+    assert_eq!(said.collect::<Vec<_>>(), both);
+}
+
+#[test]
 fn without_its_hook_a_list_cannot_be_held_and_nothing_is_asked() {
     let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);
@@ -250,6 +261,19 @@ fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
     let call = json!([{ "type": "tool_use", "id": "t2", "name": "Bash", "input": {} }]);
     take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
     assert_eq!(take(&mut sdk, told(true, "t2")).len(), 1, "the hook did its work");
+}
+
+#[test]
+fn a_call_that_claude_completed_is_judged_by_what_the_hook_was_shown() {
+    let mut sdk = listed(&["Agent(general-purpose)"]);
+    let call = json!([{ "type": "tool_use", "id": "t1", "name": "Agent", "input": {} }]);
+    take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
+    let mut hook = pre_tool_use("h", "Agent", json!({ "subagent_type": "general-purpose" }));
+    hook["request"]["input"]["tool_use_id"] = "t1".into();
+    assert_eq!(replied(&take(&mut sdk, hook), "h")["response"], json!({}));
+    let told = json!([{ "type": "tool_result", "tool_use_id": "t1" }]);
+    let steps = take(&mut sdk, json!({ "type": "user", "message": { "content": told } }));
+    assert_eq!(steps.len(), 1, "{steps:?}");
 }
 
 #[test]
