@@ -75,6 +75,23 @@ fn an_overloaded_api_shows_in_the_rows() {
 }
 
 #[test]
+fn an_expired_login_is_tried_once_more() {
+    let rig = Rig::new();
+    let expired = Step { message: Some("OAuth token has expired.".into()), ..Step::error(401) };
+    for (times, expected) in [(2, None), (9, Some(ErrorClass::TokenExpired))] {
+        let script = Script::new().step(expired.clone().times(times)).text("Here I am.");
+        let mut plan = rig.script(Sdk, &script);
+        plan.brief.env.shift_remove("ANTHROPIC_API_KEY");
+        plan.brief.env.insert("CLAUDE_CODE_OAUTH_TOKEN".to_owned(), "mock-oauth-token".to_owned());
+        let end = rig.run(plan);
+        let class = end.result.error.as_ref().map(|error| error.class);
+        assert_eq!(class, expected, "{:#?} {:#?}", end.result, end.rows);
+        // Claude itself tries twice each time.
+        assert_eq!(end.sent.len(), if expected.is_some() { 4 } else { 3 });
+    }
+}
+
+#[test]
 fn an_api_that_nobody_serves_is_a_network_error() {
     let rig = Rig::new();
     let mut plan = rig.plan(Sdk, "Hello?");
@@ -119,7 +136,7 @@ fn a_stalled_stream_is_cut_by_us() {
         let rig = Rig::new();
         let script = Script::new().step(Step::tools([("Bash", json!({"command": "echo one"}))]));
         let mut plan = rig.script(runtime, &script.step(Step::stalled(2)));
-        plan.spec.limits.stall_timeout_ms = Some(3_000);
+        plan.spec.limits.stall_timeout_ms = Some(6_000);
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Stalled, Timeout);
@@ -134,7 +151,7 @@ fn a_run_that_takes_too_long_is_ended() {
     let endless = Script::new().step(Step::tools([rig.endless()]));
     let mut plan = rig.script(Sdk, &endless);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
-    plan.spec.limits.timeout_ms = Some(6_000);
+    plan.spec.limits.timeout_ms = Some(10_000);
     plan.spec.limits.grace_ms = Some(300);
     let live = rig.start(plan);
     let [tool, claude] = rig.pids();

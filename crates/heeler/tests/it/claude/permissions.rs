@@ -1,11 +1,12 @@
 //! Who decides what claude may do: people, nobody, and the list of allowed tools.
 
 use expect_test::expect;
-use heeler_model::run::Answer;
+use heeler_model::ExitReason;
+use heeler_model::run::{Answer, ErrorClass};
 use heeler_testkit::{Script, Step};
 use serde_json::json;
 
-use super::{BOTH, Cli, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_results};
 
 const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
 
@@ -87,6 +88,21 @@ fn a_person_answers_a_question() {
         {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
     "#]].assert_eq(&rig.show(&end.rows));
     assert!(told(&end).contains("right"), "{}", told(&end));
+}
+
+#[test]
+fn a_person_who_denies_can_end_the_turn_too() {
+    let rig = Rig::new();
+    let script = Script::new().step(Step::tools([rig.write("no.txt", "x")])).text("Never said.");
+    let mut plan = rig.script(Sdk, &script).attended();
+    plan.claude().permission_mode = "default".to_owned();
+    let mut live = rig.start(plan);
+    let ask = live.until_asked();
+    live.answer(&ask, Answer::Deny { message: "stop".to_owned(), interrupt: true });
+    let end = live.finish();
+    failed(&end, ErrorClass::Cancelled, ExitReason::Cancelled);
+    assert_eq!(end.sent.len(), 1);
+    assert!(!rig.work("no.txt").exists());
 }
 
 #[test]

@@ -168,6 +168,21 @@ fn a_message_to_a_working_agent_reaches_it() {
 }
 
 #[test]
+fn a_message_to_a_speaking_agent_is_its_next_turn() {
+    let rig = Rig::new();
+    let long = Step { delay_ms: Some(20), piece: Some(2), ..Step::text(&"word ".repeat(20)) };
+    let mut live = rig.start(rig.script(Sdk, &Script::new().step(long)));
+    live.until_said("wo");
+    let next = Script::new().text("And on.");
+    live.send(Op::Message { text: format!("Go on. {next}") });
+    let end = live.finish();
+    succeeded(&end);
+    assert_eq!(end.result.summary.as_deref(), Some("And on."), "{:#?}", end.rows);
+    assert_eq!(end.sent.len(), 2);
+    assert!(told(&end).contains("user: Go on."), "{}", told(&end));
+}
+
+#[test]
 fn instructions_and_model_are_the_agents_own() {
     for runtime in BOTH {
         let rig = Rig::new();
