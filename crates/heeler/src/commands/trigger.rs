@@ -205,7 +205,6 @@ fn prepare_request(
     };
     let around = Surroundings {
         env: &env,
-        read: &fleet::read_text,
         home,
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
