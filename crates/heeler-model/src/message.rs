@@ -6,8 +6,6 @@
 //! [`Body`].
 
 mod read;
-#[cfg(test)]
-mod tests;
 
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
@@ -246,3 +244,6 @@ pub fn text_of(content: &Json) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

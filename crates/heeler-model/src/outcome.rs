@@ -7,8 +7,6 @@
 mod class;
 mod cure;
 mod spent;
-#[cfg(test)]
-mod tests;
 
 use serde_json::Value as Json;
 
@@ -374,3 +372,6 @@ fn tail(stderr: &str) -> &str {
     let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);
     &stderr[start..]
 }
+
+#[cfg(test)]
+mod tests;

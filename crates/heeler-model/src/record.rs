@@ -10,8 +10,6 @@ mod cut;
 mod envelope;
 mod job;
 mod number;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -214,3 +212,6 @@ fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Opti
     }
     map.insert(key.to_owned(), value)
 }
+
+#[cfg(test)]
+mod tests;

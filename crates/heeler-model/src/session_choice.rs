@@ -3,9 +3,6 @@
 //! A pure decision over what the store knows. Ids are minted by the caller; that a session is free
 //! and that the agent still has it is found out when it starts. Start at [`choose`].
 
-#[cfg(test)]
-mod tests;
-
 use camino::Utf8Path;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -129,3 +126,6 @@ fn check_place(session: &Session, context: &Context<'_>) -> Result<(), String> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

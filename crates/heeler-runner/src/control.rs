@@ -8,7 +8,7 @@ mod client;
 
 use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub(crate) use client::{CLIENT_BYTES_MAX, REQUEST_BYTES_MAX};
 use client::{Outbox, serve};
 
 /// How many clients may be connected at once; one more is refused.
@@ -168,7 +167,7 @@ impl Control {
 
     /// Tells the last thing, gives clients a moment to read it, and takes the socket away.
     pub(crate) async fn finish(mut self, last: &Happening) {
-        // Unlinked first: who connects from now on should look for the result instead.
+        // Whoever connects from now on should look for the result instead.
         drop(std::fs::remove_file(&self.path));
         let last = event(last);
         for client in &self.subscribers {
@@ -182,6 +181,13 @@ impl Control {
         // Whoever does not read it finds it in `result.json`.
         drop(tokio::time::timeout(FAREWELL, farewell).await);
         self.accepting.shutdown().await;
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // What stays answers nobody, and the next runner of this run replaces it.
+        drop(std::fs::remove_file(&self.path));
     }
 }
 
@@ -223,12 +229,17 @@ async fn remove_stale(path: &Utf8Path) -> Result<(), BindError> {
     match UnixStream::connect(path).await {
         Ok(_) => Err(BindError::Taken { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+        // Nobody listens; a file that is no socket says the same, and is not ours to remove.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
             std::fs::remove_file(path)
                 .map_err(|source| BindError::Bind { path: path.to_owned(), source })
         }
         Err(source) => Err(BindError::Bind { path: path.to_owned(), source }),
     }
+}
+
+fn is_socket(path: &Utf8Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Asked>) {
@@ -247,5 +258,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Asked>) {
     }
 }
 
+#[cfg(test)]
+use client::REQUEST_BYTES_MAX;
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
 use heeler_model::record::Rows;
 use heeler_model::redact::Redactor;
-use heeler_transcript::{
-    AppendError, DiskError, LINE_BYTES_MAX, Log, LogOptions, OpenError, count, create_folder,
-};
+use heeler_transcript::{AppendError, DiskError, Log, LogOptions, OpenError, count, create_folder};
 use serde_json::Value as Json;
 
 use crate::fault::{self, Point};
@@ -107,13 +105,12 @@ impl Journal {
             row.insert(RUN_KEY.to_owned(), self.run.to_string().into());
         }
         match serde_json::to_vec(&row) {
-            Ok(line) if line.len() <= LINE_BYTES_MAX => self.waiting.push_back(Row { log, line }),
-            Ok(line) => self.leave_out(format!("it has {} bytes", line.len())),
-            Err(error) => self.leave_out(error.to_string()),
+            Ok(line) => self.waiting.push_back(Row { log, line }),
+            Err(error) => self.leave_out(&error.to_string()),
         }
     }
 
-    fn leave_out(&mut self, reason: String) {
+    fn leave_out(&mut self, reason: &str) {
         self.left_out = Some(format!("a row was left out that no log can hold: {reason}"));
     }
 
@@ -141,7 +138,7 @@ impl Journal {
                 Err(Trouble::Disk(reason)) => return Err(reason),
                 Err(Trouble::Row(reason)) => {
                     self.waiting.pop_front();
-                    self.leave_out(reason);
+                    self.leave_out(&reason);
                     continue;
                 }
             }
@@ -209,13 +206,12 @@ impl Sink {
     }
 
     fn append(&mut self, line: &[u8]) -> Result<(), Trouble> {
-        let doubt = self.doubt.take();
-        let log = self.ready()?;
-        let begin = log.end();
+        let begin = self.ready()?.end();
         // The line was cut off when the log was repaired, or completed: its end tells which.
-        if doubt.is_some_and(|before| begin > before) {
+        if self.doubt.take().is_some_and(|before| begin > before) {
             return Ok(());
         }
+        let log = self.ready()?;
         match log.append(line) {
             Ok(()) => Ok(()),
             Err(error @ AppendError::Write { .. }) => Err(Trouble::Disk(explain(&error))),

@@ -10,6 +10,9 @@ use heeler_model::run::Limits;
 /// How long each step of a cancel waits for the next, harder one, when the spec does not say.
 pub(crate) const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
+/// The longest grace, whatever the spec says.
+pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// How many graces an agent that has nothing more to do may take to exit; then its tree is ended. It
 /// has said its result by then, so nothing is lost.
 pub(crate) const EXIT_GRACES: u32 = 2;
@@ -112,7 +115,7 @@ impl Watch {
     }
 
     fn grace(&self) -> Duration {
-        self.limits.grace_ms.map_or(GRACE_DEFAULT, Duration::from_millis)
+        self.limits.grace_ms.map_or(GRACE_DEFAULT, Duration::from_millis).min(GRACE_MAX)
     }
 }
 
@@ -143,9 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_beyond_the_end_of_time_is_none() {
-        let (watch, _) = watch(Some(u64::MAX), None);
-        assert_eq!(watch.next(), None);
+    fn a_limit_beyond_the_end_of_time_never_comes() {
+        let limits = Limits {
+            timeout_ms: Some(u64::MAX),
+            stall_timeout_ms: Some(u64::MAX),
+            grace_ms: Some(u64::MAX),
+            ..Limits::default()
+        };
+        let now = Instant::now();
+        let mut watch = Watch::new(&limits, now);
+        assert_eq!(watch.due(now + ms(u64::from(u32::MAX))), None);
+        watch.done(now);
+        watch.interrupted(now);
+        assert_eq!(watch.due(now + GRACE_MAX), Some(Due::Terminate));
     }
 
     #[test]

@@ -5,16 +5,18 @@
 
 use std::time::Duration;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::record::Recorder;
-use heeler_model::run::RunSpec;
+use heeler_model::run::{RunSpec, SessionStart};
 use heeler_model::{AgentSessionId, slug};
 use heeler_transcript::{
-    DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, create_folder,
+    CopyError, Disk, DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, UpTo,
+    copy_prefix, create_folder,
 };
 use jiff::Timestamp;
 use serde_json::Value as Json;
 use thiserror::Error;
+use uuid::Uuid;
 
 /// How long to wait for a lock that somebody may only be looking at.
 const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
@@ -46,6 +48,50 @@ pub(crate) fn lock(
 pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf {
     let folder = spec.projects.join(slug(&spec.working_directory));
     folder.join(format!("{session}.jsonl"))
+}
+
+/// Gives the log of a fork the history that the fork knows: the rows of its source up to the entry
+/// at which it was cut. The source is only read.
+///
+/// Of a source that we have no log of, or not that entry, nothing is copied: the agent knows its
+/// history all the same.
+pub(crate) fn copy_history(disk: &dyn Disk, spec: &RunSpec) -> Result<(), CopyError> {
+    let SessionStart::Fork { source, id, at } = &spec.session.start else { return Ok(()) };
+    let copy = log_path(spec, id);
+    let Some(source) = find_log(spec, source).filter(|_| !copy.exists()) else { return Ok(()) };
+    let Some(end) = end_of(&source, *at)? else { return Ok(()) };
+    if let Some(folder) = copy.parent() {
+        create_folder(disk, folder)?;
+    }
+    copy_prefix(disk, &source, &copy, UpTo::Offset(end))?;
+    Ok(())
+}
+
+/// Returns the log of a session: of this working directory, or of another one.
+fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
+    let here = log_path(spec, session);
+    if here.is_file() {
+        return Some(here);
+    }
+    let name = format!("{session}.jsonl");
+    let projects = spec.projects.read_dir_utf8().ok()?;
+    let logs = projects.filter_map(Result::ok).map(|project| project.path().join(&name));
+    logs.into_iter().find(|log| log.is_file())
+}
+
+/// Returns where the row with this id ends, or the last one.
+fn end_of(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
+    let mut end = None;
+    for entry in Scan::open(log)? {
+        let Entry::Record(record) = entry? else { continue };
+        end = Some(record.next);
+        let Some(at) = at else { continue };
+        let row: Json = serde_json::from_str(&record.text).unwrap_or_default();
+        if row["uuid"].as_str().and_then(|uuid| Uuid::try_parse(uuid).ok()) == Some(at) {
+            return Ok(end);
+        }
+    }
+    Ok(end.filter(|_| at.is_none()))
 }
 
 /// What was said in a session before.

@@ -1,3 +1,5 @@
+//! What lines are read as.
+
 use super::*;
 
 fn body(line: &str) -> Body {

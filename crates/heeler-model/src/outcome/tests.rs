@@ -1,3 +1,5 @@
+//! How runs are judged and what they cost.
+
 use super::*;
 use crate::message::read_line;
 use serde_json::json;

@@ -34,12 +34,12 @@ impl Recorder {
             Body::Assistant(said) => {
                 let mut row = self.chained("assistant", sub_agent, uuid, now);
                 row.insert("message".to_owned(), said.message.into());
-                let mut row = with_rest(row, fields);
-                if let Some(error) = said.api_error {
+                if said.api_error.is_some() {
                     row.insert("isApiErrorMessage".to_owned(), true.into());
-                    if let Some(code) = error.code {
-                        row.entry("error").or_insert(code.into());
-                    }
+                }
+                let mut row = with_rest(row, fields);
+                if let Some(code) = said.api_error.and_then(|error| error.code) {
+                    row.entry("error").or_insert(code.into());
                 }
                 row
             }

@@ -1,3 +1,5 @@
+//! Which rows come of messages.
+
 use super::*;
 use crate::message::{TurnResult, read_line};
 use crate::run::ErrorClass;

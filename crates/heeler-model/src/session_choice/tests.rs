@@ -1,3 +1,5 @@
+//! Which sessions go on.
+
 use super::*;
 use crate::Approvals;
 use std::time::Duration;

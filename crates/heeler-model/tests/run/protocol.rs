@@ -280,11 +280,17 @@ fn requests() {
         Op::Answer {
             ask: "ask-1".to_owned(),
             answer: Answer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
+            by: "ada".to_owned(),
         },
-        Op::Answer { ask: "ask-1".to_owned(), answer: Answer::Allow { input: None } },
+        Op::Answer {
+            ask: "ask-1".to_owned(),
+            answer: Answer::Allow { input: None },
+            by: "ada".to_owned(),
+        },
         Op::Answer {
             ask: "ask-1".to_owned(),
             answer: Answer::Deny { message: "no".to_owned(), interrupt: true },
+            by: "ada".to_owned(),
         },
         Op::Status,
         Op::Subscribe,
@@ -307,6 +313,7 @@ fn replies() {
         cost_usd: Some(0.25),
         asks: vec![ask()],
         cancelling: false,
+        disk_trouble: Some("no space left on device".to_owned()),
     };
     let bodies = [
         ReplyBody::Done,
@@ -325,6 +332,8 @@ fn happenings() {
         Happening::Delta { text: "hel".to_owned() },
         Happening::Asked { ask: ask() },
         Happening::Settled { ask: "ask-1".to_owned() },
+        Happening::Disk { trouble: Some("no space left on device".to_owned()) },
+        Happening::Disk { trouble: None },
         Happening::Lagged,
         Happening::Ended { result: Box::new(result()) },
     ];

@@ -43,8 +43,8 @@ pub(crate) struct Sdk {
 /// What is known of one conversation.
 #[derive(Default)]
 struct Talk {
-    /// The prompt waits until the hook that holds the list stands.
-    held: Option<Uuid>,
+    /// What waits until the hook that holds the list stands: the prompt, and what was said since.
+    held: Option<Vec<(Uuid, String)>>,
     progress: Progress,
     /// What a person was asked, with the input that was shown.
     asks: HashMap<String, Json>,
@@ -149,7 +149,7 @@ impl Sdk {
                 let error = Body::Error { message, code: None };
                 vec![Step::Message(Message::of(error)), Step::CloseInput, Step::Done]
             }
-            Some(uuid) => self.tell(uuid, &self.prompt.clone()),
+            Some(held) => held.iter().flat_map(|(uuid, text)| self.tell(*uuid, text)).collect(),
             None if failed => vec![warning(&format!("Claude refused a control request: {why}"))],
             None => Vec::new(),
         }
@@ -229,7 +229,7 @@ impl Runtime for Sdk {
         let request = json!({ "subtype": "initialize", "hooks": hooks });
         let mut steps = vec![wire::request(INITIALIZE, request)];
         if self.allowed.is_some() {
-            self.talk.held = Some(uuid);
+            self.talk.held = Some(vec![(uuid, self.prompt.clone())]);
         } else {
             steps.extend(self.tell(uuid, &self.prompt.clone()));
         }
@@ -254,7 +254,14 @@ impl Runtime for Sdk {
     }
 
     fn say(&mut self, uuid: Uuid, text: &str) -> Vec<Step> {
-        self.tell(uuid, text)
+        match &mut self.talk.held {
+            Some(held) => {
+                held.push((uuid, text.to_owned()));
+                // It is taken, though there is nothing to write yet.
+                vec![Step::Write(Vec::new())]
+            }
+            None => self.tell(uuid, text),
+        }
     }
 
     fn answer(&mut self, ask: &str, answer: &Answer) -> Vec<Step> {

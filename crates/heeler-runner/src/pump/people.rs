@@ -115,7 +115,7 @@ impl Pump<'_> {
             let steps = self.run.runtime.answer(&open.agent_id, answer);
             self.todo.extend(steps);
         }
-        self.run.control.tell(&Happening::Settled { ask: id.to_owned() });
+        self.tell_after_rows(&Happening::Settled { ask: id.to_owned() });
     }
 
     /// Asks a person, or denies where none is there.
@@ -159,8 +159,14 @@ impl Pump<'_> {
         crate::fault::point(crate::fault::Point::Asked);
         let what = if kind == AskKind::Question { "asks a question with" } else { "wants to use" };
         self.note("asked", &format!("the agent {what} {tool} (question {})", ask.id));
-        self.run.control.tell(&Happening::Asked { ask });
+        self.tell_after_rows(&Happening::Asked { ask });
         Ok(())
+    }
+
+    /// Tells something once its row is there; a full disk, which is told too, does not hold it back.
+    fn tell_after_rows(&mut self, happening: &Happening) {
+        drop(self.flush());
+        self.run.control.tell(happening);
     }
 
     /// Returns how long a person has, or why none is asked.

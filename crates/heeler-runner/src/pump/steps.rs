@@ -56,15 +56,20 @@ impl Pump<'_> {
 
     fn try_work(&mut self) -> Result<(), DiskFull> {
         loop {
-            let Run { journal, control, .. } = &mut *self.run;
-            journal.flush(&mut |at, row| control.tell_row(at, row)).map_err(DiskFull)?;
-            if let Some(reason) = journal.take_left_out() {
+            self.flush()?;
+            if let Some(reason) = self.run.journal.take_left_out() {
                 self.note("warning", &reason);
                 continue;
             }
             let Some(step) = self.todo.pop_front() else { return Ok(()) };
             self.step(step)?;
         }
+    }
+
+    /// Writes the rows that wait, and tells them.
+    pub(super) fn flush(&mut self) -> Result<(), DiskFull> {
+        let Run { journal, control, .. } = &mut *self.run;
+        journal.flush(&mut |at, row| control.tell_row(at, row)).map_err(DiskFull)
     }
 
     fn disk_fails(&mut self, reason: String, now: Instant) {

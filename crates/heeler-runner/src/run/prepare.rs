@@ -11,7 +11,7 @@ use heeler_model::config::RuntimeType;
 use heeler_model::outcome::Tally;
 use heeler_model::redact::{Redactor, is_secret_name};
 use heeler_model::run::{Brief, McpBrief, Started, Work};
-use heeler_transcript::{DiskError, Durability, LockFile, LogOptions, OpenError};
+use heeler_transcript::{CopyError, DiskError, Durability, LockFile, LogOptions, OpenError};
 use uuid::Uuid;
 
 use super::{Order, RunnerError};
@@ -64,6 +64,15 @@ impl From<OpenError> for Unprepared {
     }
 }
 
+impl From<CopyError> for Unprepared {
+    fn from(error: CopyError) -> Unprepared {
+        match error {
+            CopyError::Disk(error) => error.into(),
+            error => Unprepared::Refused(explain(&error)),
+        }
+    }
+}
+
 fn refused(error: impl std::error::Error) -> Unprepared {
     Unprepared::Refused(explain(&error))
 }
@@ -85,6 +94,7 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
     let runtime = (means.runtime)(&surroundings).map_err(Unprepared::Refused)?;
     secrets.extend(endpoint.map(|endpoint| endpoint.secret().to_owned()));
     let redactor = Redactor::new(&secrets);
+    session::copy_history(means.disk.as_ref(), spec)?;
     let session = spec.session.start.id().clone();
     let mut journal = Journal::open(
         &session::log_path(spec, &session),

@@ -1,1 +1,294 @@
+//! Whole runs with real processes. The agents are shell scripts: some only print, some speak
+//! Claude's stream.
 
+mod agents;
+mod crashes;
+mod disk;
+mod limits;
+mod people;
+mod retries;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{Attendance, Op, ReplyBody, Request, SessionPlan, Work};
+use heeler_transcript::Disk;
+use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::claude::Sdk;
+use crate::files::tests::Folder;
+use crate::process::{Arg, Launch};
+
+/// How long anything that a test waits for may take on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run that can be changed before it is started.
+struct Trial {
+    folder: Folder,
+    spec: RunSpec,
+    brief: Brief,
+    means: Means,
+}
+
+fn now() -> Timestamp {
+    "2026-11-15T00:48:57.120Z".parse().unwrap()
+}
+
+/// A run of a shell command, whose lines are its messages.
+fn prints(script: &str) -> Trial {
+    let folder = Folder::new();
+    let mut spec = folder.spec.clone();
+    spec.runtime = RuntimeType::Command;
+    spec.limits.grace_ms = Some(200);
+    std::fs::create_dir(folder.state.join("work")).unwrap();
+    spec.working_directory = folder.state.join("work");
+    let brief = Brief {
+        protocol: PROTOCOL,
+        prompt: "do it".to_owned(),
+        env: IndexMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+        secrets: Vec::new(),
+        work: Work::Command { command: script.to_owned() },
+        send_files_to: None,
+    };
+    Trial { folder, spec, brief, means: Means::default() }
+}
+
+/// A run of a shell script that speaks Claude's stream.
+fn speaks(script: &str) -> Trial {
+    let mut trial = prints(&format!("{STREAM}{script}"));
+    trial.spec.runtime = RuntimeType::Scripted;
+    trial.means.runtime = stream_of_script;
+    trial
+}
+
+/// Words for scripts. `$START` and `$SESSION` say how the session starts.
+const STREAM: &str = r#"
+say() { printf '{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"%s"}]},"session_id":"%s"}\n' "$1" "$SESSION"; }
+delta() { printf '{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}},"session_id":"%s"}\n' "$1" "$SESSION"; }
+result() { printf '{"type":"result","subtype":"success","is_error":false,"result":"%s","num_turns":1,"total_cost_usd":0.5,"session_id":"%s"}\n' "$1" "$SESSION"; }
+fail() { printf '{"type":"result","subtype":"error_during_execution","is_error":true,"errors":["%s"],"num_turns":0,"session_id":"%s"}\n' "$1" "$SESSION"; }
+may() { printf '{"type":"control_request","request_id":"%s","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"%s"}}}\n' "$1" "$2"; }
+cancel() { printf '{"type":"control_cancel_request","request_id":"%s"}\n' "$1"; }
+# Says that the message in $line was taken.
+took() { id=${line##*'"uuid":"'}; printf '{"type":"command_lifecycle","command_uuid":"%s","state":"completed"}\n' "${id%%'"'*}"; }
+# Reads lines until one holds the word, or until there is none.
+await() { while read -r line; do case "$line" in *"$1"*) return 0;; esac; done; exit 0; }
+"#;
+
+fn stream_of_script(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+    let Work::Command { command } = &surroundings.host.brief.work else {
+        return Err("no script".to_owned());
+    };
+    let command = command.clone().into_bytes();
+    let launch = move |start: &SessionStart| {
+        let kind = match start {
+            SessionStart::Fresh { .. } => "fresh",
+            SessionStart::Resume { .. } => "resume",
+            SessionStart::Fork { .. } => "fork",
+        };
+        Launch {
+            program: "/bin/sh".into(),
+            args: vec![Arg::File(command.clone())],
+            env: vec![
+                ("START".to_owned(), kind.to_owned()),
+                ("SESSION".to_owned(), start.id().to_string()),
+            ],
+        }
+    };
+    Ok(Box::new(Sdk::new(surroundings.host.brief.prompt.clone(), Box::new(launch))))
+}
+
+impl Trial {
+    fn disk(mut self, disk: Arc<dyn Disk>) -> Trial {
+        self.means.disk = disk;
+        self
+    }
+
+    fn attended(mut self, timeout_ms: u64) -> Trial {
+        self.spec.attendance = Attendance::Person { timeout_ms };
+        self
+    }
+
+    fn start_session(mut self, start: SessionStart) -> Trial {
+        self.spec.session = SessionPlan { start, reason: "a test".to_owned() };
+        self
+    }
+
+    fn dir(&self) -> Utf8PathBuf {
+        self.folder.dir.clone()
+    }
+
+    fn session_log(&self) -> Utf8PathBuf {
+        session::log_path(&self.spec, self.spec.session.start.id())
+    }
+
+    fn rows(path: &Utf8Path) -> Vec<Json> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn job_rows(&self) -> Vec<Json> {
+        Trial::rows(&self.spec.job_log)
+    }
+
+    /// Returns what assistant rows of the job say.
+    fn said(&self) -> Vec<String> {
+        let rows = self.job_rows();
+        let said = rows.iter().filter(|row| row["type"] == "assistant" && row["failure"].is_null());
+        said.map(|row| row["content"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Returns the texts of the job's rows of our own with this subtype.
+    fn notes(&self, subtype: &str) -> Vec<String> {
+        let rows = self.job_rows();
+        let notes = rows.iter().filter(|row| row["type"] == "system" && row["subtype"] == subtype);
+        notes.map(|row| row["content"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Waits for a row of the job that holds the word.
+    #[track_caller]
+    fn wait_row(&self, word: &str) {
+        let log = &self.spec.job_log;
+        wait_for(word, || std::fs::read_to_string(log).is_ok_and(|text| text.contains(word)));
+    }
+
+    fn host(&self) -> Host {
+        Host { program: "/nonexistent/heeler".into(), now, brief: self.brief.clone() }
+    }
+
+    fn run(&self) -> RunResult {
+        self.try_run().unwrap()
+    }
+
+    fn try_run(&self) -> Result<RunResult, RunnerError> {
+        self.folder.write_spec(&self.spec);
+        run_by(&self.folder.dir, &self.host(), &self.means)
+    }
+
+    /// Starts the run beside the test; returns when it can be talked to.
+    fn start(&self) -> Running {
+        self.folder.write_spec(&self.spec);
+        let (dir, host) = (self.folder.dir.clone(), self.host());
+        let Means { disk, lines, runtime } = &self.means;
+        let means = Means { disk: Arc::clone(disk), lines: *lines, runtime: *runtime };
+        let runner = std::thread::spawn(move || run_by(&dir, &host, &means).unwrap());
+        let started = self.folder.dir.join("started.json");
+        wait_for("started.json", || started.exists());
+        let started: Started = serde_json::from_slice(&std::fs::read(&started).unwrap()).unwrap();
+        Running { runner, started }
+    }
+}
+
+/// Waits for something that is under way.
+#[track_caller]
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A run that is under way.
+struct Running {
+    runner: JoinHandle<RunResult>,
+    started: Started,
+}
+
+impl Running {
+    fn client(&self) -> Client {
+        let stream = UnixStream::connect(&self.started.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream: BufReader::new(stream), id: 0 }
+    }
+
+    /// Returns a client that is told everything from now on.
+    fn subscriber(&self) -> Client {
+        let mut client = self.client();
+        assert_eq!(client.ask(Op::Subscribe), ReplyBody::Done);
+        client
+    }
+
+    fn finish(self) -> RunResult {
+        self.runner.join().unwrap()
+    }
+}
+
+struct Client {
+    stream: BufReader<UnixStream>,
+    id: u64,
+}
+
+impl Client {
+    fn send(&mut self, op: Op) {
+        self.id += 1;
+        let request = Request { protocol: PROTOCOL, id: self.id, op };
+        let mut line = serde_json::to_vec(&request).unwrap();
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).unwrap();
+    }
+
+    /// Asks and returns the reply; what is told before it is dropped.
+    fn ask(&mut self, op: Op) -> ReplyBody {
+        self.send(op);
+        self.reply()
+    }
+
+    fn reply(&mut self) -> ReplyBody {
+        loop {
+            let line = self.next();
+            if line["id"] == self.id {
+                return serde_json::from_value(line).unwrap();
+            }
+        }
+    }
+
+    fn refused(&mut self, op: Op) -> String {
+        match self.ask(op) {
+            ReplyBody::Refused { reason } => reason,
+            reply => panic!("not refused: {reply:?}"),
+        }
+    }
+
+    /// Returns the next line, `Null` at the end.
+    fn next(&mut self) -> Json {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line).unwrap() {
+            0 => Json::Null,
+            _ => serde_json::from_str(&line).unwrap(),
+        }
+    }
+
+    /// Returns the next event of this kind that holds the word; those before it are dropped.
+    #[track_caller]
+    fn hear(&mut self, kind: &str, word: &str) -> Json {
+        loop {
+            let line = self.next();
+            assert_ne!(line, Json::Null, "the run ended before {kind} {word}");
+            if line["event"] == kind && line.to_string().contains(word) {
+                return line;
+            }
+        }
+    }
+}
+
+fn status(client: &mut Client) -> heeler_model::run::RunState {
+    match client.ask(Op::Status) {
+        ReplyBody::Status(state) => state,
+        reply => panic!("no status: {reply:?}"),
+    }
+}
+
+fn class(result: &RunResult) -> Option<ErrorClass> {
+    result.error.as_ref().map(|error| error.class)
+}
+
+fn cancel(now: bool) -> Op {
+    Op::Cancel { now, by: "ann".to_owned() }
+}

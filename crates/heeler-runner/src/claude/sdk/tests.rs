@@ -111,6 +111,17 @@ fn with_a_list_the_prompt_waits_until_its_hook_stands() {
 }
 
 #[test]
+fn what_is_said_before_the_hook_stands_follows_the_prompt() {
+    let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
+    sdk.begin(PROMPT);
+    assert_eq!(sdk.say(Uuid::from_u128(2), "more"), [Step::Write(Vec::new())]);
+    let steps = sdk.line(INITIALIZED.as_bytes());
+    let said = steps.iter().map(|step| written(std::slice::from_ref(step))["uuid"].clone());
+    let both = [PROMPT.to_string(), Uuid::from_u128(2).to_string()];
+    assert_eq!(said.collect::<Vec<_>>(), both);
+}
+
+#[test]
 fn without_its_hook_a_list_cannot_be_held_and_nothing_is_asked() {
     let mut sdk = Sdk::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     sdk.begin(PROMPT);

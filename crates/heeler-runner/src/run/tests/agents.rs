@@ -1,0 +1,354 @@
+//! Agents of every kind, good and bad.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use heeler_model::ExitReason;
+use heeler_model::run::End;
+use heeler_transcript::LockFile;
+
+use super::*;
+
+#[test]
+fn a_command_leaves_its_rows_in_both_logs_and_a_result() {
+    let trial = prints("cat; echo; echo two");
+    let result = trial.run();
+    assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Success));
+    assert_eq!((result.exit_code, result.summary.as_deref()), (Some(0), Some("two")));
+    let stored = std::fs::read(trial.dir().join("result.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<RunResult>(&stored).unwrap(), result);
+
+    let rows = trial.job_rows();
+    assert_eq!(
+        (&rows[0]["subtype"], &rows[0]["content"]),
+        (&json!("session"), &json!("a fresh session"))
+    );
+    assert_eq!(rows[1]["subtype"], "user_input");
+    assert_eq!(trial.said(), ["do it", "two"]);
+    // Every row of the job has its counterpart in the session, in the same order.
+    let session = Trial::rows(&trial.session_log());
+    let uuids = |rows: &[Json]| rows.iter().map(|row| row["uuid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uuids(&rows), uuids(&session));
+    let end = result.session.unwrap();
+    assert_eq!((end.log, end.resumable), (trial.session_log(), false));
+}
+
+#[test]
+fn what_a_run_leaves_is_private_and_its_socket_is_gone() {
+    let trial = prints("echo oh >&2");
+    let running = trial.start();
+    let socket = running.started.socket.clone();
+    running.finish();
+    assert!(!socket.exists());
+    assert_eq!(std::fs::read_to_string(trial.dir().join("stderr.log")).unwrap(), "oh\n");
+    let mut folders = vec![trial.folder.state.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir_utf8().unwrap() {
+            let entry = entry.unwrap();
+            let (found, path) = (entry.metadata().unwrap(), entry.path());
+            let mode = found.permissions().mode() & 0o777;
+            let by_test = ["spec.json", "work", "runs", "jobs"].contains(&entry.file_name())
+                || *path == trial.dir();
+            assert!(
+                by_test || mode == if found.is_dir() { 0o700 } else { 0o600 },
+                "{path} {mode:o}"
+            );
+            if found.is_dir() {
+                folders.push(path.to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_has_a_result_is_left_alone() {
+    let trial = prints("echo once >> ran");
+    let first = trial.run();
+    assert_eq!(trial.run(), first);
+    let ran = trial.spec.working_directory.join("ran");
+    assert_eq!(std::fs::read_to_string(ran).unwrap(), "once\n");
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_not_run_again() {
+    let trial = prints("touch ran");
+    let started = trial.folder.started();
+    files::write_started(&trial.dir(), &started).unwrap();
+    assert!(matches!(trial.try_run(), Err(RunnerError::CutOff { .. })));
+    assert!(!trial.spec.working_directory.join("ran").exists());
+}
+
+#[test]
+fn a_brief_of_another_protocol_is_refused() {
+    let mut trial = prints("touch ran");
+    trial.brief.protocol = PROTOCOL + 1;
+    assert!(matches!(trial.try_run(), Err(RunnerError::Brief { found }) if found == PROTOCOL + 1));
+    assert!(!trial.spec.working_directory.join("ran").exists());
+}
+
+#[test]
+fn a_busy_session_is_refused_and_told_by_whom() {
+    let trial = prints("touch ran");
+    let holder = Holder::this_process("import herdctl", now());
+    let locks = trial.spec.home.join("locks");
+    std::fs::create_dir_all(&locks).unwrap();
+    let path = locks.join(trial.spec.session.start.id().as_str());
+    let held = LockFile::acquire(&path, &holder, Duration::ZERO).unwrap();
+    let result = trial.run();
+    assert_eq!((result.end, class(&result)), (End::SessionBusy, Some(ErrorClass::SessionBusy)));
+    let message = result.error.unwrap().message;
+    assert!(message.contains("`heeler import herdctl`, process"), "{message}");
+    assert!(!trial.spec.working_directory.join("ran").exists());
+    assert!(!trial.dir().join("started.json").exists());
+    drop(held);
+}
+
+#[test]
+fn the_agent_holds_the_session_too() {
+    // The agent tells whether it has the lock open.
+    let trial = prints(r#"for fd in /proc/$$/fd/*; do readlink "$fd"; done | grep -c /locks/"#);
+    trial.run();
+    assert_eq!(trial.said(), ["1"]);
+}
+
+#[test]
+fn an_agent_that_cannot_be_started_is_reported_and_not_tried_again() {
+    fn missing(_: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+        let launch = |_: &SessionStart| Launch {
+            program: "/nonexistent/claude".into(),
+            args: Vec::new(),
+            env: Vec::new(),
+        };
+        Ok(Box::new(Sdk::new("hi".to_owned(), Box::new(launch))))
+    }
+    let mut trial = speaks("");
+    trial.means.runtime = missing;
+    let result = trial.run();
+    assert_eq!((result.end, class(&result)), (End::Finished, Some(ErrorClass::NotStarted)));
+    let message = result.error.unwrap().message;
+    assert!(message.contains("/nonexistent/claude: there is no such program"), "{message}");
+    assert_eq!(trial.job_rows().last().unwrap()["type"], "error");
+}
+
+#[test]
+fn a_missing_working_directory_is_reported() {
+    let mut trial = prints("true");
+    trial.spec.working_directory = trial.folder.state.join("gone");
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::NotStarted));
+    let message = result.error.unwrap().message;
+    assert!(message.contains("working directory"), "{message}");
+}
+
+#[test]
+fn a_runtime_that_refuses_its_brief_starts_nothing() {
+    fn refuses(_: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+        Err("tools cannot be held back".to_owned())
+    }
+    let mut trial = prints("touch ran");
+    trial.means.runtime = refuses;
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::NotStarted));
+    assert_eq!(result.error.unwrap().message, "tools cannot be held back");
+    assert!(!trial.dir().join("started.json").exists());
+}
+
+#[test]
+fn an_agent_that_exits_at_once_has_died() {
+    let trial = speaks("exit 3");
+    let result = trial.run();
+    assert_eq!((class(&result), result.exit_code), (Some(ErrorClass::AgentDied), Some(3)));
+    assert_eq!(result.exit_reason, ExitReason::Error);
+}
+
+#[test]
+fn an_agent_that_kills_itself_has_died() {
+    let trial = speaks("say hello; kill -9 $$");
+    let result = trial.run();
+    assert_eq!((class(&result), result.exit_code), (Some(ErrorClass::AgentDied), None));
+    assert_eq!(trial.said(), ["hello"]);
+}
+
+#[test]
+fn a_turn_of_the_stream_ends_the_run() {
+    let trial = speaks(r#"await user; say hello; result done; await forever"#);
+    let result = trial.run();
+    assert_eq!((result.exit_reason, result.exit_code), (ExitReason::Success, Some(0)));
+    assert_eq!(result.summary.as_deref(), Some("done"));
+    assert_eq!(result.cost.usd, Some(0.5));
+    assert_eq!(trial.said()[0], "hello");
+    assert!(result.session.unwrap().resumable);
+}
+
+#[test]
+fn an_agent_that_is_done_and_does_not_exit_is_ended_and_has_succeeded() {
+    let trial = speaks("result done; trap '' TERM INT; while :; do sleep 1; done");
+    let result = trial.run();
+    assert_eq!((result.exit_reason, result.exit_code), (ExitReason::Success, None));
+}
+
+#[test]
+fn a_grandchild_that_holds_the_output_open_does_not_keep_the_run_up() {
+    let trial = prints("echo one; (trap '' HUP; sleep 1000) & echo two");
+    let begin = Instant::now();
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(trial.said(), ["one", "two"]);
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+#[test]
+fn garbage_is_recorded_and_harms_nothing() {
+    let trial = speaks(
+        r#"printf 'a\0b\377c\n\n[]\nnull\n{"type":"assistant"}\n{"type":"new_thing"}\n{"type":'; printf '\n'; say fine; result ok; printf 'no newline'"#,
+    );
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert!(trial.said().contains(&"fine".to_owned()));
+    assert!(trial.notes("warning").len() >= 4, "{:?}", trial.job_rows());
+}
+
+#[test]
+fn a_last_line_without_newline_is_a_line() {
+    let trial = prints("printf one; printf ' and more'");
+    trial.run();
+    assert_eq!(trial.said(), ["one and more"]);
+}
+
+#[test]
+fn a_line_that_is_too_long_goes_to_a_file_and_leaves_a_mark() {
+    let mut trial = prints("echo short; head -c 300000 /dev/zero | tr '\\0' x; echo; echo after");
+    trial.means.lines.line_bytes_max = 100_000;
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(trial.said(), ["short", "after"]);
+    let file = trial.dir().join("line-1.txt");
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 300_000);
+    let rows = trial.job_rows();
+    let mark = format!("a line of 300000 bytes is too long to be read; it is in {file}");
+    assert!(rows.iter().any(|row| row.to_string().contains(&mark)), "{rows:?}");
+}
+
+#[test]
+fn a_flood_is_recorded_line_by_line_in_order() {
+    const LINES: usize = 5_000;
+    let trial = prints(&format!("seq 1 {LINES}"));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    let said = trial.said();
+    let expect: Vec<String> = (1..=LINES).map(|number| number.to_string()).collect();
+    assert!(said == expect, "{} rows", said.len());
+}
+
+#[test]
+fn an_agent_that_floods_and_does_not_read_does_not_block() {
+    // The prompt is larger than the pipe, and the agent reads it only after it has spoken more than
+    // the pipe holds.
+    let mut trial = prints("seq 1 20000; cat | wc -c");
+    trial.brief.prompt = "x".repeat(500_000);
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(result.summary.as_deref(), Some("500000"));
+}
+
+#[test]
+fn an_agent_that_never_reads_its_prompt_may_end_all_the_same() {
+    let mut trial = prints("echo done");
+    trial.brief.prompt = "x".repeat(1_000_000);
+    assert_eq!(trial.run().exit_reason, ExitReason::Success);
+}
+
+#[test]
+fn nothing_that_was_named_a_secret_is_written_anywhere() {
+    const SECRET: &str = "canary-0123456789-abcdef";
+    let mut trial = prints(
+        r#"echo "token $MY_TOKEN"; echo "err $MY_TOKEN" >&2; printf '%s' "$MY_TOKEN" | base64; head -c 200000 /dev/zero | tr '\0' x; echo "$MY_TOKEN"; echo "last $MY_TOKEN""#,
+    );
+    trial.means.lines.line_bytes_max = 100_000;
+    trial.brief.env.insert("MY_TOKEN".to_owned(), SECRET.to_owned());
+    trial.brief.prompt = format!("use {SECRET}");
+    trial.spec.output_file = Some(trial.folder.state.join("jobs/job/output.log"));
+    let result = trial.run();
+    assert_eq!(result.summary.as_deref(), Some("last [secret]"));
+    let mut folders = vec![trial.folder.state.clone()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir_utf8().unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path().to_owned());
+                continue;
+            }
+            files += 1;
+            let text = std::fs::read(entry.path()).unwrap();
+            let text = String::from_utf8_lossy(&text);
+            assert!(!text.contains(SECRET), "{}", entry.path());
+            assert!(!text.contains("Y2FuYXJ5LTAxMjM0NTY3ODktYWJj"), "{}", entry.path());
+        }
+    }
+    assert!(files >= 7, "{files}");
+    let output = std::fs::read_to_string(trial.folder.state.join("jobs/job/output.log")).unwrap();
+    assert!(output.contains("assistant: token [secret]"), "{output}");
+}
+
+#[test]
+fn a_path_of_more_than_200_characters_works() {
+    let mut trial = prints("echo here");
+    let deep = trial.folder.state.join("d".repeat(120)).join("e".repeat(120));
+    std::fs::create_dir_all(&deep).unwrap();
+    trial.spec.working_directory = deep;
+    assert_eq!(trial.run().exit_reason, ExitReason::Success);
+    assert!(trial.session_log().exists());
+    assert_eq!(trial.said(), ["here"]);
+}
+
+#[test]
+fn the_second_run_of_a_session_goes_on_in_its_log() {
+    let first = speaks("await user; say one; result done");
+    first.run();
+    let id = first.spec.session.start.id().clone();
+    let second =
+        speaks("await user; say two; result done").start_session(SessionStart::Resume { id });
+    std::fs::create_dir_all(second.session_log().parent().unwrap()).unwrap();
+    std::fs::copy(first.session_log(), second.session_log()).unwrap();
+    let result = second.run();
+    assert_eq!(result.session.unwrap().messages, 4);
+    let rows = Trial::rows(&second.session_log());
+    let prompts: Vec<&Json> = rows.iter().filter(|row| row["type"] == "user").collect();
+    let last_of_first = rows.iter().find(|row| row["type"] == "assistant").unwrap();
+    assert_eq!(prompts.len(), 2);
+    assert_eq!(prompts[1]["parentUuid"], last_of_first["uuid"]);
+}
+
+#[test]
+fn a_fork_knows_its_source_up_to_the_cut_and_leaves_it_as_it_is() {
+    let source = speaks("await user; say one; say two; result done");
+    source.run();
+    let before = std::fs::read(source.session_log()).unwrap();
+    let rows = Trial::rows(&source.session_log());
+    let one = rows.iter().position(|row| row["type"] == "assistant").unwrap();
+    let at = rows[one]["uuid"].as_str().unwrap().parse().unwrap();
+
+    let mut fork = speaks("await user; say three; result done");
+    let start = SessionStart::Fork {
+        source: source.spec.session.start.id().clone(),
+        id: "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1aff".parse().unwrap(),
+        at: Some(at),
+    };
+    fork = fork.start_session(start);
+    // The source was made in another working directory of the same fleet.
+    let elsewhere = fork.spec.projects.join("-elsewhere");
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let log = elsewhere.join(source.session_log().file_name().unwrap());
+    std::fs::copy(source.session_log(), &log).unwrap();
+    let result = fork.run();
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    let forked = Trial::rows(&fork.session_log());
+    assert_eq!(forked[..=one], rows[..=one]);
+    let prompt = forked[one + 1..].iter().find(|row| row["type"] == "user").unwrap();
+    assert_eq!(prompt["parentUuid"], rows[one]["uuid"]);
+    // The prompt and the first answer of the source, the prompt and the answer of the fork.
+    assert_eq!(result.session.unwrap().messages, 4);
+    let started: Started =
+        serde_json::from_slice(&std::fs::read(fork.dir().join("started.json")).unwrap()).unwrap();
+    assert_eq!(started.session_rows_before, one as u64 + 1);
+}

@@ -1,0 +1,146 @@
+//! `kill -9` of the runner between any two of its writes, then settling.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+
+use heeler_model::ExitReason;
+use heeler_model::run::End;
+use heeler_transcript::LockFile;
+
+use super::*;
+use crate::fault::{Point, arm};
+use crate::settle;
+
+const DIR: &str = "HEELER_TEST_RUN_DIR";
+const POINT: &str = "HEELER_TEST_POINT";
+const SCRIPT: &str = "HEELER_TEST_SCRIPT";
+
+const POINTS: [Point; 10] = [
+    Point::RunLocked,
+    Point::SessionLocked,
+    Point::Started,
+    Point::Spawned,
+    Point::SessionRow,
+    Point::JobRow,
+    Point::Asked,
+    Point::TreeEnded,
+    Point::LogsSynced,
+    Point::ResultWritten,
+];
+
+/// An agent that leaves a process behind, asks, speaks, and ends well.
+const AGENT: &str = r#"echo $$ > pid; setsid sleep 1000 & echo $! > child
+await user; may q1 ls; await '"request_id":"q1"'; say one; result done; await forever"#;
+
+/// Starts a runner of its own that dies at the point.
+#[expect(clippy::disallowed_methods, reason = "the test runs itself as the process that dies")]
+fn runner(trial: &Trial, script: &str, point: Point) -> Child {
+    trial.folder.write_spec(&trial.spec);
+    let number = POINTS.iter().position(|&it| it == point).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "run::tests::crashes::be_the_runner", "--nocapture"])
+        .env(DIR, &trial.folder.dir)
+        .env(POINT, number.to_string())
+        .env(SCRIPT, script)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Is the process that dies; does nothing when it is run as a test.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test runs itself as the process that dies")]
+fn be_the_runner() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let point: usize = std::env::var(POINT).unwrap().parse().unwrap();
+    arm(POINTS[point]);
+    let trial = speaks(&std::env::var(SCRIPT).unwrap());
+    run_by(Utf8Path::new(&dir), &trial.host(), &trial.means).unwrap();
+}
+
+fn is_gone(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    // A process that nobody has waited for yet is dead all the same.
+    status.map_or(true, |status| status.contains(") Z "))
+}
+
+fn check(point: Point, end: End) {
+    let trial = speaks("").attended(50);
+    let died = runner(&trial, AGENT, point).wait().unwrap();
+    assert_eq!(died.signal(), Some(9), "{point:?}");
+    let shown = match trial.spec.job_log.exists() {
+        true => trial.job_rows(),
+        false => Vec::new(),
+    };
+    let result = settle(&trial.dir(), now).unwrap();
+    assert_eq!(result.end, end, "{point:?}");
+    assert_eq!(settle(&trial.dir(), now).unwrap(), result, "{point:?}");
+    for file in ["pid", "child"] {
+        if let Ok(pid) = std::fs::read_to_string(trial.spec.working_directory.join(file)) {
+            assert!(is_gone(&pid), "{point:?}: {file} {pid} is left");
+        }
+    }
+    let lock = trial.spec.home.join("locks").join(trial.spec.session.start.id().as_str());
+    assert!(LockFile::probe(&lock).unwrap().is_none(), "{point:?}");
+    if end == End::NeverStarted {
+        assert!(shown.is_empty() && !trial.spec.working_directory.join("pid").exists());
+        return;
+    }
+    let rows = trial.job_rows();
+    assert_eq!(rows[..shown.len()], shown, "{point:?}");
+    let uuids = |rows: &[Json]| rows.iter().map(|row| row["uuid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uuids(&rows), uuids(&Trial::rows(&trial.session_log())), "{point:?}");
+    let started: Started =
+        serde_json::from_slice(&std::fs::read(trial.dir().join("started.json")).unwrap()).unwrap();
+    let socket_of_the_dead = point != Point::ResultWritten && started.socket.exists();
+    assert!(!socket_of_the_dead, "{point:?}");
+    // The run is over for good: a runner that comes late changes nothing.
+    assert_eq!(trial.run(), result, "{point:?}");
+}
+
+#[test]
+fn a_runner_that_dies_before_its_start_is_on_record_has_never_started() {
+    check(Point::RunLocked, End::NeverStarted);
+    check(Point::SessionLocked, End::NeverStarted);
+}
+
+#[test]
+fn a_runner_that_dies_before_its_agent_speaks_was_interrupted() {
+    check(Point::Started, End::Interrupted);
+    check(Point::Spawned, End::Interrupted);
+}
+
+#[test]
+fn a_runner_that_dies_between_two_rows_was_interrupted_and_the_logs_agree() {
+    check(Point::SessionRow, End::Interrupted);
+    check(Point::JobRow, End::Interrupted);
+    check(Point::Asked, End::Interrupted);
+}
+
+#[test]
+fn a_runner_that_dies_after_its_agent_was_done_has_finished() {
+    check(Point::TreeEnded, End::Finished);
+    check(Point::LogsSynced, End::Finished);
+    check(Point::ResultWritten, End::Finished);
+}
+
+#[test]
+fn an_orphaned_agent_still_holds_its_session() {
+    let first = speaks("");
+    let died =
+        runner(&first, "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done", Point::Spawned);
+    let pid = first.spec.working_directory.join("pid");
+    // It ends with its agent started: the agent may need a moment to say so.
+    assert_eq!({ died }.wait().unwrap().signal(), Some(9));
+    wait_for("the agent", || std::fs::read_to_string(&pid).is_ok_and(|pid| !pid.is_empty()));
+    let mut second = speaks("await user; result done");
+    second.spec.home = first.spec.home.clone();
+    let busy = second.run();
+    assert_eq!(busy.end, End::SessionBusy);
+    assert!(busy.error.unwrap().message.contains("`heeler runner"));
+    settle(&first.dir(), now).unwrap();
+    let mut third = speaks("await user; result done");
+    third.spec.home = first.spec.home.clone();
+    assert_eq!(third.run().exit_reason, ExitReason::Success);
+}

@@ -1,0 +1,151 @@
+//! A disk that is full: before the start, in between, to the end.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use heeler_model::ExitReason;
+
+use super::*;
+
+/// A disk that takes no bytes while it is full, and counts how often it was tried.
+#[derive(Debug, Default)]
+struct FullDisk {
+    full: AtomicBool,
+    /// Full after so many more writes; 0 for never.
+    after: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl FullDisk {
+    fn filled_after(writes: usize) -> Arc<FullDisk> {
+        Arc::new(FullDisk { after: writes.into(), ..FullDisk::default() })
+    }
+}
+
+impl Disk for FullDisk {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        OsDisk.create(path)
+    }
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        if self.after.load(Ordering::SeqCst) > 0 && self.after.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.full.store(true, Ordering::SeqCst);
+        }
+        if self.full.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            // As a real one: a part may still fit.
+            if bytes.len() > 10 {
+                OsDisk.write(file, &bytes[..10])?;
+            }
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        OsDisk.write(file, bytes)
+    }
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+    fn sync(&self, file: &File) -> io::Result<()> {
+        OsDisk.sync(file)
+    }
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
+    let disk = Arc::new(FullDisk::default());
+    let trial = prints("seq 1 100; until [ -e go ]; do sleep 0.01; done; seq 101 2000");
+    let trial = trial.disk(disk.clone());
+    let running = trial.start();
+    let mut told = running.subscriber();
+    trial.wait_row("\"100\"");
+    disk.full.store(true, Ordering::SeqCst);
+    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
+    let trouble = told.hear("disk", "trouble");
+    assert!(trouble["trouble"].is_string(), "{trouble}");
+    let state = status(&mut running.client());
+    assert!(state.disk_trouble.is_some());
+    let rows = state.rows;
+    // Several pauses go by, and not one row is added or lost.
+    wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 4);
+    assert_eq!(status(&mut running.client()).rows, rows);
+    let reason = running.client().refused(Op::Message { text: "hi".to_owned() });
+    assert!(reason.contains("the disk takes no rows"), "{reason}");
+    disk.full.store(false, Ordering::SeqCst);
+    let well = told.hear("disk", "null");
+    assert!(well["trouble"].is_null());
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    let expect: Vec<String> = (1..=2000).map(|number| number.to_string()).collect();
+    assert!(trial.said() == expect, "{} rows", trial.said().len());
+    assert_eq!(Trial::rows(&trial.session_log()).len(), trial.job_rows().len());
+}
+
+#[test]
+fn at_the_time_limit_a_run_on_a_full_disk_ends_with_a_result() {
+    let disk = FullDisk::filled_after(20);
+    let mut trial = prints("seq 1 20000; sleep 1000").disk(disk);
+    trial.spec.limits.timeout_ms = Some(300);
+    let result = trial.run();
+    assert_eq!((result.exit_reason, class(&result)), (ExitReason::Error, Some(ErrorClass::Disk)));
+    assert!(trial.dir().join("result.json").exists());
+    assert!(!trial.said().is_empty());
+}
+
+#[test]
+fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again() {
+    let disk = FullDisk::filled_after(10);
+    let trial = prints("seq 1 100").disk(disk.clone());
+    let running = trial.start();
+    wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
+    wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
+    disk.full.store(false, Ordering::SeqCst);
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(trial.said().len(), 100);
+}
+
+#[test]
+fn a_cancel_does_not_wait_for_the_disk() {
+    let disk = FullDisk::filled_after(10);
+    let trial = prints("seq 1 100; sleep 1000").disk(disk.clone());
+    let running = trial.start();
+    wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
+    running.client().ask(cancel(false));
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Cancelled);
+}
+
+#[test]
+fn a_full_disk_is_no_stall() {
+    let disk = FullDisk::filled_after(10);
+    let mut trial = prints("seq 1 100; sleep 0.2; echo last").disk(disk.clone());
+    trial.spec.limits.stall_timeout_ms = Some(1500);
+    let running = trial.start();
+    let begin = Instant::now();
+    wait_for("a pause longer than the limit", || begin.elapsed() > Duration::from_millis(2500));
+    disk.full.store(false, Ordering::SeqCst);
+    assert_eq!(running.finish().exit_reason, ExitReason::Success);
+}
+
+#[test]
+fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
+    let disk = FullDisk::filled_after(1);
+    let mut trial = speaks("await user; touch told; result ok").disk(disk);
+    trial.spec.limits.timeout_ms = Some(300);
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::Disk));
+    assert!(!trial.spec.working_directory.join("told").exists());
+}

@@ -1,0 +1,181 @@
+//! Ends that are not the agent's own: time limits, cancels, signals.
+
+use heeler_model::ExitReason;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::*;
+
+/// An agent that heeds no signal that it can ignore.
+const STUBBORN: &str = "trap '' INT TERM HUP; echo ready; while :; do sleep 1; done";
+
+#[test]
+fn a_cancel_ends_an_agent_that_heeds_no_signal_and_keeps_what_it_said() {
+    let trial = prints(STUBBORN);
+    let running = trial.start();
+    trial.wait_row("ready");
+    assert_eq!(running.client().ask(cancel(false)), ReplyBody::Done);
+    let result = running.finish();
+    assert_eq!(
+        (result.exit_reason, class(&result)),
+        (ExitReason::Cancelled, Some(ErrorClass::Cancelled))
+    );
+    assert_eq!(result.error.unwrap().message, "cancelled by ann");
+    assert_eq!(result.exit_code, None);
+    assert_eq!(trial.said(), ["ready"]);
+}
+
+#[test]
+fn a_cancel_now_does_not_wait_for_a_grace() {
+    let mut trial = prints(STUBBORN);
+    trial.spec.limits.grace_ms = Some(u64::MAX);
+    let running = trial.start();
+    trial.wait_row("ready");
+    assert_eq!(running.client().ask(cancel(true)), ReplyBody::Done);
+    assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
+}
+
+#[test]
+fn a_second_cancel_may_be_harder_than_the_first() {
+    let mut trial = prints(STUBBORN);
+    trial.spec.limits.grace_ms = Some(u64::MAX);
+    let running = trial.start();
+    trial.wait_row("ready");
+    let mut client = running.client();
+    client.ask(cancel(false));
+    assert!(status(&mut client).cancelling);
+    client.ask(cancel(true));
+    assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
+}
+
+#[test]
+fn each_rung_of_the_ladder_is_tried_before_the_next() {
+    let trial = prints(
+        "trap 'echo interrupted' INT; trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+    );
+    let running = trial.start();
+    trial.wait_row("ready");
+    running.client().ask(cancel(false));
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Cancelled);
+    assert_eq!(trial.said(), ["ready", "interrupted", "terminated"]);
+}
+
+#[test]
+fn an_agent_of_the_stream_is_interrupted_by_its_protocol() {
+    let mut trial = speaks(
+        "await user; say begun; await interrupt; say partial; fail interrupted; await forever",
+    );
+    trial.spec.limits.grace_ms = Some(u64::MAX);
+    let running = trial.start();
+    trial.wait_row("begun");
+    running.client().ask(cancel(false));
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Cancelled);
+    assert!(trial.said().contains(&"partial".to_owned()));
+}
+
+#[test]
+fn a_signal_to_the_runner_is_a_cancel() {
+    let trial = prints("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    let running = trial.start();
+    trial.wait_row("ready");
+    kill_process(getpid(), Signal::TERM).unwrap();
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Cancelled);
+    assert_eq!(result.error.unwrap().message, "cancelled by SIGTERM");
+    assert_eq!(trial.said(), ["ready", "bye"]);
+}
+
+#[test]
+fn a_second_signal_to_the_runner_does_not_wait() {
+    let mut trial = prints(STUBBORN);
+    trial.spec.limits.grace_ms = Some(u64::MAX);
+    let running = trial.start();
+    trial.wait_row("ready");
+    kill_process(getpid(), Signal::INT).unwrap();
+    wait_for("the cancel", || status(&mut running.client()).cancelling);
+    kill_process(getpid(), Signal::HUP).unwrap();
+    assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_ended() {
+    let mut trial = prints("while :; do echo more; sleep 0.01; done");
+    trial.spec.limits.timeout_ms = Some(300);
+    let result = trial.run();
+    assert_eq!(
+        (result.exit_reason, class(&result)),
+        (ExitReason::Timeout, Some(ErrorClass::Timeout))
+    );
+    assert!(!trial.said().is_empty());
+}
+
+#[test]
+fn an_agent_that_falls_silent_is_ended() {
+    let mut trial = prints("echo one; sleep 1000");
+    trial.spec.limits.stall_timeout_ms = Some(200);
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::Stalled));
+    assert_eq!(trial.said(), ["one"]);
+}
+
+#[test]
+fn an_agent_that_waits_for_a_person_has_not_stalled() {
+    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(700);
+    trial.spec.limits.stall_timeout_ms = Some(100);
+    let result = trial.run();
+    // Nobody answers, so it is denied after 700 ms; the stall of 100 ms never came.
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+}
+
+#[test]
+fn what_the_agent_left_behind_is_ended_with_it() {
+    let trial = prints("sleep 1000 & echo $!; setsid sleep 1000 & echo $!");
+    trial.run();
+    for pid in trial.said() {
+        let gone = || !Utf8Path::new("/proc").join(&pid).exists();
+        wait_for("the end of a child", gone);
+    }
+}
+
+#[test]
+fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
+    fn floods(_: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+        Ok(Box::new(Flood))
+    }
+    struct Flood;
+    impl Runtime for Flood {
+        fn launch(&self, _: &SessionStart) -> Launch {
+            let script = Arg::Text("while :; do sleep 1; done".to_owned());
+            Launch {
+                program: "/bin/sh".into(),
+                args: vec![Arg::Text("-c".to_owned()), script],
+                env: Vec::new(),
+            }
+        }
+        fn begin(&mut self, _: Uuid) -> Vec<crate::runtime::Step> {
+            let line = || crate::runtime::Step::Write(vec![b'x'; crate::writer::INPUT_BYTES_MAX]);
+            vec![line(), line()]
+        }
+        fn line(&mut self, _: &[u8]) -> Vec<crate::runtime::Step> {
+            Vec::new()
+        }
+        fn say(&mut self, _: Uuid, _: &str) -> Vec<crate::runtime::Step> {
+            Vec::new()
+        }
+        fn answer(&mut self, _: &str, _: &heeler_model::run::Answer) -> Vec<crate::runtime::Step> {
+            Vec::new()
+        }
+        fn interrupt(&mut self) -> Vec<crate::runtime::Step> {
+            Vec::new()
+        }
+        fn mcp_reply(&mut self, _: &str, _: Json) -> Vec<crate::runtime::Step> {
+            Vec::new()
+        }
+    }
+    let mut trial = prints("");
+    trial.means.runtime = floods;
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::Internal));
+    assert!(result.error.unwrap().message.contains("the agent does not read"));
+}

@@ -1,0 +1,257 @@
+//! What people ask of a run, and what an agent asks of people.
+
+use heeler_model::ExitReason;
+use heeler_model::run::Answer;
+
+use super::*;
+
+fn allow() -> Answer {
+    Answer::Allow { input: None }
+}
+
+fn answer(by: &str, answer: Answer) -> Op {
+    Op::Answer { ask: "q1".to_owned(), answer, by: by.to_owned() }
+}
+
+/// An agent that asks and then tells what it was answered.
+const ASKS: &str = r#"may q1 "rm -rf"; await '"request_id":"q1"'; case "$line" in *'"behavior":"allow"'*) say allowed;; *) say denied;; esac; result ok"#;
+
+#[test]
+fn with_nobody_there_a_question_is_denied_at_once_and_recorded() {
+    let trial = speaks(ASKS);
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert!(trial.said().contains(&"denied".to_owned()));
+    let reason = "Bash was denied: nobody attends this run, so nobody can allow or answer it";
+    assert_eq!(trial.notes("denied"), [reason]);
+    assert!(!trial.dir().join("asks").exists());
+}
+
+#[test]
+fn a_person_is_asked_and_the_answer_is_a_row_before_the_agent_has_it() {
+    let trial = speaks(ASKS).attended(60_000);
+    let running = trial.start();
+    let mut told = running.subscriber();
+    let ask = wait_ask(&running);
+    assert_eq!((ask.kind.as_str(), ask.tool.as_str()), ("permission", "Bash"));
+    let file = trial.dir().join("asks/q1.json");
+    let stored: heeler_model::run::Ask =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(stored, ask);
+    assert_eq!(running.client().ask(answer("ann", allow())), ReplyBody::Done);
+    told.hear("row", "ann allowed Bash");
+    told.hear("settled", "q1");
+    told.hear("row", "allowed");
+    running.finish();
+    assert!(!file.exists());
+    assert_eq!(trial.notes("answered"), ["ann allowed Bash (question q1)"]);
+    let rows = trial.job_rows();
+    let at = |text: &str| rows.iter().position(|row| row["content"] == text).unwrap();
+    assert!(at("ann allowed Bash (question q1)") < at("allowed"));
+}
+
+fn wait_ask(running: &Running) -> heeler_model::run::Ask {
+    wait_for("the question", || !status(&mut running.client()).asks.is_empty());
+    status(&mut running.client()).asks.remove(0)
+}
+
+#[test]
+fn of_two_answers_at_once_the_first_counts_and_the_other_is_told_whose() {
+    let trial = speaks(ASKS).attended(60_000);
+    let running = trial.start();
+    wait_ask(&running);
+    let deny = Answer::Deny { message: "no".to_owned(), interrupt: false };
+    let (mut ann, mut bob) = (running.client(), running.client());
+    ann.send(answer("ann", allow()));
+    bob.send(answer("bob", deny));
+    let replies = [ann.reply(), bob.reply()];
+    let refused: Vec<&String> = replies
+        .iter()
+        .filter_map(|reply| match reply {
+            ReplyBody::Refused { reason } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    let [reason] = refused.as_slice() else { panic!("{replies:?}") };
+    running.finish();
+    let [note] = trial.notes("answered").try_into().unwrap();
+    let first = if note.starts_with("ann") { "ann allowed" } else { "bob denied" };
+    assert!(reason.starts_with(&format!("too late: {first}")), "{reason} / {note}");
+    let outcome = if first == "ann allowed" { "allowed" } else { "denied" };
+    assert!(trial.said().contains(&outcome.to_owned()));
+}
+
+#[test]
+fn what_nobody_answers_in_time_is_denied_and_recorded() {
+    let trial = speaks(ASKS).attended(50);
+    trial.run();
+    assert!(trial.said().contains(&"denied".to_owned()));
+    assert_eq!(trial.notes("denied"), ["nobody answered in time (question q1)"]);
+    assert!(!trial.dir().join("asks/q1.json").exists());
+}
+
+#[test]
+fn a_question_that_the_agent_withdraws_cannot_be_answered() {
+    let trial =
+        speaks(r#"may q1 ls; await 'go|go'; cancel q1; say gone; await forever"#).attended(60_000);
+    let running = trial.start();
+    let mut told = running.subscriber();
+    wait_ask(&running);
+    assert_eq!(running.client().ask(Op::Message { text: "go|go".to_owned() }), ReplyBody::Done);
+    drop(told.hear("settled", "q1"));
+    told.hear("row", "gone");
+    let reason = running.client().refused(answer("ann", allow()));
+    assert!(reason.starts_with("too late: the agent withdrew it"), "{reason}");
+    running.client().ask(cancel(true));
+    running.finish();
+    assert_eq!(trial.notes("withdrawn"), ["the agent withdrew it (question q1)"]);
+}
+
+#[test]
+fn a_question_that_is_open_when_the_run_ends_is_closed() {
+    let trial = speaks("may q1 ls; await forever").attended(60_000);
+    let running = trial.start();
+    wait_ask(&running);
+    running.client().ask(cancel(true));
+    running.finish();
+    assert!(!trial.dir().join("asks/q1.json").exists());
+    assert_eq!(trial.notes("withdrawn"), ["the agent ended before an answer (question q1)"]);
+}
+
+#[test]
+fn a_question_with_a_name_that_is_no_file_name_is_asked_under_another() {
+    let trial =
+        speaks(r#"may ../../etc/x ls; await '"request_id":"../../etc/x"'; say heard; result ok"#)
+            .attended(60_000);
+    let running = trial.start();
+    let ask = wait_ask(&running);
+    assert!(trial.dir().join(format!("asks/{}.json", ask.id)).exists());
+    let op = Op::Answer { ask: ask.id, answer: allow(), by: "ann".to_owned() };
+    assert_eq!(running.client().ask(op), ReplyBody::Done);
+    running.finish();
+    assert!(trial.said().contains(&"heard".to_owned()));
+}
+
+#[test]
+fn a_further_message_is_recorded_and_reaches_the_agent() {
+    let trial = speaks(
+        "await user; took; say one; await 'more please'; took; say two; result ok; await forever",
+    );
+    let running = trial.start();
+    let mut told = running.subscriber();
+    wait_for("the first row", || status(&mut running.client()).rows > 2);
+    assert_eq!(
+        running.client().ask(Op::Message { text: "more please".to_owned() }),
+        ReplyBody::Done
+    );
+    told.hear("row", "more please");
+    told.hear("row", "two");
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(trial.notes("user_input"), ["do it", "more please"]);
+    assert_eq!(result.session.unwrap().messages, 4);
+}
+
+#[test]
+fn an_agent_that_takes_no_message_says_so() {
+    let trial = prints("echo ready; sleep 1000");
+    let running = trial.start();
+    trial.wait_row("ready");
+    let reason = running.client().refused(Op::Message { text: "hi".to_owned() });
+    assert!(reason.contains("takes no further message"), "{reason}");
+    running.client().ask(cancel(true));
+    running.finish();
+}
+
+#[test]
+fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
+    let mut trial = speaks(
+        "await user; took; await 'go|go'; took; delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'; result ok; await forever",
+    );
+    trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
+    let running = trial.start();
+    let mut told = running.subscriber();
+    running.client().ask(Op::Message { text: "go|go".to_owned() });
+    let mut text = String::new();
+    loop {
+        let event = told.next();
+        match event["event"].as_str() {
+            Some("delta") => text.push_str(event["text"].as_str().unwrap()),
+            Some("row") if event["row"]["type"] == "assistant" => break,
+            _ => assert_ne!(event, Json::Null),
+        }
+    }
+    running.finish();
+    assert_eq!(text, "it is [secret] ok");
+    assert_eq!(trial.said()[0], "it is [secret] ok");
+}
+
+#[test]
+fn rows_that_are_told_join_the_file_without_a_gap() {
+    let trial = prints("seq 1 1000; sleep 0.2; seq 1001 1010");
+    let running = trial.start();
+    let mut told = running.subscriber();
+    let read = Trial::rows(&trial.spec.job_log).len() as u64;
+    let mut next = None;
+    let result = loop {
+        let event = told.next();
+        match event["event"].as_str() {
+            Some("row") => {
+                let at = event["at"].as_u64().unwrap();
+                assert!(at <= next.unwrap_or(read), "{at} {next:?} {read}");
+                next = Some(at + 1);
+            }
+            Some("ended") => break event["result"].clone(),
+            _ => panic!("{event}"),
+        }
+    };
+    assert_eq!(serde_json::from_value::<RunResult>(result).unwrap(), running.finish());
+    assert_eq!(next.unwrap(), trial.job_rows().len() as u64);
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_does_not_slow_the_run() {
+    // Each of 500 lines has 10,000 characters: far more than socket and queue hold.
+    let trial = prints(
+        r"line=$(head -c 10000 /dev/zero | tr '\0' x); yes $line | head -n 500; echo flooded
+        until [ -e go ]; do sleep 0.01; done; echo last",
+    );
+    let running = trial.start();
+    let mut slow = running.subscriber();
+    trial.wait_row("flooded");
+    slow.hear("lagged", "");
+    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
+    slow.hear("row", "last");
+    slow.hear("ended", "");
+    assert_eq!(running.finish().exit_reason, ExitReason::Success);
+    assert_eq!(trial.said().len(), 502);
+}
+
+#[test]
+fn garbage_on_the_socket_harms_nothing() {
+    let trial = prints("echo ready; sleep 1000");
+    let running = trial.start();
+    let mut clients: Vec<Client> = (0..10).map(|_| running.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let bytes: Vec<u8> = (0..10_000).map(|_| fastrand::u8(..)).collect();
+        drop(client.stream.get_mut().write_all(&bytes[number..]));
+    }
+    drop(clients);
+    assert_eq!(running.client().ask(cancel(true)), ReplyBody::Done);
+    assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
+}
+
+#[test]
+fn the_status_tells_what_the_run_does() {
+    let trial = prints("echo ready; sleep 1000");
+    let running = trial.start();
+    trial.wait_row("ready");
+    let mut client = running.client();
+    let state = status(&mut client);
+    assert_eq!((state.run, &state.job), (trial.spec.run, &trial.spec.job));
+    assert_eq!(&state.session, trial.spec.session.start.id());
+    assert_eq!((state.rows, state.cancelling), (3, false));
+    assert!(state.agent_pid.is_some() && state.last_line_at.is_some());
+    client.ask(cancel(true));
+    running.finish();
+}

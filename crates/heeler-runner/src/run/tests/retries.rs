@@ -1,0 +1,94 @@
+//! The second chance of a session that is gone and of a login that has expired.
+
+use heeler_model::ExitReason;
+use heeler_transcript::LockFile;
+
+use super::*;
+
+const GONE: &str = r#"if [ "$START" != fresh ]; then fail "No conversation found with session ID: $SESSION"; exit 1; fi; "#;
+
+fn resume(script: &str) -> Trial {
+    let trial = speaks(script);
+    let id = trial.spec.session.start.id().clone();
+    trial.start_session(SessionStart::Resume { id })
+}
+
+#[test]
+fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
+    let trial = resume(&format!("{GONE}await user; say hello; result done; await forever"));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    let session = result.session.unwrap();
+    assert_ne!(&session.id, trial.spec.session.start.id());
+    assert!(session.resumable);
+    let started: Started =
+        serde_json::from_slice(&std::fs::read(trial.dir().join("started.json")).unwrap()).unwrap();
+    assert_eq!((&started.session, &started.session_log), (&session.id, &session.log));
+    assert_eq!((started.job_rows_before, started.session_rows_before), (0, 0));
+    assert!(trial.spec.home.join("locks").join(session.id.as_str()).exists());
+    let notes = trial.notes("session");
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[1].contains("so a fresh one begins"), "{notes:?}");
+    let rows = Trial::rows(&session.log);
+    assert!(rows.iter().all(|row| row["sessionId"] == session.id.as_str()), "{rows:?}");
+    assert!(rows.iter().any(|row| row["type"] == "user"));
+}
+
+#[test]
+fn the_fresh_session_is_locked_while_it_runs() {
+    let trial = resume(&format!("{GONE}await user; say hello; await forever"));
+    let running = trial.start();
+    wait_for("the second start", || {
+        status(&mut running.client()).session != *trial.spec.session.start.id()
+    });
+    let session = status(&mut running.client()).session;
+    let lock = trial.spec.home.join("locks").join(session.as_str());
+    assert!(LockFile::probe(&lock).unwrap().is_some());
+    running.client().ask(cancel(true));
+    running.finish();
+    assert!(LockFile::probe(&lock).unwrap().is_none());
+}
+
+#[test]
+fn a_fresh_session_that_the_agent_does_not_know_is_an_error() {
+    let trial = speaks(r#"fail "No conversation found with session ID: x"; exit 1"#);
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::SessionExpired));
+    assert_eq!(trial.notes("session").len(), 1);
+}
+
+#[test]
+fn an_expired_login_is_tried_once_more_in_the_same_session() {
+    let trial = speaks(
+        r#"echo "$START" >> starts; if [ "$START" = fresh ]; then fail "OAuth token has expired. Please obtain a new token"; exit 1; fi; await user; say hello; result done; await forever"#,
+    );
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(&result.session.unwrap().id, trial.spec.session.start.id());
+    let starts = std::fs::read_to_string(trial.spec.working_directory.join("starts")).unwrap();
+    assert_eq!(starts, "fresh\nresume\n");
+}
+
+#[test]
+fn a_login_that_stays_expired_is_reported_after_one_more_try() {
+    let trial = speaks(
+        r#"echo "$START" >> starts; fail "OAuth token has expired. Please obtain a new token"; exit 1"#,
+    );
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::TokenExpired));
+    let starts = std::fs::read_to_string(trial.spec.working_directory.join("starts")).unwrap();
+    assert_eq!(starts, "fresh\nresume\n");
+    let errors = trial.job_rows().into_iter().filter(|row| row["type"] == "error").count();
+    assert_eq!(errors, 1);
+}
+
+#[test]
+fn a_cancelled_run_is_not_tried_again() {
+    let trial = resume(&format!("echo x >> starts; await interrupt; {GONE}"));
+    let running = trial.start();
+    wait_for("the agent", || trial.spec.working_directory.join("starts").exists());
+    running.client().ask(cancel(false));
+    assert_eq!(running.finish().exit_reason, ExitReason::Cancelled);
+    let starts = std::fs::read_to_string(trial.spec.working_directory.join("starts")).unwrap();
+    assert_eq!(starts, "x\n");
+}
