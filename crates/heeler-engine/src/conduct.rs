@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::commit::{self, CommitError, Committed};
 use crate::fleet::{Fleet, OpenError};
-use crate::recover::{self, RecoverError, UnsettledError};
+use crate::recover::{self, Compare, RecoverError, UnsettledError};
 use crate::request::JobRequest;
 use crate::start::{self, Begun, StartError};
 
@@ -124,7 +124,7 @@ fn run_once(
 ) -> Result<Committed, ConductError> {
     let redactor = Redactor::new(&request.brief.secrets);
     let store = fleet.writer("conduct", START_WAIT)?;
-    recover::recover(fleet, &store)?;
+    recover::recover(fleet, &store, Compare::WhenDue)?;
     let begun = start::begin(fleet, &store, request, again)?;
     tell(&Notice::Started { job: begun.job.clone(), run: begun.run });
     let mut child = match start::launch(fleet, request, &begun) {

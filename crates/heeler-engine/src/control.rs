@@ -178,3 +178,82 @@ impl Iterator for Happenings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread::JoinHandle;
+
+    use super::*;
+
+    /// A runner that says these lines to whoever connects, after each request.
+    fn runner(
+        lines: &'static [&'static str],
+    ) -> (tempfile::TempDir, Utf8PathBuf, JoinHandle<String>) {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let heard = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut heard = String::new();
+            stream.read_line(&mut heard).unwrap();
+            for line in lines {
+                stream.get_mut().write_all(line.as_bytes()).unwrap();
+            }
+            heard
+        });
+        (temp, socket, heard)
+    }
+
+    #[test]
+    fn a_request_gets_its_own_reply() {
+        let (_temp, socket, heard) = runner(&[
+            "{\"event\":\"lagged\"}\n",
+            "{\"protocol\":1,\"id\":7,\"reply\":\"done\"}\n",
+            "{\"protocol\":1,\"id\":1,\"reply\":\"refused\",\"reason\":\"no\"}\n",
+        ]);
+        let mut control = Control::connect(&socket).unwrap();
+        let reply = control.ask(Op::Cancel { now: true, by: "me".to_owned() }).unwrap();
+        assert_eq!(reply, ReplyBody::Refused { reason: "no".to_owned() });
+        let heard = heard.join().unwrap();
+        assert_eq!(
+            heard,
+            "{\"protocol\":1,\"id\":1,\"op\":\"cancel\",\"now\":true,\"by\":\"me\"}\n"
+        );
+    }
+
+    #[test]
+    fn what_happens_is_told_until_the_run_ends_and_the_unknown_is_skipped() {
+        let (_temp, socket, _heard) = runner(&[
+            "{\"protocol\":1,\"id\":1,\"reply\":\"done\"}\n",
+            "{\"event\":\"delta\",\"text\":\"a\"}\n{\"event\":\"of the future\"}\nnot json\n",
+            "{\"event\":\"row\",\"at\":3,\"row\":{}}\n{\"event\":\"delta\",\"te",
+        ]);
+        let happenings = Control::connect(&socket).unwrap().subscribe().unwrap();
+        let told: Vec<Happening> = happenings.map(Result::unwrap).collect();
+        let row = Happening::Row { at: 3, row: serde_json::json!({}) };
+        assert_eq!(told, [Happening::Delta { text: "a".to_owned() }, row]);
+    }
+
+    #[test]
+    fn a_runner_of_a_later_protocol_is_refused() {
+        let (_temp, socket, _heard) = runner(&["{\"protocol\":9,\"id\":1,\"reply\":\"done\"}\n"]);
+        let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
+        assert!(matches!(error, ControlError::Protocol { found: 9, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_runner_that_is_gone_or_has_not_started_is_told_apart() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        assert!(matches!(Control::of_run(folder), Err(ControlError::NotStarted { .. })));
+        std::fs::write(folder.join("started.json"), "{").unwrap();
+        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable { .. })));
+        let error = Control::connect(&folder.join("none")).unwrap_err();
+        assert!(matches!(error, ControlError::Gone { .. }));
+        let (_temp, socket, _heard) = runner(&[]);
+        let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
+        assert!(matches!(error, ControlError::Io { .. }), "{error}");
+    }
+}

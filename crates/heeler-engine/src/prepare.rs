@@ -144,25 +144,15 @@ pub enum PrepareError {
         #[source]
         source: io::Error,
     },
-    /// Steps of the script cannot be played.
-    #[error("the script of {agent} in {path} cannot be played:\n  {faults}")]
-    ScriptSteps {
+    /// The script cannot be played.
+    #[error("the script {path} of {agent} cannot be played:\n  {faults}")]
+    Script {
         /// The agent.
         agent: String,
         /// The file.
         path: Utf8PathBuf,
         /// What is wrong, a line each.
         faults: String,
-    },
-    /// The script is not a list of steps.
-    #[error("the script {path} of {agent} is not a list of steps: {reason}")]
-    Script {
-        /// The agent.
-        agent: String,
-        /// The file.
-        path: Utf8PathBuf,
-        /// Why.
-        reason: String,
     },
 }
 

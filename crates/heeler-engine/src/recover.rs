@@ -55,10 +55,19 @@ pub struct Recovered {
     pub unsettled: Vec<(RunId, String)>,
 }
 
+/// When the folders of runs are compared with the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// Once after the database was made, restored or rebuilt: only then can it lack one.
+    WhenDue,
+    /// Now.
+    Now,
+}
+
 /// Gives every run a result that has none and that nobody works on.
-pub fn recover(fleet: &Fleet, store: &Store) -> Result<Recovered, RecoverError> {
+pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recovered, RecoverError> {
     let mut recovered = Recovered::default();
-    adopt(fleet, store, &mut recovered)?;
+    adopt(fleet, store, compare, &mut recovered)?;
     for run in read(fleet, |reader| reader.uncommitted_runs())? {
         settle_one(fleet, store, &run, &mut recovered)?;
     }
@@ -172,9 +181,15 @@ pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResu
 }
 
 /// Makes rows of runs that only their folders know, as after a restore of the database.
-fn adopt(fleet: &Fleet, store: &Store, recovered: &mut Recovered) -> Result<(), RecoverError> {
+fn adopt(
+    fleet: &Fleet,
+    store: &Store,
+    compare: Compare,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
     let epoch = read(fleet, |reader| reader.epoch())?.to_string();
-    if read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch) {
+    let is_compared = read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch);
+    if is_compared && compare == Compare::WhenDue {
         return Ok(());
     }
     let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
@@ -195,47 +210,66 @@ fn adopt(fleet: &Fleet, store: &Store, recovered: &mut Recovered) -> Result<(), 
             }
         };
         let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
-        let at = started.map_or((fleet.now)(), |started| started.at);
-        let done = store.write(move |tx| adopt_in(tx, &spec, at));
-        done.map_err(RecoverError::Write)?;
+        let found = Found {
+            at: started.map_or((fleet.now)(), |started| started.at),
+            result: read_file::<RunResult>(&folder.join("result.json")).ok().flatten(),
+            is_alive: !matches!(LockFile::probe(&folder.join("lock")), Ok(None)),
+            spec,
+        };
+        store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write)?;
         recovered.adopted.push(run);
     }
     let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
     done.map_err(RecoverError::Write)
 }
 
-fn adopt_in(tx: &mut Tx<'_>, spec: &RunSpec, at: Timestamp) -> Result<(), DbError> {
-    let session = spec.session.start.id();
+/// A run that only its folder knows.
+struct Found {
+    spec: RunSpec,
+    at: Timestamp,
+    result: Option<RunResult>,
+    is_alive: bool,
+}
+
+fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {
+    let Found { spec, at, result, is_alive } = found;
+    let mut is_counted = false;
     match tx.job(&spec.job)? {
-        None => {
-            let mut job =
-                Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
-            job.head.status = JobStatus::Running;
-            job.head.session_id = Some(session.clone());
-            job.run_started_at = Some(at);
-            job.working_directory = Some(spec.working_directory.clone());
-            tx.insert_job(&job)?;
-        }
+        None => tx.insert_job(&job_of(spec, *at))?,
+        // The record of the job came from its view and has what this run did in it.
+        Some(job) if job.head.status.is_final() && !is_alive => is_counted = true,
         Some(mut job) => {
             job.head.status = JobStatus::Running;
             tx.update_job(&job)?;
         }
     }
     let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
-    let attempt = i64::from(spec.attempt).max(last + 1);
     tx.insert_run(&Run {
         id: spec.run,
         job_id: spec.job.clone(),
-        attempt,
+        attempt: i64::from(spec.attempt).max(last + 1),
         host: start::host(),
         epoch: tx.epoch()?,
-        status: "adopted".to_owned(),
-        created_at: at,
+        status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
+        created_at: *at,
         started_at: None,
-        finished_at: None,
-        committed: false,
+        finished_at: result.as_ref().map(|result| result.finished_at),
+        committed: is_counted,
         version: 1,
-    })
+    })?;
+    match result {
+        Some(result) if is_counted => tx.set_run_result(spec.run, result),
+        _ => Ok(()),
+    }
+}
+
+fn job_of(spec: &RunSpec, at: Timestamp) -> Job {
+    let mut job = Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
+    job.head.status = JobStatus::Running;
+    job.head.session_id = Some(spec.session.start.id().clone());
+    job.run_started_at = Some(at);
+    job.working_directory = Some(spec.working_directory.clone());
+    job
 }
 
 /// Reads a file of a run; `None` when it is not there.

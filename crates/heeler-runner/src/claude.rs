@@ -12,7 +12,6 @@ mod sdk;
 mod shell;
 mod wire;
 
-pub(crate) use allowed::Refusal;
 pub(crate) use args::Setup;
 pub(crate) use cli::Cli;
 pub(crate) use sdk::Sdk;

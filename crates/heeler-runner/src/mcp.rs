@@ -11,14 +11,9 @@ mod files;
 mod fleet;
 mod server;
 
-pub(crate) use bridge::{Bridge, BridgeError, Endpoint};
+pub(crate) use bridge::{Bridge, Endpoint};
 pub(crate) use config::{Transport, config};
 pub(crate) use server::{Injected, Note};
-
-/// Returns the patterns that allow every tool of ours, for a list of allowed tools.
-pub(crate) fn patterns(injected: &Injected) -> Vec<String> {
-    injected.names().map(|name| format!("mcp__{name}__*")).collect()
-}
 
 /// Says whether a tool of ours may take so long that claude must keep its streams open for it
 /// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).

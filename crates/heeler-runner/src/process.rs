@@ -194,11 +194,6 @@ impl Tree {
         self.cgroup.as_ref().ok().map(Cgroup::path)
     }
 
-    /// Returns why there is no control group.
-    pub(crate) fn no_cgroup(&self) -> Option<&NoCgroup> {
-        self.cgroup.as_ref().err()
-    }
-
     /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
     /// the agent gets SIGTERM.
     pub(crate) fn spawn(&self, launch: &Launch, place: &Place<'_>) -> Result<Agent, SpawnError> {

@@ -38,7 +38,6 @@ use uuid::Uuid;
 
 use children::Children;
 pub use children::in_new_session;
-#[expect(unused_imports, reason = "the runtime that launches it comes with another branch")]
 pub(crate) use launch::launch;
 use player::{Player, Setting, complain};
 use session::{Memory, MemoryError};
@@ -142,8 +141,10 @@ fn end(exit: Exit) -> u8 {
         Exit::Signal(number) => {
             let own = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
-                // Some are handled or blocked here; then the code below tells it.
-                drop(rustix::process::kill_process(own, signal));
+                // Twice, since Rust takes the first SIGSEGV for an overflow of the stack. Those that
+                // are handled here do not end it; then the code below tells.
+                let _first = rustix::process::kill_process(own, signal);
+                let _second = rustix::process::kill_process(own, signal);
             }
             u8::try_from(128 + number).unwrap_or(1)
         }
@@ -163,7 +164,7 @@ fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
                 _ = hangup.recv() => 129,
             };
             if !stubborn.load(Ordering::SeqCst) {
-                children.kill_all();
+                let _none_is_started = children.kill_all();
                 std::process::exit(code);
             }
         }

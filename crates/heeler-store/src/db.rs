@@ -158,7 +158,7 @@ pub enum OpenError {
     /// An older Heeler wrote it, and a reader migrates nothing.
     #[error(
         "{path} was written by an older heeler (schema {found}, this one needs {known}); \
-         `heeler start` brings it up to date"
+         `heeler doctor --fix` brings it up to date"
     )]
     Older {
         /// The database.

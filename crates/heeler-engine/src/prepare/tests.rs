@@ -1,1 +1,315 @@
+use std::collections::BTreeMap;
 
+use heeler_model::config::{self, Loaded};
+use heeler_model::run::{ClaudeBrief, McpBrief, Work};
+
+use super::*;
+
+/// A folder with a `claude` in it.
+struct Place {
+    _temp: tempfile::TempDir,
+    root: Utf8PathBuf,
+    env: BTreeMap<String, String>,
+}
+
+impl Place {
+    fn new() -> Place {
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+        let claude = root.join("claude");
+        std::fs::write(&claude, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let env = BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{root}"))]);
+        Place { _temp: temp, root, env }
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.env.insert(name.to_owned(), value.to_owned());
+    }
+
+    fn load(&self, agent: &str) -> Loaded {
+        let text = format!("agents:\n  - {{name: a, {agent}}}\n");
+        let file = self.root.join("heeler.yaml");
+        let read = |path: &Utf8Path| {
+            assert_eq!(path, file);
+            Ok(text.clone())
+        };
+        config::load(&file, &read, &self.env)
+            .unwrap_or_else(|faults| panic!("{}", faults.summary()))
+    }
+
+    fn prepare(&self, agent: &str, wanted: Wanted<'_>) -> Result<JobRequest, PrepareError> {
+        let around = Surroundings {
+            env: &self.env,
+            read: &|path| std::fs::read_to_string(path),
+            home: Utf8Path::new("/home/me/.heeler"),
+            sockets: Utf8Path::new("/run/user/1000/heeler"),
+            durability: Durability::Interval,
+            max_concurrent: None,
+        };
+        prepare(&self.load(agent).agents[0], wanted, &around)
+    }
+
+    #[track_caller]
+    fn brief(&self, agent: &str) -> Brief {
+        self.prepare(agent, asked("hi")).unwrap().brief
+    }
+
+    #[track_caller]
+    fn claude(&self, agent: &str) -> ClaudeBrief {
+        match self.brief(agent).work {
+            Work::Claude(brief) => *brief,
+            _ => panic!("not claude"),
+        }
+    }
+}
+
+fn unasked() -> Wanted<'static> {
+    Wanted {
+        prompt: None,
+        schedule: None,
+        session: SessionWish::ByRules,
+        channel: None,
+        output_file: false,
+        attended: false,
+        trigger: TriggerType::Manual,
+    }
+}
+
+fn asked(prompt: &str) -> Wanted<'static> {
+    Wanted { prompt: Some(prompt.to_owned()), ..unasked() }
+}
+
+#[test]
+fn an_agent_gets_what_every_program_needs_and_what_is_named() {
+    let mut place = Place::new();
+    for name in ["HOME", "LC_ALL", "TZ", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"] {
+        place.set(name, "passed");
+    }
+    for name in ["AWS_SECRET_ACCESS_KEY", "HEELER_RUN", "SHELL", "CLAUDECODE", "SSH_AUTH_SOCK"] {
+        place.set(name, "not for agents");
+    }
+    place.set("DEPLOY_TOKEN", "deploy-deploy");
+    let brief = place.brief("env: {MODE: fast, HEELER_RUN: x}, secrets: [DEPLOY_TOKEN]");
+    let mut names: Vec<&str> = brief.env.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let expected = [
+        "ANTHROPIC_API_KEY",
+        "CLAUDE_CODE_MAX_RETRIES",
+        "DEPLOY_TOKEN",
+        "HOME",
+        "LC_ALL",
+        "MODE",
+        "PATH",
+        "TZ",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(brief.env["MODE"], "fast");
+}
+
+#[test]
+fn without_a_path_there_is_one() {
+    let mut place = Place::new();
+    place.env.clear();
+    place.set("X", "y");
+    assert_eq!(
+        place.brief("runtime: command, command: x").env["PATH"],
+        "/usr/local/bin:/usr/bin:/bin"
+    );
+}
+
+#[test]
+fn whatever_may_be_a_secret_is_kept_out_of_what_we_write() {
+    let mut place = Place::new();
+    place.set("DEPLOY", "deploy-deploy");
+    place.set("GITHUB_TOKEN", "github-github");
+    place.set("SHORT_KEY", "short");
+    place.set("PLAIN", "plain-plain");
+    let brief = place.brief(
+        "secrets: [DEPLOY], env: {MY_PASSWORD: password-1, PLAIN: plain-plain}, mcp_servers: { \
+         one: {command: x, env: {API_KEY: mcp-env-key, HOST: localhost-1}}, \
+         two: {url: 'https://u:url-password@h/x?token=url-token-1&page=page-page', headers: { \
+           Authorization: 'Bearer bearer-1234', X-Api-Key: header-key-1, Accept: application/json}}}",
+    );
+    let expected = [
+        "bearer-1234",
+        "deploy-deploy",
+        "github-github",
+        "header-key-1",
+        "mcp-env-key",
+        "password-1",
+        "url-password",
+        "url-token-1",
+    ];
+    assert_eq!(brief.secrets, expected);
+}
+
+#[test]
+fn a_secret_that_is_missing_or_too_short_is_refused() {
+    let mut place = Place::new();
+    let refused =
+        |place: &Place| place.prepare("secrets: [DEPLOY]", asked("x")).unwrap_err().to_string();
+    assert!(refused(&place).contains("a needs the secret DEPLOY"));
+    place.set("DEPLOY", "");
+    assert!(refused(&place).contains("a needs the secret DEPLOY"));
+    place.set("DEPLOY", "hunter2");
+    let told = refused(&place);
+    assert!(told.contains("shorter than 8 bytes") && !told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn claude_is_found_on_path_or_where_the_config_says() {
+    let place = Place::new();
+    assert_eq!(place.claude("model: m").program, place.root.join("claude"));
+    assert_eq!(place.claude("claude_path: ./claude").program, place.root.join("claude"));
+    let error = place.prepare("claude_path: claude-next", asked("x")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot find `claude-next` in PATH (/nowhere:"), "{error}");
+    let error = place.prepare("claude_path: ./none", asked("x")).unwrap_err().to_string();
+    assert!(error.contains("none`: install Claude Code"), "{error}");
+}
+
+#[test]
+fn what_the_config_says_of_claude_is_handed_over() {
+    let place = Place::new();
+    let brief = place.claude(
+        "permission_mode: plan, allowed_tools: [Read, 'mcp__x__*'], denied_tools: [Bash], tools: [Read], \
+         system_prompt: Be brief., model: m, plugins: [./p], mcp_servers: {web: {url: 'https://h/', \
+         timeout: 3s, alwaysLoad: true, headers: {A: b}}, local: {command: c, args: [d], env: {E: f}}}",
+    );
+    assert_eq!(brief.permission_mode, "plan");
+    assert_eq!(brief.allowed_tools.unwrap(), ["Read", "mcp__x__*"]);
+    assert_eq!(
+        (brief.denied_tools, brief.tools.unwrap()),
+        (vec!["Bash".to_owned()], vec!["Read".to_owned()])
+    );
+    assert_eq!(
+        (brief.system_prompt.unwrap().as_str(), brief.model.unwrap().as_str()),
+        ("Be brief.", "m")
+    );
+    assert_eq!(brief.plugins, [place.root.join("p")]);
+    let McpBrief::Http { url, headers, timeout_ms, always_load } = &brief.mcp_servers["web"] else {
+        panic!()
+    };
+    assert_eq!((url.as_str(), headers["A"].as_str()), ("https://h/", "b"));
+    assert_eq!((*timeout_ms, *always_load), (Some(3000), Some(true)));
+    let McpBrief::Stdio { command, args, env, .. } = &brief.mcp_servers["local"] else { panic!() };
+    assert_eq!((command.as_str(), args[0].as_str(), env["E"].as_str()), ("c", "d", "f"));
+}
+
+#[test]
+fn settings_come_from_a_working_directory_that_is_named() {
+    let place = Place::new();
+    assert_eq!(place.claude("model: m").setting_sources, [""; 0]);
+    assert_eq!(place.claude("working_directory: .").setting_sources, ["project"]);
+    assert_eq!(place.claude("setting_sources: [user, local]").setting_sources, ["user", "local"]);
+    assert_eq!(place.claude("working_directory: ., setting_sources: []").setting_sources, [""; 0]);
+    assert_eq!(place.claude("model: m").allowed_tools, None);
+    assert_eq!(place.claude("allowed_tools: []").allowed_tools, Some(Vec::new()));
+}
+
+#[test]
+fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
+    let place = Place::new();
+    let agent = "default_prompt: default, schedules: {s: {interval: 1h, prompt: scheduled}, t: {interval: 1h}}";
+    let prompt = |wanted| place.prepare(agent, wanted).unwrap().brief.prompt;
+    let on = |schedule| Wanted { schedule: Some(schedule), ..unasked() };
+    assert_eq!(prompt(asked("given")), "given");
+    assert_eq!(prompt(on("s")), "scheduled");
+    assert_eq!(prompt(Wanted { schedule: Some("s"), ..asked("given") }), "given");
+    assert_eq!(prompt(on("t")), "default");
+    assert_eq!(prompt(unasked()), "default");
+    assert!(
+        place.prepare("model: m", unasked()).unwrap_err().to_string().contains("nothing to ask a")
+    );
+    assert!(matches!(place.prepare("model: m", asked(" ")), Err(PrepareError::Prompt { .. })));
+    assert_eq!(place.prepare("runtime: command, command: x", unasked()).unwrap().brief.prompt, "");
+    let error = place.prepare(agent, on("u")).unwrap_err().to_string();
+    assert_eq!(error, "a has no schedule `u`; it has: s, t");
+}
+
+#[test]
+fn limits_sessions_and_attendance_follow_the_config() {
+    let place = Place::new();
+    let agent = "timeout: 1h, stall_timeout: 5m, max_turns: 7, budget: {job: 1.5}, session: {mode: persistent}, \
+                 schedules: {s: {interval: 1h, prompt: p, timeout: 2h, outputToFile: true, session: {mode: fresh_per_job}}}";
+    let request = place.prepare(agent, asked("x")).unwrap();
+    let limits = &request.limits;
+    assert_eq!((limits.timeout_ms, limits.stall_timeout_ms), (Some(3_600_000), Some(300_000)));
+    assert_eq!((limits.max_turns, limits.budget_usd), (Some(7), Some(1.5)));
+    assert_eq!(request.keeping.mode, SessionMode::Persistent);
+    assert_eq!(request.keeping.expires_after_ms, Some(24 * 3_600_000));
+    assert_eq!((request.attendance, request.output_file), (Attendance::Nobody, false));
+
+    let scheduled = Wanted { schedule: Some("s"), attended: true, ..unasked() };
+    let request = place.prepare(agent, scheduled).unwrap();
+    assert_eq!(request.limits.timeout_ms, Some(7_200_000));
+    assert_eq!(request.keeping.mode, SessionMode::FreshPerJob);
+    assert_eq!((request.schedule.as_deref(), request.output_file), (Some("s"), true));
+    assert!(matches!(request.attendance, Attendance::Person { .. }));
+
+    let in_channel = Wanted { channel: Some("C1".to_owned()), ..asked("x") };
+    let keeping = place.prepare("model: m", in_channel).unwrap().keeping;
+    assert_eq!(
+        (keeping.mode, keeping.expires_after_ms),
+        (SessionMode::PerChannel, Some(CHANNEL_EXPIRY_MS))
+    );
+}
+
+#[test]
+fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
+    let place = Place::new();
+    for (agent, key) in [
+        ("docker: {enabled: true}", "docker"),
+        ("sandbox: {level: 2}", "sandbox"),
+        ("sandbox: true", "sandbox"),
+    ] {
+        let error = place.prepare(agent, asked("x")).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("a asks for `{key}`")), "{error}");
+    }
+    for agent in ["docker: {enabled: false}", "sandbox: false", "sandbox: {enabled: false}"] {
+        place.prepare(agent, asked("x")).unwrap();
+    }
+}
+
+#[test]
+fn a_working_directory_is_a_real_folder() {
+    let place = Place::new();
+    std::fs::create_dir(place.root.join("real")).unwrap();
+    std::os::unix::fs::symlink("real", place.root.join("link")).unwrap();
+    let request = place.prepare("working_directory: link", asked("x")).unwrap();
+    assert_eq!(request.working_directory, place.root.join("real"));
+    for folder in ["none", "claude"] {
+        let agent = format!("working_directory: {folder}");
+        let error = place.prepare(&agent, asked("x")).unwrap_err().to_string();
+        assert!(error.contains("make that folder"), "{error}");
+    }
+}
+
+#[test]
+fn a_script_in_a_file_is_checked_before_there_is_a_job() {
+    let place = Place::new();
+    let agent = "runtime: scripted, script: steps.yaml";
+    let told = || place.prepare(agent, unasked()).unwrap_err().to_string();
+    assert!(told().starts_with("cannot read the script"), "{}", told());
+    let write = |text: &str| std::fs::write(place.root.join("steps.yaml"), text).unwrap();
+    write("say: hi");
+    assert!(told().contains("not a list of steps"), "{}", told());
+    write("- sya: hi\n- {run: x, tmieout: 3}\n");
+    assert!(told().contains("did you mean `say`?") && told().contains("step 2"), "{}", told());
+    write("- say: hi\n");
+    let Work::Script { steps } = place.prepare(agent, unasked()).unwrap().brief.work else {
+        panic!()
+    };
+    assert_eq!(steps[0]["say"], "hi");
+}
+
+#[test]
+fn a_request_survives_its_pipe() {
+    let place = Place::new();
+    let request = place.prepare("model: m, secrets: [], env: {A: b}", asked("x")).unwrap();
+    let text = serde_json::to_string(&request).unwrap();
+    let read: JobRequest = serde_json::from_str(&text).unwrap();
+    assert!(read.brief == request.brief && read.limits == request.limits);
+    assert_eq!(format!("{read:?}"), "JobRequest(a, …)");
+}

@@ -5,6 +5,7 @@ use heeler_model::config::{
     Agent, McpServer, McpTransport, ReadFile, Runtime, Script, SecretText, SettingSource,
 };
 use heeler_model::run::{ClaudeBrief, McpBrief, Work};
+use heeler_model::script;
 use indexmap::IndexMap;
 use rustix::fs::{Access, access};
 use serde_json::Value as Json;
@@ -22,11 +23,9 @@ pub(crate) fn work(
 ) -> Result<Work, PrepareError> {
     match &agent.runtime {
         Runtime::Sdk | Runtime::Cli => Ok(Work::Claude(Box::new(claude(agent, env)?))),
-        Runtime::Scripted(Script::Steps(steps)) => {
-            checked_script(agent, &agent.file, steps.clone())
-        }
+        Runtime::Scripted(Script::Steps(steps)) => Ok(Work::Script { steps: steps.clone() }),
         Runtime::Scripted(Script::File(path)) => {
-            checked_script(agent, path, read_script(agent, path, read)?)
+            Ok(Work::Script { steps: read_script(agent, path, read)? })
         }
         Runtime::Command(command) => Ok(Work::Command { command: command.clone() }),
     }
@@ -101,34 +100,24 @@ fn mcp(server: &McpServer) -> McpBrief {
     }
 }
 
-/// Says all that is wrong with a script before there is a job.
-fn checked_script(agent: &Agent, path: &Utf8Path, steps: Vec<Json>) -> Result<Work, PrepareError> {
-    match heeler_model::script::Script::check(&steps) {
-        Ok(_) => Ok(Work::Script { steps }),
-        Err(faults) => {
-            let (agent, path) = (agent.name.to_string(), path.to_owned());
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            Err(PrepareError::ScriptSteps { agent, path, faults: faults.join("\n  ") })
-        }
-    }
-}
-
+/// Reads a script and says all that is wrong with it, before there is a job.
 fn read_script(
     agent: &Agent,
     path: &Utf8Path,
     read: &ReadFile<'_>,
 ) -> Result<Vec<Json>, PrepareError> {
-    let agent = agent.name.to_string();
-    let text = match read(path) {
+    let (agent, path) = (agent.name.to_string(), path.to_owned());
+    let text = match read(&path) {
         Ok(text) => text,
-        Err(source) => {
-            return Err(PrepareError::ScriptFile { agent, path: path.to_owned(), source });
-        }
+        Err(source) => return Err(PrepareError::ScriptFile { agent, path, source }),
     };
-    let refused = |reason: String| PrepareError::Script { agent, path: path.to_owned(), reason };
-    match serde_saphyr::from_str::<Json>(&text) {
-        Ok(Json::Array(steps)) if !steps.is_empty() => Ok(steps),
-        Ok(_) => Err(refused("it needs at least one step, each after a `-`".to_owned())),
-        Err(error) => Err(refused(error.to_string())),
-    }
+    let faults = match serde_saphyr::from_str::<Json>(&text) {
+        Ok(Json::Array(steps)) => match script::Script::check(&steps) {
+            Ok(_) => return Ok(steps),
+            Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "),
+        },
+        Ok(_) => "it is not a list of steps, each after a `-`".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(PrepareError::Script { agent, path, faults })
 }

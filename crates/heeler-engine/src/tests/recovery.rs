@@ -7,7 +7,7 @@ use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::recover::{Recovered, recover};
+use crate::recover::{Compare, Recovered, recover};
 use crate::start::{self, Begun};
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
     }
 
     fn recover(&self) -> Recovered {
-        recover(&self.fleet, &self.store()).unwrap()
+        recover(&self.fleet, &self.store(), Compare::WhenDue).unwrap()
     }
 
     /// Recovers and checks that the run has this end, that nothing is left to do, and that the
@@ -142,6 +142,24 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
     let job = other.job(&begun.job);
     assert!(job.interrupted && job.head.agent == "coder");
     assert!(other.recover().adopted.is_empty());
+}
+
+#[test]
+fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let before = place.job(&done.job);
+    let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
+    // As a rebuild from views leaves it: the job is there, its runs are not.
+    let other = Place::new("success");
+    let folder = other.fleet.dir.run(run);
+    std::fs::rename(place.fleet.dir.run(run), &folder).unwrap();
+    let job = before.clone();
+    other.store().write(move |tx| tx.insert_job(&job)).unwrap();
+    let recovered = other.recover();
+    assert_eq!((recovered.adopted, recovered.committed), (vec![run], vec![]));
+    assert_eq!(other.job(&done.job), before);
+    assert_eq!(other.reader().run_result(run).unwrap().unwrap().end, End::Finished);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) const AGENT: &[&str] = &[
     "sandbox",
     "chat",
     "work_source",
-    "plugins",
+    "plugins.*.skipMcpDiscovery",
     "repo",
     "working_directory.auto_clone",
     "working_directory.clone_depth",

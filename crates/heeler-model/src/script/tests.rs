@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value as Json, json};
 
 use super::check::STEPS;
-use super::{Doing, Exit, Script, SessionKind, Step};
+use super::{Doing, Exit, Failure, Garbage, Script, SessionKind, Step};
 use crate::config::steps_of_file;
 
 #[track_caller]
@@ -113,6 +113,41 @@ fn every_step_and_option_is_read() {
     assert!(matches!(steps[21], Step::Exit(Exit::Signal(9))));
     assert!(matches!(&steps[25], Step::When { condition, .. }
         if condition.turn == Some(2) && condition.session == Some(SessionKind::Forked)));
+}
+
+/// The page that describes the format.
+const PAGE: &str = include_str!("../../../../docs/scripted.md");
+
+#[test]
+fn every_example_of_the_page_is_legal() {
+    let blocks = PAGE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut count = 0;
+    for block in blocks {
+        count += 1;
+        // One shows a whole agent file.
+        let script = match block.split_once("script:\n") {
+            Some((_, script)) => script,
+            None => block,
+        };
+        read(script);
+    }
+    assert_eq!(count, 12);
+}
+
+#[test]
+fn the_page_names_every_step_option_and_word() {
+    let named =
+        |word: &str| PAGE.contains(&format!("`{word}`")) || PAGE.contains(&format!("`{word}:"));
+    for (step, options) in STEPS {
+        for word in std::iter::once(step).chain(*options) {
+            assert!(named(word), "{word}");
+        }
+    }
+    let words = Failure::ALL.iter().map(|word| word.as_str());
+    let words = words.chain(Garbage::ALL.iter().map(|word| word.as_str()));
+    for word in words.chain(SessionKind::ALL.iter().map(|word| word.as_str())) {
+        assert!(named(word), "{word}");
+    }
 }
 
 #[test]

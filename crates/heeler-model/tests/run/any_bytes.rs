@@ -190,6 +190,9 @@ const BLOCKS: [&str; 6] =
     ["text", "thinking", "tool_use", "tool_result", "image", "web_search_tool_result"];
 
 proptest! {
+    // Each case is several lines, and each line is written, read and replayed.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+
     #[test]
     fn any_bytes_become_a_row_or_pass_by_rule(lines in vec(vec(any::<u8>(), 0..300), 1..5)) {
         check(&lines);

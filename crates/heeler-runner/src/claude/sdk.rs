@@ -114,7 +114,7 @@ impl Sdk {
     }
 
     /// Answers a hook. An error would let the call run, so there is none, and in doubt it is denied.
-    fn hook(&self, id: &str, request: &Json) -> Vec<Step> {
+    fn hook(&mut self, id: &str, request: &Json) -> Vec<Step> {
         let called = &request["input"];
         let (tool, input) = (called["tool_name"].as_str(), &called["tool_input"]);
         let denied = match (&self.allowed, tool) {
@@ -122,7 +122,12 @@ impl Sdk {
             (Some(allowed), Some(tool)) if allowed.permits(tool, input) => None,
             (Some(allowed), tool) => Some(allowed.reason(tool.unwrap_or_default())),
         };
-        vec![wire::reply(id, denied.map_or_else(|| json!({}), |reason| wire::denial(&reason)))]
+        let Some(reason) = denied else {
+            // Claude may have completed the input since the call was seen.
+            self.talk.forbidden.remove(called["tool_use_id"].as_str().unwrap_or_default());
+            return vec![wire::reply(id, json!({}))];
+        };
+        vec![wire::reply(id, wire::denial(&reason))]
     }
 
     fn mcp(&mut self, id: &str, request: &Json) -> Vec<Step> {

@@ -340,7 +340,7 @@ async fn the_dead_leave_a_control_group_or_a_marker_by_which_their_processes_are
     // As whoever settles the run sees them: they are not its children.
     assert_eq!(Hunt::of_dead(run, None).end().processes, 1, "the one that kept its environment");
     let cgroup = Cgroup::find(run, tree.cgroup());
-    assert_eq!(cgroup.is_some(), tree.no_cgroup().is_none());
+    assert_eq!(cgroup.is_some(), tree.cgroup().is_some());
     let expected = u64::from(cgroup.is_some());
     assert_eq!(Hunt::of_dead(run, cgroup).end().processes, expected, "the other one");
     tree.end().await;

@@ -54,12 +54,14 @@ impl Children {
         events: &SyncSender<Event>,
     ) -> io::Result<Running> {
         let output = nameless_file()?;
-        let child = shell(command, place)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output.try_clone()?)
-            .process_group(0)
-            .spawn()?;
+        let (stdout, stderr) = (output.try_clone()?, output.try_clone()?);
+        let mut command = shell(command, place);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
+        // Held from before the start, so that nobody who ends them all misses this one.
+        let mut children = self.lock();
+        let child = command.spawn()?;
+        children.push(Pid::from_child(&child));
+        drop(children);
         let number = child.id();
         self.watch(child, events.clone());
         Ok(Running { number, output })
@@ -67,7 +69,6 @@ impl Children {
 
     fn watch(&self, mut child: Child, events: SyncSender<Event>) {
         let pid = Pid::from_child(&child);
-        self.lock().push(pid);
         let children = self.clone();
         std::thread::spawn(move || {
             // Not reaped until it is off the list, so nobody is killed under its number.
@@ -86,15 +87,17 @@ impl Children {
         let children = self.lock();
         let same = |pid: &&Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(running.number);
         if let Some(pid) = children.iter().find(same) {
-            drop(kill_process_group(*pid, Signal::KILL));
+            let _ended = kill_process_group(*pid, Signal::KILL);
         }
     }
 
-    /// Kills every command that runs.
-    pub(super) fn kill_all(&self) {
-        for pid in self.lock().iter() {
-            drop(kill_process_group(*pid, Signal::KILL));
+    /// Kills every command that runs. None is started while what is returned is held.
+    pub(super) fn kill_all(&self) -> MutexGuard<'_, Vec<Pid>> {
+        let children = self.lock();
+        for pid in children.iter() {
+            let _ended = kill_process_group(*pid, Signal::KILL);
         }
+        children
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Pid>> {

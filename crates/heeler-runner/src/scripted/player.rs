@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -192,7 +192,7 @@ impl Player {
         let sender = self.sender.clone();
         std::thread::spawn(move || forward_lines(input, &sender));
         let ended = self.turns();
-        self.children.kill_all();
+        drop(self.children.kill_all());
         self.wire.flush();
         match ended {
             Ok(()) => Exit::Code(u8::from(self.failed)),
@@ -434,10 +434,6 @@ impl Player {
 
     pub(super) fn timestamp(&self) -> String {
         iso_millis((self.setting.now)())
-    }
-
-    pub(super) fn set_stubborn(&self, stubborn: bool) {
-        self.stubborn.store(stubborn, Ordering::SeqCst);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One turn: a prompt comes in, the script is played, a result goes out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heeler_model::script::{Condition, Exit, Failure, Script, Step};
@@ -83,7 +84,6 @@ impl Player {
         self.init();
         let played = self.play(steps);
         self.deaf = false;
-        self.set_stubborn(false);
         // A stop may come out of a sub-agent.
         self.parent = None;
         let mut result = match played {
@@ -218,7 +218,7 @@ impl Player {
             Step::Error { failure, message } => self.fail(*failure, message.as_deref()),
             Step::Hang { ignore_interrupt, ignore_term } => {
                 self.deaf = *ignore_interrupt;
-                self.set_stubborn(*ignore_term);
+                self.stubborn.fetch_or(*ignore_term, Ordering::SeqCst);
                 self.pause(None)
             }
             Step::Sleep(length) => self.pause(Some(*length)),

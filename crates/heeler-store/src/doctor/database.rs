@@ -95,7 +95,7 @@ fn cannot_open(dir: &StateDir, error: &OpenError) -> Finding {
         OpenError::Older { .. } => (
             Severity::Warning,
             Area::Versions,
-            "`heeler start` brings it up to date, after a backup",
+            "`heeler doctor --fix` brings it up to date, after a backup",
         ),
         OpenError::ReadOnlyWithLog { .. } => {
             (Severity::Error, Area::Database, "copy the directory to a writable place")

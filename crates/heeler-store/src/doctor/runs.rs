@@ -9,7 +9,7 @@ use crate::db::runs::is_run_alive;
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
 
-const SETTLES: &str = "nothing is lost: the daemon, which comes with a later release, settles it";
+const SETTLES: &str = "nothing is lost: `heeler doctor --fix` settles it";
 
 /// Finds runs whose folder and record do not fit.
 pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
@@ -39,7 +39,7 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
         if db.run(id)?.is_none() {
             findings.push(warn(
                 "has no record in the database",
-                "nothing is lost: the daemon, which comes with a later release, adopts it",
+                "nothing is lost: `heeler doctor --fix` adopts it",
             ));
         } else if has("started.json") && !has("result.json") && !is_run_alive(dir, id) {
             findings.push(warn("was started, has no result, and nobody works on it", SETTLES));

@@ -15,7 +15,10 @@ fn released_migrations_are_never_edited() {
         .iter()
         .map(|(name, sql)| format!("{name} {}", &sha256_hex(sql.as_bytes())[..16]))
         .collect();
-    expect_test::expect!["base 989e2b2b285c5d29"].assert_eq(&hashes.join("\n"));
+    expect_test::expect![[r#"
+        base 989e2b2b285c5d29
+        results 2f0f3676aca10225"#]]
+    .assert_eq(&hashes.join("\n"));
 }
 
 #[test]
@@ -181,6 +184,7 @@ fn the_columns_of_an_import_are_those_of_its_insert() {
 
 fn set_version(place: &Place, version: i64) {
     let db = Db::write(&place.dir.database()).unwrap();
+    db.conn.execute_batch("DELETE FROM schema_migration WHERE version > 1").unwrap();
     db.conn.execute("UPDATE schema_migration SET version = ?1", [version]).unwrap();
 }
 
@@ -196,7 +200,27 @@ fn a_schema_that_is_not_ours_is_refused_with_the_cure() {
     assert!(matches!(error, StoreError::Open(OpenError::Newer { .. })), "{error}");
     set_version(&place, -1);
     let error = Reader::open(&place.dir).unwrap_err();
-    assert!(error.to_string().contains("`heeler start` brings it up to date"), "{error}");
+    assert!(error.to_string().contains("`heeler doctor --fix` brings it up to date"), "{error}");
+}
+
+#[test]
+fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
+    let place = place();
+    let db = Db::write(&place.dir.database()).unwrap();
+    migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap();
+    db.conn
+        .execute_batch(
+            "INSERT INTO agents (name) VALUES ('coder');
+             INSERT INTO executions (id, agent, trigger_type, status, started_at, skill)
+             VALUES ('job-2026-11-15-aaaaaa', 'coder', 'manual', 'completed', '2026-11-15T09:00:00.000Z', 'coder');",
+        )
+        .unwrap();
+    drop(db);
+    let opened = Store::open(&place.dir, "test", now()).unwrap();
+    assert_eq!(opened.migrated_from, Some(1));
+    let id = "job-2026-11-15-aaaaaa".parse().unwrap();
+    assert_eq!(place.reader().job(&id).unwrap().unwrap().head.agent, "coder");
+    assert_eq!(crate::backups(&place.dir).unwrap().len(), 1);
 }
 
 #[test]
@@ -215,13 +239,15 @@ fn an_existing_database_is_backed_up_before_each_migration() {
     insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
     let db = Db::write(&place.dir.database()).unwrap();
     let steps = [migrate::MIGRATIONS, &[("probe", "CREATE TABLE probe (x TEXT)")]].concat();
-    assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), Some(1));
-    assert_eq!(migrate::version(&db.conn).unwrap(), 2);
+    let known = migrate::SCHEMA_VERSION;
+    let before = crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap();
+    assert_eq!((before, migrate::version(&db.conn).unwrap()), (Some(known), known + 1));
     let [backup] = &crate::backups(&place.dir).unwrap()[..] else { panic!("one backup") };
-    assert!(backup.as_str().ends_with("-before-schema-2.db"), "{backup}");
+    let label = format!("-before-schema-{}.db", known + 1);
+    assert!(backup.as_str().ends_with(&label), "{backup}");
     let backup = Db::read(backup).unwrap();
     assert!(backup.job(&job_id(1)).unwrap().is_some());
-    assert_eq!(backup.schema_version().unwrap(), 1);
+    assert_eq!(backup.schema_version().unwrap(), known);
     assert_eq!(crate::store::bring_up_to_date(&place.dir, &db, &steps, now()).unwrap(), None);
 }
 

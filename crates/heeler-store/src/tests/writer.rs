@@ -130,6 +130,50 @@ fn wrong_counters_are_found_and_put_right() {
 }
 
 #[test]
+fn how_a_run_ended_is_kept_whole() {
+    use heeler_model::run::{Cost, End, RunResult};
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let id = heeler_model::RunId::mint(now(), [1; 10]);
+    let run = Run {
+        id,
+        job_id: job_id(1),
+        attempt: 1,
+        host: "here".to_owned(),
+        epoch: 1,
+        status: "created".to_owned(),
+        created_at: now(),
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+    };
+    commit(&store, move |tx| tx.insert_run(&run));
+    assert_eq!(place.reader().run_result(id).unwrap(), None);
+    let result = RunResult {
+        protocol: 1,
+        run: id,
+        job: job_id(1),
+        end: End::Finished,
+        exit_reason: heeler_model::ExitReason::Success,
+        stop_reason: None,
+        summary: Some("done".to_owned()),
+        error: None,
+        cost: Cost::default(),
+        session: None,
+        started_at: now(),
+        finished_at: now(),
+        exit_code: Some(0),
+        settled: None,
+    };
+    let written = result.clone();
+    commit(&store, move |tx| tx.set_run_result(id, &written));
+    assert_eq!(place.reader().run_result(id).unwrap(), Some(result));
+    assert_eq!(place.reader().run_ids().unwrap(), [id]);
+}
+
+#[test]
 fn runs_and_effects_keep_their_versions_and_their_order() {
     let place = place();
     let store = place.store();

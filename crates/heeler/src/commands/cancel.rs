@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use heeler_engine::{Fleet, recover};
+use heeler_engine::{Compare, Fleet, recover};
 use heeler_model::{ExitReason, Job, JobStatus};
 use heeler_store::{DbError, Reader};
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ fn recorded(engine: &Fleet, job: &Job) -> Outcome<Job> {
         drop(reader);
         if !is_alive {
             let store = engine.writer("jobs cancel", END_WAIT).map_err(anyhow::Error::from)?;
-            recover(engine, &store).map_err(anyhow::Error::from)?;
+            recover(engine, &store, Compare::WhenDue).map_err(anyhow::Error::from)?;
             store.publish_views(place::now()).map_err(anyhow::Error::from)?;
         }
         std::thread::sleep(LOOK_EVERY);

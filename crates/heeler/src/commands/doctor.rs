@@ -1,9 +1,11 @@
 //! `heeler doctor`: what is wrong with the state directory, and the cure.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use anstyle::AnsiColor;
 use clap::Args;
+use heeler_engine::{Committed, Compare, recover};
 use heeler_store::doctor::{self, Finding, Fixed, RebuildError, Rebuilt, Severity};
 use serde_json::{Value, json};
 
@@ -12,6 +14,9 @@ use crate::commands::import;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Progress, Text};
 use crate::place::{self, Place};
+
+/// How long repairs wait for another writer.
+const SETTLE_WAIT: Duration = Duration::from_secs(5);
 
 /// Arguments of `doctor`.
 #[derive(Args)]
@@ -48,6 +53,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         output::complain(failure.text())?;
     }
     let progress = Progress::spinner("examining", place.quiet || args.json);
+    let settled = if args.fix { settle(&place)? } else { Vec::new() };
     let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     let fixed = match args.fix {
         true => doctor::fix(&place.state_dir, &findings, place::now()),
@@ -58,12 +64,37 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
     }
     progress.end();
     match args.json {
-        true => output::json(&to_json(&findings, &fixed))?,
-        false => print(&place, &findings, &fixed)?,
+        true => output::json(&to_json(&findings, &fixed, &settled))?,
+        false => {
+            for run in &settled {
+                let line = format!("settled  {}: {} ({})", run.job, run.status, run.end);
+                output::line(line)?;
+            }
+            print(&place, &findings, &fixed)?;
+        }
     }
     match findings.iter().any(|finding| finding.severity > Severity::Note) {
         true => Err(Failure::silent(Code::Failed)),
         false => Ok(()),
+    }
+}
+
+/// Gives every run its result whose processes are gone; what stands in the way is told.
+fn settle(place: &Place) -> Outcome<Vec<Committed>> {
+    if !place.state_dir.join("heeler.db").exists() {
+        return Ok(Vec::new());
+    }
+    let engine = place::engine(&place.state_dir, &place.env)?;
+    let settled = engine
+        .writer("doctor --fix", SETTLE_WAIT)
+        .map_err(anyhow::Error::from)
+        .and_then(|store| Ok(recover(&engine, &store, Compare::Now)?));
+    match settled {
+        Ok(recovered) => Ok(recovered.committed),
+        Err(error) => {
+            output::complain(Failure::new(Code::Failed, error).text())?;
+            Ok(Vec::new())
+        }
     }
 }
 
@@ -96,7 +127,7 @@ fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
     Ok(())
 }
 
-fn to_json(findings: &[Finding], fixed: &[Fixed]) -> Value {
+fn to_json(findings: &[Finding], fixed: &[Fixed], settled: &[Committed]) -> Value {
     let findings: Vec<Value> = findings.iter().map(finding_json).collect();
     let fixed: Vec<Value> = fixed
         .iter()
@@ -107,7 +138,11 @@ fn to_json(findings: &[Finding], fixed: &[Fixed]) -> Value {
             })
         })
         .collect();
-    json!({ "findings": findings, "fixed": fixed })
+    let settled: Vec<Value> = settled
+        .iter()
+        .map(|run| json!({ "job": run.job, "status": run.status, "end": run.end }))
+        .collect();
+    json!({ "findings": findings, "fixed": fixed, "settled": settled })
 }
 
 fn finding_json(finding: &Finding) -> Value {

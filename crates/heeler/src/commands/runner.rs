@@ -22,6 +22,8 @@ pub(crate) struct RunnerArgs {
 
 /// Runs or settles.
 pub(crate) fn run(args: &RunnerArgs) -> Outcome {
+    // Started from within another run, we would end with it.
+    heeler_runner::shed_marker()?;
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
     if args.settle {

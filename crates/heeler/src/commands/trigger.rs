@@ -10,8 +10,8 @@ use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
 use clap::Args;
 use heeler_engine::{
-    Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
-    prepare, recover, sockets,
+    Compare, Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted,
+    launch_conductor, prepare, recover, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
@@ -269,7 +269,7 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
             return Ok(job);
         }
         let store = engine.writer("trigger", RECORD_WAIT).map_err(anyhow::Error::from)?;
-        recover(engine, &store).map_err(anyhow::Error::from)?;
+        recover(engine, &store, Compare::WhenDue).map_err(anyhow::Error::from)?;
         store.publish_views(place::now()).map_err(anyhow::Error::from)?;
         drop(store);
         std::thread::sleep(LOOK_EVERY);

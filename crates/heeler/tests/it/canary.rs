@@ -10,10 +10,13 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
-use heeler_testkit::Proof;
+use heeler_model::config::RuntimeType;
+use heeler_model::run::McpBrief;
+use heeler_testkit::{Proof, Script, Step};
 use serde_json::json;
 
 use crate::fleet::Fleet;
+use crate::rig::Rig;
 
 /// How many runs go on at once.
 const WORKERS: u64 = 2;
@@ -47,8 +50,9 @@ impl Canary {
                 forms.push(encoded);
             }
         }
-        let lines: Vec<&str> = secret.lines().filter(|line| line.len() >= 16).collect();
-        needles.extend(lines.iter().map(|&line| line.to_owned()));
+        // Of a key that is shown line by line, all but its fences is secret.
+        let lines = secret.lines().filter(|line| line.len() >= 16 && !line.starts_with('-'));
+        needles.extend(lines.map(str::to_owned));
         Canary { forms, needles, secret }
     }
 }
@@ -192,14 +196,15 @@ fn check_file(search: &AhoCorasick, file: &Path) {
     assert!(search.find(file.as_os_str().as_encoded_bytes()).is_none(), "{}", file.display());
 }
 
-/// Everything in the fleet's folder, its home and temporary files among it, but for the agent's own.
-fn files(fleet: &Fleet) -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![fleet.path().to_owned()]);
+/// Every file under a folder, but for those in a folder in it that is the agent's own.
+fn files(root: &Path, agents_own: &[&str]) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![root.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
             let kind = entry.file_type().unwrap();
-            if kind.is_dir() && entry.path() != fleet.file("work") {
+            let is_own = agents_own.iter().any(|name| entry.path() == root.join(name));
+            if kind.is_dir() && !is_own {
                 folders.push(entry.path());
             } else if kind.is_file() {
                 files.push(entry.path());
@@ -234,7 +239,50 @@ fn work(proof: &Proof, worker: u64) {
         canaries.append(&mut play(&fleet, &mut proof.random(round)));
     }
     let search = search(&canaries);
-    let files = files(&fleet);
+    // Home and temporary files are in the fleet's folder too.
+    let files = files(fleet.path(), &["work"]);
     assert!(files.iter().any(|file| file.ends_with("heeler.db")), "{files:?}");
     files.iter().for_each(|file| check_file(&search, file));
+    // They were let out: at least each prompt is in the log of its job.
+    let logs = files.iter().filter(|file| file.parent().is_some_and(|dir| dir.ends_with("jobs")));
+    let logs = logs.filter(|file| file.extension().is_some_and(|it| it == "jsonl"));
+    let marked = logs.filter(|log| std::fs::read_to_string(log).unwrap().contains("[secret]"));
+    assert_eq!(marked.count() * 2, canaries.len());
+}
+
+#[test]
+fn a_secret_of_claudes_reaches_no_file_of_ours_and_no_argument() {
+    for runtime in [RuntimeType::Sdk, RuntimeType::Cli] {
+        let rig = Rig::new();
+        let canary = Canary::new(&mut Rng::new());
+        let header: String = std::iter::repeat_with(fastrand::alphanumeric).take(40).collect();
+        let search = AhoCorasick::new(canary.needles.iter().chain([&header])).unwrap();
+        let show = ("Bash", json!({"command": "printf '%s' \"$CANARY\" | base64"}));
+        let add = ("mcp__adder__add", json!({"a": 1, "b": 2}));
+        let script = Script::new().step(Step::tools([show, add])).text(&canary.secret);
+        let mut plan = rig.plan(runtime, &format!("{} {script}", canary.secret));
+        plan.brief.secrets = vec![canary.secret.clone(), header.clone()];
+        plan.brief.env.insert("CANARY".to_owned(), canary.secret.clone());
+        let headers = [("authorization".to_owned(), format!("Bearer {header}"))].into();
+        let (url, timeout_ms, always_load) = (rig.api.mcp_url(), None, None);
+        let adder = McpBrief::Http { url, headers, timeout_ms, always_load };
+        plan.claude().mcp_servers = [("adder".to_owned(), adder)].into();
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        plan.claude().system_prompt = Some(format!("It is {}.", canary.secret));
+        let mut live = rig.start(plan);
+        while live.child.try_wait().unwrap().is_none() {
+            check_arguments(&search);
+        }
+        let end = live.finish();
+        assert_eq!(end.result.summary.as_deref(), Some("[secret]"), "{:#?}", end.rows);
+        // Claude got them all.
+        assert!(end.sent[0].system().contains(&canary.secret));
+        let asked = rig.api.requests();
+        let called = asked.iter().find(|request| request.path == "/mcp").unwrap();
+        assert_eq!(called.header("authorization"), Some(format!("Bearer {header}").as_str()));
+        let own = ["work", "claude", "tmp"];
+        let files = files(rig.path("").as_std_path(), &own);
+        assert!(files.iter().any(|file| file.ends_with("result.json")), "{files:?}");
+        files.iter().for_each(|file| check_file(&search, file));
+    }
 }

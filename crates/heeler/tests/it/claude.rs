@@ -7,6 +7,7 @@ mod ends;
 mod permissions;
 mod servers;
 mod sessions;
+mod trigger;
 mod work;
 
 use camino::Utf8PathBuf;

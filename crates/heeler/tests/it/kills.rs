@@ -238,13 +238,13 @@ impl Watcher {
 fn steps(random: &mut fastrand::Rng, all_are_found: bool) -> Vec<Json> {
     let mut steps = vec![json!({"say": "hello"})];
     for _ in 0..random.usize(0..6) {
-        steps.push(match random.u8(0..6) {
+        steps.push(match random.u8(0..8) {
             0 => json!({"say": "in pieces, one after the other", "chunks": 5, "delay": "1ms"}),
             1 => json!({"run": "echo done"}),
-            2 => json!({"flood": random.u64(1..200), "size": 300}),
-            3 => json!({"spawn": "sleep 1000", "setsid": true, "ignore_term": random.bool(),
+            2 | 3 => json!({"flood": random.u64(1..1000), "size": 300}),
+            4 | 5 => json!({"spawn": "sleep 1000", "setsid": true, "ignore_term": random.bool(),
                 "clear_env": all_are_found && random.bool(), "hold_output": random.bool()}),
-            4 => json!({"sleep": "3ms"}),
+            6 => json!({"sleep": "3ms"}),
             _ => json!({"say": "x".repeat(random.usize(1..20_000))}),
         });
     }
@@ -256,16 +256,18 @@ fn steps(random: &mut fastrand::Rng, all_are_found: bool) -> Vec<Json> {
 
 /// Waits for a moment of the run, from before its start to after its end.
 fn wait_for_a_moment(run: &mut Run, random: &mut fastrand::Rng) {
-    let rows = random.usize(0..40);
+    let by_time = random.u8(0..4) == 0;
+    let patience = Duration::from_millis(if by_time { random.u64(0..100) } else { 400 });
+    let rows = if by_time { usize::MAX } else { random.usize(1..60) };
     let begin = Instant::now();
-    let patience = Duration::from_millis(random.u64(0..150));
     while begin.elapsed() < patience && run.runner.try_wait().unwrap().is_none() {
         let log = std::fs::read(&run.spec.job_log).unwrap_or_default();
-        if rows > 0 && log.iter().filter(|&&byte| byte == b'\n').count() >= rows {
+        if log.iter().filter(|&&byte| byte == b'\n').count() >= rows {
             break;
         }
         std::thread::sleep(Duration::from_micros(200));
     }
+    // Without this the kill would always come at the same stage of a row.
     let moment = Duration::from_micros(random.u64(0..3000));
     let begin = Instant::now();
     while begin.elapsed() < moment {
@@ -357,7 +359,10 @@ fn proof_kill_9_of_runner_or_agent_at_any_instant_is_settled() {
         kill_some(&mut run, random);
         let result = settle(&run, random);
         check(&run, &watcher.stop(), &result);
+        let settled = result.settled.unwrap_or_default();
         *ends.entry(result.end.as_str()).or_insert(0) += 1;
+        *ends.entry("rows completed").or_insert(0) += settled.rows_completed;
+        *ends.entry("processes ended").or_insert(0) += settled.processes_ended;
         if let Some(left) = result.session.filter(|left| left.resumable) {
             let next =
                 scene.run(SessionStart::Resume { id: left.id.clone() }, &[json!({"say": "on"})]);
@@ -375,6 +380,11 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     let mut run = scene.start(fresh(), &[json!({"say": "ready"}), json!({"hang": true})]);
     run.says("ready");
     let agent = run.agent_pid().unwrap();
+    let marked = |pid| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        String::from_utf8(environ).unwrap().contains(heeler_runner::MARKER)
+    };
+    assert!(marked(agent) && !marked(run.runner_pid()));
     let refused = run.settle();
     assert!(!refused.status.success());
     let told = String::from_utf8(refused.stderr).unwrap();

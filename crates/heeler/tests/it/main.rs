@@ -11,6 +11,7 @@ mod fleet;
 mod golden;
 mod hostile;
 mod kills;
+mod play;
 mod reads;
 mod rig;
 mod tidy;

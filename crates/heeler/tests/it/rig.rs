@@ -43,7 +43,6 @@ pub(crate) struct Live<'r> {
     rig: &'r Rig,
     spec: RunSpec,
     pub(crate) child: Child,
-    pub(crate) started: Started,
     happenings: BufReader<UnixStream>,
     sent: u64,
     asked_before: usize,
@@ -164,7 +163,7 @@ impl Rig {
         socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let happenings = BufReader::new(socket);
         let mut live =
-            Live { rig: self, spec: plan.spec, child, started, happenings, sent: 0, asked_before };
+            Live { rig: self, spec: plan.spec, child, happenings, sent: 0, asked_before };
         live.send(Op::Subscribe);
         live
     }
@@ -379,6 +378,10 @@ fn steady(json: &mut Json) {
         }
         Json::Array(items) => items.iter_mut().for_each(steady),
         Json::String(text) => {
+            // How long a retry waits is random.
+            if let Some(wait) = text.find(", retry ") {
+                text.truncate(wait);
+            }
             if let Some(script) = text.find("MOCK[") {
                 text.replace_range(script.., "<script>");
             }

@@ -324,7 +324,7 @@ fn a_persistent_agent_goes_on_where_it_was() {
     assert_eq!(sessions().len(), 2);
     fleet.run(&["trigger", "coder", "--session", &first[..8]]).ok();
     let resumed = sessions().into_iter().find(|session| session["id"] == *first).unwrap();
-    assert_eq!(resumed["jobs"], 3);
+    assert_eq!(resumed["jobs"].as_array().unwrap().len(), 3);
     assert!(
         fleet
             .run(&["trigger", "coder", "--session", "sess-00000000"])
@@ -390,8 +390,9 @@ fn what_cannot_run_is_refused_with_the_cure_and_no_job() {
         ("boxed", "docker: {enabled: true}\nclaude_path: /bin/true"),
         ("hidden", "secrets: [DEPLOY_TOKEN]\nclaude_path: /bin/true"),
         ("lost", "working_directory: nowhere\nclaude_path: /bin/true"),
-        ("wrong", "runtime: scripted\nscript: [{sya: hi}]"),
+        ("wrong", "runtime: scripted\nscript: steps.yaml"),
     ]);
+    fleet.write("steps.yaml", "- sya: hi\n");
     let mut command = fleet.command(&["trigger", "plain", "-p", "x"]);
     let told = Ran::from(command.env("PATH", "/nowhere").output().unwrap()).fails(2);
     assert!(

@@ -264,6 +264,19 @@ fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
 }
 
 #[test]
+fn a_call_that_claude_completed_is_judged_by_what_the_hook_was_shown() {
+    let mut sdk = listed(&["Agent(general-purpose)"]);
+    let call = json!([{ "type": "tool_use", "id": "t1", "name": "Agent", "input": {} }]);
+    take(&mut sdk, json!({ "type": "assistant", "message": { "content": call } }));
+    let mut hook = pre_tool_use("h", "Agent", json!({ "subagent_type": "general-purpose" }));
+    hook["request"]["input"]["tool_use_id"] = "t1".into();
+    assert_eq!(replied(&take(&mut sdk, hook), "h")["response"], json!({}));
+    let told = json!([{ "type": "tool_result", "tool_use_id": "t1" }]);
+    let steps = take(&mut sdk, json!({ "type": "user", "message": { "content": told } }));
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[test]
 fn an_unknown_request_is_refused_not_ignored() {
     let mut sdk = open();
     for body in [json!({ "subtype": "dance" }), json!({}), json!(null), json!("x")] {

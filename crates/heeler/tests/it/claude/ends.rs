@@ -63,7 +63,32 @@ fn an_overloaded_api_shows_in_the_rows() {
     let rig = Rig::new();
     let end = rig.run(rig.script(Sdk, &Script::new().step(Step::error(529))));
     failed(&end, ErrorClass::Overloaded, Error);
-    expect![[r#""#]].assert_eq(&rig.show(&end.rows));
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"system","subtype":"api_retry","content":"the API request failed (529 overloaded)","attempt":1,"error":"overloaded","error_status":529,"max_retries":1}
+        {"type":"error","message":"API Error: 529 mock overloaded_error. This is a server-side issue, usually temporary — try again in a moment. If it pers…","code":"server_error","status":529}
+        {"type":"tool_result","subtype":"success","error":"API Error: 529 mock overloaded_error. This is a server-side issue, usually temporary — try again in a moment. If it pers…","success":false,"api_error_status":529,"is_error":true,"num_turns":1,"stop_reason":"stop_sequence","terminal_reason":"api_error","total_cost_usd":0}
+        {"type":"error","message":"API Error: 529 mock overloaded_error. This is a server-side issue, usually temporary — try again in a moment. If it pers…","code":"overloaded","recoverable":true,"resets_at":null,"cure":"wait some minutes and trigger the job again"}
+    "#]].assert_eq(&rig.show(&end.rows));
+}
+
+#[test]
+fn an_expired_login_is_tried_once_more() {
+    let rig = Rig::new();
+    let expired = Step { message: Some("OAuth token has expired.".into()), ..Step::error(401) };
+    for (times, expected) in [(2, None), (9, Some(ErrorClass::TokenExpired))] {
+        let script = Script::new().step(expired.clone().times(times)).text("Here I am.");
+        let mut plan = rig.script(Sdk, &script);
+        plan.brief.env.shift_remove("ANTHROPIC_API_KEY");
+        plan.brief.env.insert("CLAUDE_CODE_OAUTH_TOKEN".to_owned(), "mock-oauth-token".to_owned());
+        let end = rig.run(plan);
+        let class = end.result.error.as_ref().map(|error| error.class);
+        assert_eq!(class, expected, "{:#?} {:#?}", end.result, end.rows);
+        // Claude itself tries twice each time.
+        assert_eq!(end.sent.len(), if expected.is_some() { 4 } else { 3 });
+    }
 }
 
 #[test]
@@ -111,7 +136,7 @@ fn a_stalled_stream_is_cut_by_us() {
         let rig = Rig::new();
         let script = Script::new().step(Step::tools([("Bash", json!({"command": "echo one"}))]));
         let mut plan = rig.script(runtime, &script.step(Step::stalled(2)));
-        plan.spec.limits.stall_timeout_ms = Some(3_000);
+        plan.spec.limits.stall_timeout_ms = Some(6_000);
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Stalled, Timeout);
@@ -126,7 +151,7 @@ fn a_run_that_takes_too_long_is_ended() {
     let endless = Script::new().step(Step::tools([rig.endless()]));
     let mut plan = rig.script(Sdk, &endless);
     plan.claude().permission_mode = "bypassPermissions".to_owned();
-    plan.spec.limits.timeout_ms = Some(6_000);
+    plan.spec.limits.timeout_ms = Some(10_000);
     plan.spec.limits.grace_ms = Some(300);
     let live = rig.start(plan);
     let [tool, claude] = rig.pids();
@@ -150,7 +175,18 @@ fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
         succeeded(&on);
         rig.show(&end.rows)
     });
-    alike(&shown, &expect![[r#""#]]);
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"assistant","content":"partial partial partial "}
+        {"type":"system","subtype":"user_input","content":"[Request interrupted by user]"}
+        {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
+        {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
+    "#]],
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Who decides what claude may do: people, nobody, and the list of allowed tools.
 
 use expect_test::expect;
-use heeler_model::run::Answer;
+use heeler_model::ExitReason;
+use heeler_model::run::{Answer, ErrorClass};
 use heeler_testkit::{Script, Step};
 use serde_json::json;
 
-use super::{BOTH, Cli, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_results};
 
 const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
 
@@ -32,7 +33,25 @@ fn a_person_allows_changes_and_denies() {
     live.answer(&ask, Answer::Deny { message: "not this one".to_owned(), interrupt: false });
     let end = live.finish();
     succeeded(&end);
-    expect![[r#""#]].assert_eq(&rig.show(&end.rows));
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/allowed.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id1>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write (question <id1>)"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"File created successfully at: <rig>/work/allowed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool2>","input":{"file_path":"<rig>/work/changed.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id3>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write with an input of theirs (question <id3>)"}
+        {"type":"tool_result","tool_use_id":"<tool2>","result":"File created successfully at: <rig>/work/changed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool4>","input":{"file_path":"<rig>/work/denied.txt","content":"as it was"}}
+        {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id5>)"}
+        {"type":"system","subtype":"answered","content":"the test denied Write: not this one (question <id5>)"}
+        {"type":"tool_result","tool_use_id":"<tool4>","error":"not this one","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Done."}
+        {"type":"tool_result","subtype":"success","result":"Done.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+    "#]].assert_eq(&rig.show(&end.rows));
     let content = |name: &str| std::fs::read_to_string(rig.work(name)).ok();
     assert_eq!(content("allowed.txt").as_deref(), Some("as it was"));
     assert_eq!(content("changed.txt").as_deref(), Some("as the person wants it"));
@@ -57,8 +76,33 @@ fn a_person_answers_a_question() {
     live.answer(&ask, Answer::Allow { input: Some(input) });
     let end = live.finish();
     succeeded(&end);
-    expect![[r#""#]].assert_eq(&rig.show(&end.rows));
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"AskUserQuestion","tool_use_id":"<tool0>","input":{"questions":[{"question":"Which one?","header":"Choice","multiSelect":false,"options":[{"label":"left","description":"left"},{"label":"right","description":"right"}]}]}}
+        {"type":"system","subtype":"asked","content":"the agent asks a question with AskUserQuestion (question <id1>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed AskUserQuestion with an input of theirs (question <id1>)"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"Your questions have been answered: \"Which one?\"=\"right\". You can now continue with these answers in mind.","success":true,"tool_name":"AskUserQuestion"}
+        {"type":"assistant","content":"I see."}
+        {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&rig.show(&end.rows));
     assert!(told(&end).contains("right"), "{}", told(&end));
+}
+
+#[test]
+fn a_person_who_denies_can_end_the_turn_too() {
+    let rig = Rig::new();
+    let script = Script::new().step(Step::tools([rig.write("no.txt", "x")])).text("Never said.");
+    let mut plan = rig.script(Sdk, &script).attended();
+    plan.claude().permission_mode = "default".to_owned();
+    let mut live = rig.start(plan);
+    let ask = live.until_asked();
+    live.answer(&ask, Answer::Deny { message: "stop".to_owned(), interrupt: true });
+    let end = live.finish();
+    failed(&end, ErrorClass::Cancelled, ExitReason::Cancelled);
+    assert_eq!(end.sent.len(), 1);
+    assert!(!rig.work("no.txt").exists());
 }
 
 #[test]
@@ -75,8 +119,26 @@ fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
         rig.show(&end.rows)
     });
     // Claude itself denies where nobody can be asked.
-    expect![[r#""#]].assert_eq(&shown[0]);
-    expect![[r#""#]].assert_eq(&shown[1]);
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/never.txt","content":"x"}}
+        {"type":"system","subtype":"denied","content":"Write was denied: nobody attends this run, so nobody can allow or answer it"}
+        {"type":"tool_result","tool_use_id":"<tool0>","error":"nobody attends this run, so nobody can allow or answer it","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Well."}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&shown[0]);
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode default, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"default"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool0>","input":{"file_path":"<rig>/work/never.txt","content":"x"}}
+        {"type":"system","subtype":"permission_denied","content":"Write was not allowed: Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted …","tool_name":"Write","tool_use_id":"<tool0>"}
+        {"type":"tool_result","tool_use_id":"<tool0>","error":"Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted it yet.","success":false,"tool_name":"Write"}
+        {"type":"assistant","content":"Well."}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+    "#]].assert_eq(&shown[1]);
 }
 
 /// Calls tools that are not listed, by itself and through a sub-agent.

@@ -80,7 +80,19 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
         assert_eq!(end.sent.len(), 1);
         rig.show(&end.rows)
     });
-    alike(&shown, &expect![[r#""#]]);
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"tool_result","subtype":"error_during_execution","error":"No conversation found with session ID: <id0>","success":false,"is_error":true,"num_turns":0,"total_cost_usd":0}
+        {"type":"system","subtype":"session","content":"the agent does not know session <id0> any more, so a fresh one begins"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"assistant","content":"Here I am."}
+        {"type":"tool_result","subtype":"success","result":"Here I am.","success":true,"is_error":false,"num_turns":1,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00014}
+    "#]],
+    );
 }
 
 #[test]

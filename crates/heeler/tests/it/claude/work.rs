@@ -32,7 +32,16 @@ fn text_and_thoughts() {
         assert!(session.contains("\"thinking\":\"hm\""), "{session}");
         rig.show(&end.rows)
     });
-    alike(&shown, &expect![[r#""#]]);
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"assistant","content":"The answer is 42."}
+        {"type":"tool_result","subtype":"success","result":"The answer is 42.","success":true,"is_error":false,"num_turns":1,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00014}
+    "#]],
+    );
 }
 
 #[test]
@@ -59,7 +68,23 @@ fn tools_side_by_side_with_their_results() {
         }
         rig.show(&end.rows)
     });
-    alike(&shown, &expect![[r#""#]]);
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode bypassPermissions, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"bypassPermissions"}
+        {"type":"assistant","content":"I try."}
+        {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
+        {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool1>","input":{"command":"echo oh no; exit 3"}}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"one","success":true,"tool_name":"Bash"}
+        {"type":"tool_result","tool_use_id":"<tool1>","error":"Exit code 3\noh no","success":false,"tool_name":"Bash"}
+        {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool2>","input":{"file_path":"<rig>/work/new.txt","content":"written"}}
+        {"type":"tool_result","tool_use_id":"<tool2>","result":"File created successfully at: <rig>/work/new.txt (file state is current in your context — no need to Read it b…","success":true,"tool_name":"Write"}
+        {"type":"assistant","content":"Done."}
+        {"type":"tool_result","subtype":"success","result":"Done.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00042}
+    "#]],
+    );
 }
 
 #[test]
@@ -72,7 +97,22 @@ fn a_sub_agent_works_under_the_call_that_began_it() {
     });
     let end = rig.run(rig.script(Sdk, &Script::new().tool("Agent", task).text("Outer done.")));
     succeeded(&end);
-    expect![[r#""#]].assert_eq(&rig.show(&end.rows));
+    expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"Agent","tool_use_id":"<tool0>","input":{"description":"inner","prompt":"inner <script>","subagent_type":"general-purpose","run_in_background":false}}
+        {"type":"system","subtype":"task_started","content":"sub-agent started: inner","description":"inner","subagent_type":"general-purpose","task_id":"<task1>","tool_use_id":"<tool0>"}
+        {"type":"system","subtype":"user_input","content":"inner <script>","parent_tool_use_id":"<tool0>"}
+        {"type":"system","subtype":"task_progress","content":"sub-agent at work: Running echo inner","description":"Running echo inner","last_tool_name":"Bash","subagent_type":"general-purpose","task_id":"<task1>","tool_use_id":"<tool0>"}
+        {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool2>","input":{"command":"echo inner"},"parent_tool_use_id":"<tool0>"}
+        {"type":"tool_result","tool_use_id":"<tool2>","result":"inner","success":true,"tool_name":"Bash","parent_tool_use_id":"<tool0>"}
+        {"type":"system","subtype":"task_updated","content":"task completed","task_id":"<task1>"}
+        {"type":"system","subtype":"task_notification","content":"task completed: Inner done.","status":"completed","task_id":"<task1>","tool_use_id":"<tool0>"}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"  <tools-used-before-summary>Bash</tools-used-before-summary>\n  \n[Subagent hand-back] The text below is the final report…","success":true,"tool_name":"Agent"}
+        {"type":"assistant","content":"Outer done."}
+        {"type":"tool_result","subtype":"success","result":"Outer done.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+    "#]].assert_eq(&rig.show(&end.rows));
     assert_eq!(end.result.summary.as_deref(), Some("Outer done."));
     let call = end.row("tool_use", "Agent")["tool_use_id"].clone();
     assert_eq!(end.row("tool_use", "Bash")["parent_tool_use_id"], call);
@@ -125,6 +165,21 @@ fn a_message_to_a_working_agent_reaches_it() {
     assert_eq!(tool_results(&end), [("went".to_owned(), true)]);
     let sent: String = end.sent.iter().map(|request| request.body.to_string()).collect();
     assert!(sent.contains("Hurry up, please."), "{sent}");
+}
+
+#[test]
+fn a_message_to_a_speaking_agent_is_its_next_turn() {
+    let rig = Rig::new();
+    let long = Step { delay_ms: Some(20), piece: Some(2), ..Step::text(&"word ".repeat(20)) };
+    let mut live = rig.start(rig.script(Sdk, &Script::new().step(long)));
+    live.until_said("wo");
+    let next = Script::new().text("And on.");
+    live.send(Op::Message { text: format!("Go on. {next}") });
+    let end = live.finish();
+    succeeded(&end);
+    assert_eq!(end.result.summary.as_deref(), Some("And on."), "{:#?}", end.rows);
+    assert_eq!(end.sent.len(), 2);
+    assert!(told(&end).contains("user: Go on."), "{}", told(&end));
 }
 
 #[test]

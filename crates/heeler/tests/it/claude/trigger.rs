@@ -1,0 +1,97 @@
+//! The whole way: `heeler trigger`, config, engine, runner, claude, record.
+
+use std::process::Command;
+
+use heeler_testkit::{MessagesApi, Script, Step, claude};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::fleet::{Fleet, Ran};
+use crate::rig::wait;
+
+/// A fleet with one agent per claude runtime, both of which keep their session.
+fn fleet() -> (Fleet, MessagesApi) {
+    let fleet = Fleet::new();
+    for runtime in ["sdk", "cli"] {
+        let agent = json!({
+            "name": runtime, "runtime": runtime, "claude_path": claude(),
+            "session": {"mode": "persistent"}, "system_prompt": "You are a terse poet.",
+            "working_directory": fleet.path(), "setting_sources": [],
+        });
+        fleet.write(&format!("agents/{runtime}.yaml"), &agent.to_string());
+    }
+    let agents = "agents: [{path: agents/sdk.yaml}, {path: agents/cli.yaml}]\n";
+    fleet.write("heeler.yaml", agents);
+    (fleet, MessagesApi::start())
+}
+
+fn trigger(fleet: &Fleet, api: &MessagesApi, agent: &str, script: &Script) -> Command {
+    let prompt = format!("Please. {script}");
+    let mut command = fleet.command(&["trigger", agent, "--prompt", &prompt]);
+    command.env("ANTHROPIC_BASE_URL", api.url()).env("ANTHROPIC_API_KEY", "mock-api-key");
+    command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    command.env("CLAUDE_CODE_MAX_RETRIES", "1");
+    command
+}
+
+fn run(mut command: Command) -> Ran {
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn a_job_is_asked_shown_recorded_and_continued() {
+    let (fleet, api) = fleet();
+    for agent in ["sdk", "cli"] {
+        let before = api.messages().len();
+        let script = Script::new().tool("Bash", json!({"command": "echo one"})).text("Two.");
+        let said = run(trigger(&fleet, &api, agent, &script));
+        assert!(said.stderr.contains("Bash"), "{}", said.stderr);
+        assert!(said.ok().contains("Two."), "the agent's words are on stdout");
+        let job = fleet.json(&["jobs", "--agent", agent, "--json"])["jobs"][0].clone();
+        assert_eq!((&job["status"], &job["exitReason"]), (&json!("completed"), &json!("success")));
+        assert_eq!(job["summary"], "Two.");
+        let again = Script::new().text("Three.");
+        run(trigger(&fleet, &api, agent, &again)).ok();
+        let sent = &api.messages()[before..];
+        assert_eq!(sent.len(), 3);
+        assert!(sent[0].system().contains("You are a terse poet."), "{}", sent[0].system());
+        let told = sent[2].history().join("\n");
+        assert!(told.contains("assistant: Two.\nuser: Please."), "{told}");
+        let sessions = fleet.json(&["session", "list", "--agent", agent, "--json"]);
+        assert_eq!(sessions["total"], 1, "{sessions:#}");
+    }
+}
+
+#[test]
+fn a_job_that_fails_says_why_and_what_to_do() {
+    let (fleet, api) = fleet();
+    let script = Script::new().step(Step::error(529));
+    let said = run(trigger(&fleet, &api, "sdk", &script)).fails(1);
+    assert!(said.contains("529"), "{said}");
+    let id = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].clone();
+    let job = fleet.json(&["jobs", "show", id.as_str().unwrap(), "--json"]);
+    let error = &job["job"]["errorDetails"];
+    assert_eq!((&error["class"], &error["recoverable"]), (&json!("overloaded"), &json!(true)));
+}
+
+#[test]
+fn ctrl_c_cancels_the_job_and_its_tools() {
+    let (fleet, api) = fleet();
+    let (pid, temp) = (fleet.file("pid"), fleet.file("pid.tmp"));
+    let (pid, temp) = (pid.display(), temp.display());
+    let endless = format!("echo $$ > {temp}; mv {temp} {pid}; exec tail -f /dev/null");
+    let script = Script::new().tool("Bash", json!({"command": endless}));
+    let agent = fleet.read("agents/sdk.yaml").replacen('{', r#"{"allowed_tools":["Bash"],"#, 1);
+    fleet.write("agents/sdk.yaml", &agent);
+    let mut command = trigger(&fleet, &api, "sdk", &script);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    let tool = wait("the tool", || std::fs::read_to_string(fleet.file("pid")).ok());
+    let tool = Pid::from_raw(tool.trim().parse().unwrap()).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let said = Ran::from(child.wait_with_output().unwrap());
+    said.fails(130);
+    super::gone(tool);
+    let job = fleet.json(&["jobs", "--json"])["jobs"][0].clone();
+    assert_eq!(job["status"], "cancelled", "{job:#}");
+}
