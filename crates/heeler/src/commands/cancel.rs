@@ -28,7 +28,7 @@ pub(crate) struct CancelArgs {
     #[arg(required = true, value_name = "ID", add = cli::jobs())]
     ids: Vec<String>,
     /// End the agent at once, without letting it finish what it is at
-    #[arg(short, long, alias = "force")]
+    #[arg(long, alias = "force", short_alias = 'f')]
     now: bool,
     /// Print JSON
     #[arg(long)]
