@@ -109,7 +109,7 @@ pub enum PrepareError {
     #[error(
         "cannot find `{program}`{}: install Claude Code (npm install -g \
          @anthropic-ai/claude-code), or set `claude_path` to where it is",
-        searched(path)
+        searched(path.as_deref())
     )]
     Claude {
         /// What was looked for.
@@ -133,8 +133,8 @@ pub enum PrepareError {
     Short(#[from] ShortSecret),
 }
 
-fn searched(path: &Option<String>) -> String {
-    path.as_ref().map(|path| format!(" in PATH ({path})")).unwrap_or_default()
+fn searched(path: Option<&str>) -> String {
+    path.map(|path| format!(" in PATH ({path})")).unwrap_or_default()
 }
 
 /// Makes a request of what a trigger wants.

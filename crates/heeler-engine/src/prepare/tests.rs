@@ -1,3 +1,5 @@
+//! What an agent is given, from its config and its surroundings.
+
 use std::collections::BTreeMap;
 
 use heeler_model::config::{self, Loaded};

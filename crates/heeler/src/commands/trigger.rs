@@ -22,7 +22,7 @@ use crate::cli::{self, Global};
 use crate::commands::jobs;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Seen, Show, Watch};
+use crate::live::{self, Listener, Seen, Show, Watch};
 use crate::output::{self, Text};
 use crate::place::{self, Place};
 
@@ -85,21 +85,24 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let place = Place::find(global)?;
     let loaded = fleet::load(&place)?;
     let agent = find_agent(&loaded, &args.agent)?;
+    place.bring_up_to_date()?;
     let reader = place.reader()?;
     let session = wish(args, reader.as_ref())?;
     drop(reader);
     let attended = is_attended(global, args);
     let request = prepare_request(&place, &loaded, agent, args, session, attended)?;
     let engine = place::engine(&place.state_dir, &place.env)?;
-    let mut conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
+    let mut listener = Listener::new()?;
+    let conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
     drop(request);
-    let (job, run) = started(&engine, &mut conductor)?;
+    let (job, run) = started(&engine, &mut listener, conductor)?;
     if args.detach {
         return detached(args, &job);
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
-    let watch = Watch { fleet: &engine, agent: agent.name.as_str(), job, run, attended, show };
-    let seen = live::watch(&watch, conductor)?;
+    let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
+    let watch = Watch { fleet: &engine, agent, job, run, attended, show, term };
+    let seen = live::watch(&watch, listener)?;
     let job = on_record(&engine, &watch.job, &seen)?;
     report(global, args, &place, &engine, &job, &seen)
 }
@@ -234,13 +237,20 @@ fn read_prompt(given: &str) -> Outcome<String> {
 }
 
 /// Waits until the job is on record, or refused.
-fn started(engine: &Fleet, conductor: &mut Conductor) -> Outcome<(JobId, RunId)> {
-    match conductor.next() {
+fn started(
+    engine: &Fleet,
+    listener: &mut Listener,
+    conductor: Conductor,
+) -> Outcome<(JobId, RunId)> {
+    match listener.first_notice(conductor) {
         Some(Notice::Started { job, run }) => Ok((job, run)),
         Some(Notice::Refused { busy, reason }) => {
             let code = if busy { Code::Refused } else { Code::Failed };
             let hint = if busy { "heeler jobs --status running" } else { "heeler doctor" };
             Err(Failure::message(code, reason).hint(hint))
+        }
+        _ if listener.was_interrupted() => {
+            Err(Failure::message(Code::Interrupted, "interrupted before the job was started"))
         }
         Some(Notice::Ended { .. }) | None => {
             let log = engine.dir.logs().join("heeler.log");
