@@ -192,6 +192,7 @@ impl Order<'_> {
         files::write_started(self.dir, started).map_err(|error| explain(&error))?;
         run.session = id;
         run.recorder = history.recorder;
+        run.tally = Tally::new();
         run.spoke = false;
         Ok(lock)
     }

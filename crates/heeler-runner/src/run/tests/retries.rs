@@ -69,6 +69,43 @@ fn an_expired_login_is_tried_once_more_in_the_same_session() {
     assert_eq!(starts, "fresh\nresume\n");
 }
 
+/// Tells the cost of the whole session, with the tokens of the turn: `told <error> <usd> <tokens>`.
+const TOLD: &str = r#"
+told() { printf '{"type":"result","subtype":"success","is_error":%s,"result":"OAuth token has expired","total_cost_usd":%s,"num_turns":1,"usage":{"output_tokens":%s},"session_id":"%s"}\n' "$1" "$2" "$3" "$SESSION"; }
+"#;
+
+#[test]
+fn a_second_try_in_the_same_session_is_paid_for_once_and_nothing_of_the_first_is_dropped() {
+    let trial = speaks(&format!(
+        "{TOLD} if [ $START = fresh ]; then told true 0.5 10; else told false 0.75 20; fi"
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(0.75));
+    assert_eq!(result.cost.usage.output_tokens, Some(30));
+    assert_eq!(result.cost.usage.num_turns, Some(2));
+}
+
+#[test]
+fn what_the_first_try_cost_is_not_made_up() {
+    let trial = speaks(&format!(
+        r#"{TOLD} if [ $START = fresh ]; then fail "OAuth token has expired"; else told false 0.75 20; fi"#
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, None);
+}
+
+#[test]
+fn a_session_that_begins_anew_owes_nothing_of_the_one_that_is_gone() {
+    let trial = resume(&format!(
+        "{TOLD} if [ $START != fresh ]; then printf '{{\"type\":\"result\",\"is_error\":true,\"errors\":[\"No conversation found with session ID: x\"],\"total_cost_usd\":0.5}}\n'; else told false 0.75 20; fi"
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(1.25));
+}
+
 #[test]
 fn a_login_that_stays_expired_is_reported_after_one_more_try() {
     let trial = speaks(
