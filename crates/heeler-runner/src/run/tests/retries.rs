@@ -35,6 +35,21 @@ fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
 }
 
 #[test]
+fn a_session_that_cannot_begin_anew_leaves_its_failure_where_the_run_says() {
+    // The second start cannot be put on record.
+    let mut trial = resume(&format!(
+        "rm -f $RUN/started.json; mkdir -p $RUN/started.json/in-the-way; {GONE} say hello; result done"
+    ));
+    trial.brief.env.insert("RUN".to_owned(), trial.dir().to_string());
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::SessionExpired));
+    let session = result.session.unwrap();
+    assert_eq!((&session.id, &session.log), (trial.spec.session.start.id(), &trial.session_log()));
+    let rows = Trial::rows(&session.log);
+    assert!(rows.last().unwrap()["failure"].is_object(), "{rows:?}");
+}
+
+#[test]
 fn the_fresh_session_is_locked_while_it_runs() {
     let trial = resume(&format!("{GONE}await user; say hello; await forever"));
     let running = trial.start();
