@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody, Request, Started};
+use heeler_transcript::plain;
 use serde_json::Value as Json;
 use thiserror::Error;
+
+/// The largest `started.json`.
+const STARTED_BYTES_MAX: u64 = 1 << 20;
 
 /// How long a runner may take to reply.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
@@ -75,7 +79,7 @@ impl Control {
     /// Connects to the run of a folder.
     pub fn of_run(folder: &Utf8Path) -> Result<Control, ControlError> {
         let path = folder.join("started.json");
-        let text = match std::fs::read(&path) {
+        let text = match plain::read(&path, STARTED_BYTES_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(ControlError::NotStarted { path });

@@ -119,14 +119,21 @@ pub fn launch_conductor(fleet: &Fleet, request: &JobRequest) -> Result<Conductor
     let mut child = start(fleet, &args, Stdio::piped(), log)?;
     tell(&mut child, "conduct", request)?;
     let notices = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
-    Ok(Conductor { notices, _child: child })
+    Ok(Conductor { notices, child })
 }
 
 /// A conductor at work. Dropping this does not end it.
 #[derive(Debug)]
 pub struct Conductor {
     notices: BufReader<ChildStdout>,
-    _child: Child,
+    child: Child,
+}
+
+impl Conductor {
+    /// Returns its process, which stays known until this is dropped.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Iterator for Conductor {

@@ -133,23 +133,59 @@ pub(crate) enum UnsettledError {
 pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
     // Whatever its host was called: network file systems are refused, so it was this machine.
     let folder = fleet.dir.run(run.id);
-    if let Some(result) = read_file::<RunResult>(&folder.join("result.json"))? {
+    if let Some(result) = read_result(&folder, run)? {
         return Ok(Some(result));
     }
     // The folder and the spec are put in place before a runner is started.
-    if !folder.join("spec.json").exists() {
+    let Some(spec) = read_file::<RunSpec>(&folder.join("spec.json"))? else {
         return Ok(Some(never_started(run, (fleet.now)(), "it was cut off before it was started")));
-    }
+    };
     match LockFile::probe(&folder.join("lock")) {
         Ok(None) => {}
         // A lock that cannot be asked may be held: nobody is called dead on a guess.
         Ok(Some(_)) | Err(_) => return Ok(None),
     }
+    if !fits(fleet, run, &spec) {
+        return Ok(Some(displaced(run, (fleet.now)())));
+    }
     launch::settle(fleet, &folder)?;
-    match read_file::<RunResult>(&folder.join("result.json"))? {
+    match read_result(&folder, run)? {
         Some(result) => Ok(Some(result)),
         None => Err(UnsettledError::NoResult(folder)),
     }
+}
+
+fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
+    let path = folder.join("result.json");
+    match read_file::<RunResult>(&path)? {
+        Some(result) if result.run != run.id => {
+            let source = io::Error::other(format!("it is the result of run {}", result.run));
+            Err(UnsettledError::Unreadable { path, source })
+        }
+        found => Ok(found),
+    }
+}
+
+/// Says whether a spec names the files that we would have named. A state directory may have been
+/// moved, or come with a stranger's repository: nobody writes where such a spec points.
+fn fits(fleet: &Fleet, run: &Run, spec: &RunSpec) -> bool {
+    let output = fleet.dir.jobs().join(run.job_id.as_str()).join("output.log");
+    spec.run == run.id
+        && spec.job == run.job_id
+        && spec.job_log == fleet.dir.log_of(&run.job_id)
+        && spec.projects == fleet.dir.projects()
+        && spec.output_file.as_ref().is_none_or(|path| *path == output)
+}
+
+/// Makes the result of a dead run whose spec speaks of another place.
+fn displaced(run: &Run, now: Timestamp) -> RunResult {
+    let mut result = never_started(run, now, "it was cut off, and its state directory was moved");
+    result.end = End::Interrupted;
+    if let Some(error) = &mut result.error {
+        error.class = ErrorClass::Interrupted;
+        error.cure = "its transcript has what it did; trigger it again".to_owned();
+    }
+    result
 }
 
 /// Makes the result of a run that never came to its runner.

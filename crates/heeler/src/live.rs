@@ -18,6 +18,7 @@ use camino::Utf8PathBuf;
 use heeler_engine::{Conductor, Control, ControlError, Fleet, Notice};
 use heeler_model::run::{Ask, Op, ReplyBody, RunState};
 use heeler_model::{JobId, RunId};
+use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
@@ -73,6 +74,8 @@ pub(crate) struct Watch<'w> {
     /// Whether questions are asked here.
     pub(crate) attended: bool,
     pub(crate) show: Show,
+    /// What kind of terminal it is.
+    pub(crate) term: Option<&'w str>,
 }
 
 /// What was seen of a run.
@@ -84,29 +87,68 @@ pub(crate) struct Seen {
     pub(crate) recorded: bool,
 }
 
+/// Hears what happens to a job, from before it is started.
+pub(crate) struct Listener {
+    tell: Sender<Event>,
+    events: Receiver<Event>,
+    interrupted: bool,
+}
+
+impl Listener {
+    /// Starts to hear Ctrl-C, which no longer ends this process.
+    pub(crate) fn new() -> Outcome<Listener> {
+        let (tell, events) = channel();
+        keys::on_interrupt(tell.clone())?;
+        Ok(Listener { tell, events, interrupted: false })
+    }
+
+    /// Waits for the conductor's first notice; none if it ended without one. Ctrl-C ends it.
+    pub(crate) fn first_notice(&mut self, conductor: Conductor) -> Option<Notice> {
+        let pid = rustix::process::Pid::from_raw(conductor.pid().cast_signed());
+        let tell = self.tell.clone();
+        std::thread::spawn(move || {
+            let mut conductor = conductor;
+            for notice in conductor.by_ref() {
+                if tell.send(Event::Notice(notice)).is_err() {
+                    return;
+                }
+            }
+            // Where nobody listens any more there is nobody to tell.
+            let _told = tell.send(Event::ConductorGone);
+        });
+        loop {
+            match self.events.recv().expect("the listener itself can tell") {
+                Event::Notice(notice) => return Some(notice),
+                Event::ConductorGone => return None,
+                Event::Interrupt => {
+                    self.interrupted = true;
+                    // If it has come so far as to start the job, its notice is on the way, and the
+                    // job is cancelled; what it did not finish is settled by the next command.
+                    let _killed = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says whether Ctrl-C was pressed before the job was started.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.interrupted
+    }
+}
+
 /// Shows a run until it has ended and its job is on record, or nobody conducts it any more.
-pub(crate) fn watch(watch: &Watch<'_>, conductor: Conductor) -> Outcome<Seen> {
-    let (tell, events) = channel();
-    keys::on_interrupt(tell.clone())?;
-    listen_to(conductor, tell.clone());
+pub(crate) fn watch(watch: &Watch<'_>, listener: Listener) -> Outcome<Seen> {
+    let Listener { tell, events, interrupted } = listener;
     let mut live = Live::new(watch, tell);
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     live.follow(watch.run);
+    if interrupted {
+        live.interrupt()?;
+    }
     let seen = live.go(&events);
     live.screen.clear();
     seen
-}
-
-fn listen_to(conductor: Conductor, tell: Sender<Event>) {
-    std::thread::spawn(move || {
-        for notice in conductor {
-            if tell.send(Event::Notice(notice)).is_err() {
-                return;
-            }
-        }
-        // Where nobody listens any more there is nobody to tell.
-        let _told = tell.send(Event::ConductorGone);
-    });
 }
 
 /// The view of one run.
@@ -134,7 +176,7 @@ impl<'w> Live<'w> {
             watch,
             asks: Asks::new(watch.attended, tell.clone()),
             tell,
-            screen: Screen::new(watch.show),
+            screen: Screen::new(watch.show, watch.term),
             tools: Tools::default(),
             seen: Seen::default(),
             folder: watch.fleet.dir.run(watch.run),

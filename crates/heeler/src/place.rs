@@ -172,6 +172,16 @@ impl Place {
         Ok(opened.store)
     }
 
+    /// Brings a database of an older heeler up to date, for commands that write anyway.
+    pub(crate) fn bring_up_to_date(&self) -> Outcome {
+        let is_older = self.state_dir.is_dir()
+            && matches!(Reader::open(&self.dir()?), Err(OpenError::Older { .. }));
+        if is_older {
+            drop(self.store("upgrade", now())?);
+        }
+        Ok(())
+    }
+
     /// Finds an agent by its qualified name, or by its own name while that is unique.
     pub(crate) fn known_agent(&self, reader: &Reader, name: &str) -> Outcome<String> {
         let mut names = reader.agent_names()?;

@@ -163,6 +163,32 @@ fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
 }
 
 #[test]
+fn nothing_is_written_where_a_strange_spec_points() {
+    let place = Place::new("success");
+    let mut begun = place.begin_with_spec();
+    begun.spec.job_log = place.root.join("precious");
+    place.in_folder(begun.run, "spec.json", &serde_json::to_string(&begun.spec).unwrap());
+    place.in_folder(begun.run, "started.json", "{}");
+    let program = std::mem::replace(&mut begun.spec.job_log, Utf8PathBuf::new());
+    place.check(&begun, End::Interrupted);
+    assert!(!program.exists());
+    assert!(!place.fleet.dir.run(begun.run).join("result.json").exists(), "nothing was settled");
+}
+
+#[test]
+fn the_result_of_another_run_is_not_taken() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let other = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
+    let begun = place.begin_with_spec();
+    let from = place.fleet.dir.run(other).join("result.json");
+    std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
+    let recovered = place.recover();
+    assert!(recovered.committed.is_empty());
+    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+}
+
+#[test]
 fn a_running_job_without_any_run_is_settled() {
     let place = Place::new("success");
     let done = place.conducted(&place.request());

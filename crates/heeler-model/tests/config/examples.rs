@@ -72,7 +72,7 @@ fn a_herdctl_project_loads_as_it_stands() {
         7 | web:
           | ^^^ accepted, not used
 
-        warning: these keys have no effect yet: `docker`, `plugins`, `work_source`
+        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`, `work_source`
          --> agents/janitor.yaml:6:1
           |
         6 | docker:

@@ -413,10 +413,11 @@ schedules:
         1 | webhooks: {enabled: true}
           | ^^^^^^^^ accepted, not used
 
-        warning: these keys have no effect yet: `plugins`, `session.context_window`, `schedules.work_source`
-         --> a.yaml:2:1
+        warning: these keys have no effect yet: `session.context_window`, `schedules.work_source`
+         --> a.yaml:3:29
           |
-        2 | plugins: [./p]
-          | ^^^^^^^ accepted, not used
-    "#]].assert_eq(&said);
+        3 | session: {mode: persistent, context_window: 50}
+          |                             ^^^^^^^^^^^^^^ accepted, not used
+    "#]]
+    .assert_eq(&said);
 }

@@ -28,7 +28,7 @@ pub(crate) struct CancelArgs {
     #[arg(required = true, value_name = "ID", add = cli::jobs())]
     ids: Vec<String>,
     /// End the agent at once, without letting it finish what it is at
-    #[arg(short, long, alias = "force")]
+    #[arg(long, alias = "force", short_alias = 'f')]
     now: bool,
     /// Print JSON
     #[arg(long)]
@@ -38,6 +38,7 @@ pub(crate) struct CancelArgs {
 /// Cancels each job; ends with the first failure, after all were tried.
 pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
     let place = Place::find(global)?;
+    place.bring_up_to_date()?;
     let reader = place.reader_for("job", &args.ids[0])?;
     let jobs: Vec<Job> =
         args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<Outcome<_>>()?;

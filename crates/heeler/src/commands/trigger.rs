@@ -22,7 +22,7 @@ use crate::cli::{self, Global};
 use crate::commands::jobs;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Seen, Show, Watch};
+use crate::live::{self, Listener, Seen, Show, Watch};
 use crate::output::{self, Text};
 use crate::place::{self, Place};
 
@@ -57,6 +57,9 @@ pub(crate) struct TriggerArgs {
     /// Continue this session; a beginning will do while it is unique
     #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
     session: Option<String>,
+    /// Leave the session as it is and go on in a new one with its history
+    #[arg(long, requires = "session")]
+    fork: bool,
     /// Begin a new session
     #[arg(long)]
     fresh: bool,
@@ -82,21 +85,24 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let place = Place::find(global)?;
     let loaded = fleet::load(&place)?;
     let agent = find_agent(&loaded, &args.agent)?;
+    place.bring_up_to_date()?;
     let reader = place.reader()?;
     let session = wish(args, reader.as_ref())?;
     drop(reader);
     let attended = is_attended(global, args);
     let request = prepare_request(&place, &loaded, agent, args, session, attended)?;
     let engine = place::engine(&place.state_dir, &place.env)?;
-    let mut conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
+    let mut listener = Listener::new()?;
+    let conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
     drop(request);
-    let (job, run) = started(&engine, &mut conductor)?;
+    let (job, run) = started(&engine, &mut listener, conductor)?;
     if args.detach {
         return detached(args, &job);
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
-    let watch = Watch { fleet: &engine, agent: agent.name.as_str(), job, run, attended, show };
-    let seen = live::watch(&watch, conductor)?;
+    let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
+    let watch = Watch { fleet: &engine, agent, job, run, attended, show, term };
+    let seen = live::watch(&watch, listener)?;
     let job = on_record(&engine, &watch.job, &seen)?;
     report(global, args, &place, &engine, &job, &seen)
 }
@@ -145,9 +151,9 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
     };
     let found = reader.map(|reader| reader.find_session(text)).transpose();
-    match found {
+    let id = match found {
         Ok(Some(session)) => match session.agent_session_id {
-            Some(id) => Ok(SessionWish::Given { id }),
+            Some(id) => Ok(id),
             None => {
                 let message =
                     format!("{} was never used, so there is nothing to continue", session.id);
@@ -157,14 +163,15 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(error) => Err(error.into()),
-    }
+    }?;
+    Ok(if args.fork { SessionWish::Fork { source: id } } else { SessionWish::Given { id } })
 }
 
-fn trusted(text: &str) -> Option<SessionWish> {
+fn trusted(text: &str) -> Option<AgentSessionId> {
     const UUID_LEN: usize = 36;
     let id: AgentSessionId = text.parse().ok()?;
     let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
-    is_whole.then_some(SessionWish::Given { id })
+    is_whole.then_some(id)
 }
 
 fn unknown_session(text: &str) -> Failure {
@@ -201,7 +208,6 @@ fn prepare_request(
     };
     let around = Surroundings {
         env: &env,
-        read: &fleet::read_text,
         home,
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
@@ -231,13 +237,20 @@ fn read_prompt(given: &str) -> Outcome<String> {
 }
 
 /// Waits until the job is on record, or refused.
-fn started(engine: &Fleet, conductor: &mut Conductor) -> Outcome<(JobId, RunId)> {
-    match conductor.next() {
+fn started(
+    engine: &Fleet,
+    listener: &mut Listener,
+    conductor: Conductor,
+) -> Outcome<(JobId, RunId)> {
+    match listener.first_notice(conductor) {
         Some(Notice::Started { job, run }) => Ok((job, run)),
         Some(Notice::Refused { busy, reason }) => {
             let code = if busy { Code::Refused } else { Code::Failed };
             let hint = if busy { "heeler jobs --status running" } else { "heeler doctor" };
             Err(Failure::message(code, reason).hint(hint))
+        }
+        _ if listener.was_interrupted() => {
+            Err(Failure::message(Code::Interrupted, "interrupted before the job was started"))
         }
         Some(Notice::Ended { .. }) | None => {
             let log = engine.dir.logs().join("heeler.log");

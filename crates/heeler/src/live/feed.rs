@@ -4,7 +4,7 @@
 //! listened to, and those that a slow listener missed, are read from the job log; where there is no
 //! socket, all of them are.
 
-use std::sync::mpsc::{SendError, Sender};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -59,9 +59,14 @@ struct Feed {
 }
 
 /// Nobody listens any more.
-type Gone = SendError<Event>;
+#[derive(Debug)]
+struct Gone;
 
 impl Feed {
+    fn tell(&self, event: Event) -> Result<(), Gone> {
+        self.tell.send(event).map_err(|_| Gone)
+    }
+
     fn run(&mut self) -> Result<(), Gone> {
         loop {
             match Control::of_run(&self.folder).and_then(Control::subscribe) {
@@ -78,7 +83,7 @@ impl Feed {
             // Looked at before the log is read: what an ended run wrote is then all there.
             self.catch_up()?;
             if is_over {
-                return self.tell.send(Event::RunEnded);
+                return self.tell(Event::RunEnded);
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -89,17 +94,17 @@ impl Feed {
             Happening::Row { at, .. } if at < self.shown => Ok(()),
             Happening::Row { at, row } if at == self.shown => {
                 self.shown += 1;
-                self.tell.send(Event::Row(row))
+                self.tell(Event::Row(row))
             }
             Happening::Row { .. } => self.catch_up(),
             Happening::Lagged => {
-                self.tell.send(Event::Lagged)?;
+                self.tell(Event::Lagged)?;
                 self.catch_up()
             }
-            Happening::Delta { text } => self.tell.send(Event::Delta(text)),
-            Happening::Asked { ask } => self.tell.send(Event::Asked(ask)),
-            Happening::Settled { ask } => self.tell.send(Event::Settled(ask)),
-            Happening::Disk { trouble } => self.tell.send(Event::Disk(trouble)),
+            Happening::Delta { text } => self.tell(Event::Delta(text)),
+            Happening::Asked { ask } => self.tell(Event::Asked(ask)),
+            Happening::Settled { ask } => self.tell(Event::Settled(ask)),
+            Happening::Disk { trouble } => self.tell(Event::Disk(trouble)),
             // The connection ends with the run, and then the log is read to its end.
             Happening::Ended { .. } => Ok(()),
         }
@@ -118,7 +123,7 @@ impl Feed {
             }
             self.shown = number + 1;
             if let Ok(row) = row {
-                self.tell.send(Event::Row(row))?;
+                self.tell(Event::Row(row))?;
             }
         }
         Ok(())
@@ -134,4 +139,99 @@ impl Feed {
 
 fn has_result(folder: &Utf8Path) -> bool {
     folder.join("result.json").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    struct Rig {
+        _temp: tempfile::TempDir,
+        feed: Feed,
+        events: Receiver<Event>,
+    }
+
+    fn rig(shown: u64) -> Rig {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap();
+        let log = folder.join("job.jsonl");
+        let (tell, events) = channel();
+        let feed = Feed { folder, log, offset: 0, read: 0, shown, tell };
+        Rig { _temp: temp, feed, events }
+    }
+
+    impl Rig {
+        fn log(&self, rows: std::ops::Range<u64>) {
+            let mut options = std::fs::OpenOptions::new();
+            let mut log = options.create(true).append(true).open(&self.feed.log).unwrap();
+            rows.for_each(|row| writeln!(log, "{}", row_of(row)).unwrap());
+        }
+
+        fn told(&self, row: u64) -> Happening {
+            Happening::Row { at: row, row: row_of(row) }
+        }
+
+        #[track_caller]
+        fn check(&self, expected: &str) {
+            let shown = self.events.try_iter().map(|event| match event {
+                Event::Row(row) => row["n"].to_string(),
+                Event::Delta(text) => text,
+                Event::Lagged => "lagged".to_owned(),
+                Event::RunEnded => "end".to_owned(),
+                _ => "?".to_owned(),
+            });
+            assert_eq!(shown.collect::<Vec<_>>().join(" "), expected);
+        }
+    }
+
+    fn row_of(number: u64) -> Json {
+        json!({ "n": number })
+    }
+
+    #[test]
+    fn rows_from_before_are_read_and_those_that_are_told_again_are_not_repeated() {
+        let mut rig = rig(0);
+        rig.log(0..3);
+        rig.feed.catch_up().unwrap();
+        for row in [1, 2, 3] {
+            rig.feed.take(rig.told(row)).unwrap();
+        }
+        rig.feed.take(Happening::Delta { text: "piece".to_owned() }).unwrap();
+        rig.check("0 1 2 3 piece");
+    }
+
+    #[test]
+    fn rows_that_were_left_out_come_from_the_log() {
+        let mut rig = rig(0);
+        rig.log(0..2);
+        rig.feed.take(rig.told(0)).unwrap();
+        rig.log(2..6);
+        rig.feed.take(Happening::Lagged).unwrap();
+        rig.feed.take(rig.told(5)).unwrap();
+        rig.log(6..9);
+        rig.feed.take(rig.told(8)).unwrap();
+        rig.check("0 lagged 1 2 3 4 5 6 7 8");
+    }
+
+    #[test]
+    fn rows_of_an_earlier_run_are_not_shown_again() {
+        let mut rig = rig(2);
+        rig.log(0..4);
+        rig.feed.catch_up().unwrap();
+        rig.check("2 3");
+    }
+
+    #[test]
+    fn a_run_without_a_socket_is_followed_by_its_log_to_the_end() {
+        let mut rig = rig(0);
+        rig.log(0..2);
+        std::fs::write(rig.feed.folder.join("result.json"), "{}").unwrap();
+        rig.feed.run().unwrap();
+        rig.check("0 1 end");
+    }
 }

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use anstyle::Style;
 
 use crate::failure::Outcome;
-use crate::output::{Text, harmless, one_line, shortened};
+use crate::output::{Text, harmless, one_line};
 
 /// The width of what is no terminal.
 const WIDTH: usize = 120;
@@ -46,12 +46,14 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    pub(crate) fn new(show: Show) -> Screen {
+    pub(crate) fn new(show: Show, term: Option<&str>) -> Screen {
         let all = show == Show::All;
+        // A terminal that knows no escapes gets lines only.
+        let moves = term.is_some_and(|term| term != "dumb");
         Screen {
             show,
             streams: all && io::stdout().is_terminal(),
-            has_status: all && io::stderr().is_terminal(),
+            has_status: all && moves && io::stderr().is_terminal(),
             closed: false,
             open: false,
             drawn: false,
@@ -132,11 +134,11 @@ impl Screen {
             return;
         }
         self.turn = (self.turn + 1) % SIGNS.len();
-        let text = shortened(&one_line(text), self.width().saturating_sub(4));
-        let dim = Style::new().dimmed();
+        self.erase();
+        let text = format!("{} {}", SIGNS[self.turn], one_line(text));
+        let text = Text::styled(Style::new().dimmed(), fitting(&text, self.width() - 1));
         let mut out = anstream::stderr().lock();
-        let drawn = write!(out, "\r\x1b[K{dim}{} {text}{dim:#}", SIGNS[self.turn]);
-        drop(drawn.and_then(|()| out.flush()));
+        drop(write!(out, "{text}").and_then(|()| out.flush()));
         self.drawn = true;
     }
 
@@ -149,8 +151,9 @@ impl Screen {
     fn erase(&mut self) {
         if self.drawn {
             self.drawn = false;
-            let mut out = anstream::stderr().lock();
-            drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
+            // Not a colour: it is written even where colours are not wanted.
+            let mut out = io::stderr().lock();
+            drop(out.write_all(b"\r\x1b[K").and_then(|()| out.flush()));
         }
     }
 
@@ -182,5 +185,31 @@ impl Screen {
             }
             done => Ok(done?),
         }
+    }
+}
+
+/// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
+fn fitting(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
+        // What is not ASCII may be wide.
+        used += if character.is_ascii() { 1 } else { 2 };
+        if used > columns {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_to_its_columns() {
+        assert_eq!(fitting("abcdef", 3), "abc");
+        assert_eq!(fitting("abc", 3), "abc");
+        assert_eq!(fitting("日本語", 5), "日本");
+        assert_eq!(fitting("", 0), "");
     }
 }

@@ -227,6 +227,21 @@ fn ctrl_c_cancels_gracefully() {
 }
 
 #[test]
+fn ctrl_c_before_the_start_starts_nothing() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    let dir = StateDir::create(&fleet.state_dir()).unwrap();
+    let busy = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap();
+    let trigger = fleet.start(&["trigger", "coder"]);
+    wait_for("the conductor", || (!fleet.processes("conduct").is_empty()).then_some(()));
+    interrupt(&trigger);
+    let told = ended(trigger).fails(130);
+    assert!(told.contains("interrupted before the job was started"), "{told}");
+    assert!(fleet.jobs().is_empty());
+    drop(busy);
+    fleet.run(&["trigger", "coder"]).ok();
+}
+
+#[test]
 fn ctrl_c_twice_ends_it_at_once() {
     let stubborn = "{say: Begun.}, {hang: true, ignore_interrupt: true, ignore_term: true}";
     let fleet = fleet(&[("coder", &scripted(stubborn))]);
