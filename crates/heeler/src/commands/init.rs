@@ -74,8 +74,8 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
     let next = match dir {
-        Some(dir) => format!("cd {dir} && heeler config validate"),
-        None => "heeler config validate".to_owned(),
+        Some(dir) => format!("cd {dir} && heeler trigger greeter"),
+        None => "heeler trigger greeter".to_owned(),
     };
     Ok(output::line(format!("\nNext: {next}"))?)
 }

@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, job};
 fn init_makes_a_fleet_that_is_valid_at_once_and_overwrites_nothing() {
     let fleet = Fleet::empty();
     fleet.write(".gitignore", "target");
-    assert!(fleet.run(&["init"]).ok().contains("Next: heeler config validate"));
+    assert!(fleet.run(&["init"]).ok().contains("Next: heeler trigger greeter"));
     assert_eq!(fleet.read(".gitignore"), "target\n.heeler/\n.env\n");
     let ran = fleet.run(&["config", "validate"]);
     assert_eq!(ran.stderr, "", "a new fleet has no warnings");
