@@ -11,7 +11,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Agent, Durability, Period, ReadFile, Runtime, RuntimeType, Schedule};
+use heeler_model::config::{Agent, Durability, Period, Runtime, RuntimeType, Schedule};
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
 use heeler_model::{SessionMode, TriggerType};
@@ -50,8 +50,6 @@ pub struct Wanted<'w> {
 pub struct Surroundings<'s> {
     /// The environment, with what `.env` adds.
     pub env: &'s BTreeMap<String, String>,
-    /// How a file of the config is read.
-    pub read: &'s ReadFile<'s>,
     /// The user's folder.
     pub home: &'s Utf8Path,
     /// The folder of control sockets.
@@ -133,27 +131,6 @@ pub enum PrepareError {
     /// A secret is too short to be one.
     #[error(transparent)]
     Short(#[from] ShortSecret),
-    /// The script cannot be read.
-    #[error("cannot read the script {path} of {agent}")]
-    ScriptFile {
-        /// The agent.
-        agent: String,
-        /// The file.
-        path: Utf8PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The script cannot be played.
-    #[error("the script {path} of {agent} cannot be played:\n  {faults}")]
-    Script {
-        /// The agent.
-        agent: String,
-        /// The file.
-        path: Utf8PathBuf,
-        /// What is wrong, a line each.
-        faults: String,
-    },
 }
 
 fn searched(path: Option<&str>) -> String {
@@ -175,7 +152,7 @@ pub fn prepare(
         PrepareError::WorkingDirectory { agent, path, source }
     })?;
     let environment::Given { env, secrets } = environment::give(agent, around.env)?;
-    let work = work::work(agent, &env, around.read)?;
+    let work = work::work(agent, &env)?;
     Ok(JobRequest {
         protocol: PROTOCOL,
         agent: agent.name.clone(),

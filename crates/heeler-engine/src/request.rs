@@ -73,6 +73,11 @@ pub enum SessionWish {
         /// Its id.
         id: AgentSessionId,
     },
+    /// A new one with the history of this one.
+    Fork {
+        /// The one that stays as it is.
+        source: AgentSessionId,
+    },
 }
 
 /// How context is kept between jobs: the part of the config's rules that a start needs.

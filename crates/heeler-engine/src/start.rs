@@ -205,6 +205,7 @@ fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> Sessio
         SessionWish::ByRules => Wish::Usual { session: known },
         SessionWish::Fresh => Wish::Fresh,
         SessionWish::Given { id } => Wish::Given { id: id.clone() },
+        SessionWish::Fork { source } => Wish::Fork { source: source.clone(), at: None },
     };
     let context = Context {
         working_directory: &request.working_directory,

@@ -235,6 +235,15 @@ impl Tree {
     }
 }
 
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // A group whose agent was never started, or whose end nobody asked for; one in use stays.
+        if let Ok(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+    }
+}
+
 /// Returns the arguments, and the files in memory that some of them are.
 fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut texts = Vec::new();
@@ -311,7 +320,7 @@ impl Prepared {
 fn explain(source: io::Error, launch: &Launch, place: &Place<'_>) -> SpawnError {
     let program = launch.program.clone();
     // The child enters its folder before it becomes the program: the same errors mean either.
-    if let Err(source) = std::fs::read_dir(place.cwd) {
+    if let Err(source) = std::fs::metadata(place.cwd.join(".")) {
         return SpawnError::Folder { program, path: place.cwd.to_owned(), source };
     }
     let there = program.as_str().contains('/') && place.cwd.join(&program).exists();

@@ -7,8 +7,6 @@
 
 mod people;
 mod steps;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -154,6 +152,7 @@ impl<'r> Pump<'r> {
         while self.exit.is_none() && !self.kill {
             self.turn().await;
         }
+        let exit = self.exit.filter(|_| !self.kill);
         let ended = self.tree.end().await;
         if !ended.left.is_empty() {
             tracing::warn!(left = ?ended.left, "processes of the run could not be ended");
@@ -162,9 +161,14 @@ impl<'r> Pump<'r> {
         self.input.close();
         self.drain_by = Some(Instant::now() + DRAIN_TIME_MAX);
         self.drain().await;
-        let exit = self.exit.filter(|_| !self.kill);
+        // Nobody is waited for any more: what was begun and not ended is a line all the same.
+        (self.stdout, self.stderr) = (None, None);
+        self.digest();
         if let Some(status) = exit {
             self.todo.extend(self.run.runtime.exited(status.code()));
+        }
+        while let Ok(note) = self.run.notes.try_recv() {
+            self.note(note.subtype(), &note.content());
         }
         self.close_asks();
         self.drain().await;
@@ -193,9 +197,8 @@ impl<'r> Pump<'r> {
     async fn turn(&mut self) {
         let event = self.next().await;
         self.take(event);
+        self.on_time();
         self.digest();
-        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
-        self.run.watch.hold(waits, Instant::now());
     }
 
     /// Waits for whatever happens first. Every arm may be given up without loss.
@@ -239,7 +242,6 @@ impl<'r> Pump<'r> {
             Event::Noted(note) => self.note(note.subtype(), &note.content()),
             Event::Time => {}
         }
-        self.on_time();
     }
 
     fn signalled(&mut self, signal: &str) {
@@ -256,11 +258,13 @@ impl<'r> Pump<'r> {
                     self.due(due, now);
                 }
             }
-            // Only the disk can keep a run up whose agent is gone.
-            Some(_) if self.run.watch.timeout_at().is_some_and(|at| at <= now) => {
-                self.end(self.timeout());
+            // Nothing but the disk can keep a run up whose agent is gone.
+            Some(_) => {
+                let late = self.run.watch.timeout_at().is_some_and(|at| at <= now);
+                if late && self.is_blocked() {
+                    self.end(self.timeout());
+                }
             }
-            Some(_) => {}
         }
         if !self.is_blocked() {
             while let Some(ask) = self.run.asks.overdue(now) {
@@ -335,6 +339,12 @@ impl<'r> Pump<'r> {
 
     /// Reads lines and does what they lead to, until there are none or the disk takes no rows.
     fn digest(&mut self) {
+        self.read_lines();
+        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
+        self.run.watch.hold(waits, Instant::now());
+    }
+
+    fn read_lines(&mut self) {
         while self.work() {
             let Run { lines, runtime, .. } = &mut *self.run;
             let line = match self.stdout {
@@ -357,12 +367,11 @@ impl<'r> Pump<'r> {
     fn wake_at(&self) -> Option<Instant> {
         let run = &self.run;
         let disk = run.disk.as_ref().map(|trouble| trouble.retry_at);
-        let (watch, drain) = match self.drain_by {
-            None => (run.watch.next().map(|(_, at)| at), None),
-            Some(_) if run.ending.is_some() => (None, self.drain_by),
-            Some(_) => (run.watch.timeout_at(), self.drain_by),
+        let watch = match self.drain_by {
+            None => run.watch.next().map(|(_, at)| at),
+            Some(_) => run.watch.timeout_at().filter(|_| disk.is_some() && run.ending.is_none()),
         };
-        let unblocked = [run.asks.next(), drain].into_iter().flatten();
+        let unblocked = [run.asks.next(), self.drain_by].into_iter().flatten();
         let unblocked = unblocked.filter(|_| disk.is_none());
         watch.into_iter().chain(disk).chain(unblocked).min()
     }

@@ -119,7 +119,7 @@ pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunRe
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }
     let started_at = (host.now)();
-    let holder = Holder::this_process(&format!("runner {}", spec.run), started_at);
+    let holder = Holder::this_process(&format!("runner {}", spec.job), started_at);
     let _lock = LockFile::acquire(&dir.join("lock"), &holder, RUN_LOCK_WAIT)
         .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
     fault::point(Point::RunLocked);

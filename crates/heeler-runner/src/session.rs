@@ -40,7 +40,7 @@ pub(crate) fn lock(
 ) -> Result<LockFile, SessionLockError> {
     let locks = spec.home.join("locks");
     create_folder(&OsDisk, &locks)?;
-    let holder = Holder::this_process(&format!("runner` of job `{}", spec.job), now);
+    let holder = Holder::this_process(&format!("runner {}", spec.job), now);
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
 }
 

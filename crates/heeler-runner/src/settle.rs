@@ -16,7 +16,6 @@ use heeler_model::run::{
 };
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, Log, LogOptions, OpenError, SyncError,
-    create_folder,
 };
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -101,7 +100,7 @@ pub fn settle(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<RunResult, Settl
             let _session = hold_session(dir, &spec, started, &ended, &holder)?;
             let account = complete(&spec, started)?;
             remove_socket(&spec, started);
-            cut_off(&spec, started, account, &ended, now())
+            cut_off(&spec, started, account, &ended)
         }
     };
     Reserved::make(dir)?.write(&result)?;
@@ -117,9 +116,11 @@ fn hold_session(
     ended: &Ended,
     holder: &Holder,
 ) -> Result<Option<LockFile>, SettleError> {
-    let locks = spec.home.join("locks");
-    create_folder(&heeler_transcript::OsDisk, &locks)?;
-    match LockFile::acquire(&locks.join(started.session.as_str()), holder, LOCK_WAIT) {
+    let path = spec.home.join("locks").join(started.session.as_str());
+    if !path.exists() {
+        return Ok(None);
+    }
+    match LockFile::acquire(&path, holder, LOCK_WAIT) {
         Err(LockError::Held { .. }) if ended.left.is_empty() => Ok(None),
         Err(LockError::Held { .. }) => {
             Err(SettleError::Alive { dir: dir.to_owned(), left: ended.left.clone() })
@@ -183,14 +184,8 @@ fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
     }
 }
 
-fn cut_off(
-    spec: &RunSpec,
-    started: &Started,
-    account: Account,
-    ended: &Ended,
-    now: Timestamp,
-) -> RunResult {
-    let Account { end, conclusion, messages, tokens, resumable, completed } = account;
+fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -> RunResult {
+    let Account { end, conclusion, last_at, messages, tokens, resumable, completed } = account;
     RunResult {
         protocol: PROTOCOL,
         run: spec.run,
@@ -209,7 +204,8 @@ fn cut_off(
             resumable,
         }),
         started_at: started.at,
-        finished_at: now,
+        // Its last sign of life: that nobody looked for it since is no part of it.
+        finished_at: last_at.unwrap_or(started.at).max(started.at),
         exit_code: None,
         settled: Some(Recovery { processes_ended: ended.processes, rows_completed: completed }),
     }

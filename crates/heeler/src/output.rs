@@ -223,6 +223,42 @@ impl Progress {
     }
 }
 
+/// Several works side by side on stderr: a line for each, with the last thing that it said.
+pub(crate) struct Columns(Vec<indicatif::ProgressBar>);
+
+impl Columns {
+    /// Starts a line for each name; none where nobody looks.
+    pub(crate) fn start<'n>(names: impl Iterator<Item = &'n str>, shown: bool) -> Columns {
+        let target = match shown {
+            true => indicatif::ProgressDrawTarget::stderr(),
+            false => indicatif::ProgressDrawTarget::hidden(),
+        };
+        let all = indicatif::MultiProgress::with_draw_target(target);
+        let style = indicatif::ProgressStyle::with_template("{spinner} {prefix:8} {wide_msg}");
+        let style = style.expect("templates are tested");
+        let bar = |name: &str| {
+            let bar = all.add(indicatif::ProgressBar::new_spinner().with_style(style.clone()));
+            bar.set_prefix(name.to_owned());
+            bar.enable_steady_tick(std::time::Duration::from_millis(100));
+            bar
+        };
+        Columns(names.map(bar).collect())
+    }
+
+    /// Shows the last thing that one said.
+    pub(crate) fn say(&self, number: usize, text: &str) {
+        self.0[number].set_message(one_line(text));
+    }
+
+    /// Takes the lines off the screen; returns the last thing that each said.
+    pub(crate) fn end(self) -> Vec<String> {
+        for bar in &self.0 {
+            bar.finish_and_clear();
+        }
+        self.0.iter().map(indicatif::ProgressBar::message).collect()
+    }
+}
+
 /// Returns a size: `12 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     indicatif::DecimalBytes(bytes).to_string()

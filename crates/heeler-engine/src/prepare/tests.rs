@@ -44,7 +44,6 @@ impl Place {
     fn prepare(&self, agent: &str, wanted: Wanted<'_>) -> Result<JobRequest, PrepareError> {
         let around = Surroundings {
             env: &self.env,
-            read: &|path| std::fs::read_to_string(path),
             home: Utf8Path::new("/home/me/.heeler"),
             sockets: Utf8Path::new("/run/user/1000/heeler"),
             durability: Durability::Interval,
@@ -286,24 +285,6 @@ fn a_working_directory_is_a_real_folder() {
         let error = place.prepare(&agent, asked("x")).unwrap_err().to_string();
         assert!(error.contains("make that folder"), "{error}");
     }
-}
-
-#[test]
-fn a_script_in_a_file_is_checked_before_there_is_a_job() {
-    let place = Place::new();
-    let agent = "runtime: scripted, script: steps.yaml";
-    let told = || place.prepare(agent, unasked()).unwrap_err().to_string();
-    assert!(told().starts_with("cannot read the script"), "{}", told());
-    let write = |text: &str| std::fs::write(place.root.join("steps.yaml"), text).unwrap();
-    write("say: hi");
-    assert!(told().contains("not a list of steps"), "{}", told());
-    write("- sya: hi\n- {run: x, tmieout: 3}\n");
-    assert!(told().contains("did you mean `say`?") && told().contains("step 2"), "{}", told());
-    write("- say: hi\n");
-    let Work::Script { steps } = place.prepare(agent, unasked()).unwrap().brief.work else {
-        panic!()
-    };
-    assert_eq!(steps[0]["say"], "hi");
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! What an agent does, by its runtime.
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{
-    Agent, McpServer, McpTransport, ReadFile, Runtime, Script, SecretText, SettingSource,
-};
+use heeler_model::config::{Agent, McpServer, McpTransport, Runtime, SecretText, SettingSource};
 use heeler_model::run::{ClaudeBrief, McpBrief, Work};
-use heeler_model::script;
 use indexmap::IndexMap;
 use rustix::fs::{Access, access};
-use serde_json::Value as Json;
 
 use super::{PrepareError, millis};
 
@@ -16,17 +12,10 @@ use super::{PrepareError, millis};
 const CLAUDE: &str = "claude";
 
 /// Returns what the agent does.
-pub(crate) fn work(
-    agent: &Agent,
-    env: &IndexMap<String, String>,
-    read: &ReadFile<'_>,
-) -> Result<Work, PrepareError> {
+pub(crate) fn work(agent: &Agent, env: &IndexMap<String, String>) -> Result<Work, PrepareError> {
     match &agent.runtime {
         Runtime::Sdk | Runtime::Cli => Ok(Work::Claude(Box::new(claude(agent, env)?))),
-        Runtime::Scripted(Script::Steps(steps)) => Ok(Work::Script { steps: steps.clone() }),
-        Runtime::Scripted(Script::File(path)) => {
-            Ok(Work::Script { steps: read_script(agent, path, read)? })
-        }
+        Runtime::Scripted(steps) => Ok(Work::Script { steps: steps.clone() }),
         Runtime::Command(command) => Ok(Work::Command { command: command.clone() }),
     }
 }
@@ -98,26 +87,4 @@ fn mcp(server: &McpServer) -> McpBrief {
             always_load,
         },
     }
-}
-
-/// Reads a script and says all that is wrong with it, before there is a job.
-fn read_script(
-    agent: &Agent,
-    path: &Utf8Path,
-    read: &ReadFile<'_>,
-) -> Result<Vec<Json>, PrepareError> {
-    let (agent, path) = (agent.name.to_string(), path.to_owned());
-    let text = match read(&path) {
-        Ok(text) => text,
-        Err(source) => return Err(PrepareError::ScriptFile { agent, path, source }),
-    };
-    let faults = match serde_saphyr::from_str::<Json>(&text) {
-        Ok(Json::Array(steps)) => match script::Script::check(&steps) {
-            Ok(_) => return Ok(steps),
-            Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "),
-        },
-        Ok(_) => "it is not a list of steps, each after a `-`".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(PrepareError::Script { agent, path, faults })
 }

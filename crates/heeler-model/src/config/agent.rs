@@ -84,7 +84,8 @@ section! {
         /// What runs the agent: `sdk` and `cli` are Claude Code, `scripted` plays the `script`
         /// without any model, `command` runs the `command`.
         runtime: RuntimeType = "sdk",
-        /// What a scripted agent does: a list of steps, or the path of a file with such a list.
+        /// What a scripted agent does: a list of steps, or the path of a file with such a list. The
+        /// steps are described in `docs/scripted.md`.
         script: Option<At<Script>>,
         /// The shell command of an agent with `runtime: command`.
         command: Option<At<Filled>>,
@@ -293,8 +294,8 @@ pub enum Runtime {
     Sdk,
     /// `claude -p`.
     Cli,
-    /// A script.
-    Scripted(Script),
+    /// The steps of a script, checked.
+    Scripted(Vec<Json>),
     /// A shell command.
     Command(String),
 }
@@ -514,7 +515,7 @@ fn check_runtime(keys: &AgentKeys, origin: &Origin<'_>, reader: &mut Reader) -> 
         RuntimeType::Sdk => Some(Runtime::Sdk),
         RuntimeType::Cli => Some(Runtime::Cli),
         RuntimeType::Scripted => match &keys.script {
-            Some(script) => Some(Runtime::Scripted(script.value.clone())),
+            Some(script) => Some(Runtime::Scripted(script.value.steps())),
             None => missing("script"),
         },
         RuntimeType::Command => match &keys.command {

@@ -10,13 +10,14 @@ use std::sync::LazyLock;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use super::agent::{Agent, AgentKeys, Origin};
+use super::agent::{Agent, AgentKeys, Origin, Runtime};
 use super::docker::FLEET_ONLY;
 use super::fault::Faults;
 use super::fleet::{AgentEntry, AgentFileEntry, Fleet, FleetEntry, FleetKeys};
 use super::inert;
 use super::interpolate::interpolate;
 use super::reader::{Dialect, Pos, Reader, tidy};
+use super::script::{self, Script};
 use super::shape::{Shape, canonical};
 use super::value::{At, Value as _};
 use super::yaml::{self, Key, Kind, Node};
@@ -112,15 +113,23 @@ impl Loader<'_> {
 
     /// Reads a file that another one names.
     fn file(&mut self, named: &At<Utf8PathBuf>, shape: &Shape) -> Option<Node> {
-        let At { value: path, at, template } = named;
+        let path = &named.value;
         if let Some(tree) = self.trees.get(path) {
             return tree.clone();
         }
-        let tree = match (self.read)(path) {
-            Ok(text) => self.spend_bytes(*at, text.len()).and_then(|()| {
-                let source = self.reader.add_source(path, text);
-                self.parse(source, shape)
-            }),
+        let tree = self.source(named).and_then(|source| self.parse(source, shape));
+        self.trees.insert(path.to_owned(), tree.clone());
+        tree
+    }
+
+    /// Reads the text of a file that another one names.
+    fn source(&mut self, named: &At<Utf8PathBuf>) -> Option<usize> {
+        let At { value: path, at, template } = named;
+        match (self.read)(path) {
+            Ok(text) => {
+                self.spend_bytes(*at, text.len())?;
+                Some(self.reader.add_source(path, text))
+            }
             Err(error) => {
                 let name = match template {
                     Some(template) => format!("`{template}`"),
@@ -130,9 +139,17 @@ impl Loader<'_> {
                 self.reader.error(*at, message).expected("named here");
                 None
             }
-        };
-        self.trees.insert(path.to_owned(), tree.clone());
-        tree
+        }
+    }
+
+    /// Reads the script that an agent names, where it is in a file of its own.
+    fn script(&mut self, agent: &mut Agent, key: Option<At<Script>>) -> Option<()> {
+        let Some(At { value: Script::File(path), at, template }) = key else { return Some(()) };
+        if let Runtime::Scripted(steps) = &mut agent.runtime {
+            let source = self.source(&At { value: path, at, template })?;
+            *steps = script::of_source(source, &mut self.reader)?;
+        }
+        Some(())
     }
 
     fn parse(&mut self, source: usize, shape: &Shape) -> Option<Node> {
@@ -226,7 +243,9 @@ impl Loader<'_> {
             AgentEntry::File(entry) => entry.path.at,
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
-        let agent = Agent::check(keys, &origin, &mut self.reader)?;
+        let script = keys.script.clone();
+        let mut agent = Agent::check(keys, &origin, &mut self.reader)?;
+        self.script(&mut agent, script)?;
         if !self.names.insert(agent.name.to_string()) {
             let message = format!("there are two agents `{}`", agent.name);
             self.reader.error(named_at, message).expected("expected another name");

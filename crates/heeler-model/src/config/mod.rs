@@ -62,7 +62,7 @@ pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };
 pub use schema::{agent_schema, fleet_schema};
-pub use script::{Script, steps_of_file};
+pub use script::steps_of_file;
 pub use session::SessionRules;
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use when::{CronExpr, Zone};

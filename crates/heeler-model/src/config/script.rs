@@ -11,13 +11,23 @@ use super::value::{Value, expected};
 use super::yaml::{self, Kind, Node};
 use crate::script::{self, Part};
 
-/// What a scripted agent does.
+/// What a scripted agent does, as it is written.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Script {
+pub(crate) enum Script {
     /// A file with a list of steps.
     File(Utf8PathBuf),
     /// The steps, checked.
     Steps(Vec<Json>),
+}
+
+impl Script {
+    /// Returns the steps; none of a file, which the loader reads.
+    pub(crate) fn steps(&self) -> Vec<Json> {
+        match self {
+            Script::File(_) => Vec::new(),
+            Script::Steps(steps) => steps.clone(),
+        }
+    }
 }
 
 impl Value for Script {
@@ -43,13 +53,17 @@ impl Value for Script {
 /// variable: commands have their own.
 pub fn steps_of_file(path: &Utf8Path, text: &str) -> Result<Vec<Json>, Faults> {
     let mut reader = Reader::new(Dialect::Heeler, None);
-    let file = reader.add_source(path, text.to_owned());
-    let tree = yaml::parse(file, &mut reader);
-    let steps = tree.and_then(|tree| match &tree.kind {
-        Kind::List(_) => read_steps(&tree, &mut reader),
-        _ => expected(&mut reader, &tree, "a list of steps"),
-    });
-    steps.ok_or_else(|| reader.finish().0)
+    let source = reader.add_source(path, text.to_owned());
+    of_source(source, &mut reader).ok_or_else(|| reader.finish().0)
+}
+
+/// Reads the steps of a script file.
+pub(crate) fn of_source(source: usize, reader: &mut Reader) -> Option<Vec<Json>> {
+    let tree = yaml::parse(source, reader)?;
+    match &tree.kind {
+        Kind::List(_) => read_steps(&tree, reader),
+        _ => expected(reader, &tree, "a list of steps"),
+    }
 }
 
 /// Reads a list of steps; each fault is shown at the step or key that has it.

@@ -418,5 +418,6 @@ schedules:
           |
         3 | session: {mode: persistent, context_window: 50}
           |                             ^^^^^^^^^^^^^^ accepted, not used
-    "#]].assert_eq(&said);
+    "#]]
+    .assert_eq(&said);
 }

@@ -1,10 +1,10 @@
 //! What keys mean together.
 
 use expect_test::expect;
-use heeler_model::config::{MISSED_RUNS_MAX, Period, Runtime, Script, Trigger};
+use heeler_model::config::{MISSED_RUNS_MAX, Period, Runtime, Trigger};
 use heeler_model::{Approvals, SessionMode};
 
-use crate::{agent, check_agent, load_files};
+use crate::{agent, check_agent, load_files, render};
 
 #[test]
 fn a_schedule_needs_what_its_type_says() {
@@ -218,6 +218,43 @@ fn faults_of_a_script_are_shown_at_their_place() {
 }
 
 #[test]
+fn a_script_may_be_a_file_of_its_own() {
+    let fleet = "agents: [{name: a, runtime: scripted, script: s.yaml}]";
+    let loaded =
+        load_files(&[("heeler.yaml", fleet), ("s.yaml", "- say: ${HOME} {prompt}\n")], &[]);
+    let loaded = loaded.unwrap();
+    let steps = vec![serde_json::json!({"say": "${HOME} {prompt}"})];
+    assert_eq!(loaded.agents[0].runtime, Runtime::Scripted(steps));
+    assert_eq!(loaded.files, ["/fleet/heeler.yaml", "/fleet/s.yaml"]);
+    let shown = loaded.show();
+    assert_eq!(shown["agents"][0]["script"], "/fleet/s.yaml");
+    expect![[r#"
+        error: cannot read /fleet/s.yaml: entity not found
+         --> heeler.yaml:1:47
+          |
+        1 | agents: [{name: a, runtime: scripted, script: s.yaml}]
+          |                                               ^^^^^^ named here
+    "#]]
+    .assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+    expect![[r#"
+        error: step 1: unknown step `sya`; did you mean `say`?
+         --> s.yaml:1:3
+          |
+        1 | - sya: hi
+          |   ^^^
+    "#]]
+    .assert_eq(&render(&[("heeler.yaml", fleet), ("s.yaml", "- sya: hi\n")], &[]));
+    expect![[r#"
+        error: expected a list of steps, found nothing
+         --> s.yaml:1:1
+          |
+        1 |
+          | ^ expected a list of steps
+    "#]]
+    .assert_eq(&render(&[("heeler.yaml", fleet), ("s.yaml", "")], &[]));
+}
+
+#[test]
 fn a_runtime_has_what_it_needs_and_nothing_else() {
     check_agent(
         "runtime: scripted\n",
@@ -257,9 +294,7 @@ fn a_runtime_has_what_it_needs_and_nothing_else() {
     );
     let inline = agent("runtime: scripted\nscript: [{say: hi}, {sleep: 2s}]\n");
     let steps = vec![serde_json::json!({"say": "hi"}), serde_json::json!({"sleep": "2s"})];
-    assert_eq!(inline.runtime, Runtime::Scripted(Script::Steps(steps)));
-    let file = agent("runtime: scripted\nscript: ../scripts/a.yaml\n");
-    assert_eq!(file.runtime, Runtime::Scripted(Script::File("/scripts/a.yaml".into())));
+    assert_eq!(inline.runtime, Runtime::Scripted(steps));
     assert_eq!(
         agent("runtime: command\ncommand: ls -l\n").runtime,
         Runtime::Command("ls -l".into())

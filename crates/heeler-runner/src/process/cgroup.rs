@@ -146,8 +146,11 @@ impl Cgroup {
     /// Takes the group away; one that still has processes stays.
     pub(crate) fn remove(&self) {
         for folder in self.folders().iter().rev() {
-            if let Err(error) = std::fs::remove_dir(folder) {
-                tracing::debug!(%error, %folder, "a control group stays");
+            match std::fs::remove_dir(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::debug!(%error, %folder, "a control group stays");
+                }
+                _ => {}
             }
         }
     }

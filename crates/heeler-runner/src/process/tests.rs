@@ -146,7 +146,7 @@ async fn an_agent_gets_sigterm_when_the_thread_that_started_it_ends() {
     let runner = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let tree = Tree::claim(run_id());
+            let tree = Tree::claim_with(run_id(), CgroupChoice::None);
             let script =
                 "trap 'echo terminated; exit 0' TERM; echo ready; while :; do read x; done";
             let mut agent = start(&tree, script);

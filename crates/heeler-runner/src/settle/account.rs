@@ -12,8 +12,9 @@ use heeler_model::message::{Body, Message, Task, read_line};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
-use heeler_model::{ExitReason, RunId};
+use heeler_model::{ExitReason, RunId, from_iso};
 use heeler_transcript::{Before, DiskError, Entry, Scan, range};
+use jiff::Timestamp;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -27,6 +28,8 @@ pub(crate) const RUN_KEY: &str = "runId";
 pub(super) struct Account {
     pub(super) end: End,
     pub(super) conclusion: Conclusion,
+    /// When the run's last row was written.
+    pub(super) last_at: Option<Timestamp>,
     /// User and assistant messages in the session.
     pub(super) messages: u64,
     pub(super) tokens: u64,
@@ -78,6 +81,7 @@ impl Account {
 /// What happened, as far as it decides how the run ended.
 struct Story {
     tally: Tally,
+    last_at: Option<Timestamp>,
     has_spoken: bool,
     /// The agent's last word was its result.
     is_done: bool,
@@ -90,6 +94,7 @@ impl Story {
     fn new() -> Story {
         Story {
             tally: Tally::new(),
+            last_at: None,
             has_spoken: false,
             is_done: false,
             failure: None,
@@ -106,6 +111,7 @@ impl Story {
 
     /// Takes a row of the run.
     fn row(&mut self, row: &Json, message: Message) {
+        self.last_at = row["timestamp"].as_str().and_then(from_iso).or(self.last_at);
         if let Ok(failure) = serde_json::from_value(row["failure"].clone()) {
             self.failure = Some(failure);
             return;
@@ -150,6 +156,7 @@ impl Story {
         Account {
             end,
             conclusion,
+            last_at: self.last_at,
             messages: recorder.messages(),
             tokens: recorder.tokens(),
             resumable: (resumed || self.has_spoken) && spec.runtime != RuntimeType::Command,

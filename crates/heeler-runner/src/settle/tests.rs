@@ -1,3 +1,5 @@
+//! Every state that the death of a runner, or of a settling, leaves.
+
 use heeler_model::message::read_line;
 use heeler_model::record::{Recorder, Rows};
 use heeler_transcript::{Entry, Scan};
@@ -117,6 +119,7 @@ fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
     assert_eq!((result.end, result.exit_reason), (End::Interrupted, ExitReason::Error));
     assert_eq!(result.error.unwrap().class, ErrorClass::Interrupted);
     assert!(!result.session.unwrap().resumable);
+    assert_eq!(result.finished_at, result.started_at, "it was not seen alive after that");
     assert!(!dead.started.session_log.exists(), "no log is made for what was never said");
 }
 
@@ -137,6 +140,7 @@ fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
     assert_eq!(dead.job_rows(), expected);
     assert_eq!(result.settled.unwrap().rows_completed, 3);
     assert_eq!(result.end, End::Interrupted);
+    assert_eq!((result.started_at, result.finished_at), (dead.started.at, now()));
     assert_eq!(result.cost.usd, None);
     assert_eq!(result.error.unwrap().messages_received, 3);
     let session = result.session.unwrap();

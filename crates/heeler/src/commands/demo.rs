@@ -1,6 +1,8 @@
-//! `heeler demo`: what Heeler does today, shown on a real folder with real commands.
+//! `heeler demo`: what Heeler does, shown in a real folder with real commands.
 //!
 //! Every output is that of the command printed above it, run as a process of its own.
+
+mod side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -11,6 +13,7 @@ use heeler_transcript::{Log, LogOptions};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
+use crate::place;
 
 /// How often the demo kills a writer.
 const KILLS: u32 = 20;
@@ -19,17 +22,26 @@ const ROWS_BEFORE_KILL: usize = 500;
 /// The hidden argument that makes the demo a writer.
 const WRITER: &str = "--as-writer-of";
 
+/// A fleet of scripted agents.
+const FLEET: [(&str, &str); 4] = [
+    ("heeler.yaml", include_str!("demo/fleet/heeler.yaml")),
+    ("agents/scout.yaml", include_str!("demo/fleet/scout.yaml")),
+    ("agents/builder.yaml", include_str!("demo/fleet/builder.yaml")),
+    ("agents/tester.yaml", include_str!("demo/fleet/tester.yaml")),
+];
+const AGENTS: [&str; 3] = ["scout", "builder", "tester"];
+
 /// A herdctl project as a crash left it: one job done, one cut off in the middle of a row.
 const PROJECT: [(&str, &str); 9] = [
-    ("herdctl.yaml", include_str!("demo/herdctl.yaml")),
-    ("coder.yaml", include_str!("demo/coder.yaml")),
-    ("marketer.yaml", include_str!("demo/marketer.yaml")),
-    (".herdctl/state.yaml", include_str!("demo/state.yaml")),
-    (".herdctl/jobs/job-2026-11-14-k3v9q1.yaml", include_str!("demo/report.yaml")),
-    (".herdctl/jobs/job-2026-11-14-k3v9q1.jsonl", include_str!("demo/report.jsonl")),
-    (".herdctl/jobs/job-2026-11-14-w8d2mz.yaml", include_str!("demo/stuck.yaml")),
-    (".herdctl/jobs/job-2026-11-14-w8d2mz.jsonl", include_str!("demo/stuck.jsonl")),
-    (".herdctl/sessions/marketer.json", include_str!("demo/session.json")),
+    ("herdctl.yaml", include_str!("demo/project/herdctl.yaml")),
+    ("coder.yaml", include_str!("demo/project/coder.yaml")),
+    ("marketer.yaml", include_str!("demo/project/marketer.yaml")),
+    (".herdctl/state.yaml", include_str!("demo/project/state.yaml")),
+    (".herdctl/jobs/job-2026-11-14-k3v9q1.yaml", include_str!("demo/project/report.yaml")),
+    (".herdctl/jobs/job-2026-11-14-k3v9q1.jsonl", include_str!("demo/project/report.jsonl")),
+    (".herdctl/jobs/job-2026-11-14-w8d2mz.yaml", include_str!("demo/project/stuck.yaml")),
+    (".herdctl/jobs/job-2026-11-14-w8d2mz.jsonl", include_str!("demo/project/stuck.jsonl")),
+    (".herdctl/sessions/marketer.json", include_str!("demo/project/session.json")),
 ];
 
 /// Arguments of `demo`.
@@ -47,30 +59,41 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage =
-        Stage { program: crate::place::program()?, folder: new_folder(args.dir.as_deref())? };
+    let stage = Stage { program: place::program()?, folder: new_folder(args.dir.as_deref())? };
 
-    stage.tell("A fleet that works at once.")?;
-    stage.heeler("fleet", &["init"])?;
-    stage.heeler("fleet", &["config", "validate"])?;
+    tell(
+        "Three agents at work, side by side. They play scripts: no model, key or network is needed.",
+    )?;
+    stage.write("fleet", &FLEET)?;
+    stage.agents_at_work()?;
+    stage.heeler("fleet", &["jobs"])?;
 
-    stage.tell("A herdctl project as a crash left it: one job done, one stuck in `running`, its transcript torn.\nAny command adopts it in place.")?;
-    stage.write_project()?;
+    let session = stage.session_of("scout")?;
+    tell("A session goes on where it stopped, and a fork of it goes its own way.")?;
+    let trigger = ["trigger", "scout", "--session", &session];
+    stage.heeler("fleet", &[&trigger[..], &["--prompt", "Stay with it."]].concat())?;
+    stage.heeler(
+        "fleet",
+        &[&trigger[..], &["--fork", "--prompt", "Try something else."]].concat(),
+    )?;
+    stage.heeler("fleet", &[&trigger[..], &["--prompt", "What do you remember?"]].concat())?;
+
+    tell(
+        "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
+    )?;
+    stage.write("project", &PROJECT)?;
     stage.heeler("project", &["jobs"])?;
-    stage.heeler("project", &["jobs", "logs", "job-2026-11-14-w8d2mz"])?;
-    stage.heeler("project", &["search", "timeout"])?;
     stage.heeler("project", &["doctor", "--fix"])?;
 
-    stage.tell(&format!(
+    tell(&format!(
         "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery row it was told is written must be there, whole."
     ))?;
     stage.kill_writers()?;
 
-    stage.tell("Yours to explore:")?;
+    tell("Yours to explore:")?;
+    let Stage { program, folder } = &stage;
     say(format!(
-        "  cd {folder}/project && {program} status\n  cd {folder}/fleet && {program} config show\n  {program} help\n\nAgents run with the next release; see CHANGELOG.md.",
-        folder = stage.folder,
-        program = stage.program,
+        "  export HEELER_HOME={folder}/home\n  cd {folder}/fleet && {program} status\n  {program} trigger builder && {program} session list\n  {program} jobs logs, search, help …"
     ))
 }
 
@@ -80,18 +103,10 @@ struct Stage {
 }
 
 impl Stage {
-    fn tell(&self, text: &str) -> Outcome {
-        say("")?;
-        say(Text::styled(anstyle::Style::new().bold(), text))
-    }
-
     /// Shows a command and runs it.
     fn heeler(&self, place: &str, args: &[&str]) -> Outcome {
-        let dim = anstyle::Style::new().dimmed();
-        say(Text::styled(dim, &format!("{place} $ heeler {}", args.join(" "))))?;
-        let folder = self.folder.join(place);
-        std::fs::create_dir_all(&folder)?;
-        let status = self.command(args).current_dir(&folder).status()?;
+        show_command(place, args)?;
+        let status = self.command(place, args).status()?;
         if status.success() {
             return Ok(());
         }
@@ -100,29 +115,50 @@ impl Stage {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the demo runs the program itself")]
-    fn command(&self, args: &[&str]) -> Command {
+    fn command(&self, place: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
+        command.args(args).current_dir(self.folder.join(place));
         // The demo's own fleet and home, whatever the user has set up.
-        command.args(args).env_remove("HEELER_STATE_DIR");
-        command.env("HEELER_HOME", self.folder.join("home"));
+        command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
         command
     }
 
-    fn write_project(&self) -> Outcome {
-        for (name, text) in PROJECT {
-            let path = self.folder.join("project").join(name);
-            std::fs::create_dir_all(crate::place::beside(&path))?;
+    fn write(&self, place: &str, files: &[(&str, &str)]) -> Outcome {
+        for (name, text) in files {
+            let path = self.folder.join(place).join(name);
+            std::fs::create_dir_all(place::beside(&path))?;
             std::fs::write(path, text)?;
         }
         Ok(())
+    }
+
+    fn agents_at_work(&self) -> Outcome {
+        let mut started = Vec::new();
+        for agent in AGENTS {
+            let args = ["trigger", agent];
+            show_command("fleet", &[&args[..], &["&"]].concat())?;
+            started.push((agent, self.command("fleet", &args)));
+        }
+        side::by_side(started)
+    }
+
+    /// Returns the session that an agent used last.
+    fn session_of(&self, agent: &str) -> Outcome<String> {
+        let list = ["session", "list", "--agent", agent, "--limit", "1", "--json"];
+        let listed = self.command("fleet", &list).stderr(Stdio::inherit()).output()?;
+        let listed: serde_json::Value =
+            serde_json::from_slice(&listed.stdout).map_err(anyhow::Error::from)?;
+        let id = listed["sessions"][0]["id"].as_str();
+        let missing = || Failure::message(Code::Bug, format!("{agent} has no session"));
+        id.map(str::to_owned).ok_or_else(missing)
     }
 
     fn kill_writers(&self) -> Outcome {
         let file = self.folder.join("killed.jsonl");
         let mut acknowledged = 0;
         for _ in 0..KILLS {
-            let mut child =
-                self.command(&["demo", WRITER, file.as_str()]).stdout(Stdio::piped()).spawn()?;
+            let args = ["demo", WRITER, file.as_str()];
+            let mut child = self.command("", &args).stdout(Stdio::piped()).spawn()?;
             let pipe = child.stdout.take().expect("stdout was asked to be a pipe");
             let mut told = BufReader::new(pipe).lines();
             acknowledged += told.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
@@ -157,6 +193,21 @@ fn write_until_killed(file: &Utf8Path) -> Outcome {
     Ok(())
 }
 
+fn tell(text: &str) -> Outcome {
+    say("")?;
+    say(Text::styled(anstyle::Style::new().bold(), text))
+}
+
+fn show_command(place: &str, args: &[&str]) -> Outcome {
+    let quoted = |arg: &&str| match arg.contains(' ') {
+        true => format!("'{arg}'"),
+        false => (*arg).to_owned(),
+    };
+    let args: Vec<String> = args.iter().map(quoted).collect();
+    let line = format!("{place} $ heeler {}", args.join(" "));
+    say(Text::styled(anstyle::Style::new().dimmed(), &line))
+}
+
 fn say(text: impl Into<Text>) -> Outcome {
     Ok(output::line(text)?)
 }
@@ -173,5 +224,5 @@ fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {
         return Err(Failure::message(Code::Refused, message));
     }
     std::fs::create_dir_all(dir)?;
-    Ok(crate::place::working_directory()?.join(dir))
+    Ok(place::working_directory()?.join(dir))
 }

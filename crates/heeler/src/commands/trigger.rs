@@ -57,6 +57,9 @@ pub(crate) struct TriggerArgs {
     /// Continue this session; a beginning will do while it is unique
     #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
     session: Option<String>,
+    /// Leave the session as it is and go on in a new one with its history
+    #[arg(long, requires = "session")]
+    fork: bool,
     /// Begin a new session
     #[arg(long)]
     fresh: bool,
@@ -148,9 +151,9 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
     };
     let found = reader.map(|reader| reader.find_session(text)).transpose();
-    match found {
+    let id = match found {
         Ok(Some(session)) => match session.agent_session_id {
-            Some(id) => Ok(SessionWish::Given { id }),
+            Some(id) => Ok(id),
             None => {
                 let message =
                     format!("{} was never used, so there is nothing to continue", session.id);
@@ -160,14 +163,15 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(error) => Err(error.into()),
-    }
+    }?;
+    Ok(if args.fork { SessionWish::Fork { source: id } } else { SessionWish::Given { id } })
 }
 
-fn trusted(text: &str) -> Option<SessionWish> {
+fn trusted(text: &str) -> Option<AgentSessionId> {
     const UUID_LEN: usize = 36;
     let id: AgentSessionId = text.parse().ok()?;
     let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
-    is_whole.then_some(SessionWish::Given { id })
+    is_whole.then_some(id)
 }
 
 fn unknown_session(text: &str) -> Failure {
@@ -204,7 +208,6 @@ fn prepare_request(
     };
     let around = Surroundings {
         env: &env,
-        read: &fleet::read_text,
         home,
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),

@@ -1,7 +1,8 @@
 //! The real claude, run by `heeler runner` against the fake Messages API.
 //!
 //! Each test asserts the rows, the result and what the model was sent. Claude takes seconds to start,
-//! so one run shows several things.
+//! so one run shows several things. Snapshots are written again by one process alone:
+//! `UPDATE_EXPECT=1 cargo test -p heeler --test it -- --test-threads=1 claude::`.
 
 mod ends;
 mod permissions;

@@ -18,7 +18,7 @@ use heeler_model::run::{
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::{ApiRequest, MessagesApi, claude};
 use jiff::Timestamp;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// How long anything is awaited before the test fails.
 const WAIT_MAX: Duration = Duration::from_secs(25);
@@ -377,6 +377,11 @@ fn steady(json: &mut Json) {
             map.values_mut().for_each(steady);
         }
         Json::Array(items) => items.iter_mut().for_each(steady),
+        // Sums of prices differ in their last digits.
+        Json::Number(number) if number.is_f64() => {
+            let number = number.as_f64().expect("it is one");
+            *json = json!((number * 1e6).round() / 1e6);
+        }
         Json::String(text) => {
             // How long a retry waits is random.
             if let Some(wait) = text.find(", retry ") {

@@ -14,6 +14,8 @@ fn init_makes_a_fleet_that_is_valid_at_once_and_overwrites_nothing() {
     let fleet = Fleet::empty();
     fleet.write(".gitignore", "target");
     assert!(fleet.run(&["init"]).ok().contains("Next: heeler trigger greeter"));
+    let said = fleet.run(&["trigger", "greeter"]).ok();
+    assert!(said.starts_with("Hello! I am a scripted agent of this fleet.\n"), "{said}");
     assert_eq!(fleet.read(".gitignore"), "target\n.heeler/\n.env\n");
     let ran = fleet.run(&["config", "validate"]);
     assert_eq!(ran.stderr, "", "a new fleet has no warnings");
@@ -215,7 +217,22 @@ fn a_lost_database_is_rebuilt_from_what_is_beside_it() {
 fn the_demo_runs_as_the_readme_says() {
     let fleet = Fleet::empty();
     let text = fleet.run(&["demo", "shown"]).ok();
-    assert!(text.contains("none torn"), "{text}");
+    for shown in [
+        "scout   | I see a fleet of three agents.",
+        "builder | It says: Hello from a program that an agent wrote.",
+        "tester  | All 3 agents are there.",
+        "This is turn 2. Earlier you said: Look around.",
+        "none torn",
+    ] {
+        assert!(text.contains(shown), "{shown} is missing:\n{text}");
+    }
+    // A fork knows what was said before it, and the session nothing of the fork.
+    let remembered = "This is turn 3. Earlier you said: Look around. | Stay with it.\n";
+    assert_eq!(text.matches(remembered).count(), 2, "{text}");
+    let project = fleet.file("shown/fleet");
+    let left = fleet.command(&["session", "list", "--json"]).current_dir(project).output().unwrap();
+    let left: serde_json::Value = serde_json::from_slice(&left.stdout).unwrap();
+    assert_eq!(left["total"], 4);
     fleet.run(&["demo", "shown"]).fails(5);
 }
 

@@ -255,3 +255,24 @@ fn the_status_tells_what_the_run_does() {
     client.ask(cancel(true));
     running.finish();
 }
+
+#[test]
+fn a_tool_of_ours_is_answered_through_the_stream_and_its_note_is_a_row() {
+    let call = json!({
+        "type": "control_request", "request_id": "m1", "request": {
+            "subtype": "mcp_message", "server_name": "heeler", "message": {
+                "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+                    "name": "report_progress", "arguments": {"message": "half", "percent": 50}
+                }
+            }
+        }
+    });
+    let trial = speaks(&format!(
+        r#"printf '%s\n' '{call}'; await '"request_id":"m1"'
+        case "$line" in *'"isError":true'*|*'"error"'*) say refused;; *) say answered;; esac; result ok"#
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success);
+    assert_eq!(trial.said()[0], "answered");
+    assert_eq!(trial.notes("progress"), ["50 %: half"]);
+}

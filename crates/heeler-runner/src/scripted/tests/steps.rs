@@ -1,4 +1,7 @@
 use expect_test::{Expect, expect};
+use heeler_model::message::read_line;
+use heeler_model::outcome::{Ending, Tally};
+use heeler_model::run::ErrorClass;
 use heeler_model::script::Exit;
 use serde_json::json;
 
@@ -324,6 +327,36 @@ fn an_error_names_its_status_and_kind() {
         assert_eq!(said["error"], kind, "{word}");
         assert_eq!(said["is_api_error_message"], true);
         assert_eq!(said["message"]["model"], "<synthetic>");
+    }
+}
+
+#[test]
+fn a_run_is_judged_as_the_script_wants() {
+    for (steps, class) in [
+        ("[{say: fine}]", None),
+        ("[{error: authentication}]", Some(ErrorClass::Authentication)),
+        ("[{error: token_expired}]", Some(ErrorClass::TokenExpired)),
+        ("[{error: rate_limit}]", Some(ErrorClass::RateLimited)),
+        ("[{error: overloaded}]", Some(ErrorClass::Overloaded)),
+        ("[{error: server_error}]", Some(ErrorClass::ServerError)),
+        ("[{error: invalid_request}]", Some(ErrorClass::InvalidRequest)),
+        ("[{error: model_not_found}]", Some(ErrorClass::ModelNotFound)),
+        ("[{error: network}]", Some(ErrorClass::Network)),
+        ("[{say: bye}, {exit: 3}]", Some(ErrorClass::AgentDied)),
+    ] {
+        let stage = Stage::new();
+        let mut talk = start(stage.play(steps, fresh()));
+        talk.prompt("go");
+        let code = match talk.end() {
+            Exit::Code(code) => Some(i32::from(code)),
+            Exit::Signal(_) => None,
+        };
+        let mut tally = Tally::new();
+        for line in &talk.seen {
+            tally.message(&read_line(line.to_string().as_bytes()));
+        }
+        let end = tally.conclude(&Ending::Exited { code, signal: None, stderr: String::new() });
+        assert_eq!(end.error.map(|error| error.class), class, "{steps}");
     }
 }
 

@@ -50,7 +50,7 @@ fn a_person_allows_changes_and_denies() {
         {"type":"system","subtype":"answered","content":"the test denied Write: not this one (question <id5>)"}
         {"type":"tool_result","tool_use_id":"<tool4>","error":"not this one","success":false,"tool_name":"Write"}
         {"type":"assistant","content":"Done."}
-        {"type":"tool_result","subtype":"success","result":"Done.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+        {"type":"tool_result","subtype":"success","result":"Done.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
     "#]].assert_eq(&rig.show(&end.rows));
     let content = |name: &str| std::fs::read_to_string(rig.work(name)).ok();
     assert_eq!(content("allowed.txt").as_deref(), Some("as it was"));
@@ -85,7 +85,7 @@ fn a_person_answers_a_question() {
         {"type":"system","subtype":"answered","content":"the test allowed AskUserQuestion with an input of theirs (question <id1>)"}
         {"type":"tool_result","tool_use_id":"<tool0>","result":"Your questions have been answered: \"Which one?\"=\"right\". You can now continue with these answers in mind.","success":true,"tool_name":"AskUserQuestion"}
         {"type":"assistant","content":"I see."}
-        {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+        {"type":"tool_result","subtype":"success","result":"I see.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028}
     "#]].assert_eq(&rig.show(&end.rows));
     assert!(told(&end).contains("right"), "{}", told(&end));
 }
@@ -127,7 +127,7 @@ fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
         {"type":"system","subtype":"denied","content":"Write was denied: nobody attends this run, so nobody can allow or answer it"}
         {"type":"tool_result","tool_use_id":"<tool0>","error":"nobody attends this run, so nobody can allow or answer it","success":false,"tool_name":"Write"}
         {"type":"assistant","content":"Well."}
-        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028}
     "#]].assert_eq(&shown[0]);
     expect![[r#"
         {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
@@ -137,7 +137,7 @@ fn what_needs_a_person_is_denied_at_once_when_nobody_attends() {
         {"type":"system","subtype":"permission_denied","content":"Write was not allowed: Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted …","tool_name":"Write","tool_use_id":"<tool0>"}
         {"type":"tool_result","tool_use_id":"<tool0>","error":"Claude requested permissions to write to <rig>/work/never.txt, but you haven't granted it yet.","success":false,"tool_name":"Write"}
         {"type":"assistant","content":"Well."}
-        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028000000000000003}
+        {"type":"tool_result","subtype":"success","result":"Well.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00028}
     "#]].assert_eq(&shown[1]);
 }
 

@@ -62,7 +62,7 @@ fn our_own_tools_work_in_process_and_over_http() {
         {"type":"tool_use","tool_name":"mcp__heeler__ask_human","tool_use_id":"<tool3>","input":{"question":"Shall I?"}}
         {"type":"tool_result","tool_use_id":"<tool3>","error":"the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is le…","success":false,"tool_name":"mcp__heeler__ask_human"}
         {"type":"assistant","content":"Sent."}
-        {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+        {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
     "#]],
     );
 }

@@ -111,7 +111,7 @@ fn a_sub_agent_works_under_the_call_that_began_it() {
         {"type":"system","subtype":"task_notification","content":"task completed: Inner done.","status":"completed","task_id":"<task1>","tool_use_id":"<tool0>"}
         {"type":"tool_result","tool_use_id":"<tool0>","result":"  <tools-used-before-summary>Bash</tools-used-before-summary>\n  \n[Subagent hand-back] The text below is the final report…","success":true,"tool_name":"Agent"}
         {"type":"assistant","content":"Outer done."}
-        {"type":"tool_result","subtype":"success","result":"Outer done.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.0005600000000000001}
+        {"type":"tool_result","subtype":"success","result":"Outer done.","success":true,"is_error":false,"num_turns":2,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
     "#]].assert_eq(&rig.show(&end.rows));
     assert_eq!(end.result.summary.as_deref(), Some("Outer done."));
     let call = end.row("tool_use", "Agent")["tool_use_id"].clone();
