@@ -153,7 +153,7 @@ impl Order<'_> {
         {
             Ok(lock) => lock,
             Err(error) => {
-                let result = self.not_locked(&error)?;
+                let result = self.not_locked(&error);
                 reserved.write(&result)?;
                 return Ok(result);
             }

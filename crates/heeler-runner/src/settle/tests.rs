@@ -1,3 +1,5 @@
+//! Every state that the death of a runner, or of a settling, leaves.
+
 use heeler_model::message::read_line;
 use heeler_model::record::{Recorder, Rows};
 use heeler_transcript::{Entry, Scan};
