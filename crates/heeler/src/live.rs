@@ -253,8 +253,8 @@ impl<'w> Live<'w> {
             self.cost = Some(cost);
         }
         match row["type"].as_str() {
-            // The agent's own error and the run's are often the same.
-            Some("error") if self.seen.error.as_deref() == row["message"].as_str() => {}
+            // Of the run's own error, what the agent has not told itself is told at the end.
+            Some("error") if self.seen.error.is_some() && row["cure"].is_string() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
                 self.screen.said(row["content"].as_str().unwrap_or_default())?;
             }
