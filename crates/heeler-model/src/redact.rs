@@ -90,8 +90,8 @@ impl Redactor {
         Self { known: Some(Arc::new(known)) }
     }
 
-    /// Returns the text without secrets. JSON is better redacted before it is text: see
-    /// [`Redactor::json`].
+    /// Returns the text without secrets. JSON is redacted before it is text, by [`Redactor::json`]:
+    /// a secret may take half of an escape, or a quote, with it.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
