@@ -163,37 +163,75 @@ pub(crate) enum UnsettledError {
     NoResult(camino::Utf8PathBuf),
 }
 
+impl UnsettledError {
+    /// Says whether the next attempt would fail for the same reason.
+    fn is_lasting(&self) -> bool {
+        match self {
+            UnsettledError::Unreadable { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::InvalidData
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::UnexpectedEof
+            ),
+            UnsettledError::Settle(error) => error.is_lasting(),
+            UnsettledError::NoResult(_) => false,
+        }
+    }
+}
+
 /// Finds out how a run ended; `None` while it goes on.
 pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
     // Whatever its host was called: network file systems are refused, so it was this machine.
     let folder = fleet.dir.run(run.id);
-    if let Some(result) = read_result(&folder, run)? {
+    match look_at(fleet, run, &folder) {
+        // It must not keep its agent from working for ever.
+        Err(error) if error.is_lasting() && is_free(&folder) => {
+            let reason =
+                format!("it was cut off, and cannot be settled: {}", doctor::chain(&error));
+            Ok(Some(lost(run, (fleet.now)(), &reason)))
+        }
+        found => found,
+    }
+}
+
+fn look_at(
+    fleet: &Fleet,
+    run: &Run,
+    folder: &Utf8Path,
+) -> Result<Option<RunResult>, UnsettledError> {
+    if let Some(result) = read_result(folder, run)? {
         return Ok(Some(result));
     }
     // The folder and the spec are put in place before a runner is started.
     let Some(spec) = read_file::<RunSpec>(&folder.join("spec.json"))? else {
         return Ok(Some(never_started(run, (fleet.now)(), "it was cut off before it was started")));
     };
-    match LockFile::probe(&folder.join("lock")) {
-        Ok(None) => {}
-        // A lock that cannot be asked may be held: nobody is called dead on a guess.
-        Ok(Some(_)) | Err(_) => return Ok(None),
+    if !is_free(folder) {
+        return Ok(None);
     }
     if !fits(fleet, run, &spec) {
-        return Ok(Some(displaced(run, (fleet.now)())));
+        let reason = "it was cut off, and its state directory was moved";
+        return Ok(Some(lost(run, (fleet.now)(), reason)));
     }
-    launch::settle(fleet, &folder)?;
-    match read_result(&folder, run)? {
+    launch::settle(fleet, folder)?;
+    match read_result(folder, run)? {
         Some(result) => Ok(Some(result)),
-        None => Err(UnsettledError::NoResult(folder)),
+        None => Err(UnsettledError::NoResult(folder.to_owned())),
     }
+}
+
+/// Says whether nobody works on a run. A lock that cannot be asked may be held: nobody is called
+/// dead on a guess.
+fn is_free(folder: &Utf8Path) -> bool {
+    matches!(LockFile::probe(&folder.join("lock")), Ok(None))
 }
 
 fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
     let path = folder.join("result.json");
     match read_file::<RunResult>(&path)? {
         Some(result) if result.run != run.id => {
-            let source = io::Error::other(format!("it is the result of run {}", result.run));
+            let reason = format!("it is the result of run {}", result.run);
+            let source = io::Error::new(io::ErrorKind::InvalidData, reason);
             Err(UnsettledError::Unreadable { path, source })
         }
         found => Ok(found),
@@ -211,9 +249,9 @@ fn fits(fleet: &Fleet, run: &Run, spec: &RunSpec) -> bool {
         && spec.output_file.as_ref().is_none_or(|path| *path == output)
 }
 
-/// Makes the result of a dead run whose spec speaks of another place.
-fn displaced(run: &Run, now: Timestamp) -> RunResult {
-    let mut result = never_started(run, now, "it was cut off, and its state directory was moved");
+/// Makes the result of a dead run of which nobody can find out how far it came.
+fn lost(run: &Run, now: Timestamp, reason: &str) -> RunResult {
+    let mut result = never_started(run, now, reason);
     result.end = End::Interrupted;
     if let Some(error) = &mut result.error {
         error.class = ErrorClass::Interrupted;
@@ -283,7 +321,7 @@ fn adopt(
         let found = Found {
             at: started.map_or((fleet.now)(), |started| started.at),
             result: read_file::<RunResult>(&folder.join("result.json")).ok().flatten(),
-            is_alive: !matches!(LockFile::probe(&folder.join("lock")), Ok(None)),
+            is_alive: !is_free(&folder),
             spec,
         };
         let done = store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write);

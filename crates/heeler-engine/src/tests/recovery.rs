@@ -190,9 +190,9 @@ fn the_result_of_another_run_is_not_taken() {
     let begun = place.begin_with_spec();
     let from = place.fleet.dir.run(other).join("result.json");
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
-    let recovered = place.recover();
-    assert!(recovered.committed.is_empty());
-    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+    place.check(&begun, End::Interrupted);
+    let error = place.job(&begun.job).error.unwrap();
+    assert!(error.contains(&format!("it is the result of run {other}")), "{error}");
 }
 
 #[test]
@@ -208,16 +208,50 @@ fn a_running_job_without_any_run_is_settled() {
 }
 
 #[test]
+fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
+    for (file, text) in [("result.json", "not json"), ("spec.json", "{"), ("result.json", "{}")] {
+        let place = Place::new("success");
+        let begun = place.begin_with_spec();
+        place.in_folder(begun.run, file, text);
+        place.check(&begun, End::Interrupted);
+        let error = place.job(&begun.job).error.unwrap();
+        assert!(error.contains("cannot be settled") && error.contains(file), "{error}");
+    }
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "settle-with", "2");
+    place.check(&begun, End::Interrupted);
+    let error = place.job(&begun.job).error.unwrap();
+    assert!(error.contains("runner.log says why"), "{error}");
+}
+
+#[test]
+fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "spec.json", "{");
+    let lock = place.fleet.dir.run(begun.run).join("lock");
+    let holder = Holder::this_process("runner", clock());
+    let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+    let recovered = place.recover();
+    assert!(recovered.committed.is_empty() && recovered.unsettled.len() == 1, "{recovered:?}");
+    drop(held);
+    place.check(&begun, End::Interrupted);
+}
+
+#[test]
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "result.json", "not json");
+    place.in_folder(begun.run, "settle-with", "1");
     let recovered = place.recover();
     assert_eq!(recovered.unsettled[0].0, begun.run);
-    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+    assert!(recovered.unsettled[0].1.contains("runner.log"), "{recovered:?}");
     let mut other = place.request();
     other.agent = "writer".parse().unwrap();
     place.conducted(&other);
+    std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
+    place.check(&begun, End::NeverStarted);
 }
 
 #[test]
