@@ -4,14 +4,16 @@
 //! process is then never seen half-way. A living run is left alone; whoever conducts it, or the
 //! next recovery, commits what it did.
 
-use std::collections::HashSet;
+mod adopt;
+
+use std::collections::HashMap;
 use std::io;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec, Started};
-use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
-use heeler_store::{DbError, Reader, Run, Store, Tx, WriteError, doctor};
+use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec};
+use heeler_model::{ExitReason, JobId, RunId};
+use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor};
 use heeler_transcript::{LockFile, plain};
 use jiff::Timestamp;
 use thiserror::Error;
@@ -19,11 +21,6 @@ use thiserror::Error;
 use crate::commit::{self, CommitError, Committed};
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
-use crate::start;
-
-/// The fact in the database that says in which epoch all run folders were compared with it. Rows
-/// are lost only when the database is restored or rebuilt, which starts another.
-const COMPARED: &str = "runs_compared_in_epoch";
 
 /// The largest file of a run that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -78,8 +75,8 @@ pub enum Compare {
 /// Gives every run a result that has none and that nobody works on.
 pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recovered, RecoverError> {
     let mut recovered = Recovered::default();
-    adopt(fleet, store, compare, &mut recovered)?;
-    for run in read(fleet, |reader| reader.uncommitted_runs())? {
+    adopt::adopt(fleet, store, compare, &mut recovered)?;
+    for run in in_order(read(fleet, |reader| reader.uncommitted_runs())?) {
         settle_one(fleet, store, &run, &mut recovered)?;
     }
     for job in read(fleet, |reader| reader.running_jobs())? {
@@ -92,6 +89,17 @@ pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recover
         }
     }
     Ok(recovered)
+}
+
+/// Sorts runs so that those of one job come by attempt, whatever the clock did meanwhile.
+fn in_order(mut runs: Vec<Run>) -> Vec<Run> {
+    let mut first: HashMap<JobId, RunId> = HashMap::new();
+    for run in &runs {
+        let id = first.entry(run.job_id.clone()).or_insert(run.id);
+        *id = run.id.min(*id);
+    }
+    runs.sort_by_key(|run| (first.get(&run.job_id).copied(), run.attempt));
+    runs
 }
 
 fn read<T>(
@@ -286,99 +294,6 @@ pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResu
         exit_code: None,
         settled: None,
     }
-}
-
-/// Makes rows of runs that only their folders know, as after a restore of the database.
-fn adopt(
-    fleet: &Fleet,
-    store: &Store,
-    compare: Compare,
-    recovered: &mut Recovered,
-) -> Result<(), RecoverError> {
-    let epoch = read(fleet, |reader| reader.epoch())?.to_string();
-    let is_compared = read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch);
-    if is_compared && compare == Compare::WhenDue {
-        return Ok(());
-    }
-    let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
-    let entries = fleet.dir.runs().read_dir_utf8().into_iter().flatten().flatten();
-    let mut found: Vec<RunId> =
-        entries.filter_map(|entry| entry.file_name().parse().ok()).collect();
-    found.retain(|run| !known.contains(run));
-    found.sort();
-    for run in found {
-        let folder = fleet.dir.run(run);
-        let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
-            Ok(Some(spec)) if spec.run == run => spec,
-            // Without a spec no runner was started: there is nothing to adopt.
-            Ok(_) => continue,
-            Err(error) => {
-                recovered.unsettled.push((run, error.to_string()));
-                continue;
-            }
-        };
-        let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
-        let found = Found {
-            at: started.map_or((fleet.now)(), |started| started.at),
-            result: read_file::<RunResult>(&folder.join("result.json")).ok().flatten(),
-            is_alive: !is_free(&folder),
-            spec,
-        };
-        let done = store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write);
-        let done = done.map(|()| recovered.adopted.push(run));
-        tolerate(done, Some(run), recovered)?;
-    }
-    let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
-    done.map_err(RecoverError::Write)
-}
-
-/// A run that only its folder knows.
-struct Found {
-    spec: RunSpec,
-    at: Timestamp,
-    result: Option<RunResult>,
-    is_alive: bool,
-}
-
-fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {
-    let Found { spec, at, result, is_alive } = found;
-    let mut is_counted = false;
-    match tx.job(&spec.job)? {
-        None => tx.insert_job(&job_of(spec, *at))?,
-        // The record of the job came from its view and has what this run did in it.
-        Some(job) if job.head.status.is_final() && !is_alive => is_counted = true,
-        Some(mut job) => {
-            job.head.status = JobStatus::Running;
-            tx.update_job(&job)?;
-        }
-    }
-    let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
-    tx.insert_run(&Run {
-        id: spec.run,
-        job_id: spec.job.clone(),
-        attempt: i64::from(spec.attempt).max(last + 1),
-        host: start::host(),
-        epoch: tx.epoch()?,
-        status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
-        created_at: *at,
-        started_at: None,
-        finished_at: result.as_ref().map(|result| result.finished_at),
-        committed: is_counted,
-        version: 1,
-    })?;
-    match result {
-        Some(result) if is_counted => tx.set_run_result(spec.run, result),
-        _ => Ok(()),
-    }
-}
-
-fn job_of(spec: &RunSpec, at: Timestamp) -> Job {
-    let mut job = Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
-    job.head.status = JobStatus::Running;
-    job.head.session_id = Some(spec.session.start.id().clone());
-    job.run_started_at = Some(at);
-    job.working_directory = Some(spec.working_directory.clone());
-    job
 }
 
 /// Reads a file of a run; `None` when it is not there.
