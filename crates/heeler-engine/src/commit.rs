@@ -23,6 +23,16 @@ pub struct CommitError {
     pub source: WriteError<DbError>,
 }
 
+/// Says whether a change failed for what it is, not for the state of the disk: the same would fail
+/// again, and other changes may succeed.
+pub(crate) fn is_refusal(error: &WriteError<DbError>) -> bool {
+    match error {
+        WriteError::Refused(error) => !error.is_of_storage(),
+        WriteError::Panicked(_) => true,
+        WriteError::NotSaved(_) | WriteError::Restored | WriteError::Closed => false,
+    }
+}
+
 /// A run whose result is on record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Committed {
@@ -175,7 +185,7 @@ fn leave_session(
     }
 }
 
-/// Returns the session that began because the planned one was unknown to the agent.
+/// Returns the session that the run went on in because the planned one was unknown to the agent.
 fn successor(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
@@ -183,6 +193,9 @@ fn successor(
     end: &SessionEnd,
     at: Timestamp,
 ) -> Result<Session, DbError> {
+    if let Some(known) = tx.session_by_agent_id(&end.id)? {
+        return Ok(known);
+    }
     let log: Utf8PathBuf = match end.log.strip_prefix(root) {
         Ok(relative) => relative.to_owned(),
         Err(_) => end.log.clone(),

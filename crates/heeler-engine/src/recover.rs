@@ -42,6 +42,17 @@ pub enum RecoverError {
     Commit(#[from] CommitError),
 }
 
+impl RecoverError {
+    /// Says whether the database refuses this one change; others may succeed.
+    fn is_refusal(&self) -> bool {
+        match self {
+            RecoverError::Read(_) => false,
+            RecoverError::Write(error) => commit::is_refusal(error),
+            RecoverError::Commit(error) => commit::is_refusal(&error.source),
+        }
+    }
+}
+
 /// What recovery did.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -75,8 +86,9 @@ pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recover
         let runs = read(fleet, |reader| reader.runs_of_job(&job.id))?;
         if runs.iter().all(|run| run.committed) {
             let (id, now) = (job.id.clone(), (fleet.now)());
-            let done = store.write(move |tx| doctor::interrupt(tx, &id, now));
-            done.map_err(RecoverError::Write)?;
+            let done = store.write(move |tx| doctor::interrupt(tx, &id, now)).map(|_| ());
+            let run = runs.last().map(|run| run.id);
+            tolerate(done.map_err(RecoverError::Write), run, &mut recovered)?;
         }
     }
     Ok(recovered)
@@ -90,6 +102,23 @@ fn read<T>(
     question(&reader).map_err(|error| RecoverError::Read(Box::new(error)))
 }
 
+/// Lets one job that the database refuses not stand in the way of all others.
+fn tolerate(
+    done: Result<(), RecoverError>,
+    run: Option<RunId>,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
+    match done {
+        Err(error) if error.is_refusal() => {
+            let reason = doctor::chain(&error);
+            tracing::warn!(?run, %reason, "the record of a run is refused");
+            recovered.unsettled.extend(run.map(|run| (run, reason)));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
 fn settle_one(
     fleet: &Fleet,
     store: &Store,
@@ -99,11 +128,16 @@ fn settle_one(
     let nothing = Redactor::new(&[]);
     match outcome_of(fleet, run) {
         // Its runner has redacted what it wrote; the secrets are gone with its conductor.
-        Ok(Some(result)) => recovered.committed.push(commit::commit(store, result, &nothing)?),
+        Ok(Some(result)) => {
+            let done =
+                commit::commit(store, result, &nothing).map(|it| recovered.committed.push(it));
+            tolerate(done.map_err(RecoverError::Commit), Some(run.id), recovered)?;
+        }
         Ok(None) => recovered.alive.push(run.job_id.clone()),
         Err(error) => {
-            tracing::warn!(run = %run.id, %error, "a run cannot be settled yet");
-            recovered.unsettled.push((run.id, error.to_string()));
+            let reason = doctor::chain(&error);
+            tracing::warn!(run = %run.id, %reason, "a run cannot be settled yet");
+            recovered.unsettled.push((run.id, reason));
         }
     }
     Ok(())
@@ -252,8 +286,9 @@ fn adopt(
             is_alive: !matches!(LockFile::probe(&folder.join("lock")), Ok(None)),
             spec,
         };
-        store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write)?;
-        recovered.adopted.push(run);
+        let done = store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write);
+        let done = done.map(|()| recovered.adopted.push(run));
+        tolerate(done, Some(run), recovered)?;
     }
     let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
     done.map_err(RecoverError::Write)

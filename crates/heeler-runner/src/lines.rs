@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
 use memchr::memchr;
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
@@ -113,6 +115,12 @@ impl Lines {
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.make_room();
         from.read_buf(&mut self.buffer).await
+    }
+
+    /// Reads what is there, without waiting.
+    pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
+        self.make_room();
+        Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
     }
 
     fn make_room(&mut self) {

@@ -151,7 +151,7 @@ impl Order<'_> {
         let lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at) {
             Ok(lock) => lock,
             Err(error) => {
-                let result = self.not_locked(&error)?;
+                let result = self.not_locked(&error);
                 reserved.write(&result)?;
                 return Ok(result);
             }

@@ -26,6 +26,13 @@ impl Place {
         begun
     }
 
+    /// Changes the database behind the store's back.
+    #[expect(clippy::disallowed_methods, reason = "no store would write this")]
+    fn damage(&self, sql: &str, what: &str) {
+        let database = rusqlite::Connection::open(self.fleet.dir.database()).unwrap();
+        assert_eq!(database.execute(sql, [what]).unwrap(), 1);
+    }
+
     fn in_folder(&self, run: RunId, name: &str, text: &str) {
         std::fs::write(self.fleet.dir.run(run).join(name), text).unwrap();
     }
@@ -211,4 +218,22 @@ fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let mut other = place.request();
     other.agent = "writer".parse().unwrap();
     place.conducted(&other);
+}
+
+#[test]
+fn a_result_that_the_database_refuses_stands_in_nobodys_way() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "started.json", "{}");
+    let session = begun.spec.session.start.id().to_string();
+    place.damage("UPDATE sessions SET status = 'nonsense' WHERE agent_session_id = ?1", &session);
+    let recovered = place.recover();
+    assert!(recovered.committed.is_empty());
+    assert_eq!(recovered.unsettled[0].0, begun.run);
+    assert!(recovered.unsettled[0].1.contains("nonsense"), "{recovered:?}");
+    let mut other = place.request();
+    other.agent = "writer".parse().unwrap();
+    assert_eq!(place.conducted(&other).status, JobStatus::Completed);
+    place.damage("UPDATE sessions SET status = 'active' WHERE agent_session_id = ?1", &session);
+    place.check(&begun, End::Interrupted);
 }

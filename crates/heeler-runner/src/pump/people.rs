@@ -65,7 +65,7 @@ impl Pump<'_> {
                 trouble.reason
             ));
         }
-        let ending = self.done || self.run.ending.is_some() || self.drain_by.is_some();
+        let ending = self.done || self.run.ending.is_some() || self.ended;
         ending.then(|| "the run is ending; start another job to say more".to_owned())
     }
 

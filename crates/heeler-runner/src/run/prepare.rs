@@ -153,7 +153,7 @@ fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
 
 /// Returns every value that may not be written: those that are named as secrets, and those whose
 /// names say so.
-fn secrets(brief: &Brief) -> Vec<String> {
+pub(super) fn secrets(brief: &Brief) -> Vec<String> {
     let mut secrets = brief.secrets.clone();
     let mut add = |name: &str, value: &String| {
         if is_secret_name(name) || name.eq_ignore_ascii_case("authorization") {

@@ -14,7 +14,8 @@ use heeler_model::run::{
 };
 use heeler_transcript::LockError;
 
-use super::{Order, RunnerError};
+use super::Order;
+use super::prepare::secrets;
 use crate::journal::explain;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
@@ -129,21 +130,21 @@ impl Order<'_> {
     pub(super) fn not_started(&self, reason: String) -> RunResult {
         let mut result =
             self.bare(End::Finished, Tally::new().conclude(&Ending::NotStarted { reason }));
-        redact(&mut result, &Redactor::new(&self.host.brief.secrets));
+        redact(&mut result, &Redactor::new(&secrets(&self.host.brief)));
         result
     }
 
     /// Returns the result of a run whose session is not to be had.
-    pub(super) fn not_locked(&self, error: &SessionLockError) -> Result<RunResult, RunnerError> {
+    pub(super) fn not_locked(&self, error: &SessionLockError) -> RunResult {
         let session = self.spec.session.start.id();
         match error {
             SessionLockError::Lock(LockError::Held { holder, .. }) => {
                 let holder =
                     holder.as_ref().map_or("another process".to_owned(), ToString::to_string);
                 let message = format!("session {session} is held by {holder}");
-                Ok(self.bare(End::SessionBusy, busy(message)))
+                self.bare(End::SessionBusy, busy(message))
             }
-            error => Ok(self.not_started(explain(error))),
+            error => self.not_started(explain(error)),
         }
     }
 }

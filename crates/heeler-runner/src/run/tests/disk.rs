@@ -118,6 +118,31 @@ fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again
 }
 
 #[test]
+fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_took() {
+    let disk = Arc::new(FullDisk::default());
+    let trial = speaks(
+        "say one; until [ -e go ]; do sleep 0.01; done; say two
+        until [ -e end ]; do sleep 0.01; done; say three; result done",
+    );
+    let trial = trial.disk(disk.clone());
+    let touch = |name: &str| std::fs::write(trial.spec.working_directory.join(name), "").unwrap();
+    let running = trial.start();
+    trial.wait_row("one");
+    disk.full.store(true, Ordering::SeqCst);
+    touch("go");
+    wait_for("the full disk", || disk.refused.load(Ordering::SeqCst) > 0);
+    // Nothing is read any more: what the agent says now stays in the pipe.
+    touch("end");
+    wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
+    wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 7);
+    disk.full.store(false, Ordering::SeqCst);
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(0.5));
+    assert_eq!(trial.said(), ["one", "two", "three"]);
+}
+
+#[test]
 fn a_cancel_does_not_wait_for_the_disk() {
     let disk = FullDisk::filled_after(10);
     let trial = prints("seq 1 100; sleep 1000").disk(disk.clone());

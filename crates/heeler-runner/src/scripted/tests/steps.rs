@@ -1,3 +1,5 @@
+//! Every step, as it sounds in the stream.
+
 use expect_test::{Expect, expect};
 use heeler_model::message::read_line;
 use heeler_model::outcome::{Ending, Tally};
