@@ -85,7 +85,7 @@ fn name(holder: Option<&Holder>) -> String {
 
 /// Settles the run in `dir` and returns its result: the one that is there, if there is one.
 pub fn settle(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<RunResult, SettleError> {
-    let spec = files::read_spec(dir)?;
+    let spec = files::read_spec_of_dead(dir)?;
     let holder = Holder::this_process("runner --settle", now());
     let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
         Err(LockError::Held { holder, .. }) => {
