@@ -104,6 +104,7 @@ impl Journal {
     }
 
     fn push_row(&mut self, log: Which, mut row: Json) {
+        // The last guard: texts that were redacted one by one may be a secret when they are joined.
         self.redactor.json(&mut row);
         if let (Which::Session, Json::Object(row)) = (log, &mut row) {
             row.insert(RUN_KEY.to_owned(), self.run.to_string().into());

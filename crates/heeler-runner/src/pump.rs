@@ -28,6 +28,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
+use uuid::Uuid;
 
 use crate::asks::Asks;
 use crate::complaints::Complaints;
@@ -66,6 +67,20 @@ pub(crate) struct Run {
     /// Whether the agent has said anything in its session.
     pub(crate) spoke: bool,
     pub(crate) disk: Option<steps::DiskTrouble>,
+}
+
+impl Run {
+    /// Records something of our own. It may repeat what an agent says.
+    pub(crate) fn note(&mut self, subtype: &str, content: &str) {
+        let rows = self.recorder.note(subtype, &self.redactor.text(content), (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records what the agent is asked.
+    pub(crate) fn prompt(&mut self, uuid: Uuid, text: &str) {
+        let rows = self.recorder.prompt(uuid, &self.redactor.text(text), (self.now)());
+        self.journal.push(rows);
+    }
 }
 
 /// How an agent's process ended.
@@ -165,7 +180,7 @@ impl<'r> Pump<'r> {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
         while let Ok(note) = self.run.notes.try_recv() {
-            self.note(note.subtype(), &note.content());
+            self.run.note(note.subtype(), &note.content());
         }
         self.close_asks();
         self.drain().await;
@@ -261,7 +276,7 @@ impl<'r> Pump<'r> {
                 let steps = self.run.runtime.mcp_reply(&call, reply);
                 self.todo.extend(steps);
             }
-            Event::Noted(note) => self.note(note.subtype(), &note.content()),
+            Event::Noted(note) => self.run.note(note.subtype(), &note.content()),
             Event::Time => {}
         }
     }

@@ -255,9 +255,8 @@ impl Order<'_> {
         (start, reason): (&SessionStart, &str),
     ) -> Ending {
         let uuid = Uuid::new_v4();
-        let now = (run.now)();
-        run.journal.push(run.recorder.note("session", reason, now));
-        run.journal.push(run.recorder.prompt(uuid, &self.host.brief.prompt, now));
+        run.note("session", reason);
+        run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
         let inherit = [lock.fd()];
         let place = Place {

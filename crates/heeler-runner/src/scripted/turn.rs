@@ -56,7 +56,7 @@ impl Player {
     pub(super) fn task_turn(&mut self, task: Task) -> Result<(), Stop> {
         let code = self.ended.remove(&task.running.number).unwrap_or(1);
         let status = if code == 0 { "completed" } else { "failed" };
-        let done = task.running.done(code);
+        let done = task.running.done(code, self.redactor.as_ref());
         self.words.output = done.map_or_else(|error| error.to_string(), |done| done.output);
         self.system("task_updated", json!({"task_id": task.id, "patch": {"status": status}}));
         let command = &task.command;
