@@ -71,13 +71,21 @@ pub enum SettleError {
     Sync(#[from] SyncError),
 }
 
+impl SettleError {
+    /// Says whether the next attempt would fail for the same reason: what is in the folder cannot
+    /// be used.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, SettleError::File(error) if !matches!(error, FileError::Disk(_)))
+    }
+}
+
 fn name(holder: Option<&Holder>) -> String {
     holder.map_or("another process has it".to_owned(), ToString::to_string)
 }
 
 /// Settles the run in `dir` and returns its result: the one that is there, if there is one.
 pub fn settle(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<RunResult, SettleError> {
-    let spec = files::read_spec(dir)?;
+    let spec = files::read_spec_of_dead(dir)?;
     let holder = Holder::this_process("runner --settle", now());
     let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
         Err(LockError::Held { holder, .. }) => {

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use url::Url;
 
-use super::shell::simple_commands;
+use super::shell::{BLANKS, simple_commands};
 
 /// Why a list of allowed tools cannot be held. The run is refused instead of running open.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -96,7 +96,8 @@ impl Allowed {
         let by_command = |rule: &Rule| matches!(rule.input, Input::Command(_)) && rule.name == tool;
         let hint = if self.rules.iter().any(by_command) {
             " Every command of a line must match; substitutions, subshells, comments and files to \
-             write to are not allowed in it."
+             write to are not allowed in it, nor `$`, `*`, `[` or `-v` for test, printf and the \
+             like."
         } else {
             ""
         };
@@ -217,7 +218,7 @@ fn like_command(pattern: &str, command: &str) -> bool {
     match prefix {
         Some(prefix) if !prefix.contains('*') => {
             let rest = command.strip_prefix(prefix);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(BLANKS))
         }
         _ => like(pattern, command),
     }

@@ -353,9 +353,13 @@ impl Player {
 
 /// Tells the standard error why the process ends.
 pub(super) fn complain(message: &str) -> Exit {
-    // Where nobody reads it, the exit code has to do.
-    drop(writeln!(std::io::stderr(), "{message}"));
+    to_stderr(message);
     Exit::Code(1)
+}
+
+/// Writes a line to the standard error; where nobody reads it, there is nobody to tell.
+pub(super) fn to_stderr(line: &str) {
+    drop(writeln!(std::io::stderr(), "{line}"));
 }
 
 /// Adds the keys of one object to another.

@@ -166,6 +166,25 @@ fn a_settling_that_was_cut_off_after_any_row_is_completed_by_the_next() {
 }
 
 #[test]
+fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
+    let mut dead = Dead::new();
+    let rows = [dead.prompt(), dead.says(&text("first")), dead.says(&result(false))];
+    dead.both(&rows[0]);
+    rows[1..].iter().for_each(|rows| dead.session(rows));
+    let moved = tempfile::tempdir().unwrap();
+    let moved = Utf8Path::from_path(moved.path()).unwrap().canonicalize_utf8().unwrap();
+    let state = moved.join("state");
+    std::fs::rename(&dead.folder.state, &state).unwrap();
+    let there = |path: &Utf8Path| state.join(path.strip_prefix(&dead.folder.state).unwrap());
+    let result = settle(&there(&dead.folder.dir), now).unwrap();
+    assert_eq!((result.end, result.settled.unwrap().rows_completed), (End::Finished, 3));
+    assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
+    let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
+    assert_eq!(super::tests::rows(&there(&dead.folder.spec.job_log)), expected);
+    assert!(!dead.folder.state.exists(), "nothing is written where it was");
+}
+
+#[test]
 fn torn_tails_are_repaired_and_a_row_that_is_whole_counts() {
     let mut dead = Dead::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));
@@ -263,15 +282,23 @@ fn a_background_task_that_was_running_was_interrupted() {
         json!({"type": "system", "subtype": subtype, "task_id": "b1", "task_type": "local_bash",
             "is_backgrounded": true, "status": status})
     };
-    for (ended, end) in [(false, End::Interrupted), (true, End::Finished)] {
+    let notified = Some(("task_notification", "completed"));
+    let updated = |status| Some(("task_updated", status));
+    for (last, end) in [
+        (None, End::Interrupted),
+        (updated("running"), End::Interrupted),
+        (notified, End::Finished),
+        (updated("killed"), End::Finished),
+        (updated("cancelled"), End::Finished),
+    ] {
         let mut dead = Dead::new();
         let mut rows = vec![dead.prompt(), dead.says(&task("task_started", "running"))];
-        if ended {
-            rows.push(dead.says(&task("task_notification", "completed")));
+        if let Some((subtype, status)) = last {
+            rows.push(dead.says(&task(subtype, status)));
         }
         rows.push(dead.says(&result(false)));
         rows.iter().for_each(|rows| dead.both(rows));
-        assert_eq!(dead.settle().end, end);
+        assert_eq!(dead.settle().end, end, "{last:?}");
     }
 }
 

@@ -1,3 +1,5 @@
+//! Which calls a list of allowed tools lets run, as tables.
+
 use serde_json::json;
 
 use super::*;
@@ -70,6 +72,16 @@ fn every_command_of_a_line_must_be_listed() {
     }
     check_bash(&["Bash(git *)", "Bash(npm test)"], "npm test && git push", true);
     check_bash(&["Bash(git *)", "Bash(npm test)"], "npm test --all", false);
+}
+
+/// To a shell, any other blank is part of the command's name.
+#[test]
+fn a_command_ends_at_a_blank_of_the_shell() {
+    for entry in ["Bash(git *)", "Bash(git:*)"] {
+        check_bash(&[entry], "git\tstatus", true);
+        check_bash(&[entry], "git\u{a0}status", false);
+        check_bash(&[entry], "git\u{2003}status", false);
+    }
 }
 
 #[test]
