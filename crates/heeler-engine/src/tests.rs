@@ -36,6 +36,7 @@ result() {
 error() { printf '{"class":"%s","message":"it said hunter2-hunter2","recoverable":false,"retry_after_ms":null,"resets_at":null,"messages_received":3,"cure":"none"}' "$1"; }
 session() { printf '{"id":"%s","log":"%s","messages":4,"tokens":100,"resumable":true}' "${1:-$(field id)}" "$dir/log.jsonl"; }
 if [ $settle = yes ]; then
+  if [ -e "$dir/settle-with" ]; then exit "$(cat "$dir/settle-with")"; fi
   if [ -e "$dir/started.json" ]; then result interrupted error "$(error interrupted)" "$(session)"
   else result never_started error null null; fi
   exit 0

@@ -202,6 +202,17 @@ pub struct Task {
     pub status: Option<String>,
 }
 
+impl Task {
+    /// Says whether it has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        let over = matches!(
+            self.status.as_deref(),
+            Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
+        );
+        over || self.subtype == "task_notification"
+    }
+}
+
 impl Message {
     /// Says whether an agent that takes no further message is done with this one.
     pub fn is_terminal(&self) -> bool {

@@ -74,11 +74,15 @@ impl Journal {
         self.output = Some(output);
     }
 
+    /// Opens the log of another session, for [`Journal::change_session`].
+    pub(crate) fn open_session(&self, session_log: &Utf8Path) -> Result<Sink, OpenError> {
+        Sink::open(session_log, &self.session.options)
+    }
+
     /// Goes on with the log of another session. Everything is written to the old one.
-    pub(crate) fn change_session(&mut self, session_log: &Utf8Path) -> Result<(), OpenError> {
+    pub(crate) fn change_session(&mut self, session: Sink) {
         debug_assert!(self.is_clear(), "rows of the old session wait");
-        self.session = Sink::open(session_log, &self.session.options)?;
-        Ok(())
+        self.session = session;
     }
 
     /// Returns how many lines the job's log has.
@@ -185,7 +189,7 @@ enum Trouble {
 
 /// One log, which is opened again after a failure that calls for it.
 #[derive(Debug)]
-struct Sink {
+pub(crate) struct Sink {
     path: Utf8PathBuf,
     options: LogOptions,
     log: Option<Log>,

@@ -1,9 +1,11 @@
-//! A disk that is full: before the start, in between, to the end.
+//! A disk that is full: before the start, in between, to the end. And one that hangs.
 
 use std::fs::File;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heeler_model::ExitReason;
+use heeler_model::run::End;
 
 use super::*;
 
@@ -61,6 +63,64 @@ impl Disk for FullDisk {
     fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
         OsDisk.sync_folder(path)
     }
+}
+
+/// A disk on which the runner hangs until it is let go, as if it had been stopped.
+#[derive(Debug, Default)]
+pub(super) struct HungDisk {
+    pub(super) writes: Mutex<()>,
+    syncs: Mutex<()>,
+}
+
+impl Disk for HungDisk {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        OsDisk.create(path)
+    }
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        let _free = self.writes.lock().unwrap();
+        OsDisk.write(file, bytes)
+    }
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let _free = self.syncs.lock().unwrap();
+        OsDisk.sync(file)
+    }
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
+
+#[test]
+fn a_session_is_held_until_its_log_is_complete() {
+    let disk = Arc::new(HungDisk::default());
+    let first = prints("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
+    let running = first.start();
+    let hung = disk.syncs.lock().unwrap();
+    std::fs::write(first.spec.working_directory.join("go"), "").unwrap();
+    // The last row is there, and is not synced.
+    first.wait_row("\"cure\"");
+    let mut second = prints("true");
+    second.spec.home = first.spec.home.clone();
+    assert_eq!(second.run().end, End::SessionBusy);
+    drop(hung);
+    assert_eq!(class(&running.finish()), Some(ErrorClass::AgentFailed));
+    let mut third = prints("true");
+    third.spec.home = first.spec.home.clone();
+    assert_eq!(third.run().exit_reason, ExitReason::Success);
 }
 
 #[test]

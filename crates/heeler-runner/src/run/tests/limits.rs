@@ -1,11 +1,9 @@
 //! Ends that are not the agent's own: time limits, cancels, signals.
 
-use std::fs::File;
-use std::sync::Mutex;
-
 use heeler_model::ExitReason;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::disk::HungDisk;
 use super::*;
 
 /// An agent that heeds no signal that it can ignore.
@@ -131,47 +129,12 @@ fn an_agent_that_waits_for_a_person_has_not_stalled() {
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
 }
 
-/// A disk on which the runner hangs until it is let go, as if it had been stopped.
-#[derive(Debug, Default)]
-struct HungDisk(Mutex<()>);
-
-impl Disk for HungDisk {
-    fn create(&self, path: &Utf8Path) -> io::Result<File> {
-        OsDisk.create(path)
-    }
-    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
-    }
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        let _free = self.0.lock().unwrap();
-        OsDisk.write(file, bytes)
-    }
-    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        OsDisk.truncate(file, len)
-    }
-    fn sync(&self, file: &File) -> io::Result<()> {
-        OsDisk.sync(file)
-    }
-    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename_new(from, to)
-    }
-    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.remove(path)
-    }
-    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.sync_folder(path)
-    }
-}
-
 /// Runs an agent whose runner does not come to look until that is so in the agent's folder, and
 /// every limit of 200 ms is over.
 fn looked_at_too_late(trial: Trial, is_so: impl Fn(&Utf8Path) -> bool) -> (Trial, RunResult) {
     let disk = Arc::new(HungDisk::default());
     let trial = trial.disk(disk.clone());
-    let hung = disk.0.lock().unwrap();
+    let hung = disk.writes.lock().unwrap();
     let running = trial.start();
     let begin = Instant::now();
     wait_for("the agent", || is_so(&trial.spec.working_directory));
