@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
             .map(|_| ())
             .map_err(|error| Failure::new(code(&error), error));
     }
-    let host = Host { program: place::program()?, now: place::now, brief: read_brief()? };
+    let host = Host::new(place::program()?, place::now, read_brief()?);
     heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
 }
