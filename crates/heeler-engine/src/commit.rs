@@ -4,9 +4,10 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, RunResult, SessionEnd};
+use heeler_model::run::{End, RunResult, SessionEnd};
 use heeler_model::{
-    AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, Session, SessionStatus, Usage,
+    AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
+    SessionStatus, Usage,
 };
 use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
 use jiff::Timestamp;
@@ -21,6 +22,16 @@ pub struct CommitError {
     /// The cause.
     #[source]
     pub source: WriteError<DbError>,
+}
+
+/// Says whether a change failed for what it is, not for the state of the disk: the same would fail
+/// again, and other changes may succeed.
+pub(crate) fn is_refusal(error: &WriteError<DbError>) -> bool {
+    match error {
+        WriteError::Refused(error) => !error.is_of_storage(),
+        WriteError::Panicked(_) => true,
+        WriteError::NotSaved(_) | WriteError::Restored | WriteError::Closed => false,
+    }
 }
 
 /// A run whose result is on record.
@@ -92,24 +103,25 @@ fn close_job(job: &mut Job, result: &RunResult) {
         ExitReason::Cancelled => JobStatus::Cancelled,
         _ => JobStatus::Failed,
     };
-    let took = result.finished_at.duration_since(result.started_at).as_millis();
-    let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
     let head = &mut job.head;
     head.status = status;
     head.exit_reason = Some(result.exit_reason);
     head.finished_at = Some(result.finished_at);
-    head.duration_ms = Some(head.duration_ms.unwrap_or(0).saturating_add(took));
     head.summary = result.summary.clone().or(head.summary.take());
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
     job.stop_reason = result.stop_reason.clone();
     job.interrupted = result.end == End::Interrupted;
     job.error = result.error.as_ref().map(|error| error.message.clone());
-    add_cost(job, &result.cost);
+    add_figures(job, result);
 }
 
-/// A job's figures are those of all its runs together.
-fn add_cost(job: &mut Job, cost: &Cost) {
+/// Adds a run's figures to its job's, which are those of all its runs together.
+pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
+    let took = result.finished_at.duration_since(result.started_at).as_millis();
+    let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
+    job.head.duration_ms = Some(job.head.duration_ms.unwrap_or(0).saturating_add(took));
+    let cost = &result.cost;
     if let Some(usd) = cost.usd {
         job.head.cost_usd = Some(job.head.cost_usd.unwrap_or(0.0) + usd);
     }
@@ -162,7 +174,7 @@ fn leave_session(
             // caller's.
             let begun = session.job_count == 0 && session.origin.is_none();
             let becomes_own = begun && session.channel_id.is_none();
-            write_end(tx, session, end, at, becomes_own)
+            write_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {
             let own = tx.agent_session(&gone.agent)?;
@@ -170,12 +182,12 @@ fn leave_session(
             let fresh = successor(tx, root, &gone, end, at)?;
             gone.status = SessionStatus::Expired;
             tx.put_session(&gone)?;
-            write_end(tx, fresh, end, at, becomes_own)
+            write_end(tx, fresh, result, end, becomes_own)
         }
     }
 }
 
-/// Returns the session that began because the planned one was unknown to the agent.
+/// Returns the session that the run went on in because the planned one was unknown to the agent.
 fn successor(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
@@ -183,6 +195,9 @@ fn successor(
     end: &SessionEnd,
     at: Timestamp,
 ) -> Result<Session, DbError> {
+    if let Some(known) = tx.session_by_agent_id(&end.id)? {
+        return Ok(known);
+    }
     let log: Utf8PathBuf = match end.log.strip_prefix(root) {
         Ok(relative) => relative.to_owned(),
         Err(_) => end.log.clone(),
@@ -206,14 +221,15 @@ fn successor(
 fn write_end(
     tx: &mut Tx<'_>,
     mut session: Session,
+    result: &RunResult,
     end: &SessionEnd,
-    at: Timestamp,
     becomes_own: bool,
 ) -> Result<(), DbError> {
+    let (run, at) = (result.run, result.finished_at);
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     session.message_count = count(end.messages);
     session.token_estimate = count(end.tokens);
-    session.job_count += 1;
+    session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
     session.status = match end.resumable {
         true => SessionStatus::Paused,
@@ -224,6 +240,21 @@ fn write_end(
         true => tx.set_agent_session(&session.agent, Some(&session.id)),
         false => Ok(()),
     }
+}
+
+/// Says whether an earlier run of the same job counts for the session already.
+fn is_counted(tx: &Tx<'_>, run: RunId, session: &AgentSessionId) -> Result<bool, DbError> {
+    let Some(run) = tx.run(run)? else { return Ok(false) };
+    for earlier in tx.runs_of_job(&run.job_id)? {
+        if earlier.id == run.id || !earlier.committed {
+            continue;
+        }
+        let result = tx.run_result(earlier.id)?;
+        if result.and_then(|result| result.session).is_some_and(|end| end.id == *session) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Puts a session to rest that the run did not use.

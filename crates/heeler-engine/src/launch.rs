@@ -21,6 +21,9 @@ use crate::request::JobRequest;
 /// How long a settling may take: it ends processes, waits for locks and reads a log.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
+/// With this code a settling ends that cannot use what is in the run's folder, now or later.
+const SETTLES_NEVER: i32 = 2;
+
 /// How often an ended child is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -63,9 +66,18 @@ pub enum LaunchError {
         folder: Utf8PathBuf,
         /// How it ended.
         outcome: String,
+        /// Whether it would end so again.
+        lasting: bool,
         /// What it printed.
         log: Utf8PathBuf,
     },
+}
+
+impl LaunchError {
+    /// Says whether the same again would fail for the same reason.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, LaunchError::Settle { lasting: true, .. })
+    }
 }
 
 /// Starts the runner of a run, in whose folder the spec is, and hands it the brief.
@@ -93,19 +105,26 @@ pub(crate) fn settle(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError
     let args = ["runner", "--settle", folder.as_str()];
     let mut child = start(fleet, &args, Stdio::null(), log)?;
     drop(child.stdin.take());
-    let failed =
-        |outcome: String| LaunchError::Settle { folder: folder.to_owned(), outcome, log: path };
+    let failed = |outcome: String, lasting: bool| LaunchError::Settle {
+        folder: folder.to_owned(),
+        outcome,
+        lasting,
+        log: path,
+    };
     let deadline = Instant::now() + SETTLE_WAIT;
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(failed(format!("ended with {status}"))),
+            Ok(Some(status)) => {
+                let lasting = status.code() == Some(SETTLES_NEVER);
+                return Err(failed(format!("ended with {status}"), lasting));
+            }
             Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
             Ok(None) => {
                 let _killed = child.kill().and_then(|()| child.wait());
-                return Err(failed(format!("did not end in {} s", SETTLE_WAIT.as_secs())));
+                return Err(failed(format!("did not end in {} s", SETTLE_WAIT.as_secs()), false));
             }
-            Err(error) => return Err(failed(format!("was lost: {error}"))),
+            Err(error) => return Err(failed(format!("was lost: {error}"), false)),
         }
     }
 }

@@ -4,14 +4,16 @@
 //! process is then never seen half-way. A living run is left alone; whoever conducts it, or the
 //! next recovery, commits what it did.
 
-use std::collections::HashSet;
+mod adopt;
+
+use std::collections::HashMap;
 use std::io;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec, Started};
-use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
-use heeler_store::{DbError, Reader, Run, Store, Tx, WriteError, doctor};
+use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec};
+use heeler_model::{ExitReason, JobId, RunId};
+use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor};
 use heeler_transcript::{LockFile, plain};
 use jiff::Timestamp;
 use thiserror::Error;
@@ -19,11 +21,6 @@ use thiserror::Error;
 use crate::commit::{self, CommitError, Committed};
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
-use crate::start;
-
-/// The fact in the database that says in which epoch all run folders were compared with it. Rows
-/// are lost only when the database is restored or rebuilt, which starts another.
-const COMPARED: &str = "runs_compared_in_epoch";
 
 /// The largest file of a run that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -40,6 +37,17 @@ pub enum RecoverError {
     /// A result could not be saved: nothing new may start.
     #[error(transparent)]
     Commit(#[from] CommitError),
+}
+
+impl RecoverError {
+    /// Says whether the database refuses this one change; others may succeed.
+    fn is_refusal(&self) -> bool {
+        match self {
+            RecoverError::Read(_) => false,
+            RecoverError::Write(error) => commit::is_refusal(error),
+            RecoverError::Commit(error) => commit::is_refusal(&error.source),
+        }
+    }
 }
 
 /// What recovery did.
@@ -67,19 +75,31 @@ pub enum Compare {
 /// Gives every run a result that has none and that nobody works on.
 pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recovered, RecoverError> {
     let mut recovered = Recovered::default();
-    adopt(fleet, store, compare, &mut recovered)?;
-    for run in read(fleet, |reader| reader.uncommitted_runs())? {
+    adopt::adopt(fleet, store, compare, &mut recovered)?;
+    for run in in_order(read(fleet, |reader| reader.uncommitted_runs())?) {
         settle_one(fleet, store, &run, &mut recovered)?;
     }
     for job in read(fleet, |reader| reader.running_jobs())? {
         let runs = read(fleet, |reader| reader.runs_of_job(&job.id))?;
         if runs.iter().all(|run| run.committed) {
             let (id, now) = (job.id.clone(), (fleet.now)());
-            let done = store.write(move |tx| doctor::interrupt(tx, &id, now));
-            done.map_err(RecoverError::Write)?;
+            let done = store.write(move |tx| doctor::interrupt(tx, &id, now)).map(|_| ());
+            let run = runs.last().map(|run| run.id);
+            tolerate(done.map_err(RecoverError::Write), run, &mut recovered)?;
         }
     }
     Ok(recovered)
+}
+
+/// Sorts runs so that those of one job come by attempt, whatever the clock did meanwhile.
+fn in_order(mut runs: Vec<Run>) -> Vec<Run> {
+    let mut first: HashMap<JobId, RunId> = HashMap::new();
+    for run in &runs {
+        let id = first.entry(run.job_id.clone()).or_insert(run.id);
+        *id = run.id.min(*id);
+    }
+    runs.sort_by_key(|run| (first.get(&run.job_id).copied(), run.attempt));
+    runs
 }
 
 fn read<T>(
@@ -88,6 +108,23 @@ fn read<T>(
 ) -> Result<T, RecoverError> {
     let reader = Reader::open(&fleet.dir).map_err(|error| RecoverError::Read(Box::new(error)))?;
     question(&reader).map_err(|error| RecoverError::Read(Box::new(error)))
+}
+
+/// Lets one job that the database refuses not stand in the way of all others.
+fn tolerate(
+    done: Result<(), RecoverError>,
+    run: Option<RunId>,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
+    match done {
+        Err(error) if error.is_refusal() => {
+            let reason = doctor::chain(&error);
+            tracing::warn!(?run, %reason, "the record of a run is refused");
+            recovered.unsettled.extend(run.map(|run| (run, reason)));
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 fn settle_one(
@@ -99,11 +136,16 @@ fn settle_one(
     let nothing = Redactor::new(&[]);
     match outcome_of(fleet, run) {
         // Its runner has redacted what it wrote; the secrets are gone with its conductor.
-        Ok(Some(result)) => recovered.committed.push(commit::commit(store, result, &nothing)?),
+        Ok(Some(result)) => {
+            let done =
+                commit::commit(store, result, &nothing).map(|it| recovered.committed.push(it));
+            tolerate(done.map_err(RecoverError::Commit), Some(run.id), recovered)?;
+        }
         Ok(None) => recovered.alive.push(run.job_id.clone()),
         Err(error) => {
-            tracing::warn!(run = %run.id, %error, "a run cannot be settled yet");
-            recovered.unsettled.push((run.id, error.to_string()));
+            let reason = doctor::chain(&error);
+            tracing::warn!(run = %run.id, %reason, "a run cannot be settled yet");
+            recovered.unsettled.push((run.id, reason));
         }
     }
     Ok(())
@@ -129,37 +171,75 @@ pub(crate) enum UnsettledError {
     NoResult(camino::Utf8PathBuf),
 }
 
+impl UnsettledError {
+    /// Says whether the next attempt would fail for the same reason.
+    fn is_lasting(&self) -> bool {
+        match self {
+            UnsettledError::Unreadable { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::InvalidData
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::UnexpectedEof
+            ),
+            UnsettledError::Settle(error) => error.is_lasting(),
+            UnsettledError::NoResult(_) => false,
+        }
+    }
+}
+
 /// Finds out how a run ended; `None` while it goes on.
 pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
     // Whatever its host was called: network file systems are refused, so it was this machine.
     let folder = fleet.dir.run(run.id);
-    if let Some(result) = read_result(&folder, run)? {
+    match look_at(fleet, run, &folder) {
+        // It must not keep its agent from working for ever.
+        Err(error) if error.is_lasting() && is_free(&folder) => {
+            let reason =
+                format!("it was cut off, and cannot be settled: {}", doctor::chain(&error));
+            Ok(Some(lost(run, (fleet.now)(), &reason)))
+        }
+        found => found,
+    }
+}
+
+fn look_at(
+    fleet: &Fleet,
+    run: &Run,
+    folder: &Utf8Path,
+) -> Result<Option<RunResult>, UnsettledError> {
+    if let Some(result) = read_result(folder, run)? {
         return Ok(Some(result));
     }
     // The folder and the spec are put in place before a runner is started.
     let Some(spec) = read_file::<RunSpec>(&folder.join("spec.json"))? else {
         return Ok(Some(never_started(run, (fleet.now)(), "it was cut off before it was started")));
     };
-    match LockFile::probe(&folder.join("lock")) {
-        Ok(None) => {}
-        // A lock that cannot be asked may be held: nobody is called dead on a guess.
-        Ok(Some(_)) | Err(_) => return Ok(None),
+    if !is_free(folder) {
+        return Ok(None);
     }
     if !fits(fleet, run, &spec) {
-        return Ok(Some(displaced(run, (fleet.now)())));
+        let reason = "it was cut off, and its state directory was moved";
+        return Ok(Some(lost(run, (fleet.now)(), reason)));
     }
-    launch::settle(fleet, &folder)?;
-    match read_result(&folder, run)? {
+    launch::settle(fleet, folder)?;
+    match read_result(folder, run)? {
         Some(result) => Ok(Some(result)),
-        None => Err(UnsettledError::NoResult(folder)),
+        None => Err(UnsettledError::NoResult(folder.to_owned())),
     }
+}
+
+/// Says whether nobody works on a run. A lock that cannot be asked may be held: nobody is called
+/// dead on a guess.
+fn is_free(folder: &Utf8Path) -> bool {
+    matches!(LockFile::probe(&folder.join("lock")), Ok(None))
 }
 
 fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
     let path = folder.join("result.json");
     match read_file::<RunResult>(&path)? {
         Some(result) if result.run != run.id => {
-            let source = io::Error::other(format!("it is the result of run {}", result.run));
+            let reason = format!("it is the result of run {}", result.run);
+            let source = io::Error::new(io::ErrorKind::InvalidData, reason);
             Err(UnsettledError::Unreadable { path, source })
         }
         found => Ok(found),
@@ -177,9 +257,9 @@ fn fits(fleet: &Fleet, run: &Run, spec: &RunSpec) -> bool {
         && spec.output_file.as_ref().is_none_or(|path| *path == output)
 }
 
-/// Makes the result of a dead run whose spec speaks of another place.
-fn displaced(run: &Run, now: Timestamp) -> RunResult {
-    let mut result = never_started(run, now, "it was cut off, and its state directory was moved");
+/// Makes the result of a dead run of which nobody can find out how far it came.
+fn lost(run: &Run, now: Timestamp, reason: &str) -> RunResult {
+    let mut result = never_started(run, now, reason);
     result.end = End::Interrupted;
     if let Some(error) = &mut result.error {
         error.class = ErrorClass::Interrupted;
@@ -214,98 +294,6 @@ pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResu
         exit_code: None,
         settled: None,
     }
-}
-
-/// Makes rows of runs that only their folders know, as after a restore of the database.
-fn adopt(
-    fleet: &Fleet,
-    store: &Store,
-    compare: Compare,
-    recovered: &mut Recovered,
-) -> Result<(), RecoverError> {
-    let epoch = read(fleet, |reader| reader.epoch())?.to_string();
-    let is_compared = read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch);
-    if is_compared && compare == Compare::WhenDue {
-        return Ok(());
-    }
-    let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
-    let entries = fleet.dir.runs().read_dir_utf8().into_iter().flatten().flatten();
-    let mut found: Vec<RunId> =
-        entries.filter_map(|entry| entry.file_name().parse().ok()).collect();
-    found.retain(|run| !known.contains(run));
-    found.sort();
-    for run in found {
-        let folder = fleet.dir.run(run);
-        let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
-            Ok(Some(spec)) if spec.run == run => spec,
-            // Without a spec no runner was started: there is nothing to adopt.
-            Ok(_) => continue,
-            Err(error) => {
-                recovered.unsettled.push((run, error.to_string()));
-                continue;
-            }
-        };
-        let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
-        let found = Found {
-            at: started.map_or((fleet.now)(), |started| started.at),
-            result: read_file::<RunResult>(&folder.join("result.json")).ok().flatten(),
-            is_alive: !matches!(LockFile::probe(&folder.join("lock")), Ok(None)),
-            spec,
-        };
-        store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write)?;
-        recovered.adopted.push(run);
-    }
-    let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
-    done.map_err(RecoverError::Write)
-}
-
-/// A run that only its folder knows.
-struct Found {
-    spec: RunSpec,
-    at: Timestamp,
-    result: Option<RunResult>,
-    is_alive: bool,
-}
-
-fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {
-    let Found { spec, at, result, is_alive } = found;
-    let mut is_counted = false;
-    match tx.job(&spec.job)? {
-        None => tx.insert_job(&job_of(spec, *at))?,
-        // The record of the job came from its view and has what this run did in it.
-        Some(job) if job.head.status.is_final() && !is_alive => is_counted = true,
-        Some(mut job) => {
-            job.head.status = JobStatus::Running;
-            tx.update_job(&job)?;
-        }
-    }
-    let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
-    tx.insert_run(&Run {
-        id: spec.run,
-        job_id: spec.job.clone(),
-        attempt: i64::from(spec.attempt).max(last + 1),
-        host: start::host(),
-        epoch: tx.epoch()?,
-        status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
-        created_at: *at,
-        started_at: None,
-        finished_at: result.as_ref().map(|result| result.finished_at),
-        committed: is_counted,
-        version: 1,
-    })?;
-    match result {
-        Some(result) if is_counted => tx.set_run_result(spec.run, result),
-        _ => Ok(()),
-    }
-}
-
-fn job_of(spec: &RunSpec, at: Timestamp) -> Job {
-    let mut job = Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
-    job.head.status = JobStatus::Running;
-    job.head.session_id = Some(spec.session.start.id().clone());
-    job.run_started_at = Some(at);
-    job.working_directory = Some(spec.working_directory.clone());
-    job
 }
 
 /// Reads a file of a run; `None` when it is not there.

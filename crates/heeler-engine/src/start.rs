@@ -105,7 +105,7 @@ pub(crate) fn begin(
         .write(move |tx| {
             let job = match &again {
                 None => insert_job(tx, &asked, &plan, now)?,
-                Some(job) => reopen_job(tx, job)?,
+                Some(job) => reopen_job(tx, job, &plan)?,
             };
             let attempt = tx.runs_of_job(&job)?.last().map_or(1, |last| last.attempt + 1);
             tx.insert_run(&new_run(run, &job, attempt, tx.epoch()?, now))?;
@@ -240,10 +240,12 @@ fn insert_job(
 }
 
 /// Takes a job up again whose last run never started.
-fn reopen_job(tx: &mut Tx<'_>, id: &JobId) -> Result<JobId, DbError> {
+fn reopen_job(tx: &mut Tx<'_>, id: &JobId, plan: &SessionPlan) -> Result<JobId, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     job.head.status = JobStatus::Running;
+    // Another session may be planned than the one of the run that came to nothing.
+    job.head.session_id = Some(plan.start.id().clone());
     job.head.exit_reason = None;
     job.head.finished_at = None;
     job.interrupted = false;

@@ -34,8 +34,9 @@ result() {
   mv "$dir/.result" "$dir/result.json"
 }
 error() { printf '{"class":"%s","message":"it said hunter2-hunter2","recoverable":false,"retry_after_ms":null,"resets_at":null,"messages_received":3,"cure":"none"}' "$1"; }
-session() { printf '{"id":"%s","log":"%s","messages":4,"tokens":100,"resumable":true}' "$(field id)" "$dir/log.jsonl"; }
+session() { printf '{"id":"%s","log":"%s","messages":4,"tokens":100,"resumable":true}' "${1:-$(field id)}" "$dir/log.jsonl"; }
 if [ $settle = yes ]; then
+  if [ -e "$dir/settle-with" ]; then exit "$(cat "$dir/settle-with")"; fi
   if [ -e "$dir/started.json" ]; then result interrupted error "$(error interrupted)" "$(session)"
   else result never_started error null null; fi
   exit 0
@@ -45,10 +46,12 @@ printf '%s\n' "$*" > "$here/argv"
 env > "$here/env"
 case $(cat "$here/behave") in
   success) result finished success null "$(session)" ;;
+  'in '*) result finished success null "$(session "$(sed 's/^in //' "$here/behave")")" ;;
   failure) result finished error "$(error agent_failed)" "$(session)" ;;
   cancelled) result finished cancelled null "$(session)" ;;
   busy) result session_busy error "$(error session_busy)" null ;;
   die) exit 9 ;;
+  die-once) echo success > "$here/behave"; exit 9 ;;
   die-late) echo '{}' > "$dir/started.json"; exit 9 ;;
 esac
 "#;

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
@@ -57,6 +59,12 @@ impl Complaints {
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.buffer.reserve(READ_BYTES);
         from.read_buf(&mut self.buffer).await
+    }
+
+    /// Reads what is there, without waiting.
+    pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
+        self.buffer.reserve(READ_BYTES);
+        Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
     }
 
     /// Keeps what was read.

@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
 use memchr::memchr;
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
@@ -113,6 +115,12 @@ impl Lines {
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.make_room();
         from.read_buf(&mut self.buffer).await
+    }
+
+    /// Reads what is there, without waiting.
+    pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
+        self.make_room();
+        Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
     }
 
     fn make_room(&mut self) {
@@ -219,8 +227,10 @@ impl Spill {
     }
 
     fn finish(mut self) -> Spilled {
-        let rest = std::mem::replace(&mut self.text, CleanText::new(&Redactor::new(&[]))).finish();
-        self.write(&rest);
+        let text = std::mem::replace(&mut self.text, CleanText::new(&Redactor::new(&[])));
+        if self.spilled.kept == self.spilled.bytes {
+            self.write(&text.finish());
+        }
         // The row that names the file is about to be written: it should find it after a power loss.
         if let Some(Err(error)) = self.file.take().map(|file| file.sync_data()) {
             self.spilled.fault = Some(error.to_string());
@@ -305,6 +315,18 @@ mod tests {
         let pieces: [&[u8]; 2] = [b"0123456 hunter2", b"hunter2 789\n"];
         let expect = [b"<26 26 0123456 [secret] 789>".to_vec()];
         assert_eq!(read(&pieces, limits(5, 100), &["hunter2hunter2".to_owned()]), expect);
+    }
+
+    #[test]
+    fn a_spilled_line_that_is_cut_within_a_secret_holds_no_half_of_it() {
+        let secrets = ["hunter2hunter2".to_owned()];
+        let line = b"0123456 hunter2hunter2 789\n";
+        for budget in 8..23 {
+            let kept = read(&[line], limits(5, budget), &secrets).remove(0);
+            let kept = String::from_utf8(kept).unwrap();
+            assert!(kept.starts_with(&format!("<26 {budget} 012345")), "{kept}");
+            assert!(!kept.contains('h') && kept.contains("[secret]") == (budget == 22), "{kept}");
+        }
     }
 
     #[test]

@@ -148,10 +148,12 @@ pub(crate) struct Order<'o> {
 
 impl Order<'_> {
     async fn carry_out(&self, reserved: Reserved) -> Result<RunResult, RunnerError> {
-        let lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at) {
+        // Declared before the run, and so given back after its logs are closed, however this returns.
+        let mut lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at)
+        {
             Ok(lock) => lock,
             Err(error) => {
-                let result = self.not_locked(&error)?;
+                let result = self.not_locked(&error);
                 reserved.write(&result)?;
                 return Ok(result);
             }
@@ -170,7 +172,7 @@ impl Order<'_> {
         let started = self.started(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(Point::Started);
-        let judged = self.attempts(&mut run, &tree, lock, started).await;
+        let judged = self.attempts(&mut run, &tree, &mut lock, started).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
@@ -178,7 +180,11 @@ impl Order<'_> {
         fault::point(Point::LogsSynced);
         reserved.write(&result)?;
         fault::point(Point::ResultWritten);
-        run.control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
+        let Run { journal, control, .. } = run;
+        // Whoever hears of the end may go on with the session.
+        drop(journal);
+        drop(lock);
+        control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
     }
 
@@ -202,7 +208,7 @@ impl Order<'_> {
         &self,
         run: &mut Run,
         tree: &Tree,
-        mut lock: LockFile,
+        lock: &mut LockFile,
         mut started: Started,
     ) -> Judged {
         let mut start = self.spec.session.start.clone();
@@ -210,7 +216,7 @@ impl Order<'_> {
         let (mut may_begin_anew, mut may_try_again) = (true, true);
         let mut judged = Judged::default();
         loop {
-            let ending = self.attempt(run, tree, &lock, (&start, &reason)).await;
+            let ending = self.attempt(run, tree, lock, (&start, &reason)).await;
             judged.add(run, ending);
             if run.ending.is_some() || !run.journal.is_clear() {
                 return judged;
@@ -221,7 +227,7 @@ impl Order<'_> {
                 {
                     may_begin_anew = false;
                     let Ok(fresh) = self.begin_anew(run, &mut started) else { return judged };
-                    lock = fresh;
+                    *lock = fresh;
                     let gone = start.id().clone();
                     start = SessionStart::Fresh { id: run.session.clone() };
                     reason = format!(
@@ -248,9 +254,8 @@ impl Order<'_> {
         (start, reason): (&SessionStart, &str),
     ) -> Ending {
         let uuid = Uuid::new_v4();
-        let now = (run.now)();
-        run.journal.push(run.recorder.note("session", reason, now));
-        run.journal.push(run.recorder.prompt(uuid, &self.host.brief.prompt, now));
+        run.note("session", reason);
+        run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
         let inherit = [lock.fd()];
         let place = Place {

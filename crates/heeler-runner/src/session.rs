@@ -39,7 +39,10 @@ pub(crate) fn lock(
     now: Timestamp,
 ) -> Result<LockFile, SessionLockError> {
     let locks = spec.home.join("locks");
-    create_folder(&OsDisk, &locks)?;
+    // A lock need not survive a power loss: there is nothing to wait for where the folder is there.
+    if !locks.is_dir() {
+        create_folder(&OsDisk, &locks)?;
+    }
     let holder = Holder::this_process(&format!("runner {}", spec.job), now);
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
 }

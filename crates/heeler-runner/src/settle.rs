@@ -71,6 +71,14 @@ pub enum SettleError {
     Sync(#[from] SyncError),
 }
 
+impl SettleError {
+    /// Says whether the next attempt would fail for the same reason: what is in the folder cannot
+    /// be used.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, SettleError::File(error) if !matches!(error, FileError::Disk(_)))
+    }
+}
+
 fn name(holder: Option<&Holder>) -> String {
     holder.map_or("another process has it".to_owned(), ToString::to_string)
 }

@@ -14,7 +14,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::from_iso;
 use jiff::Timestamp;
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use thiserror::Error;
 
 pub(crate) mod agents;
@@ -89,10 +89,23 @@ impl DbError {
     pub fn is_full(&self) -> bool {
         matches!(self, DbError::Sqlite { source, .. } if is_full(source))
     }
+
+    /// Says whether the disk, the file or another process stood in the way, not what was asked for.
+    pub fn is_of_storage(&self) -> bool {
+        let DbError::Sqlite { source, .. } = self else { return false };
+        match source.sqlite_error_code() {
+            Some(code) => !matches!(
+                code,
+                ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
+            ),
+            // What is read or bound does not fit.
+            None => false,
+        }
+    }
 }
 
 pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 /// Says what was tried when SQLite refused.
@@ -313,7 +326,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, OpenError> {
 }
 
 fn cannot_share(error: &rusqlite::Error) -> bool {
-    use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
+    use ErrorCode::{CannotOpen, ReadOnly};
     matches!(error.sqlite_error_code(), Some(CannotOpen | ReadOnly))
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heeler_model::run::{End, ErrorClass};
 use heeler_model::{AgentStatus, ExitReason, JobStatus, SessionStatus};
+use heeler_store::SessionFilter;
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
@@ -195,6 +196,38 @@ fn a_run_that_never_started_is_started_once_more() {
     let runs = place.reader().runs_of_job(&done.job).unwrap();
     assert_eq!(runs.iter().map(|run| run.attempt).collect::<Vec<_>>(), [1, 2]);
     assert!(runs.iter().all(|run| run.committed));
+}
+
+#[test]
+fn what_was_started_once_more_may_succeed_in_a_session_of_its_own() {
+    let place = Place::new("die-once");
+    let done = place.conducted(&place.persistent());
+    assert_eq!((done.status, done.end), (JobStatus::Completed, End::Finished));
+    let session = place.session_of(&done.job);
+    assert_eq!((session.status, session.job_count), (SessionStatus::Paused, 1));
+    let own = place.reader().agent_session("coder").unwrap().unwrap();
+    assert_eq!(own.id, session.id);
+    let all = place.reader().sessions(&SessionFilter::default(), None, 9).unwrap();
+    assert!(all.iter().all(|it| it.status != SessionStatus::Active), "{all:?}");
+    assert_eq!(all.iter().map(|it| it.job_count).sum::<i64>(), 1, "{all:?}");
+}
+
+#[test]
+fn a_session_that_is_on_record_already_succeeds_one_that_is_gone() {
+    let place = Place::new("success");
+    let first = place.conducted(&place.persistent()).job;
+    let gone = place.session_of(&first);
+    let known = place.conducted(&place.request()).job;
+    let known = place.session_of(&known);
+    let behave = format!("in {}", known.agent_session_id.as_ref().unwrap());
+    place.behave(&behave);
+    let mut given = place.persistent();
+    given.session = SessionWish::Given { id: gone.agent_session_id.clone().unwrap() };
+    let job = place.conducted(&given).job;
+    let session = place.session_of(&job);
+    assert_eq!((&session.id, session.job_count), (&known.id, 2));
+    let gone = place.reader().session(&gone.id).unwrap().unwrap();
+    assert_eq!(gone.status, SessionStatus::Expired);
 }
 
 #[test]

@@ -26,6 +26,13 @@ impl Place {
         begun
     }
 
+    /// Changes the database behind the store's back.
+    #[expect(clippy::disallowed_methods, reason = "no store would write this")]
+    fn damage(&self, sql: &str, what: &str) {
+        let database = rusqlite::Connection::open(self.fleet.dir.database()).unwrap();
+        assert_eq!(database.execute(sql, [what]).unwrap(), 1);
+    }
+
     fn in_folder(&self, run: RunId, name: &str, text: &str) {
         std::fs::write(self.fleet.dir.run(run).join(name), text).unwrap();
     }
@@ -129,10 +136,13 @@ fn a_result_is_committed_once() {
 #[test]
 fn a_run_that_only_its_folder_knows_is_adopted() {
     let place = Place::new("success");
-    let begun = place.begin_with_spec();
+    let other = Place::new("success");
+    let mut begun = place.begin_with_spec();
+    begun.spec.job_log = other.fleet.dir.log_of(&begun.job);
+    begun.spec.projects = other.fleet.dir.projects();
+    place.in_folder(begun.run, "spec.json", &serde_json::to_string_pretty(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
     // As a restore of an earlier backup leaves it: the folder is there, the rows are not.
-    let other = Place::new("success");
     let runs = other.fleet.dir.runs();
     std::fs::rename(place.fleet.dir.run(begun.run), runs.join(begun.run.to_string())).unwrap();
     std::fs::create_dir(runs.join("not-a-run")).unwrap();
@@ -141,6 +151,9 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
     assert_eq!(recovered.committed[0].end, End::Interrupted);
     let job = other.job(&begun.job);
     assert!(job.interrupted && job.head.agent == "coder");
+    let session = other.session_of(&begun.job);
+    assert_eq!((session.status, session.message_count), (SessionStatus::Paused, 4));
+    assert_eq!(other.reader().agent_session("coder").unwrap(), None, "it may be a channel's");
     assert!(other.recover().adopted.is_empty());
 }
 
@@ -160,6 +173,74 @@ fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
     assert_eq!((recovered.adopted, recovered.committed), (vec![run], vec![]));
     assert_eq!(other.job(&done.job), before);
     assert_eq!(other.reader().run_result(run).unwrap().unwrap().end, End::Finished);
+}
+
+#[test]
+fn a_run_that_is_adopted_into_its_running_job_is_counted_once() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
+    // As a rebuild from views leaves a job that was taken up again after this run.
+    let other = Place::new("success");
+    std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
+    let mut job = place.job(&done.job);
+    job.head.status = JobStatus::Running;
+    job.head.finished_at = None;
+    let session = place.session_of(&done.job);
+    other
+        .store()
+        .write::<(), heeler_store::DbError, _>(move |tx| {
+            tx.insert_job(&job)?;
+            tx.put_session(&session).map(|_| ())
+        })
+        .unwrap();
+    assert_eq!(other.recover().committed[0].end, End::Finished);
+    let before = place.job(&done.job);
+    let after = other.job(&done.job);
+    assert_eq!(after.head.cost_usd, before.head.cost_usd);
+    assert_eq!(after.head.duration_ms, before.head.duration_ms);
+    assert_eq!(after.usage, before.usage);
+}
+
+#[test]
+fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
+    let place = Place::new("success");
+    let mut begun = place.begin();
+    let other = Place::new("success");
+    let second = |second| Timestamp::from_second(second).unwrap();
+    // The clock was set back between the two.
+    for (attempt, at, how) in [(1, 2_000_000_000, "failure"), (2, 1_000_000_000, "success")] {
+        begun.spec.run = RunId::mint(second(at), [u8::try_from(attempt).unwrap(); 10]);
+        begun.spec.attempt = attempt;
+        let folder = other.fleet.dir.run(begun.spec.run);
+        std::fs::create_dir(&folder).unwrap();
+        let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
+        std::fs::write(folder.join("spec.json"), spec).unwrap();
+        other.behave(how);
+        let brief = other.request().brief;
+        crate::launch::start_runner(&other.fleet, &folder, &brief).unwrap().wait().unwrap();
+    }
+    let ends = other.recover().committed.into_iter().map(|it| it.status).collect::<Vec<_>>();
+    assert_eq!(ends, [JobStatus::Failed, JobStatus::Completed]);
+    let job = other.job(&begun.job);
+    assert_eq!((job.head.status, job.head.cost_usd), (JobStatus::Completed, Some(0.5)));
+    assert_eq!(other.session_of(&begun.job).job_count, 1, "it is one job");
+}
+
+#[test]
+fn a_run_that_came_after_what_the_record_tells_is_not_taken_as_counted() {
+    let place = Place::new("success");
+    let done = place.conducted(&place.request());
+    let run = place.reader().runs_of_job(&done.job).unwrap().remove(0).id;
+    // As a restore leaves a job whose first run never started, when the second was not begun yet.
+    let other = Place::new("success");
+    std::fs::rename(place.fleet.dir.run(run), other.fleet.dir.run(run)).unwrap();
+    let mut job = place.job(&done.job);
+    job.head.status = JobStatus::Failed;
+    job.head.finished_at = Some("2026-11-15T08:00:00Z".parse().unwrap());
+    other.store().write(move |tx| tx.insert_job(&job)).unwrap();
+    assert_eq!(other.recover().committed[0].end, End::Finished);
+    assert_eq!(other.job(&done.job).head.status, JobStatus::Completed);
 }
 
 #[test]
@@ -183,9 +264,9 @@ fn the_result_of_another_run_is_not_taken() {
     let begun = place.begin_with_spec();
     let from = place.fleet.dir.run(other).join("result.json");
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
-    let recovered = place.recover();
-    assert!(recovered.committed.is_empty());
-    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+    place.check(&begun, End::Interrupted);
+    let error = place.job(&begun.job).error.unwrap();
+    assert!(error.contains(&format!("it is the result of run {other}")), "{error}");
 }
 
 #[test]
@@ -201,14 +282,66 @@ fn a_running_job_without_any_run_is_settled() {
 }
 
 #[test]
+fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
+    for (file, text) in [("result.json", "not json"), ("spec.json", "{"), ("result.json", "{}")] {
+        let place = Place::new("success");
+        let begun = place.begin_with_spec();
+        place.in_folder(begun.run, file, text);
+        place.check(&begun, End::Interrupted);
+        let error = place.job(&begun.job).error.unwrap();
+        assert!(error.contains("cannot be settled") && error.contains(file), "{error}");
+    }
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "settle-with", "2");
+    place.check(&begun, End::Interrupted);
+    let error = place.job(&begun.job).error.unwrap();
+    assert!(error.contains("runner.log says why"), "{error}");
+}
+
+#[test]
+fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "spec.json", "{");
+    let lock = place.fleet.dir.run(begun.run).join("lock");
+    let holder = Holder::this_process("runner", clock());
+    let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+    let recovered = place.recover();
+    assert!(recovered.committed.is_empty() && recovered.unsettled.len() == 1, "{recovered:?}");
+    drop(held);
+    place.check(&begun, End::Interrupted);
+}
+
+#[test]
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "result.json", "not json");
+    place.in_folder(begun.run, "settle-with", "1");
     let recovered = place.recover();
     assert_eq!(recovered.unsettled[0].0, begun.run);
-    assert!(recovered.unsettled[0].1.contains("result.json"), "{recovered:?}");
+    assert!(recovered.unsettled[0].1.contains("runner.log"), "{recovered:?}");
     let mut other = place.request();
     other.agent = "writer".parse().unwrap();
     place.conducted(&other);
+    std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
+    place.check(&begun, End::NeverStarted);
+}
+
+#[test]
+fn a_result_that_the_database_refuses_stands_in_nobodys_way() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "started.json", "{}");
+    let session = begun.spec.session.start.id().to_string();
+    place.damage("UPDATE sessions SET status = 'nonsense' WHERE agent_session_id = ?1", &session);
+    let recovered = place.recover();
+    assert!(recovered.committed.is_empty());
+    assert_eq!(recovered.unsettled[0].0, begun.run);
+    assert!(recovered.unsettled[0].1.contains("nonsense"), "{recovered:?}");
+    let mut other = place.request();
+    other.agent = "writer".parse().unwrap();
+    assert_eq!(place.conducted(&other).status, JobStatus::Completed);
+    place.damage("UPDATE sessions SET status = 'active' WHERE agent_session_id = ?1", &session);
+    place.check(&begun, End::Interrupted);
 }

@@ -1,3 +1,5 @@
+//! The control socket, from the client's side.
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use heeler_model::run::Request;

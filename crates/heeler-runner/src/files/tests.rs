@@ -1,3 +1,5 @@
+//! What is written is read again, and what does not belong here is refused.
+
 use std::os::unix::fs::MetadataExt as _;
 
 use heeler_model::run::{

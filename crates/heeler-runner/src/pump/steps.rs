@@ -58,7 +58,7 @@ impl Pump<'_> {
         loop {
             self.flush()?;
             if let Some(reason) = self.run.journal.take_left_out() {
-                self.note("warning", &reason);
+                self.run.note("warning", &reason);
                 continue;
             }
             let Some(step) = self.todo.pop_front() else { return Ok(()) };
@@ -118,7 +118,9 @@ impl Pump<'_> {
         }
     }
 
-    fn record(&mut self, message: Message) {
+    fn record(&mut self, mut message: Message) {
+        // Before anything of it is cut: half a secret would not be known for one.
+        message.redact(&self.run.redactor);
         self.run.tally.message(&message);
         self.run.spoke |= matches!(message.body, Body::Assistant(_));
         let rows = self.run.recorder.message(message, (self.run.now)());
@@ -139,12 +141,6 @@ impl Pump<'_> {
         if !text.is_empty() {
             self.run.control.tell(&Happening::Delta { text });
         }
-    }
-
-    /// Records something of our own.
-    pub(super) fn note(&mut self, subtype: &str, content: &str) {
-        let rows = self.run.recorder.note(subtype, content, (self.run.now)());
-        self.run.journal.push(rows);
     }
 
     fn call(&mut self, call: String, server: String, message: Json) {

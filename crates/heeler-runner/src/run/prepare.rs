@@ -153,7 +153,7 @@ fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
 
 /// Returns every value that may not be written: those that are named as secrets, and those whose
 /// names say so.
-fn secrets(brief: &Brief) -> Vec<String> {
+pub(super) fn secrets(brief: &Brief) -> Vec<String> {
     let mut secrets = brief.secrets.clone();
     let mut add = |name: &str, value: &String| {
         if is_secret_name(name) || name.eq_ignore_ascii_case("authorization") {
@@ -184,14 +184,21 @@ impl Order<'_> {
         let id: AgentSessionId = id.parse().expect("a UUID can be a session's id");
         let lock = session::lock(self.spec, &id, (run.now)()).map_err(|error| explain(&error))?;
         let log = session::log_path(self.spec, &id);
-        run.journal.change_session(&log).map_err(|error| explain(&error))?;
+        let sink = run.journal.open_session(&log).map_err(|error| explain(&error))?;
         let history = session::history(self.spec, &id).map_err(|error| explain(&error))?;
-        (started.session, started.session_log) = (id.clone(), log);
-        started.session_rows_before = 0;
-        // Whoever settles this run must look for its rows in the new log.
-        files::write_started(self.dir, started).map_err(|error| explain(&error))?;
+        let anew = Started {
+            session: id.clone(),
+            session_log: log,
+            session_rows_before: 0,
+            ..started.clone()
+        };
+        // Whoever settles this run must look for its rows in the new log: from here on, not before.
+        files::write_started(self.dir, &anew).map_err(|error| explain(&error))?;
+        *started = anew;
+        run.journal.change_session(sink);
         run.session = id;
         run.recorder = history.recorder;
+        run.tally = Tally::new();
         run.spoke = false;
         Ok(lock)
     }

@@ -195,6 +195,12 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+fn is_gone(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    // A process that nobody has waited for yet is dead all the same.
+    status.map_or(true, |status| status.contains(") Z "))
+}
+
 /// A run that is under way.
 struct Running {
     runner: JoinHandle<RunResult>,

@@ -1,3 +1,5 @@
+//! Every state that the death of a runner, or of a settling, leaves.
+
 use heeler_model::message::read_line;
 use heeler_model::record::{Recorder, Rows};
 use heeler_transcript::{Entry, Scan};
@@ -261,15 +263,23 @@ fn a_background_task_that_was_running_was_interrupted() {
         json!({"type": "system", "subtype": subtype, "task_id": "b1", "task_type": "local_bash",
             "is_backgrounded": true, "status": status})
     };
-    for (ended, end) in [(false, End::Interrupted), (true, End::Finished)] {
+    let notified = Some(("task_notification", "completed"));
+    let updated = |status| Some(("task_updated", status));
+    for (last, end) in [
+        (None, End::Interrupted),
+        (updated("running"), End::Interrupted),
+        (notified, End::Finished),
+        (updated("killed"), End::Finished),
+        (updated("cancelled"), End::Finished),
+    ] {
         let mut dead = Dead::new();
         let mut rows = vec![dead.prompt(), dead.says(&task("task_started", "running"))];
-        if ended {
-            rows.push(dead.says(&task("task_notification", "completed")));
+        if let Some((subtype, status)) = last {
+            rows.push(dead.says(&task(subtype, status)));
         }
         rows.push(dead.says(&result(false)));
         rows.iter().for_each(|rows| dead.both(rows));
-        assert_eq!(dead.settle().end, end);
+        assert_eq!(dead.settle().end, end, "{last:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::run::Brief;
-use heeler_runner::Host;
+use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::place;
@@ -27,8 +27,12 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
     if args.settle {
-        heeler_runner::settle(&args.dir, place::now).map_err(anyhow::Error::from)?;
-        return Ok(());
+        // The engine tells by the code whether to try again.
+        let code =
+            |error: &SettleError| if error.is_lasting() { Code::Usage } else { Code::Failed };
+        return heeler_runner::settle(&args.dir, place::now)
+            .map(|_| ())
+            .map_err(|error| Failure::new(code(&error), error));
     }
     let host = Host { program: place::program()?, now: place::now, brief: read_brief()? };
     heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;

@@ -328,7 +328,7 @@ fn report(
         if global.quiet && success {
             job.head.summary.as_deref().map(output::line).transpose()?;
         }
-        say_outcome(global, args, job, &reader)?;
+        say_outcome(global, args, job, &reader, seen)?;
     }
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
@@ -345,7 +345,13 @@ fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
 }
 
 /// Says how the job ended, what it cost, and what to do next.
-fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) -> Outcome {
+fn say_outcome(
+    global: &Global,
+    args: &TriggerArgs,
+    job: &Job,
+    reader: &Reader,
+    seen: &Seen,
+) -> Outcome {
     let head = &job.head;
     let success = head.status == JobStatus::Completed;
     if global.quiet && success {
@@ -370,7 +376,7 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
     if head.status == JobStatus::Failed {
-        say_error(reader, job)?;
+        say_error(reader, job, seen)?;
     }
     let next = match (head.status, &resumable) {
         (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
@@ -383,10 +389,11 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
-fn say_error(reader: &Reader, job: &Job) -> Outcome {
+/// Says what went wrong, unless that was shown already, and the cure.
+fn say_error(reader: &Reader, job: &Job, seen: &Seen) -> Outcome {
     let error = jobs::last_error(reader, &job.head.id)?;
     let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
-    if let Some(message) = message {
+    if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
         output::complain(format!("  {message}"))?;
     }
     match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {

@@ -1,3 +1,5 @@
+//! Which calls a list of allowed tools lets run, as tables.
+
 use serde_json::json;
 
 use super::*;

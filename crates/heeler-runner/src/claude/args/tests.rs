@@ -1,3 +1,5 @@
+//! Claude's command lines, as golden texts.
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};

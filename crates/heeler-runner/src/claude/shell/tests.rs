@@ -1,3 +1,5 @@
+//! How shell lines are cut into commands, judged by tables and by real shells.
+
 #![expect(clippy::disallowed_methods, reason = "real shells judge the reading of lines")]
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -59,12 +59,6 @@ fn be_the_runner() {
     run_by(Utf8Path::new(&dir), &trial.host(), &trial.means).unwrap();
 }
 
-fn is_gone(pid: &str) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-    // A process that nobody has waited for yet is dead all the same.
-    status.map_or(true, |status| status.contains(") Z "))
-}
-
 fn check(point: Point, end: End) {
     let trial = speaks("").attended(50);
     let died = runner(&trial, AGENT, point).wait().unwrap();

@@ -276,3 +276,51 @@ fn a_tool_of_ours_is_answered_through_the_stream_and_its_note_is_a_row() {
     assert_eq!(trial.said()[0], "answered");
     assert_eq!(trial.notes("progress"), ["50 %: half"]);
 }
+
+#[test]
+fn a_question_that_is_too_large_is_denied() {
+    let trial = speaks(
+        r#"may q1 "$(head -c 600000 /dev/zero | tr '\0' x)"; await '"request_id":"q1"'; say heard; result ok"#,
+    )
+    .attended(60_000);
+    trial.run();
+    let [note] = trial.notes("denied").try_into().unwrap();
+    assert!(note.contains("its input has more than 524288 bytes"), "{note}");
+    assert_eq!(trial.said()[0], "heard");
+}
+
+#[test]
+fn one_question_too_many_is_denied_and_the_others_wait() {
+    let trial = speaks(
+        r#"for n in $(seq 1 65); do may "q$n" ls; done; await '"request_id":"q65"'; say heard; await forever"#,
+    )
+    .attended(60_000);
+    let running = trial.start();
+    trial.wait_row("heard");
+    assert_eq!(status(&mut running.client()).asks.len(), crate::asks::ASKS_MAX);
+    assert_eq!(trial.notes("denied"), ["Bash was denied: too many questions are open"]);
+    running.client().ask(cancel(true));
+    running.finish();
+    assert_eq!(std::fs::read_dir(trial.dir().join("asks")).unwrap().count(), 0);
+}
+
+#[test]
+fn one_call_of_a_tool_too_many_is_refused() {
+    // All calls are in the pipe before the first is read.
+    let call = json!({
+        "type": "control_request", "request_id": "m@", "request": {
+            "subtype": "mcp_message", "server_name": "heeler",
+            "message": {"jsonrpc": "2.0", "id": "@", "method": "tools/list"}
+        }
+    });
+    let calls: String =
+        (1..=65).map(|n| call.to_string().replace('@', &n.to_string()) + "\n").collect();
+    let mut trial = speaks(
+        "cat calls; await '\"request_id\":\"m65\"'; printf '%s' \"$line\" > reply; result ok",
+    );
+    trial.brief.prompt = "go".to_owned();
+    std::fs::write(trial.spec.working_directory.join("calls"), calls).unwrap();
+    trial.run();
+    let reply = std::fs::read_to_string(trial.spec.working_directory.join("reply")).unwrap();
+    assert!(reply.contains("64 calls are under way"), "{reply}");
+}

@@ -1,0 +1,190 @@
+//! Runs that only their folders know, as after a restore or a rebuild of the database.
+//!
+//! Each gets its row, and its job and session where they are missing; whether it counts already is
+//! told by the job's record. What it did is committed like that of any other run.
+
+use std::collections::HashSet;
+
+use heeler_model::run::{RunResult, RunSpec, Started};
+use heeler_model::{Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage};
+use heeler_store::{DbError, Run, StateDir, Store, Tx};
+use jiff::Timestamp;
+
+use super::{Compare, RecoverError, Recovered, is_free, read, read_file, tolerate};
+use crate::commit;
+use crate::fleet::Fleet;
+use crate::start;
+
+/// The fact in the database that says in which epoch all run folders were compared with it. Rows
+/// are lost only when the database is restored or rebuilt, which starts another.
+const COMPARED: &str = "runs_compared_in_epoch";
+
+/// Where a session came from whose record is lost. It does not become its agent's own: it may have
+/// been a channel's.
+const ADOPTED: &str = "adopted";
+
+/// A run that only its folder knows.
+struct Found {
+    spec: RunSpec,
+    started_at: Option<Timestamp>,
+    now: Timestamp,
+    result: Option<RunResult>,
+    is_alive: bool,
+}
+
+/// Makes rows of runs that have none.
+pub(super) fn adopt(
+    fleet: &Fleet,
+    store: &Store,
+    compare: Compare,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
+    let epoch = read(fleet, |reader| reader.epoch())?.to_string();
+    let is_compared = read(fleet, |reader| reader.meta(COMPARED))?.as_ref() == Some(&epoch);
+    if is_compared && compare == Compare::WhenDue {
+        return Ok(());
+    }
+    for found in find(fleet, recovered)? {
+        let run = found.spec.run;
+        let done = store.write(move |tx| adopt_in(tx, &found)).map_err(RecoverError::Write);
+        let done = done.map(|()| recovered.adopted.push(run));
+        tolerate(done, Some(run), recovered)?;
+    }
+    let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
+    done.map_err(RecoverError::Write)
+}
+
+/// Lists runs without a row, each job's by attempt, whatever the clock did meanwhile.
+fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverError> {
+    let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
+    let entries = fleet.dir.runs().read_dir_utf8().into_iter().flatten().flatten();
+    let runs = entries.filter_map(|entry| entry.file_name().parse::<RunId>().ok());
+    let mut found = Vec::new();
+    for run in runs.filter(|run| !known.contains(run)) {
+        let folder = fleet.dir.run(run);
+        let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
+            Ok(Some(spec)) if spec.run == run => spec,
+            // Without a spec no runner was started: there is nothing to adopt.
+            Ok(_) => continue,
+            Err(error) => {
+                recovered.unsettled.push((run, heeler_store::doctor::chain(&error)));
+                continue;
+            }
+        };
+        let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
+        let result = read_file::<RunResult>(&folder.join("result.json")).ok().flatten();
+        found.push(Found {
+            spec,
+            started_at: started.map(|started| started.at),
+            now: (fleet.now)(),
+            result: result.filter(|result| result.run == run),
+            is_alive: !is_free(&folder),
+        });
+    }
+    found.sort_by(|a, b| (&a.spec.job, a.spec.attempt).cmp(&(&b.spec.job, b.spec.attempt)));
+    Ok(found)
+}
+
+fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {
+    let Found { spec, result, .. } = found;
+    let mut is_counted = false;
+    match tx.job(&spec.job)? {
+        None => tx.insert_job(&job_of(found))?,
+        Some(job) if found.is_in(&job) => is_counted = true,
+        Some(mut job) => {
+            job.head.status = JobStatus::Running;
+            recount(tx, &mut job)?;
+            tx.update_job(&job)?;
+        }
+    }
+    if !is_counted && tx.session_by_agent_id(spec.session.start.id())?.is_none() {
+        let session = session_of(tx, found)?;
+        tx.put_session(&session)?;
+    }
+    let last = tx.runs_of_job(&spec.job)?.last().map_or(0, |run| run.attempt);
+    tx.insert_run(&Run {
+        id: spec.run,
+        job_id: spec.job.clone(),
+        attempt: i64::from(spec.attempt).max(last + 1),
+        host: start::host(),
+        epoch: tx.epoch()?,
+        status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
+        created_at: found.at(),
+        started_at: None,
+        finished_at: result.as_ref().map(|result| result.finished_at),
+        committed: is_counted,
+        version: 1,
+    })?;
+    match result {
+        Some(result) if is_counted => tx.set_run_result(spec.run, result),
+        _ => Ok(()),
+    }
+}
+
+impl Found {
+    fn at(&self) -> Timestamp {
+        self.started_at.unwrap_or(self.now)
+    }
+
+    /// Says whether the record of its job has in it what this run did: it came from the job's view,
+    /// and the job did not end before this run.
+    fn is_in(&self, job: &Job) -> bool {
+        let ended = self.result.as_ref().map(|result| result.finished_at).or(self.started_at);
+        let is_later = |ended: Timestamp| {
+            job.head.finished_at.is_some_and(|at| at.as_millisecond() < ended.as_millisecond())
+        };
+        job.head.status.is_final() && !self.is_alive && !ended.is_some_and(is_later)
+    }
+}
+
+/// Sets a job's figures to those of its committed runs: a view's may have those of a run in it that
+/// is still to be committed.
+fn recount(tx: &Tx<'_>, job: &mut Job) -> Result<(), DbError> {
+    job.head.cost_usd = None;
+    job.head.duration_ms = None;
+    job.usage = Usage::default();
+    for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.committed) {
+        if let Some(result) = tx.run_result(run.id)? {
+            commit::add_figures(job, &result);
+        }
+    }
+    Ok(())
+}
+
+fn job_of(found: &Found) -> Job {
+    let Found { spec, .. } = found;
+    let at = found.at();
+    let mut job = Job::asked(spec.job.clone(), spec.agent.as_str(), spec.trigger.clone(), at);
+    job.head.status = JobStatus::Running;
+    job.head.session_id = Some(spec.session.start.id().clone());
+    job.run_started_at = Some(at);
+    job.working_directory = Some(spec.working_directory.clone());
+    job
+}
+
+fn session_of(tx: &mut Tx<'_>, found: &Found) -> Result<Session, DbError> {
+    let (spec, at) = (&found.spec, found.at());
+    let id = spec.session.start.id();
+    Ok(Session {
+        id: tx.new_session_id()?,
+        agent_session_id: Some(id.clone()),
+        agent: spec.agent.to_string(),
+        mode: SessionMode::FreshPerJob,
+        approvals: Approvals::Autonomous,
+        status: SessionStatus::Active,
+        channel_id: None,
+        created_at: at,
+        last_active_at: at,
+        message_count: 0,
+        token_estimate: 0,
+        job_count: 0,
+        working_directory: Some(spec.working_directory.clone()),
+        runtime: spec.runtime.to_string(),
+        docker_enabled: false,
+        parent: None,
+        forked_at_message: None,
+        log_path: Some(StateDir::session_log_relative(&spec.working_directory, id)),
+        origin: Some(ADOPTED.to_owned()),
+        version: 1,
+    })
+}
