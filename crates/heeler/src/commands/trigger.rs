@@ -187,10 +187,7 @@ fn prepare_request(
     session: SessionWish,
     attended: bool,
 ) -> Outcome<heeler_engine::JobRequest> {
-    let home = place.home.as_deref().ok_or_else(|| {
-        Failure::message(Code::Usage, "HOME is not set, so session locks have no place")
-            .hint("HEELER_HOME=/some/folder heeler trigger …")
-    })?;
+    let home = place.home.as_deref().ok_or_else(place::no_home)?;
     let env = fleet::environment(place, place.config_file()?)?;
     let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
     let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
