@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heeler_model::run::{Happening, PROTOCOL, Reply, ReplyBody, Request};
+use heeler_model::run::{Happening, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, reads};
 use memchr::memchr;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -242,9 +242,9 @@ fn check(line: &[u8]) -> Result<Request, Refusal> {
         fatal: false,
     })?;
     let refusal = |reason| Refusal { id: head.id, reason, fatal: false };
-    if head.protocol != PROTOCOL {
+    if !reads(head.protocol) {
         return Err(refusal(format!(
-            "this run speaks protocol {PROTOCOL}, the request is of protocol {}",
+            "this run reads protocol {PROTOCOL_MIN} to {PROTOCOL}, the request is of protocol {}",
             head.protocol
         )));
     }

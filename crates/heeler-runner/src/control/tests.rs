@@ -115,7 +115,7 @@ async fn garbage_is_refused_and_the_client_may_go_on() {
         (b"[]\n", "the request is of protocol 0"),
         (
             br#"{"protocol":99,"id":7,"op":"status"}"#,
-            "this run speaks protocol 1, the request is of protocol 99",
+            "this run reads protocol 1 to 1, the request is of protocol 99",
         ),
         (
             br#"{"protocol":1,"id":7,"op":"dance"}"#,
