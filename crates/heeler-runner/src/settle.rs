@@ -15,7 +15,8 @@ use heeler_model::run::{
     Cost, End, ErrorClass, PROTOCOL, Recovery, RunError, RunResult, RunSpec, SessionEnd, Started,
 };
 use heeler_transcript::{
-    AppendError, DiskError, Holder, LockError, LockFile, Log, LogOptions, OpenError, SyncError,
+    AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
+    SyncError,
 };
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -110,6 +111,12 @@ pub fn settle(
     if spec.home != home {
         let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
         return Err(SettleError::OtherHome { dir, named, home });
+    }
+    // A copy has its lock to itself: the run may live where it was copied from.
+    if let Some(first) = files::first_folder(dir)?
+        && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join("lock"))
+    {
+        return Err(SettleError::Running { dir: first, holder });
     }
     let holder = Holder::this_process("runner --settle", now());
     let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {

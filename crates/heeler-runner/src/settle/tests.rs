@@ -180,7 +180,7 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
     let state = moved.join("state");
     std::fs::rename(&dead.folder.state, &state).unwrap();
     let there = |path: &Utf8Path| state.join(path.strip_prefix(&dead.folder.state).unwrap());
-    let result = settle(&there(&dead.folder.dir), now).unwrap();
+    let result = settle(&there(&dead.folder.dir), &dead.folder.spec.home, now).unwrap();
     assert_eq!((result.end, result.settled.unwrap().rows_completed), (End::Finished, 3));
     assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
     let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
@@ -413,4 +413,20 @@ fn a_folder_that_came_with_a_clone_leads_nowhere() {
         Err(SettleError::Lock(LockError::Io { attempt: "sign", .. }))
     ));
     assert_eq!(std::fs::read_to_string(&key).unwrap(), "a private key");
+}
+
+#[test]
+fn a_copy_of_a_run_that_lives_is_left_alone() {
+    let dead = Dead::new();
+    let copy = Dead::new();
+    let spec = dead.folder.spec.clone();
+    let dir = copy.folder.state.join("runs").join(spec.run.to_string());
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::copy(dead.folder.dir.join("spec.json"), dir.join("spec.json")).unwrap();
+    let holder = Holder::this_process("runner", now());
+    let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, LOCK_WAIT).unwrap();
+    let error = settle(&dir, &spec.home, now).unwrap_err();
+    assert!(matches!(&error, SettleError::Running { dir, .. } if *dir == dead.folder.dir));
+    drop(lock);
+    assert_eq!(settle(&dir, &spec.home, now).unwrap().end, End::NeverStarted);
 }
