@@ -163,11 +163,11 @@ fn an_agent_that_takes_no_message_says_so() {
     running.finish();
 }
 
-#[test]
-fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
-    let mut trial = speaks(
-        "await user; took; await 'go|go'; took; delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'; result ok; await forever",
-    );
+/// Returns what subscribers are told of a text while it is being said, and the run's rows of it.
+fn heard(script: &str) -> (String, Vec<String>) {
+    let mut trial = speaks(&format!(
+        "await user; took; await 'go|go'; took; {script}; result ok; await forever"
+    ));
     trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
     let running = trial.start();
     let mut told = running.subscriber();
@@ -177,13 +177,39 @@ fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file
         let event = told.next();
         match event["event"].as_str() {
             Some("delta") => text.push_str(event["text"].as_str().unwrap()),
-            Some("row") if event["row"]["type"] == "assistant" => break,
+            Some("ended") => break,
             _ => assert_ne!(event, Json::Null),
         }
     }
     running.finish();
+    (text, trial.said())
+}
+
+#[test]
+fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
+    let (text, said) =
+        heard("delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'");
     assert_eq!(text, "it is [secret] ok");
-    assert_eq!(trial.said()[0], "it is [secret] ok");
+    assert_eq!(said[0], "it is [secret] ok");
+}
+
+#[test]
+fn a_row_in_between_does_not_let_a_secret_out_in_two_pieces() {
+    let sub =
+        r#"printf '{"type":"assistant","parent_tool_use_id":"t","message":{"content":"sub"}}\n'"#;
+    for between in [r#"printf '{"type":"system","subtype":"hook"}\n'"#, "echo garbage", sub] {
+        let (text, _) = heard(&format!(
+            "delta 'it is hunter2'; {between}; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'"
+        ));
+        assert_eq!(text, "it is [secret] ok", "{between}");
+    }
+}
+
+#[test]
+fn what_may_begin_a_secret_is_not_told_when_its_text_ends() {
+    let (text, said) = heard("delta 'it is hunter2'; say 'it is hunter2'; delta 'hunter2'");
+    assert_eq!(text, "it is ");
+    assert_eq!(said[0], "it is hunter2");
 }
 
 #[test]
