@@ -6,11 +6,12 @@
 //! [`Body`].
 
 mod read;
+mod redact;
 
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-pub use read::{GARBAGE_CHARS_MAX, NESTING_MAX, read_line};
+pub use read::{NESTING_MAX, read_line};
 
 /// How people are told of a turn that was aborted.
 pub(crate) const INTERRUPTED: &str = "the turn was interrupted";
@@ -80,14 +81,14 @@ pub enum Body {
     Unknown {
         /// Its kind, as far as it has one.
         kind: String,
-        /// The beginning of it, readable.
+        /// The line.
         text: String,
     },
     /// A line that is no message.
     Malformed {
         /// What is wrong with it.
         reason: String,
-        /// The beginning of it, readable.
+        /// The line.
         text: String,
     },
     /// Nothing that anyone needs to see again: a status, a count, the frame of a stream.
@@ -199,6 +200,17 @@ pub struct Task {
     pub background: bool,
     /// `completed`, `failed`, …
     pub status: Option<String>,
+}
+
+impl Task {
+    /// Says whether it has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        let over = matches!(
+            self.status.as_deref(),
+            Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
+        );
+        over || self.subtype == "task_notification"
+    }
 }
 
 impl Message {

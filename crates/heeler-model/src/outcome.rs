@@ -127,6 +127,14 @@ impl Tally {
         self
     }
 
+    /// Starts the next attempt of the same run, in the same session: what that one has told so far is
+    /// taken off.
+    #[must_use]
+    pub fn again(&self) -> Tally {
+        let spent = self.spent.again();
+        Tally { by_exit_code: self.by_exit_code, spent, ..Tally::default() }
+    }
+
     /// Takes a message into account.
     pub fn message(&mut self, message: &Message) {
         match &message.body {

@@ -24,7 +24,7 @@ use crate::message::{Assistant, Body, Message, User};
 use crate::run::RunError;
 use crate::{AgentSessionId, from_iso};
 
-pub use cut::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
+pub use cut::{GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
 pub use number::MessageCount;
 
 /// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result
@@ -44,7 +44,8 @@ pub struct Rows {
     pub deltas: Vec<String>,
 }
 
-/// Turns what happens in one session into rows.
+/// Turns what happens in one session into rows. Texts are cut here, so what comes in is redacted:
+/// half a secret would not be known for one.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     session: AgentSessionId,

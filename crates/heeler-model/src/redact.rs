@@ -90,8 +90,8 @@ impl Redactor {
         Self { known: Some(Arc::new(known)) }
     }
 
-    /// Returns the text without secrets. JSON is better redacted before it is text: see
-    /// [`Redactor::json`].
+    /// Returns the text without secrets. JSON is redacted before it is text, by [`Redactor::json`]:
+    /// a secret may take half of an escape, or a quote, with it.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
@@ -123,10 +123,7 @@ impl Redactor {
         match json {
             Json::String(text) => self.clean(text),
             Json::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
-            Json::Object(map) => {
-                map.values_mut().for_each(|value| self.json(value));
-                self.keys(map);
-            }
+            Json::Object(map) => self.object(map),
             Json::Number(number) if known.numeric => {
                 let mut text = number.to_string();
                 self.clean(&mut text);
@@ -143,14 +140,31 @@ impl Redactor {
         Stream { redactor: self.clone(), held: String::new(), covered: 0 }
     }
 
-    fn clean(&self, text: &mut String) {
+    /// Says whether nothing is ever redacted.
+    pub fn knows_nothing(&self) -> bool {
+        self.known.is_none()
+    }
+
+    /// Says whether a text holds a secret.
+    pub fn finds_in(&self, text: &str) -> bool {
+        matches!(self.text(text), Cow::Owned(_))
+    }
+
+    /// Takes the secrets out of everything in an object.
+    pub(crate) fn object(&self, map: &mut Map<String, Json>) {
+        map.values_mut().for_each(|value| self.json(value));
+        self.keys(map);
+    }
+
+    /// Takes the secrets out of a text.
+    pub(crate) fn clean(&self, text: &mut String) {
         if let Cow::Owned(redacted) = self.text(text) {
             *text = redacted;
         }
     }
 
     fn keys(&self, map: &mut Map<String, Json>) {
-        if map.keys().all(|key| matches!(self.text(key), Cow::Borrowed(_))) {
+        if !map.keys().any(|key| self.finds_in(key)) {
             return;
         }
         for (key, value) in std::mem::take(map) {

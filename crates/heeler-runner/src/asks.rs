@@ -137,3 +137,52 @@ impl Asks {
         Some(self.open.values().find(due)?.ask.id.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::run::PROTOCOL;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(id: &str) -> Ask {
+        Ask {
+            protocol: PROTOCOL,
+            id: id.to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            kind: "permission".to_owned(),
+            tool: "Bash".to_owned(),
+            input: json!({}),
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_over_if_it_is_new_and_can_be_a_files() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut asks = Asks::new(Utf8Path::from_path(temp.path()).unwrap());
+        assert_eq!(asks.name("toolu_01-a.b"), "toolu_01-a.b");
+        let long = "x".repeat(ASK_ID_BYTES_MAX + 1);
+        for bad in ["", ".", "..", ".x", "a/b", "a b", "é", "a\0", &long] {
+            assert!(Uuid::try_parse(&asks.name(bad)).is_ok(), "{bad:?}");
+        }
+        asks.add(ask("q1"), "q1".to_owned(), None).unwrap();
+        assert_ne!(asks.name("q1"), "q1");
+        asks.settle("q1", "answered".to_owned()).unwrap();
+        assert_ne!(asks.name("q1"), "q1");
+    }
+
+    #[test]
+    fn the_last_settled_ones_are_remembered_and_no_more() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut asks = Asks::new(Utf8Path::from_path(temp.path()).unwrap());
+        for number in 0..=SETTLED_MAX {
+            let id = format!("q{number}");
+            asks.open.insert(id.clone(), Open { ask: ask(&id), agent_id: id.clone(), until: None });
+            asks.settle(&id, format!("how {number}")).unwrap();
+        }
+        assert_eq!(asks.refusal("q1"), "how 1");
+        assert_eq!(asks.refusal("q0"), "there is no open question `q0`");
+        assert_eq!(asks.settled.len(), SETTLED_MAX);
+    }
+}

@@ -5,10 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
+use heeler_transcript::plain;
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
@@ -43,7 +46,7 @@ impl Complaints {
         let mut options = File::options();
         options.append(true).create(true).mode(0o600);
         Complaints {
-            file: options.open(dir.join("stderr.log")).ok(),
+            file: plain::open_with(&mut options, &dir.join("stderr.log")).ok(),
             text: Some(CleanText::new(redactor)),
             buffer: Vec::new(),
             head: 0,
@@ -57,6 +60,12 @@ impl Complaints {
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.buffer.reserve(READ_BYTES);
         from.read_buf(&mut self.buffer).await
+    }
+
+    /// Reads what is there, without waiting.
+    pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
+        self.buffer.reserve(READ_BYTES);
+        Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
     }
 
     /// Keeps what was read.
@@ -140,6 +149,18 @@ mod tests {
         let (file, end) = written(&["oh no: hunter2", "hunter2\n"], &["hunter2hunter2".to_owned()]);
         assert_eq!(file, "oh no: [secret]\n");
         assert_eq!(end, file);
+    }
+
+    #[test]
+    fn a_link_that_was_planted_is_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(temp.path()).unwrap();
+        std::fs::write(dir.join("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink("mine", dir.join("stderr.log")).unwrap();
+        let mut complaints = Complaints::open(dir, &Redactor::new(&[]));
+        complaints.buffer.extend_from_slice(b"oh no");
+        assert_eq!(complaints.finish(), "oh no");
+        assert_eq!(std::fs::read_to_string(dir.join("mine")).unwrap(), "mine");
     }
 
     #[test]

@@ -41,12 +41,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Error)]
 pub(crate) enum BindError {
     /// Its folder is missing and cannot be made.
-    #[error("cannot make the folder of control sockets {folder}: {reason}")]
+    #[error("cannot make the folder of control sockets {folder}")]
     Folder {
         /// The folder.
         folder: Utf8PathBuf,
         /// Why.
-        reason: String,
+        #[source]
+        source: io::Error,
     },
     /// Another process answers there.
     #[error("control socket {path} belongs to another process")]
@@ -55,7 +56,7 @@ pub(crate) enum BindError {
         path: Utf8PathBuf,
     },
     /// The socket cannot be made.
-    #[error("cannot bind the control socket {path}: {source}")]
+    #[error("cannot bind the control socket {path}")]
     Bind {
         /// The socket.
         path: Utf8PathBuf,
@@ -102,10 +103,13 @@ impl Control {
     /// What a killed runner of the same run left there is replaced; the caller holds the run's
     /// lock, so nobody else serves it.
     pub(crate) async fn bind(folder: &Utf8Path, run: RunId) -> Result<Control, BindError> {
-        create_folder(&OsDisk, folder).map_err(|error| BindError::Folder {
-            folder: folder.to_owned(),
-            reason: format!("{error}: {}", error.source),
-        })?;
+        // A socket need not survive a power loss: there is nothing to wait for where the folder is.
+        if !folder.is_dir() {
+            create_folder(&OsDisk, folder).map_err(|error| BindError::Folder {
+                folder: folder.to_owned(),
+                source: error.source,
+            })?;
+        }
         let path = folder.join(socket_name(run));
         remove_stale(&path).await?;
         let failed = |source| BindError::Bind { path: path.clone(), source };
@@ -173,8 +177,14 @@ impl Control {
         for client in &self.subscribers {
             client.tell_last(&last);
         }
+        let mut clients = std::mem::take(&mut self.subscribers);
+        while let Ok(asked) = self.asked.try_recv() {
+            asked.refuse("the run has ended; its result says how");
+            asked.client.close();
+            clients.push(asked.client);
+        }
         let farewell = async {
-            for client in &self.subscribers {
+            for client in &clients {
                 client.drained().await;
             }
         };

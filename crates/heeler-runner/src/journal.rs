@@ -74,11 +74,15 @@ impl Journal {
         self.output = Some(output);
     }
 
+    /// Opens the log of another session, for [`Journal::change_session`].
+    pub(crate) fn open_session(&self, session_log: &Utf8Path) -> Result<Sink, OpenError> {
+        Sink::open(session_log, &self.session.options)
+    }
+
     /// Goes on with the log of another session. Everything is written to the old one.
-    pub(crate) fn change_session(&mut self, session_log: &Utf8Path) -> Result<(), OpenError> {
+    pub(crate) fn change_session(&mut self, session: Sink) {
         debug_assert!(self.is_clear(), "rows of the old session wait");
-        self.session = Sink::open(session_log, &self.session.options)?;
-        Ok(())
+        self.session = session;
     }
 
     /// Returns how many lines the job's log has.
@@ -100,6 +104,7 @@ impl Journal {
     }
 
     fn push_row(&mut self, log: Which, mut row: Json) {
+        // The last guard: texts that were redacted one by one may be a secret when they are joined.
         self.redactor.json(&mut row);
         if let (Which::Session, Json::Object(row)) = (log, &mut row) {
             row.insert(RUN_KEY.to_owned(), self.run.to_string().into());
@@ -184,7 +189,7 @@ enum Trouble {
 
 /// One log, which is opened again after a failure that calls for it.
 #[derive(Debug)]
-struct Sink {
+pub(crate) struct Sink {
     path: Utf8PathBuf,
     options: LogOptions,
     log: Option<Log>,

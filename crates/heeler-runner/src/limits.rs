@@ -17,6 +17,10 @@ pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60 * 60);
 /// has said its result by then, so nothing is lost.
 pub(crate) const EXIT_GRACES: u32 = 2;
 
+/// A loop that comes later than this was stopped, and the agent perhaps with it (a machine that slept
+/// or swapped): its silence of that time is no stall.
+pub(crate) const AWAY_MAX: Duration = Duration::from_secs(1);
+
 /// What has to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -58,6 +62,13 @@ impl Watch {
     /// The agent said something.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = now;
+    }
+
+    /// Nobody could look for what the agent says since that moment.
+    pub(crate) fn away(&mut self, since: Instant, now: Instant) {
+        if now.saturating_duration_since(since) > AWAY_MAX {
+            self.heard = now;
+        }
     }
 
     /// Says whether the agent waits for somebody else; that is no stall.
@@ -173,6 +184,17 @@ mod tests {
         watch.hold(false, now + ms(500));
         assert_eq!(watch.due(now + ms(599)), None);
         assert_eq!(watch.due(now + ms(600)), Some(Due::Stall));
+    }
+
+    #[test]
+    fn silence_while_nobody_could_look_is_no_stall() {
+        let (mut watch, now) = watch(None, Some(100));
+        watch.away(now, now + AWAY_MAX);
+        assert_eq!(watch.due(now + AWAY_MAX), Some(Due::Stall));
+        let back = now + AWAY_MAX + ms(1);
+        watch.away(now, back);
+        assert_eq!(watch.due(back + ms(99)), None);
+        assert_eq!(watch.due(back + ms(100)), Some(Due::Stall));
     }
 
     #[test]

@@ -5,11 +5,14 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
+use heeler_transcript::plain;
 use memchr::memchr;
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
@@ -115,6 +118,12 @@ impl Lines {
         from.read_buf(&mut self.buffer).await
     }
 
+    /// Reads what is there, without waiting.
+    pub(crate) fn fill_now(&mut self, from: impl AsFd) -> io::Result<usize> {
+        self.make_room();
+        Ok(rustix::io::read(from, spare_capacity(&mut self.buffer))?)
+    }
+
     fn make_room(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
@@ -199,8 +208,9 @@ struct Spill {
 impl Spill {
     fn start(path: Utf8PathBuf, redactor: &Redactor) -> Spill {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let (file, fault) = match options.open(&path) {
+        // Nobody but an agent can have put something there before us.
+        options.write(true).create_new(true).mode(0o600);
+        let (file, fault) = match plain::open_with(&mut options, &path) {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error.to_string())),
         };
@@ -219,8 +229,10 @@ impl Spill {
     }
 
     fn finish(mut self) -> Spilled {
-        let rest = std::mem::replace(&mut self.text, CleanText::new(&Redactor::new(&[]))).finish();
-        self.write(&rest);
+        let text = std::mem::replace(&mut self.text, CleanText::new(&Redactor::new(&[])));
+        if self.spilled.kept == self.spilled.bytes {
+            self.write(&text.finish());
+        }
         // The row that names the file is about to be written: it should find it after a power loss.
         if let Some(Err(error)) = self.file.take().map(|file| file.sync_data()) {
             self.spilled.fault = Some(error.to_string());
@@ -308,6 +320,18 @@ mod tests {
     }
 
     #[test]
+    fn a_spilled_line_that_is_cut_within_a_secret_holds_no_half_of_it() {
+        let secrets = ["hunter2hunter2".to_owned()];
+        let line = b"0123456 hunter2hunter2 789\n";
+        for budget in 8..23 {
+            let kept = read(&[line], limits(5, budget), &secrets).remove(0);
+            let kept = String::from_utf8(kept).unwrap();
+            assert!(kept.starts_with(&format!("<26 {budget} 012345")), "{kept}");
+            assert!(!kept.contains('h') && kept.contains("[secret]") == (budget == 22), "{kept}");
+        }
+    }
+
+    #[test]
     fn a_folder_that_takes_no_file_costs_the_line_and_nothing_more() {
         let folder = Utf8Path::new("/nonexistent");
         let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(2, 100));
@@ -316,6 +340,22 @@ mod tests {
         assert_eq!((spilled.bytes, spilled.kept), (4, 0));
         assert!(spilled.fault.is_some());
         assert_eq!(lines.next(), Some(Line::Whole(b"ab")));
+    }
+
+    #[test]
+    fn a_link_or_file_that_was_planted_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        std::fs::write(folder.join("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink("mine", folder.join("line-1.txt")).unwrap();
+        std::fs::hard_link(folder.join("mine"), folder.join("line-2.txt")).unwrap();
+        let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(2, 100));
+        lines.buffer.extend_from_slice(b"0123\n4567\n");
+        for _ in 0..2 {
+            let Some(Line::Spilled(spilled)) = lines.next() else { panic!("not spilled") };
+            assert!(spilled.fault.is_some(), "{spilled:?}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.join("mine")).unwrap(), "mine");
     }
 
     proptest! {

@@ -11,8 +11,9 @@ mod steps;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heeler_model::AgentSessionId;
 use heeler_model::message::{Body, Message};
@@ -27,6 +28,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
+use uuid::Uuid;
 
 use crate::asks::Asks;
 use crate::complaints::Complaints;
@@ -39,10 +41,6 @@ use crate::process::{Agent, Tree};
 use crate::runtime::{Runtime, Step};
 use crate::signals::Signals;
 use crate::writer::Writer;
-
-/// How long the output of a tree that was ended may still be read: what is left in a pipe comes at
-/// once, and whoever else holds it open is not waited for.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
@@ -69,6 +67,20 @@ pub(crate) struct Run {
     /// Whether the agent has said anything in its session.
     pub(crate) spoke: bool,
     pub(crate) disk: Option<steps::DiskTrouble>,
+}
+
+impl Run {
+    /// Records something of our own. It may repeat what an agent says.
+    pub(crate) fn note(&mut self, subtype: &str, content: &str) {
+        let rows = self.recorder.note(subtype, &self.redactor.text(content), (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records what the agent is asked.
+    pub(crate) fn prompt(&mut self, uuid: Uuid, text: &str) {
+        let rows = self.recorder.prompt(uuid, &self.redactor.text(text), (self.now)());
+        self.journal.push(rows);
+    }
 }
 
 /// How an agent's process ended.
@@ -100,8 +112,8 @@ pub(crate) struct Pump<'r> {
     done: bool,
     /// The tree is to be ended now.
     kill: bool,
-    /// The tree is ended; its output is read until then.
-    drain_by: Option<Instant>,
+    /// The tree is ended: all that it said is in the pipes.
+    ended: bool,
 }
 
 /// What happened.
@@ -141,7 +153,7 @@ impl<'r> Pump<'r> {
             exit: None,
             done: false,
             kill: false,
-            drain_by: None,
+            ended: false,
         }
     }
 
@@ -159,7 +171,7 @@ impl<'r> Pump<'r> {
         }
         crate::fault::point(crate::fault::Point::TreeEnded);
         self.input.close();
-        self.drain_by = Some(Instant::now() + DRAIN_TIME_MAX);
+        self.ended = true;
         self.drain().await;
         // Nobody is waited for any more: what was begun and not ended is a line all the same.
         (self.stdout, self.stderr) = (None, None);
@@ -168,7 +180,7 @@ impl<'r> Pump<'r> {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
         while let Ok(note) = self.run.notes.try_recv() {
-            self.note(note.subtype(), &note.content());
+            self.run.note(note.subtype(), &note.content());
         }
         self.close_asks();
         self.drain().await;
@@ -176,35 +188,60 @@ impl<'r> Pump<'r> {
         AgentEnd { exit, stderr }
     }
 
-    /// Records what the agent left to say.
+    /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the
+    /// disk only as long as nobody ends the run.
     async fn drain(&mut self) {
-        self.digest();
-        while !self.is_drained() {
+        self.catch_up();
+        while self.is_blocked() && self.run.ending.is_none() {
             self.turn().await;
+            self.catch_up();
         }
     }
 
-    /// Says whether everything that the agent said is recorded, or nothing more can be.
-    fn is_drained(&self) -> bool {
-        if self.is_blocked() {
-            // Whoever ended the run does not wait for the disk.
-            return self.run.ending.is_some();
+    /// Takes what the agent has said and done by now, without waiting for more.
+    fn catch_up(&mut self) {
+        self.digest();
+        let mut left = self.stdout.as_ref().map_or(0, held);
+        while left > 0
+            && !self.is_blocked()
+            && let Some(stdout) = &self.stdout
+        {
+            let read = self.run.lines.fill_now(stdout);
+            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            self.take(Event::Output(read));
+            self.digest();
         }
-        let open = self.stdout.is_some() || self.stderr.is_some();
-        !open || self.drain_by.is_some_and(|by| Instant::now() >= by)
+        let mut left = self.stderr.as_ref().map_or(0, held);
+        while left > 0
+            && let Some(stderr) = &self.stderr
+        {
+            let read = self.complaints.fill_now(stderr);
+            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            self.take(Event::Complaint(read));
+        }
+        if self.exit.is_none() {
+            self.exit = self.agent.exit();
+        }
     }
 
     async fn turn(&mut self) {
-        let event = self.next().await;
+        let begin = Instant::now();
+        let wake = self.wake_at();
+        let event = self.next(wake).await;
+        let woken = Instant::now();
+        if let Some(wake) = wake {
+            self.run.watch.away(wake.max(begin), woken);
+        }
         self.take(event);
+        self.digest();
+        self.run.watch.away(woken, Instant::now());
         self.on_time();
         self.digest();
     }
 
     /// Waits for whatever happens first. Every arm may be given up without loss.
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self, wake: Option<Instant>) -> Event {
         let blocked = self.is_blocked();
-        let wake = self.wake_at();
         let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, .. } = self;
         tokio::select! {
             read = fill(&mut run.lines, stdout), if !blocked => Event::Output(read),
@@ -222,7 +259,7 @@ impl<'r> Pump<'r> {
     /// Does what follows from an event. What it makes the runtime want is done by `digest`.
     fn take(&mut self, event: Event) {
         match event {
-            Event::Output(Ok(1..)) => {}
+            Event::Output(Ok(1..)) => self.run.watch.heard(Instant::now()),
             // A pipe that fails is one that says nothing more.
             Event::Output(_) => self.stdout = None,
             Event::Complaint(read) => {
@@ -239,7 +276,7 @@ impl<'r> Pump<'r> {
                 let steps = self.run.runtime.mcp_reply(&call, reply);
                 self.todo.extend(steps);
             }
-            Event::Noted(note) => self.note(note.subtype(), &note.content()),
+            Event::Noted(note) => self.run.note(note.subtype(), &note.content()),
             Event::Time => {}
         }
     }
@@ -252,19 +289,19 @@ impl<'r> Pump<'r> {
     /// Does what has become due.
     fn on_time(&mut self) {
         let now = Instant::now();
-        match self.drain_by {
-            None => {
-                if let Some(due) = self.run.watch.due(now) {
-                    self.due(due, now);
-                }
+        if !self.ended && self.run.watch.due(now).is_some() {
+            // What it did in time counts, also when nobody looked in time.
+            self.catch_up();
+            if self.exit.is_none()
+                && let Some(due) = self.run.watch.due(now)
+            {
+                self.due(due, now);
             }
-            // Nothing but the disk can keep a run up whose agent is gone.
-            Some(_) => {
-                let late = self.run.watch.timeout_at().is_some_and(|at| at <= now);
-                if late && self.is_blocked() {
-                    self.end(self.timeout());
-                }
-            }
+        }
+        // Nothing but the disk can keep a run up whose agent is gone.
+        let late = self.run.watch.timeout_at().is_some_and(|at| at <= now);
+        if self.ended && late && self.is_blocked() {
+            self.end(self.timeout());
         }
         if !self.is_blocked() {
             while let Some(ask) = self.run.asks.overdue(now) {
@@ -309,11 +346,11 @@ impl<'r> Pump<'r> {
     fn cancel(&mut self, by: String, now: bool) {
         // A run that has its result is no longer cancelled; what keeps it up is ended all the same.
         let first = self.run.ending.is_none() && !self.done;
-        if first && self.drain_by.is_none() {
+        if first && !self.ended {
             self.end(Ending::Cancelled { by });
             self.interrupt(Instant::now());
         }
-        if self.drain_by.is_some() && self.is_blocked() {
+        if self.ended && self.is_blocked() {
             let reason = self.run.disk.as_ref().map(|disk| disk.reason.clone());
             self.end(Ending::Disk { reason: reason.unwrap_or_default() });
         }
@@ -353,7 +390,6 @@ impl<'r> Pump<'r> {
             };
             let Some(line) = line else { return };
             self.todo.extend(line_steps(line, runtime.as_mut()));
-            self.run.watch.heard(Instant::now());
             self.run.last_line_at = Some((self.run.now)());
         }
     }
@@ -367,13 +403,12 @@ impl<'r> Pump<'r> {
     fn wake_at(&self) -> Option<Instant> {
         let run = &self.run;
         let disk = run.disk.as_ref().map(|trouble| trouble.retry_at);
-        let watch = match self.drain_by {
-            None => run.watch.next().map(|(_, at)| at),
-            Some(_) => run.watch.timeout_at().filter(|_| disk.is_some() && run.ending.is_none()),
+        let watch = match self.ended {
+            false => run.watch.next().map(|(_, at)| at),
+            true => run.watch.timeout_at().filter(|_| disk.is_some() && run.ending.is_none()),
         };
-        let unblocked = [run.asks.next(), self.drain_by].into_iter().flatten();
-        let unblocked = unblocked.filter(|_| disk.is_none());
-        watch.into_iter().chain(disk).chain(unblocked).min()
+        let ask = run.asks.next().filter(|_| disk.is_none());
+        [watch, disk, ask].into_iter().flatten().min()
     }
 }
 
@@ -399,6 +434,12 @@ async fn wait_until(at: Option<Instant>) {
         Some(at) => sleep_until(at.into()).await,
         None => pending().await,
     }
+}
+
+/// Returns how many bytes a pipe holds.
+fn held(pipe: &impl AsFd) -> usize {
+    // A pipe always tells; what does not is at its end.
+    rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Returns what a line leads to.

@@ -4,6 +4,7 @@
 //! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
 //! is missing after a crash is done by [`crate::settle`]. Start at [`run`].
 
+mod host;
 mod prepare;
 mod result;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::outcome::Ending;
 use heeler_model::run::{
-    Brief, ErrorClass, Happening, PROTOCOL, RunResult, RunSpec, SessionStart, Started,
+    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, reads,
 };
 use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
 use jiff::Timestamp;
@@ -32,22 +33,12 @@ use crate::process::{Place, Tree};
 use crate::pump::{AgentEnd, Pump, Run};
 use crate::runtime::{self, Runtime, Surroundings};
 use crate::session;
+pub use host::Host;
 use prepare::{Prepared, Unprepared, prepare};
 use result::Judged;
 
 /// How long to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
-
-/// What the program gives a run.
-#[derive(Debug)]
-pub struct Host {
-    /// The program itself, which also plays scripted agents.
-    pub program: Utf8PathBuf,
-    /// The clock.
-    pub now: fn() -> Timestamp,
-    /// What the agent is told and given.
-    pub brief: Brief,
-}
 
 /// Why a run has no result. Nothing was paid for: settling says how far it came.
 #[derive(Debug, Error)]
@@ -57,7 +48,7 @@ pub enum RunnerError {
     File(#[from] FileError),
     /// The brief was written by a program that speaks otherwise.
     #[error(
-        "the brief has protocol version {found}, and this program reads {PROTOCOL}; use the program that wrote it"
+        "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
     )]
     Brief {
         /// Its version.
@@ -115,7 +106,7 @@ pub fn run(dir: &Utf8Path, host: &Host) -> Result<RunResult, RunnerError> {
 
 pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunResult, RunnerError> {
     let spec = files::read_spec(dir)?;
-    if host.brief.protocol != PROTOCOL {
+    if !reads(host.brief.protocol) {
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }
     let started_at = (host.now)();
@@ -148,10 +139,12 @@ pub(crate) struct Order<'o> {
 
 impl Order<'_> {
     async fn carry_out(&self, reserved: Reserved) -> Result<RunResult, RunnerError> {
-        let lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at) {
+        // Declared before the run, and so given back after its logs are closed, however this returns.
+        let mut lock = match session::lock(self.spec, self.spec.session.start.id(), self.started_at)
+        {
             Ok(lock) => lock,
             Err(error) => {
-                let result = self.not_locked(&error)?;
+                let result = self.not_locked(&error);
                 reserved.write(&result)?;
                 return Ok(result);
             }
@@ -170,7 +163,7 @@ impl Order<'_> {
         let started = self.started(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(Point::Started);
-        let judged = self.attempts(&mut run, &tree, lock, started).await;
+        let judged = self.attempts(&mut run, &tree, &mut lock, started).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
@@ -178,7 +171,11 @@ impl Order<'_> {
         fault::point(Point::LogsSynced);
         reserved.write(&result)?;
         fault::point(Point::ResultWritten);
-        run.control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
+        let Run { journal, control, .. } = run;
+        // Whoever hears of the end may go on with the session.
+        drop(journal);
+        drop(lock);
+        control.finish(&Happening::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
     }
 
@@ -202,7 +199,7 @@ impl Order<'_> {
         &self,
         run: &mut Run,
         tree: &Tree,
-        mut lock: LockFile,
+        lock: &mut LockFile,
         mut started: Started,
     ) -> Judged {
         let mut start = self.spec.session.start.clone();
@@ -210,7 +207,7 @@ impl Order<'_> {
         let (mut may_begin_anew, mut may_try_again) = (true, true);
         let mut judged = Judged::default();
         loop {
-            let ending = self.attempt(run, tree, &lock, (&start, &reason)).await;
+            let ending = self.attempt(run, tree, lock, (&start, &reason)).await;
             judged.add(run, ending);
             if run.ending.is_some() || !run.journal.is_clear() {
                 return judged;
@@ -221,7 +218,7 @@ impl Order<'_> {
                 {
                     may_begin_anew = false;
                     let Ok(fresh) = self.begin_anew(run, &mut started) else { return judged };
-                    lock = fresh;
+                    *lock = fresh;
                     let gone = start.id().clone();
                     start = SessionStart::Fresh { id: run.session.clone() };
                     reason = format!(
@@ -248,9 +245,8 @@ impl Order<'_> {
         (start, reason): (&SessionStart, &str),
     ) -> Ending {
         let uuid = Uuid::new_v4();
-        let now = (run.now)();
-        run.journal.push(run.recorder.note("session", reason, now));
-        run.journal.push(run.recorder.prompt(uuid, &self.host.brief.prompt, now));
+        run.note("session", reason);
+        run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
         let inherit = [lock.fd()];
         let place = Place {

@@ -7,6 +7,7 @@
 
 mod ask;
 mod children;
+mod input;
 mod launch;
 mod player;
 mod session;

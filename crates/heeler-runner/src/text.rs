@@ -34,7 +34,8 @@ impl CleanText {
         self.redact.push(&String::from_utf8_lossy(whole))
     }
 
-    /// Returns the rest.
+    /// Returns the rest. Of a text that was cut it must not be asked for: what is held back may be
+    /// half of a secret.
     pub(crate) fn finish(mut self) -> String {
         let mut rest = self.redact.push(&String::from_utf8_lossy(&self.partial));
         rest.push_str(&self.redact.finish());

@@ -86,6 +86,8 @@ pub(crate) struct Seen {
     pub(crate) interrupts: u32,
     /// Whether what came of the job is on record.
     pub(crate) recorded: bool,
+    /// The last error that was shown.
+    pub(crate) error: Option<String>,
 }
 
 /// Hears what happens to a job, from before it is started.
@@ -258,10 +260,15 @@ impl<'w> Live<'w> {
             self.cost = Some(cost);
         }
         match row["type"].as_str() {
+            // The agent's own error and the run's are often the same.
+            Some("error") if self.seen.error.as_deref() == row["message"].as_str() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
                 self.screen.said(row["content"].as_str().unwrap_or_default())?;
             }
             _ => {
+                if row["type"] == "error" && self.watch.show == Show::All {
+                    self.seen.error = row["message"].as_str().map(str::to_owned);
+                }
                 if let Some(line) = self.tools.row(row, self.screen.width()) {
                     self.screen.line(line)?;
                 }

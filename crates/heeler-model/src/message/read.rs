@@ -4,10 +4,6 @@ use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
 use super::{ApiError, Assistant, Body, Init, Message, RateLimit, Retry, Task, TurnResult, User};
-use crate::steers_terminal;
-
-/// How much of a line that cannot be understood is kept.
-pub const GARBAGE_CHARS_MAX: usize = 1024;
 
 /// How deep a message may nest. Readers of our rows give up at 127, and rows are wrapped again.
 pub const NESTING_MAX: usize = 96;
@@ -85,25 +81,13 @@ fn kind_of(value: &Json) -> &'static str {
 }
 
 fn malformed(reason: &str, line: &[u8]) -> Message {
-    let (reason, text) = (reason.to_owned(), readable(line));
+    let (reason, text) = (reason.to_owned(), lossy(line));
     Message::of(Body::Malformed { reason, text })
 }
 
-/// Returns the beginning of a line as text that harms no terminal.
-fn readable(line: &[u8]) -> String {
-    // A character has at most four bytes; the rest of a huge line is not even looked at.
-    let head = &line[..line.len().min(GARBAGE_CHARS_MAX * 4)];
-    let text = String::from_utf8_lossy(head);
-    let mut chars = text.trim().chars();
-    let mut kept: String = chars
-        .by_ref()
-        .take(GARBAGE_CHARS_MAX)
-        .map(|c| if steers_terminal(c) { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    if chars.next().is_some() || head.len() < line.len() {
-        kept.push('…');
-    }
-    kept
+/// Returns a line as text. It is cut when it is recorded, after its secrets are taken out.
+fn lossy(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim().to_owned()
 }
 
 fn read_object(mut fields: Fields, line: &[u8]) -> Message {
@@ -127,7 +111,7 @@ fn read_object(mut fields: Fields, line: &[u8]) -> Message {
         },
         "tool_progress" | "auth_status" => Body::System { subtype: kind },
         "transcript_mirror" | "keep_alive" => Body::Quiet { kind },
-        _ => Body::Unknown { kind, text: readable(line) },
+        _ => Body::Unknown { kind, text: lossy(line) },
     };
     Message { uuid, session, parent_tool_use_id, body, fields }
 }

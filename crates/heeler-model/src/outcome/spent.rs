@@ -50,6 +50,11 @@ impl Spent {
         Spent { before: Some(Totals::read(fields)), ..Spent::default() }
     }
 
+    /// Starts where the last result stopped.
+    pub(super) fn again(&self) -> Spent {
+        Spent { before: self.before.clone(), ..Spent::default() }
+    }
+
     /// Adds what a result tells.
     pub(super) fn result(&mut self, fields: &Fields) {
         let totals = Totals::read(fields);
@@ -109,6 +114,35 @@ impl Spent {
                 per_model: self.per_model.clone(),
             },
         }
+    }
+}
+
+impl Cost {
+    /// Adds what another attempt spent. Money that is not known makes the sum unknown; of the rest,
+    /// what was told is added up.
+    #[must_use]
+    pub fn plus(mut self, other: &Cost) -> Cost {
+        let told = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        let (sum, more) = (&mut self.usage, &other.usage);
+        sum.num_turns = told(sum.num_turns, more.num_turns);
+        sum.api_duration_ms = told(sum.api_duration_ms, more.api_duration_ms);
+        sum.input_tokens = told(sum.input_tokens, more.input_tokens);
+        sum.cache_creation_input_tokens =
+            told(sum.cache_creation_input_tokens, more.cache_creation_input_tokens);
+        sum.cache_read_input_tokens =
+            told(sum.cache_read_input_tokens, more.cache_read_input_tokens);
+        sum.output_tokens = told(sum.output_tokens, more.output_tokens);
+        for (model, figures) in &more.per_model {
+            add(
+                sum.per_model.entry(model.clone()).or_insert_with(|| Fields::new().into()),
+                figures,
+            );
+        }
+        self.usd = self.usd.zip(other.usd).map(|(a, b)| a + b);
+        self
     }
 }
 

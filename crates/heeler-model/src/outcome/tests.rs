@@ -365,6 +365,23 @@ fn an_old_agent_is_charged_by_differences() {
 }
 
 #[test]
+fn attempts_in_one_session_are_each_charged_for_what_is_new_and_add_up() {
+    let first = tally(&[spent(0.5, 100, 10, None)]);
+    let second = told(first.again(), &[spent(0.8, 150, 15, None)]);
+    check_cost(&second, 0.3, 50, Some(5));
+    let [first, second] = [first, second].map(|tally| tally.conclude(&exited(0)).cost);
+    let unknown = Cost { usd: None, ..second.clone() };
+    assert_eq!(first.clone().plus(&unknown).usd, None);
+    let both = first.plus(&second);
+    assert!((both.usd.unwrap() - 0.8).abs() < 1e-9, "{:?}", both.usd);
+    let usage = &both.usage;
+    assert_eq!((usage.num_turns, usage.api_duration_ms), (Some(2), Some(15)));
+    assert_eq!(usage.input_tokens, Some(150));
+    assert_eq!(usage.per_model["m"]["inputTokens"], 150);
+    assert_eq!(both.clone().plus(&Cost::default()).usage, both.usage, "it told nothing more");
+}
+
+#[test]
 fn figures_that_fell_began_anew_because_the_process_was_killed() {
     let before = spent(0.42, 1000, 800, None);
     check_cost(&told(Tally::new().after(&before), &[spent(0.1, 50, 20, None)]), 0.1, 50, Some(20));

@@ -4,6 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::Value as Json;
 
+use crate::steers_terminal;
+
+/// How much of a line that cannot be understood is kept.
+pub const GARBAGE_CHARS_MAX: usize = 1024;
+
 /// The longest text of a tool, a model or a person in a job row, in bytes; and the largest input of
 /// a tool, as JSON.
 pub const JOB_TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -18,6 +23,20 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
     }
     let (kept, rest) = text.split_at(text.floor_char_boundary(bytes_max));
     Cow::Owned(format!("{kept}…[truncated {} chars]", rest.chars().count()))
+}
+
+/// Returns the beginning of a line that cannot be understood, as text that harms no terminal.
+pub(super) fn cut_garbage(line: &str) -> String {
+    let mut chars = line.chars();
+    let mut kept: String = chars
+        .by_ref()
+        .take(GARBAGE_CHARS_MAX)
+        .map(|c| if steers_terminal(c) { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    if chars.next().is_some() {
+        kept.push('…');
+    }
+    kept
 }
 
 /// Returns a tool's input as it came, or, if it is too large, with its long texts cut; if it still

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
+use super::cut::cut_garbage;
 use super::{Fields, Recorder};
 use crate::iso_millis;
 use crate::message::{Body, Message, Retry, Task, TurnResult};
@@ -199,9 +200,11 @@ fn told(body: &Body, fields: &Fields) -> (String, Option<String>) {
             (subtype.clone(), content)
         }
         Body::Unknown { kind, text } => {
+            let text = cut_garbage(text);
             ("warning".to_owned(), Some(format!("unknown message of type `{kind}`: {text}")))
         }
         Body::Malformed { reason, text } => {
+            let text = cut_garbage(text);
             ("warning".to_owned(), Some(format!("unreadable line, {reason}: {text}")))
         }
         Body::Assistant(_)

@@ -334,3 +334,56 @@ fn rows_of_strangers_can_be_replayed() {
     }
     assert_eq!(recorder.messages(), 0);
 }
+
+#[test]
+fn a_line_that_is_no_message_is_remembered_by_a_bounded_beginning() {
+    let mut session = Session::new();
+    let mut kept = |line: &str| {
+        let row = session.job_row(line);
+        let (_, text) = row["content"].as_str().unwrap().split_once("): ").unwrap();
+        text.to_owned()
+    };
+    let text = kept(&"é".repeat(1_000_000));
+    assert_eq!(text.chars().count(), GARBAGE_CHARS_MAX + 1);
+    assert!(text.ends_with("é…"));
+    let exactly = "x".repeat(GARBAGE_CHARS_MAX);
+    assert_eq!(kept(&exactly), exactly);
+    assert_eq!(kept("a\u{1b}[2Jb"), "a\u{fffd}[2Jb");
+}
+
+/// Wherever a text is cut, a secret may stand across the cut.
+#[test]
+fn no_cut_leaves_half_of_a_secret_in_a_redacted_message() {
+    const SECRET: &str = "canary-0123456789abcdefghijklmnopqrstuvwxyz";
+    let redactor = crate::redact::Redactor::new(&[SECRET.to_owned()]);
+    let limits =
+        [GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX / 8, JOB_TEXT_BYTES_MAX, 2048];
+    let more = "y".repeat(JOB_TEXT_BYTES_MAX);
+    for across in limits {
+        let text = format!("{}{SECRET} and more", "x".repeat(across - 20));
+        for line in [
+            json!({"type": "assistant", "message": {"content": text}}),
+            json!({"type": "tool_use", "tool_name": text, "tool_use_id": "t", "input": {"a": text, "b": more}}),
+            json!({"type": "tool_use", "tool_name": "x", "input": [text, more]}),
+            json!({"type": "tool_result", "tool_use_id": "t", "result": text}),
+            json!({"type": "user", "message": {"content": text}}),
+            json!({"type": "system", "subtype": text, "content": text}),
+            json!({"type": "result", "result": text, "stop_reason": text}),
+            json!({"type": "error", "message": text, "code": text}),
+            json!({"type": "mystery", "text": text}),
+            json!([text]),
+        ] {
+            let mut message = read_line(line.to_string().as_bytes());
+            message.redact(&redactor);
+            let mut tally = crate::outcome::Tally::new();
+            tally.message(&message);
+            let end = crate::outcome::Ending::Disk { reason: String::new() };
+            let judged = format!("{:?}", tally.conclude(&end));
+            let mut session = Session::new();
+            let now = session.tick();
+            let rows = session.recorder.message(message, now);
+            let rows = format!("{judged}{}{}", json!(rows.session), json!(rows.job));
+            assert!(!rows.contains("canary"), "{across} {}", &line.to_string()[..60]);
+        }
+    }
+}

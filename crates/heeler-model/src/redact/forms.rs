@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Lines of a secret at least this long are secrets of their own.
-const LINE_BYTES_MIN: usize = 16;
+use super::SECRET_BYTES_MIN;
 
 /// Where the lines of a key begin and end is no secret.
 const KEY_FENCE: &str = "-----";
@@ -38,7 +37,7 @@ fn lines(secret: &str) -> impl Iterator<Item = &str> {
         .split(['\n', '\r'])
         .flat_map(|line| line.split("\\n"))
         .map(|line| line.trim_end_matches("\\r").trim())
-        .filter(|line| line.len() >= LINE_BYTES_MIN && !line.starts_with(KEY_FENCE))
+        .filter(|line| line.len() >= SECRET_BYTES_MIN && !line.starts_with(KEY_FENCE))
 }
 
 /// A writer of JSON: which characters it escapes beyond those it must, and how.

@@ -1,3 +1,5 @@
+//! Every step and option, every fault, and the page that describes them.
+
 use std::time::Duration;
 
 use expect_test::{Expect, expect};

@@ -77,11 +77,7 @@ impl Progress {
     }
 
     fn task(&mut self, task: &Task) {
-        let over = matches!(
-            task.status.as_deref(),
-            Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
-        );
-        if over || task.subtype == "task_notification" {
+        if task.is_over() {
             if self.background.remove(&task.id) {
                 self.task_ended();
             }

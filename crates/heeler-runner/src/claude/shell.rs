@@ -13,9 +13,38 @@ use std::str::Chars;
 /// The one file that everything may be written to.
 const NOWHERE: &str = "/dev/null";
 
+/// The shells' own commands that calculate, or take the name of a variable.
+const CALCULATING: [&str; 22] = [
+    "test",
+    "[",
+    "[[",
+    "printf",
+    "print",
+    "let",
+    "read",
+    "unset",
+    "declare",
+    "typeset",
+    "local",
+    "export",
+    "readonly",
+    "integer",
+    "float",
+    "mapfile",
+    "readarray",
+    "getopts",
+    "wait",
+    "set",
+    "exit",
+    "return",
+];
+
+/// What parts words and lines. Other blanks of Unicode are parts of a word to a shell.
+pub(super) const BLANKS: [char; 3] = [' ', '\t', '\n'];
+
 /// Returns the simple commands of a line, or nothing if it cannot be sure to see all of them.
 pub(super) fn simple_commands(line: &str) -> Option<Vec<String>> {
-    let odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+    let odd = |c: char| (c.is_control() || c.is_whitespace()) && !BLANKS.contains(&c);
     if line.contains(odd) {
         return None;
     }
@@ -25,7 +54,7 @@ pub(super) fn simple_commands(line: &str) -> Option<Vec<String>> {
         reader.unquoted(c)?;
     }
     reader.end_command();
-    Some(reader.done)
+    reader.done.iter().all(|command| is_plain(command)).then_some(reader.done)
 }
 
 struct Reader<'l> {
@@ -58,14 +87,14 @@ impl Reader<'_> {
 
     fn end_command(&mut self) {
         let command = std::mem::take(&mut self.text);
-        let command = command.trim();
+        let command = command.trim_matches(BLANKS);
         if !command.is_empty() {
             self.done.push(command.to_owned());
         }
     }
 
     fn at_word_start(&self) -> bool {
-        self.text.chars().next_back().is_none_or(char::is_whitespace)
+        self.text.chars().next_back().is_none_or(is_blank)
     }
 
     fn single_quoted(&mut self) -> Option<()> {
@@ -122,27 +151,30 @@ impl Reader<'_> {
     }
 
     /// Reads `(cat <<'WORD'`, lines as they are, `WORD` and `)`: how agents write a long message.
+    /// Only the quote that it stands in may follow. In bash a line that merely begins with the word
+    /// may be the end too, and the bash of macOS does not know the end at all.
     fn quoted_document(&mut self) -> Option<()> {
         let opening: String = self.rest.by_ref().take_while(|c| *c != '\n').collect();
         let word = opening.strip_prefix("(cat <<'")?.strip_suffix('\'')?;
-        if word.is_empty() || !word.chars().all(|c| c.is_ascii_alphabetic() || c == '_') {
+        let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphabetic());
+        if !is_plain || !cfg!(target_os = "linux") {
             return None;
         }
-        loop {
-            self.rest.peek()?;
-            let line: String = self.rest.by_ref().take_while(|c| *c != '\n').collect();
-            if line == word {
-                break;
-            }
+        let rest: String = self.rest.by_ref().collect();
+        let mut lines = rest.split('\n');
+        let ending = lines.find(|line| line.trim_start_matches(BLANKS).starts_with(word))?;
+        let after = lines.collect::<Vec<_>>().join("\n");
+        if ending != word || after.trim_matches(BLANKS).strip_prefix(')')? != "\"" {
+            return None;
         }
-        while self.rest.next_if(|c| matches!(c, ' ' | '\t' | '\n')).is_some() {}
-        self.rest.next_if_eq(&')').map(|_| ())
+        self.rest = "\"".chars().peekable();
+        Some(())
     }
 
     /// Reads what follows `>`: to nowhere, or where another stream goes. A file is not understood.
     fn redirected(&mut self) -> Option<()> {
         let digits = self.text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        if self.text[..digits].chars().next_back().is_some_and(char::is_whitespace) {
+        if self.text[..digits].chars().next_back().is_some_and(is_blank) {
             self.text.truncate(digits);
         }
         self.rest.next_if_eq(&'>');
@@ -156,4 +188,24 @@ impl Reader<'_> {
         let stream = copies && target.len() == 1 && target.as_bytes()[0].is_ascii_digit();
         (stream || target == NOWHERE).then_some(())
     }
+}
+
+fn is_blank(c: char) -> bool {
+    BLANKS.contains(&c)
+}
+
+/// Says whether a command is none of [`CALCULATING`], or one with nothing in it that could run
+/// something. That is a subscript (`test -v 'a[$(x)]'`), also one that comes by a variable, by a
+/// file's name or by `_`, the last word of the command before; and a variable that is set where it
+/// does not show (`printf -v PATH`).
+fn is_plain(command: &str) -> bool {
+    let bare = command.replace(['\'', '"', '\\'], "");
+    let mut words = bare.split(BLANKS);
+    if !words.next().is_some_and(|name| CALCULATING.contains(&name)) {
+        return true;
+    }
+    let is_special =
+        |word: &str| word.starts_with("-v") || word.contains(['[', '$', '`', '*', '?', '{']);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !words.any(is_special) && !bare.split(|c| !is_part(c)).any(|name| name == "_")
 }

@@ -1,3 +1,5 @@
+//! Shell commands as runs.
+
 use super::*;
 
 fn fresh() -> SessionStart {

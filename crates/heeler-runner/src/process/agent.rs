@@ -58,13 +58,18 @@ impl Agent {
     /// the end.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
         loop {
-            self.children.reap();
-            if let Some(status) = self.children.status(self.process) {
+            if let Some(status) = self.exit() {
                 return status;
             }
             // What ends between the look above and here is remembered for this call.
             self.child_ended.recv().await;
         }
+    }
+
+    /// Returns how the agent ended, if it has.
+    pub(crate) fn exit(&self) -> Option<ExitStatus> {
+        self.children.reap();
+        self.children.status(self.process)
     }
 
     /// Sends a signal, if the agent has not ended.

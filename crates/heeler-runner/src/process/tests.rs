@@ -317,8 +317,9 @@ async fn a_fork_bomb_is_ended_while_it_forks() {
 async fn zombies_are_reaped_and_not_counted() {
     for choice in CHOICES {
         let tree = Tree::claim_with(run_id(), choice);
-        // The second shell becomes a program that does not reap.
-        let mut agent = start(&tree, "(exit 0) & echo $!; exec sleep 1000");
+        // The shell becomes a program that does not reap, and only then its child ends.
+        let script = "(until grep -q sleep /proc/$$/comm; do :; done) & echo $!; exec sleep 1000";
+        let mut agent = start(&tree, script);
         let zombie = pids(&mut lines(&mut agent), 1).await[0];
         let state = || std::fs::read_to_string(format!("/proc/{zombie}/stat")).unwrap_or_default();
         until("it is a zombie", || state().contains(") Z ")).await;

@@ -65,7 +65,7 @@ impl Pump<'_> {
                 trouble.reason
             ));
         }
-        let ending = self.done || self.run.ending.is_some() || self.drain_by.is_some();
+        let ending = self.done || self.run.ending.is_some() || self.ended;
         ending.then(|| "the run is ending; start another job to say more".to_owned())
     }
 
@@ -81,8 +81,7 @@ impl Pump<'_> {
         if steps.is_empty() || !self.input.is_open() {
             return Err("this agent takes no further message; start another job".to_owned());
         }
-        let rows = self.run.recorder.prompt(uuid, text, (self.run.now)());
-        self.run.journal.push(rows);
+        self.run.prompt(uuid, text);
         self.todo.extend(steps);
         Ok(())
     }
@@ -110,7 +109,7 @@ impl Pump<'_> {
     fn settle(&mut self, id: &str, subtype: &str, said: &str, answer: Option<&Answer>) {
         let how = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
         let Some(open) = self.run.asks.settle(id, how) else { return };
-        self.note(subtype, &format!("{said} (question {id})"));
+        self.run.note(subtype, &format!("{said} (question {id})"));
         if let Some(answer) = answer {
             let steps = self.run.runtime.answer(&open.agent_id, answer);
             self.todo.extend(steps);
@@ -158,7 +157,7 @@ impl Pump<'_> {
         }
         crate::fault::point(crate::fault::Point::Asked);
         let what = if kind == AskKind::Question { "asks a question with" } else { "wants to use" };
-        self.note("asked", &format!("the agent {what} {tool} (question {})", ask.id));
+        self.run.note("asked", &format!("the agent {what} {tool} (question {})", ask.id));
         self.tell_after_rows(&Happening::Asked { ask });
         Ok(())
     }
@@ -188,7 +187,7 @@ impl Pump<'_> {
 
     /// Denies at once, and records it.
     fn deny(&mut self, agent_id: &str, tool: &str, reason: String) {
-        self.note("denied", &format!("{tool} was denied: {reason}"));
+        self.run.note("denied", &format!("{tool} was denied: {reason}"));
         let answer = Answer::Deny { message: reason, interrupt: false };
         let steps = self.run.runtime.answer(agent_id, &answer);
         self.todo.extend(steps);

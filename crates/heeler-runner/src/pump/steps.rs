@@ -58,7 +58,7 @@ impl Pump<'_> {
         loop {
             self.flush()?;
             if let Some(reason) = self.run.journal.take_left_out() {
-                self.note("warning", &reason);
+                self.run.note("warning", &reason);
                 continue;
             }
             let Some(step) = self.todo.pop_front() else { return Ok(()) };
@@ -118,19 +118,22 @@ impl Pump<'_> {
         }
     }
 
-    fn record(&mut self, message: Message) {
+    fn record(&mut self, mut message: Message) {
+        // Before anything of it is cut: half a secret would not be known for one.
+        message.redact(&self.run.redactor);
         self.run.tally.message(&message);
-        self.run.spoke |= matches!(message.body, Body::Assistant(_));
+        let is_assistant = matches!(message.body, Body::Assistant(_));
+        self.run.spoke |= is_assistant;
+        // The row has the whole text. What is held back may be half of a secret, so it is dropped;
+        // any other row comes in between and ends no text.
+        if is_assistant && message.parent_tool_use_id.is_none() {
+            self.deltas = None;
+        }
         let rows = self.run.recorder.message(message, (self.run.now)());
         for delta in &rows.deltas {
             let stream = self.deltas.get_or_insert_with(|| self.run.redactor.stream());
             let text = stream.push(delta);
             self.tell_delta(text);
-        }
-        if !rows.job.is_empty()
-            && let Some(stream) = self.deltas.take()
-        {
-            self.tell_delta(stream.finish());
         }
         self.run.journal.push(rows);
     }
@@ -139,12 +142,6 @@ impl Pump<'_> {
         if !text.is_empty() {
             self.run.control.tell(&Happening::Delta { text });
         }
-    }
-
-    /// Records something of our own.
-    pub(super) fn note(&mut self, subtype: &str, content: &str) {
-        let rows = self.run.recorder.note(subtype, content, (self.run.now)());
-        self.run.journal.push(rows);
     }
 
     fn call(&mut self, call: String, server: String, message: Json) {

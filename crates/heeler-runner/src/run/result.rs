@@ -14,7 +14,7 @@ use heeler_model::run::{
 };
 use heeler_transcript::LockError;
 
-use super::{Order, RunnerError};
+use super::Order;
 use crate::journal::explain;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
@@ -25,24 +25,21 @@ pub(super) struct Judged {
     last: Option<Conclusion>,
     exit_code: Option<i32>,
     /// What the attempts before the last one cost.
-    before: Option<f64>,
+    before: Option<Cost>,
 }
 
 impl Judged {
-    /// Judges one more attempt. The run's tally begins anew.
+    /// Judges one more attempt. The run's tally goes on with what the session has told.
     pub(super) fn add(&mut self, run: &mut Run, ending: Ending) {
         if let Some(last) = self.last.take() {
-            self.before = Some(self.before.unwrap_or(0.0) + last.cost.usd.unwrap_or(0.0));
+            self.before = Some(sum(self.before.take(), last.cost));
         }
         self.exit_code = match &ending {
             Ending::Exited { code, .. } => *code,
             _ => None,
         };
         self.last = Some(run.tally.conclude(&ending));
-        run.tally = match run.spec.runtime {
-            RuntimeType::Command => Tally::by_exit_code(),
-            RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
-        };
+        run.tally = run.tally.again();
     }
 
     /// Returns what went wrong in the last attempt.
@@ -66,7 +63,7 @@ impl Order<'_> {
         let Judged { last, exit_code, before } = judged;
         let ended = Ending::Internal { reason: "the agent was never started".to_owned() };
         let mut conclusion = last.unwrap_or_else(|| Tally::new().conclude(&ended));
-        conclusion.cost.usd = add(before, conclusion.cost.usd);
+        conclusion.cost = sum(before, conclusion.cost);
         if let Some(error) = &conclusion.error {
             let rows = run.recorder.failure(error, (run.now)());
             run.journal.push(rows);
@@ -129,21 +126,21 @@ impl Order<'_> {
     pub(super) fn not_started(&self, reason: String) -> RunResult {
         let mut result =
             self.bare(End::Finished, Tally::new().conclude(&Ending::NotStarted { reason }));
-        redact(&mut result, &Redactor::new(&self.host.brief.secrets));
+        redact(&mut result, self.host.redactor());
         result
     }
 
     /// Returns the result of a run whose session is not to be had.
-    pub(super) fn not_locked(&self, error: &SessionLockError) -> Result<RunResult, RunnerError> {
+    pub(super) fn not_locked(&self, error: &SessionLockError) -> RunResult {
         let session = self.spec.session.start.id();
         match error {
             SessionLockError::Lock(LockError::Held { holder, .. }) => {
                 let holder =
                     holder.as_ref().map_or("another process".to_owned(), ToString::to_string);
                 let message = format!("session {session} is held by {holder}");
-                Ok(self.bare(End::SessionBusy, busy(message)))
+                self.bare(End::SessionBusy, busy(message))
             }
-            error => Ok(self.not_started(explain(error))),
+            error => self.not_started(explain(error)),
         }
     }
 }
@@ -167,9 +164,9 @@ fn busy(message: String) -> Conclusion {
     }
 }
 
-fn add(before: Option<f64>, last: Option<f64>) -> Option<f64> {
+fn sum(before: Option<Cost>, last: Cost) -> Cost {
     match before {
-        Some(before) => last.map(|last| before + last),
+        Some(before) => before.plus(&last),
         None => last,
     }
 }

@@ -13,11 +13,13 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
 use heeler_model::script::Spawn;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use uuid::Uuid;
 
 use super::player::Event;
+use crate::text::CleanText;
 
 /// The most output of a command that is kept, in bytes.
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
@@ -106,14 +108,18 @@ impl Children {
 }
 
 impl Running {
-    /// Reads what a command that has ended wrote.
-    pub(super) fn done(mut self, code: i32) -> io::Result<Done> {
+    /// Reads what a command that has ended wrote. Where it is cut, it is redacted first.
+    pub(super) fn done(mut self, code: i32, redactor: Option<&Redactor>) -> io::Result<Done> {
         self.output.rewind()?;
         let mut bytes = Vec::new();
         let limit = OUTPUT_BYTES_MAX as u64;
         let all = self.output.metadata()?.len();
         self.output.take(limit).read_to_end(&mut bytes)?;
-        let mut output = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        let mut output = match redactor.filter(|_| all > limit) {
+            Some(redactor) => CleanText::new(redactor).push(&bytes),
+            None => String::from_utf8_lossy(&bytes).into_owned(),
+        };
+        output.truncate(output.trim_end().len());
         if all > limit {
             output.push_str(&format!("\n[{} more bytes]", all - limit));
         }

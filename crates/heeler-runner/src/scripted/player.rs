@@ -5,7 +5,7 @@
 //! it names itself `scripted`, and every text is the script's. Start at [`Player::perform`].
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -21,6 +21,7 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::children::{Children, Running};
+use super::input::forward_lines;
 use super::session::{Memory, MemoryError, Spent};
 use super::speak::Message;
 use super::template::Words;
@@ -284,93 +285,6 @@ impl Player {
         }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), Stop> {
-        if line.trim_ascii().is_empty() {
-            return Ok(());
-        }
-        let Ok(message) = serde_json::from_slice::<Json>(line) else {
-            let length = line.len();
-            let reason = format!(
-                "Error parsing streaming input line (type=unknown, {length} chars): SyntaxError"
-            );
-            return Err(Stop::Protocol(reason));
-        };
-        match message["type"].as_str() {
-            Some("user") => return self.take_prompt(&message),
-            Some("control_request") => self.take_request(&message),
-            Some("control_response") => {
-                if let Some(id) = message["response"]["request_id"].as_str() {
-                    self.replies.insert(id.to_owned(), message["response"].clone());
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn take_prompt(&mut self, message: &Json) -> Result<(), Stop> {
-        let role = message["message"]["role"].as_str();
-        if role != Some("user") {
-            let role = role.unwrap_or("undefined");
-            let reason = format!("Error: Expected message role 'user', got '{role}'");
-            return Err(Stop::Protocol(reason));
-        }
-        let uuid = message["uuid"].as_str().and_then(|uuid| uuid.parse().ok());
-        self.lifecycle(uuid, "queued");
-        self.queue.push_back(Prompt { text: text_of(&message["message"]["content"]), uuid });
-        Ok(())
-    }
-
-    fn take_request(&mut self, message: &Json) {
-        let request = &message["request"];
-        let mode = "bypassPermissions";
-        let reply = match request["subtype"].as_str().unwrap_or_default() {
-            "initialize" => json!({
-                "commands": [], "agents": [], "models": [{"value": MODEL, "displayName": MODEL}],
-                "account": {}, "pid": std::process::id(), "output_style": "default",
-                "current_permission_mode": mode, "capabilities": [],
-            }),
-            "interrupt" if self.deaf => return,
-            "interrupt" => self.interrupt(),
-            "cancel_async_message" => self.cancel_prompt(&request["message_uuid"]),
-            "set_permission_mode" => json!({"mode": request["mode"]}),
-            "set_model" => json!({"model": request["model"]}),
-            "mcp_status" => json!({"mcpServers": []}),
-            other => {
-                let error = format!("Unsupported control request subtype: {other}");
-                let response = json!({
-                    "subtype": "error", "request_id": message["request_id"], "error": error,
-                    "error_code": "unsupported_request",
-                });
-                self.wire.line(&json!({"type": "control_response", "response": response}));
-                return;
-            }
-        };
-        let response = json!({
-            "subtype": "success", "request_id": message["request_id"], "response": reply,
-        });
-        self.wire.line(&json!({"type": "control_response", "response": response}));
-    }
-
-    fn interrupt(&mut self) -> Json {
-        self.interrupted = self.turn.playing;
-        if let Some(id) = self.pending.take() {
-            self.wire.line(&json!({"type": "control_cancel_request", "request_id": id}));
-        }
-        let queued: Vec<_> = self.queue.iter().filter_map(|prompt| prompt.uuid).collect();
-        json!({"still_queued": queued})
-    }
-
-    /// Takes a message of the user off the queue, if it is still there.
-    fn cancel_prompt(&mut self, uuid: &Json) -> Json {
-        let queued = |prompt: &Prompt| prompt.uuid.is_some_and(|queued| *uuid == json!(queued));
-        let found = self.queue.iter().position(queued);
-        if let Some(prompt) = found.and_then(|number| self.queue.remove(number)) {
-            self.lifecycle(prompt.uuid, "cancelled");
-        }
-        json!({"cancelled": found.is_some()})
-    }
-
     pub(super) fn lifecycle(&mut self, prompt: Option<Uuid>, state: &str) {
         let Some(prompt) = prompt else { return };
         self.wire.line(&json!({
@@ -439,41 +353,18 @@ impl Player {
 
 /// Tells the standard error why the process ends.
 pub(super) fn complain(message: &str) -> Exit {
-    // Where nobody reads it, the exit code has to do.
-    drop(writeln!(std::io::stderr(), "{message}"));
+    to_stderr(message);
     Exit::Code(1)
+}
+
+/// Writes a line to the standard error; where nobody reads it, there is nobody to tell.
+pub(super) fn to_stderr(line: &str) {
+    drop(writeln!(std::io::stderr(), "{line}"));
 }
 
 /// Adds the keys of one object to another.
 pub(super) fn merge(line: &mut Json, more: Json) {
     if let (Some(line), Json::Object(more)) = (line.as_object_mut(), more) {
         line.extend(more);
-    }
-}
-
-/// Returns the text of a message, which is a text or a list of blocks.
-fn text_of(content: &Json) -> String {
-    match content {
-        Json::String(text) => text.clone(),
-        Json::Array(blocks) => {
-            let texts: Vec<_> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-            texts.join("\n")
-        }
-        _ => String::new(),
-    }
-}
-
-fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<Event>) {
-    let mut input = BufReader::new(input);
-    loop {
-        let mut line = Vec::new();
-        let event = match input.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => Event::Eof,
-            Ok(_) => Event::Line(line),
-        };
-        let last = matches!(event, Event::Eof);
-        if events.send(event).is_err() || last {
-            return;
-        }
     }
 }

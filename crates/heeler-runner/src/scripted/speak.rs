@@ -155,15 +155,19 @@ impl Player {
         self.wire.line(&line);
     }
 
-    /// Says many messages as fast as they are taken.
+    /// Says many messages as fast as they are taken; they come whole, without pieces.
     pub(super) fn flood(&mut self, messages: u64, size_bytes: usize) -> Result<(), Stop> {
+        self.end_message("end_turn");
         for number in 1..=messages {
             self.stop_if_interrupted()?;
             let mut text = format!("message {number} ");
             if text.len() < size_bytes {
                 text.extend(std::iter::repeat_n('.', size_bytes - text.len()));
             }
-            self.say(&Speech { text, chunks: 1, delay: std::time::Duration::ZERO })?;
+            let id = format!("msg_{}", Uuid::new_v4().simple());
+            let content = [json!({"type": "text", "text": text})];
+            self.converse("assistant", &Assistant::new(&id, MODEL, &content), &Json::Null)?;
+            self.turn.text = text;
         }
         Ok(())
     }

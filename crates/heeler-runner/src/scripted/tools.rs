@@ -153,7 +153,7 @@ impl Player {
             return Ok(None);
         }
         let code = self.ended.remove(&number).unwrap_or(1);
-        let done = match running.done(code) {
+        let done = match running.done(code, self.redactor.as_ref()) {
             Ok(done) => done,
             Err(error) => {
                 return Ok(Some(Outcome::bad(format!("cannot read its output: {error}"))));

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::children::leave_behind;
-use super::player::{MODEL, Player, Prompt, Stop, Task, Waited, merge};
+use super::player::{MODEL, Player, Prompt, Stop, Task, Waited, merge, to_stderr};
 use super::session::Spent;
 use super::speak::words_of;
 use super::wire::{Tokens, User};
@@ -56,7 +56,7 @@ impl Player {
     pub(super) fn task_turn(&mut self, task: Task) -> Result<(), Stop> {
         let code = self.ended.remove(&task.running.number).unwrap_or(1);
         let status = if code == 0 { "completed" } else { "failed" };
-        let done = task.running.done(code);
+        let done = task.running.done(code, self.redactor.as_ref());
         self.words.output = done.map_or_else(|error| error.to_string(), |done| done.output);
         self.system("task_updated", json!({"task_id": task.id, "patch": {"status": status}}));
         let command = &task.command;
@@ -232,7 +232,7 @@ impl Player {
                 Ok(())
             }
             Step::Stderr(text) => {
-                eprintln_of(&self.words.fill(text));
+                to_stderr(&self.words.fill(text));
                 Ok(())
             }
             Step::Exit(exit) => Err(Stop::Exit(*exit)),
@@ -241,7 +241,7 @@ impl Player {
                 match leave_behind(spawn, &place, &self.setting.program) {
                     Ok(()) => Ok(()),
                     Err(error) => {
-                        eprintln_of(&format!("cannot spawn `{}`: {error}", spawn.command));
+                        to_stderr(&format!("cannot spawn `{}`: {error}", spawn.command));
                         Err(Stop::Exit(Exit::Code(1)))
                     }
                 }
@@ -343,10 +343,4 @@ fn plus(a: Spent, b: Spent) -> Spent {
 
 fn less(a: Spent, b: Spent) -> Spent {
     Spent { usd: a.usd - b.usd, input: a.input - b.input, output: a.output - b.output }
-}
-
-fn eprintln_of(text: &str) {
-    use std::io::Write as _;
-    // Where nobody reads it, there is nobody to tell.
-    drop(writeln!(std::io::stderr(), "{text}"));
 }

@@ -133,10 +133,7 @@ impl Story {
     }
 
     fn task(&mut self, task: &Task) {
-        let ended = ["completed", "failed", "killed", "stopped"];
-        if task.subtype == "task_notification"
-            || task.status.as_deref().is_some_and(|status| ended.contains(&status))
-        {
+        if task.is_over() {
             self.background.remove(&task.id);
         } else if task.background {
             self.background.insert(task.id.clone());

@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Read as _};
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
     Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
@@ -24,7 +24,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::live::{self, Listener, Seen, Show, Watch};
 use crate::output::{self, Text};
-use crate::place::{self, Place};
+use crate::place::{self, CONFIG_NAMES, Place, beside};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -187,10 +187,7 @@ fn prepare_request(
     session: SessionWish,
     attended: bool,
 ) -> Outcome<heeler_engine::JobRequest> {
-    let home = place.home.as_deref().ok_or_else(|| {
-        Failure::message(Code::Usage, "HOME is not set, so session locks have no place")
-            .hint("HEELER_HOME=/some/folder heeler trigger …")
-    })?;
+    let home = place.home.as_deref().ok_or_else(place::no_home)?;
     let env = fleet::environment(place, place.config_file()?)?;
     let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
     let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
@@ -212,6 +209,7 @@ fn prepare_request(
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
         max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
+        protected: &protected(place, loaded, home)?,
     };
     prepare(agent, wanted, &around).map_err(|error| {
         let code = match &error {
@@ -221,6 +219,27 @@ fn prepare_request(
         };
         Failure::new(code, error)
     })
+}
+
+/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
+/// config, also one that would be found before it, the `.env` beside it, state and locks.
+fn protected(place: &Place, loaded: &Loaded, home: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
+    let folder = beside(place.config_file()?);
+    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
+    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
+    paths.extend(loaded.files.iter().cloned());
+    paths.extend([place.state_dir.clone(), home.to_owned()]);
+    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
+    paths.extend(real);
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// Returns a path without links in it. The file itself need not exist.
+fn real(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
+    path.canonicalize_utf8().ok().or_else(folder)
 }
 
 fn read_prompt(given: &str) -> Outcome<String> {
@@ -306,7 +325,7 @@ fn report(
         if global.quiet && success {
             job.head.summary.as_deref().map(output::line).transpose()?;
         }
-        say_outcome(global, args, job, &reader)?;
+        say_outcome(global, args, job, &reader, seen)?;
     }
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
@@ -323,7 +342,13 @@ fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
 }
 
 /// Says how the job ended, what it cost, and what to do next.
-fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) -> Outcome {
+fn say_outcome(
+    global: &Global,
+    args: &TriggerArgs,
+    job: &Job,
+    reader: &Reader,
+    seen: &Seen,
+) -> Outcome {
     let head = &job.head;
     let success = head.status == JobStatus::Completed;
     if global.quiet && success {
@@ -348,7 +373,7 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
     if head.status == JobStatus::Failed {
-        say_error(reader, job)?;
+        say_error(reader, job, seen)?;
     }
     let next = match (head.status, &resumable) {
         (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
@@ -361,10 +386,11 @@ fn say_outcome(global: &Global, args: &TriggerArgs, job: &Job, reader: &Reader) 
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
-fn say_error(reader: &Reader, job: &Job) -> Outcome {
+/// Says what went wrong, unless that was shown already, and the cure.
+fn say_error(reader: &Reader, job: &Job, seen: &Seen) -> Outcome {
     let error = jobs::last_error(reader, &job.head.id)?;
     let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
-    if let Some(message) = message {
+    if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
         output::complain(format!("  {message}"))?;
     }
     match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {

@@ -107,6 +107,7 @@ impl Tools {
         let content = plain(&row["content"]);
         match row["subtype"].as_str().unwrap_or_default() {
             "init" => None,
+            "user_input" if !row["parent_tool_use_id"].is_null() => None,
             "user_input" if !self.prompted => {
                 self.prompted = true;
                 None
@@ -123,8 +124,8 @@ impl Tools {
             }
             subtype if subtype.starts_with("task_") => None,
             "warning" => Some(format!("warning: {content}")),
-            // Told by the question itself.
-            "asked" | "answered" => None,
+            // Told by the question itself, or by the call that came to nothing.
+            "asked" | "answered" | "denied" | "permission_denied" => None,
             _ if content.is_empty() => None,
             _ => Some(content),
         }

@@ -1,10 +1,12 @@
 //! The scripted agent as a process: signals, exit codes, what it leaves behind.
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use heeler_testkit::Proof;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
 
@@ -12,6 +14,9 @@ use crate::fleet::Fleet;
 
 /// How long anything is awaited before the test fails.
 const WAIT_MAX: Duration = Duration::from_secs(25);
+
+/// The session that is played in.
+const SESSION: &str = "5e550000-0000-4000-8000-000000000001";
 
 struct Player {
     child: Child,
@@ -63,8 +68,7 @@ impl Player {
 
 fn play_args<'a>(fleet: &Fleet, steps: &Json) -> [&'a str; 7] {
     fleet.write("script.json", &json!({"steps": steps, "secrets": []}).to_string());
-    let session = "5e550000-0000-4000-8000-000000000001";
-    ["play", "--script", "script.json", "--home", "home", "--session-id", session]
+    ["play", "--script", "script.json", "--home", "home", "--session-id", SESSION]
 }
 
 /// Waits until a file has something in it, and returns that.
@@ -249,4 +253,45 @@ fn a_player_without_a_session_or_with_two_is_refused() {
         "{}",
         ran.stderr
     );
+}
+
+/// Whatever was seen of a session is in its file, so a resume knows it, however its process ended.
+#[test]
+fn proof_a_killed_player_leaves_a_session_that_can_be_resumed() {
+    let proof = Proof::new(20);
+    for round in 0..proof.rounds {
+        let mut random = proof.random(round);
+        let fleet = Fleet::empty();
+        let steps = json!([
+            {"when": {"turn": 1}, "do": [{"flood": 100_000, "size": random.usize(20..1_000)}]},
+            {"say": "turn {turn}, I remember {remembered}"},
+        ]);
+        let mut player = Player::start(&fleet, steps);
+        let lines = random.usize(0..300);
+        let mut seen = Vec::new();
+        for _ in 0..lines {
+            seen.extend(player.until("assistant")["uuid"].as_str().map(str::to_owned));
+        }
+        if lines == 0 {
+            player.until("system");
+        }
+        player.signal(Signal::KILL);
+        player.end();
+        let resume = ["play", "--script", "script.json", "--home", "home", "--resume", SESSION];
+        let mut player = Player::of(&mut fleet.command(&resume));
+        let context = format!("seed {}, round {round}", proof.seed);
+        assert_eq!(player.until("result")["result"], "turn 2, I remember go", "{context}");
+        assert_eq!(player.end().0.code(), Some(0), "{context}");
+        let kept = session_file(&fleet);
+        let kept: HashSet<&str> = kept.split("\"uuid\":\"").map(|rest| &rest[..36]).collect();
+        for uuid in seen {
+            assert!(kept.contains(uuid.as_str()), "{uuid} is lost; {context}");
+        }
+    }
+}
+
+fn session_file(fleet: &Fleet) -> String {
+    let projects = fleet.file("home/scripted/projects");
+    let project = std::fs::read_dir(projects).unwrap().next().unwrap().unwrap().path();
+    std::fs::read_to_string(project.join(format!("{SESSION}.jsonl"))).unwrap()
 }

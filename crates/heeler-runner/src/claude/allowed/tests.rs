@@ -1,3 +1,5 @@
+//! Which calls a list of allowed tools lets run, as tables.
+
 use serde_json::json;
 
 use super::*;
@@ -72,6 +74,16 @@ fn every_command_of_a_line_must_be_listed() {
     check_bash(&["Bash(git *)", "Bash(npm test)"], "npm test --all", false);
 }
 
+/// To a shell, any other blank is part of the command's name.
+#[test]
+fn a_command_ends_at_a_blank_of_the_shell() {
+    for entry in ["Bash(git *)", "Bash(git:*)"] {
+        check_bash(&[entry], "git\tstatus", true);
+        check_bash(&[entry], "git\u{a0}status", false);
+        check_bash(&[entry], "git\u{2003}status", false);
+    }
+}
+
 #[test]
 fn a_star_stands_for_anything_in_a_command() {
     check_bash(&["Bash(ls*)"], "lsof", true);
@@ -89,6 +101,36 @@ fn a_call_without_what_is_judged_is_not_permitted() {
     for input in [json!({}), json!(null), json!({"command": 1}), json!([])] {
         check(&["Bash(git *)"], "Bash", input, false);
     }
+}
+
+#[test]
+fn what_decides_what_may_run_is_not_written() {
+    let listed = |entries: &[&str]| {
+        let brief = ClaudeBrief {
+            allowed_tools: Some(entries.iter().map(|entry| (*entry).to_owned()).collect()),
+            protected: vec!["/fleet/heeler.yaml".into(), "/fleet/.heeler".into()],
+            ..ClaudeBrief::default()
+        };
+        Allowed::of(&brief, &[]).unwrap().unwrap()
+    };
+    let list = listed(&["Write", "Read", "NotebookEdit"]);
+    let write = |path: &str| list.permits("Write", &json!({ "file_path": path }));
+    assert!(write("/fleet/notes") && write("/fleet/heeler.yaml.md") && write("/fleet/.heelers"));
+    for path in [
+        "/fleet/heeler.yaml",
+        "/fleet/x/../heeler.yaml",
+        "/fleet//./.heeler/runs/1/result.json",
+        "heeler.yaml",
+        "~/x",
+    ] {
+        assert!(!write(path), "{path}");
+    }
+    assert!(list.permits("Read", &json!({"file_path": "/fleet/heeler.yaml"})));
+    assert!(!list.permits("NotebookEdit", &json!({"notebook_path": "/fleet/.heeler/x"})));
+    assert!(list.reason("Write").contains("not for it to write"));
+    // Where every command may run, there is nothing to hold.
+    let list = listed(&["Write", "Bash"]);
+    assert!(list.permits("Write", &json!({"file_path": "/fleet/heeler.yaml"})));
 }
 
 #[test]

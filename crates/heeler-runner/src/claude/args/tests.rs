@@ -1,3 +1,5 @@
+//! Claude's command lines, as golden texts.
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
@@ -64,6 +66,20 @@ fn check_adds(setup: Setup, session: &SessionStart, expected: Expect) {
     let more = shown(&sdk.launch(session));
     let added = more.lines().filter(|line| !plain.lines().any(|other| other == *line));
     expected.assert_eq(&added.map(|line| format!("{line}\n")).collect::<String>());
+}
+
+#[test]
+fn what_decides_what_may_run_is_not_to_be_written() {
+    for mode in ["default", "acceptEdits", "dontAsk", "auto", "bypassPermissions"] {
+        let mut setup = setup();
+        setup.brief.permission_mode = mode.to_owned();
+        setup.brief.allowed_tools = Some(list(&["Write"]));
+        setup.brief.protected = vec!["/my (fleet)/.env".into()];
+        let allowed = Allowed::of(&setup.brief, &[]).unwrap().unwrap();
+        let deny = &setup.settings(&allowed)["permissions"]["deny"];
+        assert_eq!(deny[0], "Edit(//my**fleet*/.env)", "{mode}");
+        assert_eq!(deny[1], "Edit(//my**fleet*/.env/**)", "{mode}");
+    }
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Captured one-shot runs of claude, replayed.
+
 use heeler_model::message::Body;
 use serde_json::json;
 

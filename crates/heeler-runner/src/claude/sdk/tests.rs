@@ -1,3 +1,5 @@
+//! Captured talks with claude, held again, and the cases that they lack.
+
 use heeler_model::run::ClaudeBrief;
 
 use super::*;

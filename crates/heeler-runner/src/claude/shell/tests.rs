@@ -1,3 +1,5 @@
+//! How shell lines are cut into commands, judged by tables and by real shells.
+
 #![expect(clippy::disallowed_methods, reason = "real shells judge the reading of lines")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -41,6 +43,53 @@ fn a_message_in_a_quoted_here_document_is_text() {
     assert_eq!(simple_commands("git x \"$(cat <<EOF\n$(leak)\nEOF\n)\""), None);
     assert_eq!(simple_commands("git x \"$(cat <<'EOF' ; leak\nEOF\n)\""), None);
     assert_eq!(simple_commands("git x \"$(cat <<'EOF'\nEOF\nleak)\""), None);
+    // More might follow only in the reading of another shell.
+    assert_eq!(simple_commands("git x \"$(cat <<'EOF'\nx\nEOF\n)\" && git y"), None);
+    assert_eq!(simple_commands("git x \"\"$(cat <<'EOF'\nx\nEOF\n)\""), None);
+}
+
+/// Inside of `$(…)`, bash ends a here-document also there.
+#[test]
+fn a_line_that_only_begins_like_the_end_of_a_document_may_be_its_end() {
+    for end in ["EOF )\"", "EOF)", "EOFx", "\tEOF )", "  EOF"] {
+        let line = format!("git x \"$(cat <<'EOF'\nhello\n{end}; leak; \"\nEOF\n)\"");
+        assert_eq!(simple_commands(&line), None, "{line:?}");
+    }
+}
+
+#[test]
+fn only_what_parts_words_for_a_shell_is_a_blank() {
+    check("\t git  x\t\n", &["git  x"]);
+    for odd in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{85}', '\u{2028}', '\u{c}', '\u{b}'] {
+        assert_eq!(simple_commands(&format!("git{odd}x")), None, "{odd:?}");
+        assert_eq!(simple_commands(&format!("git x;{odd}git x")), None, "{odd:?}");
+    }
+}
+
+/// The shell's own commands that take names of variables or calculate run what is in a subscript,
+/// wherever it comes from.
+#[test]
+fn commands_that_calculate_are_understood_with_plain_words_only() {
+    check("test -f 'my file' && [ a_b -eq 1 ]", &["test -f 'my file'", "[ a_b -eq 1 ]"]);
+    check("printf '%s\\n' done", &["printf '%s\\n' done"]);
+    let lines = [
+        "test -v 'a[$(leak)]'",
+        "[ -v 'a[$(leak)]' ]",
+        "[[ 'a[$(leak)]' -eq 1 ]]",
+        "printf -v 'a[$(leak)]' x",
+        "printf -\"v\"PATH /tmp",
+        "\\test \"-\"v a",
+        "git 'a[$(leak)]'; test -v \"$_\"",
+        "git 'a[$(leak)]'; [[ _ -eq 1 ]]",
+        "git 'a[$(leak)]'; let 1+_",
+        "test *",
+        "test -{v,x} a",
+        "unset 'a[`leak`]'",
+        "declare 'a[$(leak)]=1'",
+    ];
+    for line in lines {
+        assert_eq!(simple_commands(line), None, "{line:?}");
+    }
 }
 
 #[test]
@@ -88,7 +137,9 @@ fn what_may_run_more_than_it_shows_is_not_understood() {
     }
 }
 
-const PIECES: [&str; 56] = [
+const BEGINNINGS: [&str; 3] = ["git ", "git -m \"$(cat <<'EOF'\nx", "git 'a[$(leak)]'; test "];
+
+const PIECES: [&str; 72] = [
     "git",
     "git ",
     "leak",
@@ -145,9 +196,25 @@ const PIECES: [&str; 56] = [
     "\\'",
     "; git ",
     "; leak ",
+    "\nEOF )\"; leak; git \"$(cat <<'EOF'\n",
+    "\nEOF )\"",
+    "\nEOF\n)\"",
+    "\"$(cat <<'EOF'\n",
+    "\nEOF)",
+    "\u{a0}",
+    "\u{2003}",
+    "test ",
+    "; test -v ",
+    "[[ ",
+    " -eq 1 ]]",
+    "printf -v ",
+    "'a[$(leak)]'",
+    "; [[ _",
+    "\"$_\"",
+    "_",
 ];
 
-/// Every line of commands that all begin with `git` is given to real shells in which `git` does
+/// Every line of commands that are all `git`, or of the shell, is given to real shells in which `git` does
 /// nothing and `leak` tells: it must never tell.
 #[test]
 fn proof_no_shell_runs_what_was_not_seen() {
@@ -161,9 +228,12 @@ fn proof_no_shell_runs_what_was_not_seen() {
     let mut run = 0;
     for round in 0..proof.rounds {
         let mut random = proof.random(round);
-        let pieces = (0..random.usize(1..12)).map(|_| PIECES[random.usize(..PIECES.len())]);
-        let line = format!("git {}", pieces.collect::<String>());
-        let listed = |command: &String| command == "git" || command.starts_with("git ");
+        let count = random.usize(1..12);
+        let pieces: String = (0..count).map(|_| PIECES[random.usize(..PIECES.len())]).collect();
+        let begin = BEGINNINGS[random.usize(..BEGINNINGS.len())];
+        let line = format!("{begin}{pieces}");
+        let names = ["git", "test", "[[", "printf"];
+        let listed = |command: &String| names.contains(&command.split(' ').next().unwrap());
         let seen = simple_commands(&line).is_some_and(|commands| commands.iter().all(listed));
         if !seen || !line.contains("leak") {
             continue;

@@ -153,6 +153,19 @@ fn a_runtime_that_refuses_its_brief_starts_nothing() {
 }
 
 #[test]
+fn why_a_run_was_not_started_holds_no_secret_of_its_environment_or_its_bridge() {
+    fn refuses(around: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+        let token = &around.host.brief.env["MY_TOKEN"];
+        Err(format!("cannot use {token} with {}", around.host.token.secret()))
+    }
+    let mut trial = prints("true");
+    trial.brief.env.insert("MY_TOKEN".to_owned(), "canary-0123456789".to_owned());
+    trial.means.runtime = refuses;
+    let message = trial.run().error.unwrap().message;
+    assert_eq!(message, "cannot use [secret] with [secret]");
+}
+
+#[test]
 fn an_agent_that_exits_at_once_has_died() {
     let trial = speaks("exit 3");
     let result = trial.run();
@@ -269,23 +282,14 @@ fn nothing_that_was_named_a_secret_is_written_anywhere() {
     trial.spec.output_file = Some(trial.folder.state.join("jobs/job/output.log"));
     let result = trial.run();
     assert_eq!(result.summary.as_deref(), Some("last [secret]"));
-    let mut folders = vec![trial.folder.state.clone()];
-    let mut files = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in folder.read_dir_utf8().unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path().to_owned());
-                continue;
-            }
-            files += 1;
-            let text = std::fs::read(entry.path()).unwrap();
-            let text = String::from_utf8_lossy(&text);
-            assert!(!text.contains(SECRET), "{}", entry.path());
-            assert!(!text.contains("Y2FuYXJ5LTAxMjM0NTY3ODktYWJj"), "{}", entry.path());
-        }
+    let files = files_of(&trial);
+    assert!(files.len() >= 7, "{files:?}");
+    for file in files {
+        let text = std::fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&text);
+        assert!(!text.contains(SECRET), "{file}");
+        assert!(!text.contains("Y2FuYXJ5LTAxMjM0NTY3ODktYWJj"), "{file}");
     }
-    assert!(files >= 7, "{files}");
     let output = std::fs::read_to_string(trial.folder.state.join("jobs/job/output.log")).unwrap();
     assert!(output.contains("assistant: token [secret]"), "{output}");
 }
@@ -351,4 +355,52 @@ fn a_fork_knows_its_source_up_to_the_cut_and_leaves_it_as_it_is() {
     let started: Started =
         serde_json::from_slice(&std::fs::read(fork.dir().join("started.json")).unwrap()).unwrap();
     assert_eq!(started.session_rows_before, one as u64 + 1);
+}
+
+/// Texts are cut in many places, and half a secret is not known for one.
+#[test]
+fn no_cut_leaves_half_of_a_secret_anywhere() {
+    const SECRET: &str = "canary-0123456789-abcdefghijklmnopqrst";
+    let mut trial = speaks(
+        r#"
+x() { head -c "$1" /dev/zero | tr '\0' x; }
+echo "$(x 1000)$MY_TOKEN$(x 1000)"
+echo "{\"type\":\"mystery\",\"text\":\"$(x 980)$MY_TOKEN\"}"
+echo "{\"type\":\"tool_use\",\"tool_name\":\"$(x 1000)$MY_TOKEN\",\"input\":{\"a\":\"$(x 8170)$MY_TOKEN\",\"b\":\"$(x 70000)\"}}"
+may 1 "$(x 10)" | sed "s/Bash/$(x 65515)$MY_TOKEN/"
+say "$(x 65520)$MY_TOKEN"
+say "$(x 2020)$MY_TOKEN"
+printf '%s' "$(x 190000)$MY_TOKEN"; echo
+result "$(x 2020)$MY_TOKEN"
+"#,
+    );
+    trial.brief.env.insert("MY_TOKEN".to_owned(), SECRET.to_owned());
+    trial.brief.prompt = format!("{}{SECRET}", "x".repeat(65_520));
+    (trial.means.lines.line_bytes_max, trial.means.lines.spill_bytes_max) = (180_000, 190_020);
+    trial.spec.output_file = Some(trial.folder.state.join("jobs/job/output.log"));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(trial.notes("denied").len(), 1);
+    let spilled = std::fs::read_to_string(trial.dir().join("line-1.txt")).unwrap();
+    assert!(spilled == "x".repeat(190_000), "{} bytes", spilled.len());
+    let files = files_of(&trial);
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let text = std::fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&text);
+        let at = text.find("canary-0");
+        assert!(at.is_none(), "{file}: {}", &text[at.unwrap_or(0)..][..60]);
+    }
+}
+
+fn files_of(trial: &Trial) -> Vec<Utf8PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![trial.folder.state.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir_utf8().unwrap() {
+            let entry = entry.unwrap();
+            let kept = if entry.file_type().unwrap().is_dir() { &mut folders } else { &mut files };
+            kept.push(entry.into_path());
+        }
+    }
+    files
 }

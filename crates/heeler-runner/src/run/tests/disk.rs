@@ -1,9 +1,11 @@
-//! A disk that is full: before the start, in between, to the end.
+//! A disk that is full: before the start, in between, to the end. And one that hangs.
 
 use std::fs::File;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heeler_model::ExitReason;
+use heeler_model::run::End;
 
 use super::*;
 
@@ -63,6 +65,64 @@ impl Disk for FullDisk {
     }
 }
 
+/// A disk on which the runner hangs until it is let go, as if it had been stopped.
+#[derive(Debug, Default)]
+pub(super) struct HungDisk {
+    pub(super) writes: Mutex<()>,
+    syncs: Mutex<()>,
+}
+
+impl Disk for HungDisk {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        OsDisk.create(path)
+    }
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        let _free = self.writes.lock().unwrap();
+        OsDisk.write(file, bytes)
+    }
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let _free = self.syncs.lock().unwrap();
+        OsDisk.sync(file)
+    }
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
+
+#[test]
+fn a_session_is_held_until_its_log_is_complete() {
+    let disk = Arc::new(HungDisk::default());
+    let first = prints("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
+    let running = first.start();
+    let hung = disk.syncs.lock().unwrap();
+    std::fs::write(first.spec.working_directory.join("go"), "").unwrap();
+    // The last row is there, and is not synced.
+    first.wait_row("\"cure\"");
+    let mut second = prints("true");
+    second.spec.home = first.spec.home.clone();
+    assert_eq!(second.run().end, End::SessionBusy);
+    drop(hung);
+    assert_eq!(class(&running.finish()), Some(ErrorClass::AgentFailed));
+    let mut third = prints("true");
+    third.spec.home = first.spec.home.clone();
+    assert_eq!(third.run().exit_reason, ExitReason::Success);
+}
+
 #[test]
 fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
     let disk = Arc::new(FullDisk::default());
@@ -115,6 +175,31 @@ fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again
     let result = running.finish();
     assert_eq!(result.exit_reason, ExitReason::Success);
     assert_eq!(trial.said().len(), 100);
+}
+
+#[test]
+fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_took() {
+    let disk = Arc::new(FullDisk::default());
+    let trial = speaks(
+        "say one; until [ -e go ]; do sleep 0.01; done; say two
+        until [ -e end ]; do sleep 0.01; done; say three; result done",
+    );
+    let trial = trial.disk(disk.clone());
+    let touch = |name: &str| std::fs::write(trial.spec.working_directory.join(name), "").unwrap();
+    let running = trial.start();
+    trial.wait_row("one");
+    disk.full.store(true, Ordering::SeqCst);
+    touch("go");
+    wait_for("the full disk", || disk.refused.load(Ordering::SeqCst) > 0);
+    // Nothing is read any more: what the agent says now stays in the pipe.
+    touch("end");
+    wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
+    wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 7);
+    disk.full.store(false, Ordering::SeqCst);
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(0.5));
+    assert_eq!(trial.said(), ["one", "two", "three"]);
 }
 
 #[test]

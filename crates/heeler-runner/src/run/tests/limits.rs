@@ -3,6 +3,7 @@
 use heeler_model::ExitReason;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::disk::HungDisk;
 use super::*;
 
 /// An agent that heeds no signal that it can ignore.
@@ -121,11 +122,58 @@ fn an_agent_that_falls_silent_is_ended() {
 
 #[test]
 fn an_agent_that_waits_for_a_person_has_not_stalled() {
-    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(700);
-    trial.spec.limits.stall_timeout_ms = Some(100);
+    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(3000);
+    trial.spec.limits.stall_timeout_ms = Some(1500);
     let result = trial.run();
-    // Nobody answers, so it is denied after 700 ms; the stall of 100 ms never came.
+    // Nobody answers, so it is denied after three seconds; the stall of half of that never came.
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+}
+
+/// Runs an agent whose runner does not come to look until that is so in the agent's folder, and
+/// every limit of 200 ms is over.
+fn looked_at_too_late(trial: Trial, is_so: impl Fn(&Utf8Path) -> bool) -> (Trial, RunResult) {
+    let disk = Arc::new(HungDisk::default());
+    let trial = trial.disk(disk.clone());
+    let hung = disk.writes.lock().unwrap();
+    let running = trial.start();
+    let begin = Instant::now();
+    wait_for("the agent", || is_so(&trial.spec.working_directory));
+    wait_for("the limits", || begin.elapsed() > Duration::from_millis(300));
+    drop(hung);
+    let result = running.finish();
+    (trial, result)
+}
+
+#[test]
+fn what_an_agent_said_in_time_counts_though_nobody_looked_in_time() {
+    for (timeout_ms, stall_timeout_ms) in [(None, Some(200)), (Some(200), None)] {
+        let mut trial = speaks("say one; result done; : > said; await forever");
+        trial.spec.limits.timeout_ms = timeout_ms;
+        trial.spec.limits.stall_timeout_ms = stall_timeout_ms;
+        let (trial, result) = looked_at_too_late(trial, |folder| folder.join("said").exists());
+        assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+        assert_eq!(trial.said(), ["one"]);
+    }
+}
+
+#[test]
+fn a_command_that_ended_in_time_has_not_timed_out_though_nobody_looked_in_time() {
+    let mut trial = prints("echo $$ > pid; echo one");
+    trial.spec.limits.timeout_ms = Some(200);
+    let (trial, result) = looked_at_too_late(trial, |folder| {
+        let pid = std::fs::read_to_string(folder.join("pid"));
+        pid.is_ok_and(|pid| pid.ends_with('\n') && is_gone(&pid))
+    });
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(trial.said(), ["one"]);
+}
+
+#[test]
+fn a_flood_does_not_put_the_time_limit_off() {
+    let mut trial = prints("yes $(printf %01000d 0)");
+    trial.spec.limits.timeout_ms = Some(200);
+    trial.spec.limits.stall_timeout_ms = Some(200);
+    assert_eq!(class(&trial.run()), Some(ErrorClass::Timeout));
 }
 
 #[test]

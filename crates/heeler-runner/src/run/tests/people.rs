@@ -57,7 +57,8 @@ fn wait_ask(running: &Running) -> heeler_model::run::Ask {
 
 #[test]
 fn of_two_answers_at_once_the_first_counts_and_the_other_is_told_whose() {
-    let trial = speaks(ASKS).attended(60_000);
+    // The agent stays, so that the run does not end before the second answer is heard.
+    let trial = speaks(&ASKS.replace("result ok", "await forever")).attended(60_000);
     let running = trial.start();
     wait_ask(&running);
     let deny = Answer::Deny { message: "no".to_owned(), interrupt: false };
@@ -73,12 +74,11 @@ fn of_two_answers_at_once_the_first_counts_and_the_other_is_told_whose() {
         })
         .collect();
     let [reason] = refused.as_slice() else { panic!("{replies:?}") };
+    running.client().ask(cancel(true));
     running.finish();
     let [note] = trial.notes("answered").try_into().unwrap();
     let first = if note.starts_with("ann") { "ann allowed" } else { "bob denied" };
     assert!(reason.starts_with(&format!("too late: {first}")), "{reason} / {note}");
-    let outcome = if first == "ann allowed" { "allowed" } else { "denied" };
-    assert!(trial.said().contains(&outcome.to_owned()));
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn an_agent_that_takes_no_message_says_so() {
     running.finish();
 }
 
-#[test]
-fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
-    let mut trial = speaks(
-        "await user; took; await 'go|go'; took; delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'; result ok; await forever",
-    );
+/// Returns what subscribers are told of a text while it is being said, and the run's rows of it.
+fn heard(script: &str) -> (String, Vec<String>) {
+    let mut trial = speaks(&format!(
+        "await user; took; await 'go|go'; took; {script}; result ok; await forever"
+    ));
     trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
     let running = trial.start();
     let mut told = running.subscriber();
@@ -177,13 +177,39 @@ fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file
         let event = told.next();
         match event["event"].as_str() {
             Some("delta") => text.push_str(event["text"].as_str().unwrap()),
-            Some("row") if event["row"]["type"] == "assistant" => break,
+            Some("ended") => break,
             _ => assert_ne!(event, Json::Null),
         }
     }
     running.finish();
+    (text, trial.said())
+}
+
+#[test]
+fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
+    let (text, said) =
+        heard("delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'");
     assert_eq!(text, "it is [secret] ok");
-    assert_eq!(trial.said()[0], "it is [secret] ok");
+    assert_eq!(said[0], "it is [secret] ok");
+}
+
+#[test]
+fn a_row_in_between_does_not_let_a_secret_out_in_two_pieces() {
+    let sub =
+        r#"printf '{"type":"assistant","parent_tool_use_id":"t","message":{"content":"sub"}}\n'"#;
+    for between in [r#"printf '{"type":"system","subtype":"hook"}\n'"#, "echo garbage", sub] {
+        let (text, _) = heard(&format!(
+            "delta 'it is hunter2'; {between}; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'"
+        ));
+        assert_eq!(text, "it is [secret] ok", "{between}");
+    }
+}
+
+#[test]
+fn what_may_begin_a_secret_is_not_told_when_its_text_ends() {
+    let (text, said) = heard("delta 'it is hunter2'; say 'it is hunter2'; delta 'hunter2'");
+    assert_eq!(text, "it is ");
+    assert_eq!(said[0], "it is hunter2");
 }
 
 #[test]
@@ -275,4 +301,52 @@ fn a_tool_of_ours_is_answered_through_the_stream_and_its_note_is_a_row() {
     assert_eq!(result.exit_reason, ExitReason::Success);
     assert_eq!(trial.said()[0], "answered");
     assert_eq!(trial.notes("progress"), ["50 %: half"]);
+}
+
+#[test]
+fn a_question_that_is_too_large_is_denied() {
+    let trial = speaks(
+        r#"may q1 "$(head -c 600000 /dev/zero | tr '\0' x)"; await '"request_id":"q1"'; say heard; result ok"#,
+    )
+    .attended(60_000);
+    trial.run();
+    let [note] = trial.notes("denied").try_into().unwrap();
+    assert!(note.contains("its input has more than 524288 bytes"), "{note}");
+    assert_eq!(trial.said()[0], "heard");
+}
+
+#[test]
+fn one_question_too_many_is_denied_and_the_others_wait() {
+    let trial = speaks(
+        r#"for n in $(seq 1 65); do may "q$n" ls; done; await '"request_id":"q65"'; say heard; await forever"#,
+    )
+    .attended(60_000);
+    let running = trial.start();
+    trial.wait_row("heard");
+    assert_eq!(status(&mut running.client()).asks.len(), crate::asks::ASKS_MAX);
+    assert_eq!(trial.notes("denied"), ["Bash was denied: too many questions are open"]);
+    running.client().ask(cancel(true));
+    running.finish();
+    assert_eq!(std::fs::read_dir(trial.dir().join("asks")).unwrap().count(), 0);
+}
+
+#[test]
+fn one_call_of_a_tool_too_many_is_refused() {
+    // All calls are in the pipe before the first is read.
+    let call = json!({
+        "type": "control_request", "request_id": "m@", "request": {
+            "subtype": "mcp_message", "server_name": "heeler",
+            "message": {"jsonrpc": "2.0", "id": "@", "method": "tools/list"}
+        }
+    });
+    let calls: String =
+        (1..=65).map(|n| call.to_string().replace('@', &n.to_string()) + "\n").collect();
+    let mut trial = speaks(
+        "cat calls; await '\"request_id\":\"m65\"'; printf '%s' \"$line\" > reply; result ok",
+    );
+    trial.brief.prompt = "go".to_owned();
+    std::fs::write(trial.spec.working_directory.join("calls"), calls).unwrap();
+    trial.run();
+    let reply = std::fs::read_to_string(trial.spec.working_directory.join("reply")).unwrap();
+    assert!(reply.contains("64 calls are under way"), "{reply}");
 }

@@ -35,6 +35,21 @@ fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
 }
 
 #[test]
+fn a_session_that_cannot_begin_anew_leaves_its_failure_where_the_run_says() {
+    // The second start cannot be put on record.
+    let mut trial = resume(&format!(
+        "rm -f $RUN/started.json; mkdir -p $RUN/started.json/in-the-way; {GONE} say hello; result done"
+    ));
+    trial.brief.env.insert("RUN".to_owned(), trial.dir().to_string());
+    let result = trial.run();
+    assert_eq!(class(&result), Some(ErrorClass::SessionExpired));
+    let session = result.session.unwrap();
+    assert_eq!((&session.id, &session.log), (trial.spec.session.start.id(), &trial.session_log()));
+    let rows = Trial::rows(&session.log);
+    assert!(rows.last().unwrap()["failure"].is_object(), "{rows:?}");
+}
+
+#[test]
 fn the_fresh_session_is_locked_while_it_runs() {
     let trial = resume(&format!("{GONE}await user; say hello; await forever"));
     let running = trial.start();
@@ -67,6 +82,43 @@ fn an_expired_login_is_tried_once_more_in_the_same_session() {
     assert_eq!(&result.session.unwrap().id, trial.spec.session.start.id());
     let starts = std::fs::read_to_string(trial.spec.working_directory.join("starts")).unwrap();
     assert_eq!(starts, "fresh\nresume\n");
+}
+
+/// Tells the cost of the whole session, with the tokens of the turn: `told <error> <usd> <tokens>`.
+const TOLD: &str = r#"
+told() { printf '{"type":"result","subtype":"success","is_error":%s,"result":"OAuth token has expired","total_cost_usd":%s,"num_turns":1,"usage":{"output_tokens":%s},"session_id":"%s"}\n' "$1" "$2" "$3" "$SESSION"; }
+"#;
+
+#[test]
+fn a_second_try_in_the_same_session_is_paid_for_once_and_nothing_of_the_first_is_dropped() {
+    let trial = speaks(&format!(
+        "{TOLD} if [ $START = fresh ]; then told true 0.5 10; else told false 0.75 20; fi"
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(0.75));
+    assert_eq!(result.cost.usage.output_tokens, Some(30));
+    assert_eq!(result.cost.usage.num_turns, Some(2));
+}
+
+#[test]
+fn what_the_first_try_cost_is_not_made_up() {
+    let trial = speaks(&format!(
+        r#"{TOLD} if [ $START = fresh ]; then fail "OAuth token has expired"; else told false 0.75 20; fi"#
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, None);
+}
+
+#[test]
+fn a_session_that_begins_anew_owes_nothing_of_the_one_that_is_gone() {
+    let trial = resume(&format!(
+        "{TOLD} if [ $START != fresh ]; then printf '{{\"type\":\"result\",\"is_error\":true,\"errors\":[\"No conversation found with session ID: x\"],\"total_cost_usd\":0.5}}\n'; else told false 0.75 20; fi"
+    ));
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    assert_eq!(result.cost.usd, Some(1.25));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Sessions: resume, fork, costs, secrets, what a crash leaves.
+
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 

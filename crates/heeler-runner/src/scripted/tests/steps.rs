@@ -1,3 +1,5 @@
+//! Every step, as it sounds in the stream.
+
 use expect_test::{Expect, expect};
 use heeler_model::message::read_line;
 use heeler_model::outcome::{Ending, Tally};
@@ -5,6 +7,7 @@ use heeler_model::run::ErrorClass;
 use heeler_model::script::Exit;
 use serde_json::json;
 
+use super::super::children::OUTPUT_BYTES_MAX;
 use super::{Stage, Talk, fresh, start};
 
 #[track_caller]
@@ -127,6 +130,19 @@ fn output_is_cut_at_its_limit() {
     let result = talk.seen.iter().find(|line| line["type"] == "user").unwrap();
     let text = result["message"]["content"][0]["content"].as_str().unwrap();
     assert!(text.ends_with("x\n[805696 more bytes]"), "{}", &text[text.len() - 40..]);
+}
+
+#[test]
+fn output_that_is_cut_within_a_secret_holds_no_half_of_it() {
+    let stage = Stage::new();
+    let before = OUTPUT_BYTES_MAX - 10;
+    let script = format!("- run: head -c {before} /dev/zero | tr '\\0' x; echo hush-hush-hush\n");
+    let mut talk = start(stage.play_with(&script, fresh(), &["hush-hush-hush"]));
+    talk.prompt("go");
+    talk.end();
+    let result = talk.seen.iter().find(|line| line["type"] == "user").unwrap();
+    let text = result["message"]["content"][0]["content"].as_str().unwrap();
+    assert!(text.ends_with("x\n[5 more bytes]"), "{}", &text[text.len() - 40..]);
 }
 
 #[test]

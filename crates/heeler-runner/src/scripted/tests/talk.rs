@@ -1,3 +1,5 @@
+//! Conversations: prompts, permission, questions, interrupts, what is not the protocol.
+
 use expect_test::expect;
 use heeler_model::script::Exit;
 use serde_json::json;
