@@ -231,9 +231,10 @@ fn what_may_begin_a_secret_is_not_told_when_its_text_ends() {
 
 #[test]
 fn rows_that_are_told_join_the_file_without_a_gap() {
-    let trial = prints("seq 1 1000; sleep 0.2; seq 1001 1010");
+    let trial = prints("seq 1 300; until [ -e go ]; do sleep 0.01; done; seq 301 310");
     let running = trial.start();
     let mut told = running.subscriber();
+    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
     let read = Trial::rows(&trial.spec.job_log).len() as u64;
     let mut next = None;
     let result = loop {
