@@ -163,6 +163,23 @@ fn an_agent_that_takes_no_message_says_so() {
     running.finish();
 }
 
+#[test]
+fn an_id_of_the_agents_with_a_secret_in_it_names_nothing() {
+    let mut trial = speaks("await user; may r-hunter2hunter2 ls; await allow; say fine; result ok")
+        .attended(60_000);
+    trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
+    let running = trial.start();
+    trial.wait_row("wants to use Bash");
+    let asks = status(&mut running.client()).asks;
+    assert!(Uuid::try_parse(&asks[0].id).is_ok(), "{asks:?}");
+    assert!(trial.dir().join(format!("asks/{}.json", asks[0].id)).exists());
+    let answer = Answer::Allow { input: None };
+    let answer = Op::Answer { ask: asks[0].id.clone(), answer, by: "ann".to_owned() };
+    assert_eq!(running.client().ask(answer), ReplyBody::Done);
+    running.finish();
+    assert_eq!(trial.said()[0], "fine", "the agent gets its answer by its own id");
+}
+
 /// Returns what subscribers are told of a text while it is being said, and the run's rows of it.
 fn heard(script: &str) -> (String, Vec<String>) {
     let mut trial = speaks(&format!(
