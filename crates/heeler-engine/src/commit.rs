@@ -13,6 +13,8 @@ use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::cancel;
+
 /// A result that was not committed: the run's folder keeps it, and it is tried again.
 #[derive(Debug, Error)]
 #[error("the result of job {job} was not recorded; its folder keeps it")]
@@ -55,7 +57,7 @@ pub(crate) fn commit(
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
     store
-        .write(move |tx| commit_in(tx, &root, &result))
+        .write(move |tx| commit_in(tx, &root, result))
         .map_err(|source| CommitError { job, source })
 }
 
@@ -69,7 +71,11 @@ fn redact(result: &mut RunResult, redactor: &Redactor) {
     }
 }
 
-fn commit_in(tx: &mut Tx<'_>, root: &Utf8Path, result: &RunResult) -> Result<Committed, DbError> {
+fn commit_in(
+    tx: &mut Tx<'_>,
+    root: &Utf8Path,
+    mut result: RunResult,
+) -> Result<Committed, DbError> {
     let missing = |what, id: String| DbError::Missing { what, id };
     let run_id = result.run.to_string();
     let mut run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
@@ -79,6 +85,8 @@ fn commit_in(tx: &mut Tx<'_>, root: &Utf8Path, result: &RunResult) -> Result<Com
     if run.committed {
         return Ok(Committed { job: job_id, status: job.head.status, end });
     }
+    cancel::fulfil(tx, &mut result)?;
+    let result = &result;
     run.status = end.to_string();
     run.started_at = (end != End::NeverStarted).then_some(result.started_at);
     run.finished_at = Some(result.finished_at);
@@ -111,7 +119,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
     job.stop_reason = result.stop_reason.clone();
-    job.interrupted = result.end == End::Interrupted;
+    job.interrupted = result.end == End::Interrupted && status != JobStatus::Cancelled;
     job.error = result.error.as_ref().map(|error| error.message.clone());
     add_figures(job, result);
 }

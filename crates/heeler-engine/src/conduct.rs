@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, RunResult};
-use heeler_model::{JobId, RunId};
+use heeler_model::{JobId, JobStatus, RunId};
 use heeler_store::{Reader, Run, Store};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -103,33 +103,47 @@ pub fn conduct(
     request: &JobRequest,
     tell: &mut dyn FnMut(&Notice),
 ) -> Result<Committed, ConductError> {
+    let mut store = fleet.writer("conduct", START_WAIT)?;
+    recover::recover(fleet, &store, Compare::WhenDue)?;
     let mut job: Option<JobId> = None;
     let mut starts = 0;
     loop {
         starts += 1;
-        let committed = run_once(fleet, request, job.as_ref(), tell)?;
-        if committed.end != End::NeverStarted || starts >= STARTS_MAX {
+        let (committed, kept) = run_once(fleet, request, store, job.as_ref(), tell)?;
+        let is_over =
+            committed.end != End::NeverStarted || committed.status == JobStatus::Cancelled;
+        if is_over || starts >= STARTS_MAX {
+            if let Err(error) = kept.backup_daily((fleet.now)()) {
+                tracing::warn!(%error, "today's backup was not taken");
+            }
+            // Whoever hears it may want to write.
+            drop(kept);
             tell(&Notice::Ended { job: committed.job.clone(), end: committed.end });
             return Ok(committed);
         }
         job = Some(committed.job);
+        // Kept from one record to the next: whoever cancels sees a job that has ended or one that
+        // runs, never one that ended and then runs.
+        store = kept;
     }
 }
 
 fn run_once(
     fleet: &Fleet,
     request: &JobRequest,
+    store: Store,
     again: Option<&JobId>,
     tell: &mut dyn FnMut(&Notice),
-) -> Result<Committed, ConductError> {
+) -> Result<(Committed, Store), ConductError> {
     let redactor = Redactor::new(&request.brief.secrets);
-    let store = fleet.writer("conduct", START_WAIT)?;
-    recover::recover(fleet, &store, Compare::WhenDue)?;
     let begun = start::begin(fleet, &store, request, again)?;
     tell(&Notice::Started { job: begun.job.clone(), run: begun.run });
     let mut child = match start::launch(fleet, request, &begun) {
         Ok(child) => child,
-        Err(error) => return not_started(fleet, &store, &begun, &error, &redactor),
+        Err(error) => {
+            let committed = not_started(fleet, &store, &begun, &error, &redactor)?;
+            return Ok((committed, store));
+        }
     };
     publish(fleet, &store);
     drop(store);
@@ -142,10 +156,7 @@ fn run_once(
     let store = fleet.writer("conduct", COMMIT_WAIT)?;
     let committed = commit::commit(&store, result, &redactor)?;
     publish(fleet, &store);
-    if let Err(error) = store.backup_daily((fleet.now)()) {
-        tracing::warn!(%error, "today's backup was not taken");
-    }
-    Ok(committed)
+    Ok((committed, store))
 }
 
 /// Records that a run which is on record could not be started.

@@ -5,6 +5,7 @@
 //! its run is given), [`conduct`] (one process per job: start, wait, commit) and, where a process
 //! died on the way, [`recover()`]. Whoever watches a run uses [`Control`].
 
+mod cancel;
 mod commit;
 mod conduct;
 mod control;
@@ -16,6 +17,7 @@ mod request;
 mod sockets;
 mod start;
 
+pub use cancel::{KillError, kill_runner, wish_to_cancel};
 pub use commit::{CommitError, Committed};
 pub use conduct::{ConductError, Notice, conduct};
 pub use control::{Control, ControlError, Happenings};

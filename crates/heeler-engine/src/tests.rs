@@ -1,5 +1,6 @@
 //! Jobs from request to record, with a runner that is a shell script, cut off at every step.
 
+mod cancels;
 mod jobs;
 mod recovery;
 
@@ -52,6 +53,10 @@ case $(cat "$here/behave") in
   busy) result session_busy error "$(error session_busy)" null ;;
   die) exit 9 ;;
   die-once) echo success > "$here/behave"; exit 9 ;;
+  die-when-told)
+    echo '{}' > "$dir/started.json"
+    until [ -e "$here/go" ]; do sleep 0.01; done
+    rm "$dir/started.json"; exit 9 ;;
   die-late) echo '{}' > "$dir/started.json"; exit 9 ;;
 esac
 "#;

@@ -15,5 +15,13 @@ pub use control::{Answer, Happening, Op, Reply, ReplyBody, Request, RunState};
 pub use result::{Ask, Cost, End, ErrorClass, Recovery, RunError, RunResult, SessionEnd, Started};
 pub use spec::{Attendance, Limits, RunSpec, SessionPlan, SessionStart};
 
-/// The version that everything of this protocol carries. A reader takes this one and the one before.
+/// The version that everything of this protocol carries.
 pub const PROTOCOL: u32 = 1;
+
+/// The oldest version that is read: that of the release before, whose runners outlive an upgrade.
+pub const PROTOCOL_MIN: u32 = 1;
+
+/// Says whether something of this version can be read.
+pub fn reads(protocol: u32) -> bool {
+    (PROTOCOL_MIN..=PROTOCOL).contains(&protocol)
+}

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
-use heeler_model::run::{Ask, PROTOCOL, RunResult, RunSpec, Started};
+use heeler_model::run::{Ask, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, Started, reads};
 use heeler_transcript::{
     Disk as _, DiskError, NameError, OsDisk, checked_id, create_folder, plain, replace_file,
 };
@@ -19,6 +19,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+
+use crate::session;
 
 /// The largest file of a run that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -45,7 +47,7 @@ pub enum FileError {
     },
     /// It was written by a program that speaks otherwise.
     #[error(
-        "{path} has protocol version {found}, and this program reads {PROTOCOL}; use the program that wrote it"
+        "{path} has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
     )]
     Protocol {
         /// The file.
@@ -74,6 +76,33 @@ pub enum FileError {
 
 /// Reads `spec.json` and checks that it is this folder's and stays in its state directory.
 pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+    let spec = read_own_spec(dir)?;
+    check_logs(dir, &spec)?;
+    Ok(spec)
+}
+
+/// Reads `spec.json` of a run that is dead. Its state directory may have been moved since, or be
+/// mounted elsewhere: its logs are where they are from here, whatever it names.
+pub(crate) fn read_spec_of_dead(dir: &Utf8Path) -> Result<RunSpec, FileError> {
+    let mut spec = read_own_spec(dir)?;
+    let state = state_of(dir)?;
+    spec.job_log = state.join(format!("jobs/{}.jsonl", spec.job));
+    spec.projects = state.join("agent-sessions/projects");
+    check_logs(dir, &spec)?;
+    Ok(spec)
+}
+
+/// Returns the folder that a run was started in, as its spec tells: another one if the state
+/// directory was moved or copied since.
+pub(crate) fn first_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, FileError> {
+    let spec = read_own_spec(dir)?;
+    let state = spec.job_log.parent().and_then(Utf8Path::parent);
+    let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
+    let here = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    Ok(first.filter(|first| first.is_absolute() && *first != here))
+}
+
+fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
     let path = dir.join("spec.json");
     let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {
         action: "read",
@@ -85,22 +114,26 @@ pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
     if dir.file_name() != Some(spec.run.to_string().as_str()) {
         return Err(FileError::OtherRun { path });
     }
-    for named in [&spec.job_log, &spec.projects] {
-        check_inside(&path, &dir, named)?;
-    }
     Ok(spec)
 }
 
-/// Reads `started.json`; `None` when the runner did not come so far.
+fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), FileError> {
+    let (path, state) = (dir.join("spec.json"), state_of(dir)?);
+    check_inside(&path, &state, &spec.job_log)?;
+    check_inside(&path, &state, &spec.projects)
+}
+
+/// Reads `started.json`; `None` when the runner did not come so far. The session's log is where the
+/// spec says.
 pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Started>, FileError> {
     let path = dir.join("started.json");
-    let Some(started) = read::<Started>(&path)? else { return Ok(None) };
+    let Some(mut started) = read::<Started>(&path)? else { return Ok(None) };
     check_protocol(&path, started.protocol)?;
     if started.run != spec.run {
         return Err(FileError::OtherRun { path });
     }
-    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
-    check_inside(&path, &dir, &started.session_log)?;
+    started.session_log = session::log_path(spec, &started.session);
+    check_inside(&path, &state_of(dir)?, &started.session_log)?;
     Ok(Some(started))
 }
 
@@ -144,15 +177,20 @@ fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, FileError> {
 }
 
 fn check_protocol(path: &Utf8Path, found: u32) -> Result<(), FileError> {
-    if found == PROTOCOL {
+    if reads(found) {
         return Ok(());
     }
     Err(FileError::Protocol { path: path.to_owned(), found })
 }
 
-/// Refuses a path that leads out of the state directory, in which `dir` is `runs/<run>`.
-fn check_inside(file: &Utf8Path, dir: &Utf8Path, named: &Utf8Path) -> Result<(), FileError> {
-    let state = dir.parent().and_then(Utf8Path::parent).unwrap_or(dir);
+/// Returns the state directory, in which `dir` is `runs/<run>`.
+fn state_of(dir: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
+    let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    Ok(dir.parent().and_then(Utf8Path::parent).unwrap_or(&dir).to_owned())
+}
+
+/// Refuses a path that leads out of the state directory.
+fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(), FileError> {
     let plain = named.is_absolute()
         && named.components().all(|part| !matches!(part, Utf8Component::ParentDir));
     // What is not there yet cannot be a link; what is there must not lead out.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::outcome::Ending;
 use heeler_model::run::{
-    ErrorClass, Happening, PROTOCOL, RunResult, RunSpec, SessionStart, Started,
+    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, reads,
 };
 use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
 use jiff::Timestamp;
@@ -48,7 +48,7 @@ pub enum RunnerError {
     File(#[from] FileError),
     /// The brief was written by a program that speaks otherwise.
     #[error(
-        "the brief has protocol version {found}, and this program reads {PROTOCOL}; use the program that wrote it"
+        "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
     )]
     Brief {
         /// Its version.
@@ -106,7 +106,7 @@ pub fn run(dir: &Utf8Path, host: &Host) -> Result<RunResult, RunnerError> {
 
 pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunResult, RunnerError> {
     let spec = files::read_spec(dir)?;
-    if host.brief.protocol != PROTOCOL {
+    if !reads(host.brief.protocol) {
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }
     let started_at = (host.now)();

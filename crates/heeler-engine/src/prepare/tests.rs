@@ -48,6 +48,7 @@ impl Place {
             sockets: Utf8Path::new("/run/user/1000/heeler"),
             durability: Durability::Interval,
             max_concurrent: None,
+            protected: &["/fleet/heeler.yaml".into()],
         };
         prepare(&self.load(agent).agents[0], wanted, &around)
     }
@@ -80,6 +81,12 @@ fn unasked() -> Wanted<'static> {
 
 fn asked(prompt: &str) -> Wanted<'static> {
     Wanted { prompt: Some(prompt.to_owned()), ..unasked() }
+}
+
+#[test]
+fn claude_is_told_what_it_must_not_write() {
+    let place = Place::new();
+    assert_eq!(place.claude("allowed_tools: [Write]").protected, ["/fleet/heeler.yaml"]);
 }
 
 #[test]

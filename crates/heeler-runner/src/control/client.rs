@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heeler_model::run::{Happening, PROTOCOL, Reply, ReplyBody, Request};
+use heeler_model::run::{Happening, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, reads};
 use memchr::memchr;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -89,6 +89,11 @@ impl Outbox {
         });
     }
 
+    /// Closes the connection when everything is written.
+    pub(super) fn close(&self) {
+        self.change(|waiting| waiting.closing = true);
+    }
+
     /// Returns when everything is written or the client is gone.
     pub(super) async fn drained(&self) {
         self.when(|waiting| waiting.closed.then_some(())).await;
@@ -143,7 +148,7 @@ pub(super) async fn serve(stream: UnixStream, requests: mpsc::Sender<Asked>) {
     let outbox = Arc::new(Outbox::default());
     let reading = async {
         read(input, &outbox, requests).await;
-        outbox.change(|waiting| waiting.closing = true);
+        outbox.close();
         // What is owed is still written.
         std::future::pending::<()>().await;
     };
@@ -242,9 +247,9 @@ fn check(line: &[u8]) -> Result<Request, Refusal> {
         fatal: false,
     })?;
     let refusal = |reason| Refusal { id: head.id, reason, fatal: false };
-    if head.protocol != PROTOCOL {
+    if !reads(head.protocol) {
         return Err(refusal(format!(
-            "this run speaks protocol {PROTOCOL}, the request is of protocol {}",
+            "this run reads protocol {PROTOCOL_MIN} to {PROTOCOL}, the request is of protocol {}",
             head.protocol
         )));
     }

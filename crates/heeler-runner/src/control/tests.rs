@@ -115,7 +115,7 @@ async fn garbage_is_refused_and_the_client_may_go_on() {
         (b"[]\n", "the request is of protocol 0"),
         (
             br#"{"protocol":99,"id":7,"op":"status"}"#,
-            "this run speaks protocol 1, the request is of protocol 99",
+            "this run reads protocol 1 to 1, the request is of protocol 99",
         ),
         (
             br#"{"protocol":1,"id":7,"op":"dance"}"#,
@@ -227,6 +227,21 @@ async fn a_subscriber_that_never_reads_does_not_keep_the_run_up() {
         tokio::task::yield_now().await;
     }
     control.finish(&Happening::Settled { ask: "last".to_owned() }).await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_when_the_run_has_ended_is_refused() {
+    let place = place();
+    let control = bind(&place).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(1, Op::Status).await;
+    while control.asked.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    control.finish(&Happening::Settled { ask: "last".to_owned() }).await;
+    let reply = client.read().await;
+    assert_eq!((&reply["id"], &reply["reply"]), (&json!(1), &json!("refused")));
+    assert_eq!(client.read().await, Json::Null);
 }
 
 #[tokio::test]

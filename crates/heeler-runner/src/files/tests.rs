@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::session;
 
 /// A state directory with the folder of one run.
 pub(crate) struct Folder {
@@ -66,7 +67,7 @@ impl Folder {
             pid: 1,
             at: Timestamp::UNIX_EPOCH,
             session: self.spec.session.start.id().clone(),
-            session_log: self.spec.projects.join("-work/0b9f6c1a.jsonl"),
+            session_log: session::log_path(&self.spec, self.spec.session.start.id()),
             socket: self.spec.sockets.join("none.sock"),
             cgroup: None,
             job_rows_before: 0,
@@ -196,19 +197,34 @@ fn a_spec_that_is_not_this_folders_or_names_files_elsewhere_is_refused() {
     let other = RunId::mint(Timestamp::UNIX_EPOCH, [0; 10]);
     let error = refused(&|spec| spec.run = other);
     assert!(matches!(error, FileError::OtherRun { .. }), "{error}");
-    let error = refused(&|spec| spec.protocol = PROTOCOL + 1);
-    assert!(matches!(error, FileError::Protocol { .. }), "{error}");
+    for protocol in [PROTOCOL_MIN - 1, PROTOCOL + 1] {
+        let error = refused(&|spec| spec.protocol = protocol);
+        assert!(matches!(error, FileError::Protocol { .. }), "{error}");
+    }
     std::fs::write(folder.dir.join("spec.json"), "{").unwrap();
     let error = read_spec(&folder.dir).unwrap_err();
     assert!(matches!(error, FileError::Content { .. }), "{error}");
 }
 
 #[test]
-fn a_start_that_names_a_log_elsewhere_is_refused() {
+fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
     let folder = Folder::new();
+    let mut spec = folder.spec.clone();
+    (spec.job_log, spec.projects) = ("/elsewhere/job.jsonl".into(), "/elsewhere".into());
+    folder.write_spec(&spec);
+    let spec = read_spec_of_dead(&folder.dir).unwrap();
+    assert_eq!(spec, folder.spec);
     let started = Started { session_log: "/etc/hosts".into(), ..folder.started() };
     write_started(&folder.dir, &started).unwrap();
-    let error = read_started(&folder.dir, &folder.spec).unwrap_err();
+    assert_eq!(read_started(&folder.dir, &spec).unwrap(), Some(folder.started()));
+    // A link may still lead out of there.
+    let log = folder.started().session_log;
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/etc/hosts", &log).unwrap();
+    let error = read_started(&folder.dir, &spec).unwrap_err();
+    assert!(matches!(error, FileError::Outside { .. }), "{error}");
+    std::os::unix::fs::symlink("/etc/hosts", &spec.job_log).unwrap();
+    let error = read_spec_of_dead(&folder.dir).unwrap_err();
     assert!(matches!(error, FileError::Outside { .. }), "{error}");
 }
 

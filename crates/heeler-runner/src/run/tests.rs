@@ -249,6 +249,7 @@ impl Client {
     fn reply(&mut self) -> ReplyBody {
         loop {
             let line = self.next();
+            assert_ne!(line, Json::Null, "the run ended without a reply");
             if line["id"] == self.id {
                 return serde_json::from_value(line).unwrap();
             }

@@ -1,0 +1,143 @@
+//! The wish that a job be cancelled, and the end of a runner that does not hear it.
+//!
+//! A run that can be reached is asked through [`crate::Control`]. One that is just starting cannot:
+//! the wish is then put on record, under the writer's lock, where whoever commits the run or would
+//! start it again finds it. Start at [`wish_to_cancel`].
+
+use std::io;
+
+use camino::Utf8Path;
+use heeler_model::run::{End, RunResult};
+use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
+use heeler_store::{DbError, Effect, Store, Tx, WriteError};
+use heeler_transcript::{LockError, LockFile};
+use jiff::Timestamp;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use thiserror::Error;
+
+use crate::commit::release_agent;
+
+/// Wants a job cancelled and returns its record.
+///
+/// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
+/// to nothing; whoever wants it to end sooner asks it.
+pub fn wish_to_cancel(
+    store: &Store,
+    job: &JobId,
+    now: Timestamp,
+) -> Result<Job, WriteError<DbError>> {
+    let id = job.clone();
+    store.write(move |tx| wish_in(tx, &id, now))
+}
+
+fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
+    let missing = || DbError::Missing { what: "job", id: id.to_string() };
+    let mut job = tx.job(id)?.ok_or_else(missing)?;
+    let last = tx.runs_of_job(id)?.pop();
+    // Its conductor would start it once more.
+    let came_to_nothing = last.as_ref().is_some_and(|run| run.status == End::NeverStarted.as_str());
+    match (job.head.status, last) {
+        (JobStatus::Running, Some(run)) => {
+            tx.add_effect(&wish(run.id, now))?;
+        }
+        (JobStatus::Failed, _) if came_to_nothing => withdraw(tx, &mut job, now)?,
+        (JobStatus::Pending, _) => withdraw(tx, &mut job, now)?,
+        _ => {}
+    }
+    Ok(job)
+}
+
+fn withdraw(tx: &mut Tx<'_>, job: &mut Job, now: Timestamp) -> Result<(), DbError> {
+    job.head.status = JobStatus::Cancelled;
+    job.head.exit_reason = Some(ExitReason::Cancelled);
+    job.head.finished_at.get_or_insert(now);
+    job.error = None;
+    job.version = tx.update_job(job)?;
+    let agent = tx.agent(&job.head.agent)?;
+    match agent.is_some_and(|agent| agent.last_job.as_ref() == Some(&job.head.id)) {
+        true => release_agent(tx, job),
+        false => Ok(()),
+    }
+}
+
+fn wish(run: RunId, now: Timestamp) -> Effect {
+    Effect {
+        id: wish_id(run),
+        kind: "cancel".to_owned(),
+        key: run.to_string(),
+        payload: "{}".to_owned(),
+        created_at: now,
+        attempts: 0,
+        last_error: None,
+    }
+}
+
+fn wish_id(run: RunId) -> String {
+    format!("cancel {run}")
+}
+
+/// Fulfils the wish, if there is one: a run that did not come to an end of its own is cancelled.
+pub(crate) fn fulfil(tx: &mut Tx<'_>, result: &mut RunResult) -> Result<(), DbError> {
+    let is_wished = tx.finish_effect(&wish_id(result.run), result.finished_at)?;
+    if is_wished && result.end != End::Finished {
+        result.exit_reason = ExitReason::Cancelled;
+        result.error = None;
+    }
+    Ok(())
+}
+
+/// Why a runner was not killed.
+#[derive(Debug, Error)]
+pub enum KillError {
+    /// Nobody holds the run's lock: there is nothing to kill.
+    #[error("nobody works on {0} any more")]
+    Gone(camino::Utf8PathBuf),
+    /// It cannot be told who holds it.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Whoever holds it is not a runner of this run.
+    #[error("{holder} has {folder}, and is not its runner; it was left alone")]
+    NotARunner {
+        /// The run's folder.
+        folder: camino::Utf8PathBuf,
+        /// Who.
+        holder: String,
+    },
+    /// The system refused.
+    #[error("cannot kill process {pid}")]
+    Kill {
+        /// The runner.
+        pid: u32,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Kills the runner of a run, which does not answer; returns its process. What it leaves is settled
+/// like any dead run.
+pub fn kill_runner(folder: &Utf8Path) -> Result<u32, KillError> {
+    let lock = folder.join("lock");
+    let held = LockFile::probe(&lock)?.ok_or_else(|| KillError::Gone(folder.to_owned()))?;
+    let stranger = |holder: String| KillError::NotARunner { folder: folder.to_owned(), holder };
+    let holder = held.holder.ok_or_else(|| stranger("an unknown process".to_owned()))?;
+    let failed =
+        |source: rustix::io::Errno| KillError::Kill { pid: holder.pid, source: source.into() };
+    let pid =
+        Pid::from_raw(holder.pid.cast_signed()).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+    // Looked at after it was opened: if the number is another process's by now, the signal reaches
+    // nobody. No other process than its runner is started with the folder of a run.
+    if !is_runner(holder.pid, folder) {
+        return Err(stranger(holder.to_string()));
+    }
+    pidfd_send_signal(process, Signal::KILL).map_err(failed)?;
+    Ok(holder.pid)
+}
+
+fn is_runner(pid: u32, folder: &Utf8Path) -> bool {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/cmdline")) else { return false };
+    let arguments: Vec<&str> = line.split('\0').collect();
+    let names_run = |argument: &&str| Utf8Path::new(argument).file_name() == folder.file_name();
+    arguments.get(1) == Some(&"runner") && arguments[2..].iter().any(|it| names_run(it))
+}

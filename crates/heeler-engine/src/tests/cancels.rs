@@ -1,0 +1,120 @@
+//! The wish to cancel a job, at every stage of its start.
+
+use heeler_model::run::End;
+use heeler_model::{AgentStatus, ExitReason, JobStatus};
+use heeler_transcript::{Holder, LockFile};
+
+use super::*;
+use crate::recover::{Compare, recover};
+use crate::start::{self, Begun};
+use crate::{KillError, kill_runner, wish_to_cancel};
+
+impl Place {
+    fn wish(&self, store: &Store, job: &JobId) -> Job {
+        wish_to_cancel(store, job, clock()).unwrap()
+    }
+
+    fn begin_and_wish(&self) -> (Store, Begun) {
+        let store = self.store();
+        let begun = start::begin(&self.fleet, &store, &self.request(), None).unwrap();
+        assert_eq!(self.wish(&store, &begun.job).head.status, JobStatus::Running);
+        (store, begun)
+    }
+
+    #[track_caller]
+    fn is_cancelled(&self, job: &JobId) {
+        let job = self.job(job);
+        assert_eq!(job.head.status, JobStatus::Cancelled);
+        assert_eq!(job.head.exit_reason, Some(ExitReason::Cancelled));
+        assert!(!job.interrupted && job.error.is_none() && job.head.finished_at.is_some());
+        let agent = self.reader().agent("coder").unwrap().unwrap();
+        assert_eq!((agent.status, agent.current_job), (AgentStatus::Idle, None));
+    }
+}
+
+#[test]
+fn a_job_whose_start_was_cut_off_is_cancelled() {
+    let place = Place::new("success");
+    let (store, begun) = place.begin_and_wish();
+    let recovered = recover(&place.fleet, &store, Compare::WhenDue).unwrap();
+    assert_eq!(recovered.committed[0].end, End::NeverStarted);
+    place.is_cancelled(&begun.job);
+}
+
+#[test]
+fn a_job_whose_runner_died_at_work_is_cancelled() {
+    let place = Place::new("success");
+    let (store, begun) = place.begin_and_wish();
+    let folder = place.fleet.dir.run(begun.run);
+    std::fs::create_dir(&folder).unwrap();
+    let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
+    std::fs::write(folder.join("spec.json"), spec).unwrap();
+    std::fs::write(folder.join("started.json"), "{}").unwrap();
+    let recovered = recover(&place.fleet, &store, Compare::WhenDue).unwrap();
+    assert_eq!(recovered.committed[0].end, End::Interrupted);
+    place.is_cancelled(&begun.job);
+}
+
+#[test]
+fn a_job_that_succeeded_all_the_same_did() {
+    let place = Place::new("success");
+    let (store, begun) = place.begin_and_wish();
+    start::launch(&place.fleet, &place.request(), &begun).unwrap().wait().unwrap();
+    recover(&place.fleet, &store, Compare::WhenDue).unwrap();
+    assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
+    assert_eq!(place.reader().undone_effects(9).unwrap(), [], "the wish is not kept");
+}
+
+#[test]
+fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
+    let place = Place::new("die-when-told");
+    let (mut told, place) = (Vec::new(), &place);
+    let done = std::thread::scope(|scope| {
+        crate::conduct(&place.fleet, &place.request(), &mut |notice| {
+            if let Notice::Started { job, .. } = notice {
+                let job = job.clone();
+                scope.spawn(move || {
+                    place.wish(&place.store(), &job);
+                    std::fs::write(place.root.join("go"), "").unwrap();
+                });
+            }
+            told.push(notice.clone());
+        })
+    });
+    let done = done.unwrap();
+    assert_eq!((done.status, done.end), (JobStatus::Cancelled, End::NeverStarted));
+    assert_eq!(told.len(), 2, "{told:?}");
+    place.is_cancelled(&done.job);
+}
+
+#[test]
+fn a_job_that_would_be_started_once_more_is_cancelled_at_once() {
+    let place = Place::new("success");
+    let store = place.store();
+    let begun = start::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    recover(&place.fleet, &store, Compare::WhenDue).unwrap();
+    assert_eq!(place.job(&begun.job).head.status, JobStatus::Failed);
+    let told = place.wish(&store, &begun.job);
+    assert_eq!(told, place.job(&begun.job));
+    place.is_cancelled(&begun.job);
+}
+
+#[test]
+fn what_has_ended_is_left_as_it_is() {
+    let place = Place::new("failure");
+    let done = place.conducted(&place.request());
+    let before = place.job(&done.job);
+    assert_eq!(place.wish(&place.store(), &done.job), before);
+    assert_eq!(place.job(&done.job), before);
+}
+
+#[test]
+fn only_the_runner_of_the_run_is_killed() {
+    let place = Place::new("success");
+    let folder = place.root.clone();
+    assert!(matches!(kill_runner(&folder), Err(KillError::Gone(_))));
+    let holder = Holder::this_process("runner job-2026-11-15-aaaaaa", clock());
+    let _held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
+    let error = kill_runner(&folder).unwrap_err();
+    assert!(matches!(error, KillError::NotARunner { .. }), "{error}");
+}
