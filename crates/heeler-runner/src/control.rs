@@ -16,6 +16,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
 use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody};
 use heeler_transcript::{OsDisk, create_folder};
+use rustix::process::Pid;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -81,6 +82,8 @@ pub(crate) struct Control {
 pub(crate) struct Asked {
     /// What.
     pub(crate) op: Op,
+    /// The process that connected; unknown if it is none of ours to see.
+    pub(crate) peer: Option<Pid>,
     id: u64,
     client: Arc<Outbox>,
 }

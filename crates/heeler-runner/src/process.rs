@@ -218,6 +218,12 @@ impl Tree {
         started.map_err(|source| explain(source, launch, place))
     }
 
+    /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let cgroup = self.cgroup.as_ref().ok().cloned();
+        cfg!(target_os = "linux") && Hunt::of_own(self.run, cgroup, &self.children).holds(pid)
+    }
+
     /// Sends a signal to the agent alone. One that has ended gets none.
     pub(crate) fn signal(&self, agent: &Agent, signal: Signal) {
         agent.signal(signal);
