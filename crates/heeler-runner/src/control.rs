@@ -2,7 +2,9 @@
 //!
 //! One JSON object a line, both ways, several clients. The run waits for no client: what a slow one
 //! does not read is left out, and it is told so. Whatever a client sends, the worst that it gets is
-//! a refusal and a closed connection. Start at [`Control`].
+//! a refusal and a closed connection. Processes of the run itself may only look: they would answer for
+//! the people whom their agent asks. One that has others start a process for it (a service manager,
+//! cron, another program of the user's) gets around that. Start at [`Control`].
 
 mod client;
 
