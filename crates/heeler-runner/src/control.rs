@@ -182,8 +182,14 @@ impl Control {
         for client in &self.subscribers {
             client.tell_last(&last);
         }
+        let mut clients = std::mem::take(&mut self.subscribers);
+        while let Ok(asked) = self.asked.try_recv() {
+            asked.refuse("the run has ended; its result says how");
+            asked.client.close();
+            clients.push(asked.client);
+        }
         let farewell = async {
-            for client in &self.subscribers {
+            for client in &clients {
                 client.drained().await;
             }
         };

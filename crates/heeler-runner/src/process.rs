@@ -5,7 +5,8 @@
 //! in the environment. A living runner finds everything that descends from the agent. A settling does
 //! not find what cleared its environment and is in no control group of the run's: because there is
 //! none, or because it left it, as root and the user who owns the tree of groups can. This ends what
-//! is forgotten or stubborn; it is no cage. What an agent starts ends with it, other runs of ours included: what is to outlive it is started by the daemon.
+//! is forgotten or stubborn; it is no cage. What an agent starts ends with it, other runs of ours
+//! included: what is to outlive it is started by the daemon.
 //!
 //! The process that claims a tree starts no other children: all of its children are the agent's.
 //! Start at [`Tree`].

@@ -90,6 +90,11 @@ impl Outbox {
         });
     }
 
+    /// Closes the connection when everything is written.
+    pub(super) fn close(&self) {
+        self.change(|waiting| waiting.closing = true);
+    }
+
     /// Returns when everything is written or the client is gone.
     pub(super) async fn drained(&self) {
         self.when(|waiting| waiting.closed.then_some(())).await;
@@ -145,7 +150,7 @@ pub(super) async fn serve(stream: UnixStream, requests: mpsc::Sender<Asked>) {
     let outbox = Arc::new(Outbox::default());
     let reading = async {
         read(input, peer, &outbox, requests).await;
-        outbox.change(|waiting| waiting.closing = true);
+        outbox.close();
         // What is owed is still written.
         std::future::pending::<()>().await;
     };

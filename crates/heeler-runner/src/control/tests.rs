@@ -230,6 +230,21 @@ async fn a_subscriber_that_never_reads_does_not_keep_the_run_up() {
 }
 
 #[tokio::test]
+async fn a_request_that_comes_when_the_run_has_ended_is_refused() {
+    let place = place();
+    let control = bind(&place).await;
+    let mut client = Client::connect(&control).await;
+    client.ask(1, Op::Status).await;
+    while control.asked.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    control.finish(&Happening::Settled { ask: "last".to_owned() }).await;
+    let reply = client.read().await;
+    assert_eq!((&reply["id"], &reply["reply"]), (&json!(1), &json!("refused")));
+    assert_eq!(client.read().await, Json::Null);
+}
+
+#[tokio::test]
 async fn one_client_too_many_is_turned_away_and_makes_room_for_another_when_one_goes() {
     let place = place();
     let mut control = bind(&place).await;

@@ -8,7 +8,7 @@ use heeler_model::run::Brief;
 use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::place;
+use crate::{logging, place};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
             .map(|_| ())
             .map_err(|error| Failure::new(code(&error), error));
     }
-    let host = Host { program: place::program()?, now: place::now, brief: read_brief()? };
+    let host = Host::new(place::program()?, place::now, read_brief()?);
+    logging::keep_out(host.redactor());
     heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
 }

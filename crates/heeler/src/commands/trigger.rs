@@ -10,8 +10,8 @@ use anstyle::{AnsiColor, Style};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Compare, Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted,
-    launch_conductor, prepare, recover, sockets,
+    Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
+    prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
@@ -19,7 +19,7 @@ use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
 use crate::cli::{self, Global};
-use crate::commands::jobs;
+use crate::commands::{cancel, jobs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::live::{self, Listener, Seen, Show, Watch};
@@ -300,10 +300,10 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
         if job.head.status.is_final() || seen.recorded || left {
             return Ok(job);
         }
-        let store = engine.writer("trigger", RECORD_WAIT).map_err(anyhow::Error::from)?;
-        recover(engine, &store, Compare::WhenDue).map_err(anyhow::Error::from)?;
-        store.publish_views(place::now()).map_err(anyhow::Error::from)?;
-        drop(store);
+        if let Some(why) = cancel::settle(engine, "trigger", id)? {
+            output::note(&format!("cannot find out how the run ended: {why}"))?;
+            return Ok(job);
+        }
         std::thread::sleep(LOOK_EVERY);
     }
 }

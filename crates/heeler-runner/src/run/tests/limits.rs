@@ -122,10 +122,10 @@ fn an_agent_that_falls_silent_is_ended() {
 
 #[test]
 fn an_agent_that_waits_for_a_person_has_not_stalled() {
-    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(700);
-    trial.spec.limits.stall_timeout_ms = Some(100);
+    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(3000);
+    trial.spec.limits.stall_timeout_ms = Some(1500);
     let result = trial.run();
-    // Nobody answers, so it is denied after 700 ms; the stall of 100 ms never came.
+    // Nobody answers, so it is denied after three seconds; the stall of half of that never came.
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
 }
 
