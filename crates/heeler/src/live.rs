@@ -62,8 +62,8 @@ pub(crate) enum Event {
     Interrupt,
     /// A cancel did not get through.
     CancelFailed(String),
-    /// A person typed a line; none at the end of input.
-    Typed(Option<String>),
+    /// A person typed a line, or none at the end of input, after the question of this number.
+    Typed(u64, Option<String>),
 }
 
 /// What is watched, and how.
@@ -247,8 +247,8 @@ impl<'w> Live<'w> {
             }
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
-            Event::Typed(line) => {
-                self.asks.typed(line, &self.folder, &mut self.screen)?;
+            Event::Typed(question, line) => {
+                self.asks.typed(question, line, &self.folder, &mut self.screen)?;
             }
         }
         self.draw();

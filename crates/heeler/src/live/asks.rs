@@ -10,8 +10,9 @@ use heeler_model::run::{Answer, Ask, Op, ReplyBody};
 use heeler_store::doctor::chain;
 use serde_json::{Map, Value as Json};
 
+use super::Event;
+use super::keys::Keys;
 use super::screen::Screen;
-use super::{Event, keys};
 use crate::failure::Outcome;
 use crate::output::{Text, harmless, one_line, shortened};
 
@@ -29,7 +30,9 @@ pub(crate) struct Asks {
     known: HashSet<String>,
     /// Answers so far to the questions of the first one that waits.
     answers: Map<String, Json>,
-    reads: bool,
+    keys: Option<Keys>,
+    /// The number of what was put last: lines that were typed before it are no answer to it.
+    question: u64,
 }
 
 impl Asks {
@@ -40,7 +43,8 @@ impl Asks {
             waiting: VecDeque::new(),
             known: HashSet::new(),
             answers: Map::new(),
-            reads: false,
+            keys: None,
+            question: 0,
         }
     }
 
@@ -59,9 +63,6 @@ impl Asks {
             return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
-        if !std::mem::replace(&mut self.reads, true) {
-            keys::read_lines(self.tell.clone());
-        }
         match self.waiting.len() {
             1 => self.put(screen),
             _ => Ok(()),
@@ -84,10 +85,14 @@ impl Asks {
     /// Takes a typed line as the answer to what was put last.
     pub(crate) fn typed(
         &mut self,
+        question: u64,
         line: Option<String>,
         folder: &Utf8Path,
         screen: &mut Screen,
     ) -> Outcome {
+        if line.is_some() && question != self.question {
+            return Ok(());
+        }
         let Some(ask) = self.waiting.front() else { return Ok(()) };
         let answer = match (&line, ask.kind.as_str()) {
             (None, _) => Some(deny("nobody answers any more")),
@@ -103,8 +108,10 @@ impl Asks {
     }
 
     /// Puts the first question that waits.
-    fn put(&self, screen: &mut Screen) -> Outcome {
+    fn put(&mut self, screen: &mut Screen) -> Outcome {
         let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let keys = self.keys.get_or_insert_with(|| Keys::read(self.tell.clone()));
+        self.question = keys.forget();
         match open_question(ask, &self.answers) {
             Some(question) => put_question(question, screen),
             None => put_permission(ask, screen),

@@ -593,6 +593,26 @@ fn questions_are_asked_and_answered_on_a_terminal() {
 }
 
 #[test]
+fn what_is_typed_before_a_question_does_not_answer_it() {
+    let wait = |file: &str| format!("{{run: 'until test -e {file}; do sleep 0.01; done'}}");
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [wait("go"), ask("a.txt"), wait("on"), ask("b.txt")].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: Thinking.}}, {steps}")))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("Thinking.");
+    for (go, answer) in [("go", "no\n"), ("on", "n\n")] {
+        terminal.type_in("yes\n");
+        terminal.wait_for("yes");
+        fleet.write(go, "");
+        terminal.wait_for("allow it? [y]es, [n]o");
+        terminal.type_in(answer);
+    }
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
+}
+
+#[test]
 fn nobody_is_asked_where_nobody_is() {
     let fleet = fleet(&[(
         "coder",
