@@ -235,7 +235,7 @@ impl<'w> Live<'w> {
             }
             Event::Delta(text) => self.screen.say(&text)?,
             Event::Lagged => self.screen.forget_said(),
-            Event::Asked(ask) => self.asks.add(ask, &mut self.screen)?,
+            Event::Asked(ask) => self.asks.add(ask, &self.folder, &mut self.screen)?,
             Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
             Event::Disk(trouble) => self.disk(trouble)?,
             Event::State(state) => self.state(*state)?,
@@ -287,7 +287,7 @@ impl<'w> Live<'w> {
     fn state(&mut self, state: RunState) -> Outcome {
         self.cost = state.cost_usd.or(self.cost);
         for ask in state.asks {
-            self.asks.add(ask, &mut self.screen)?;
+            self.asks.add(ask, &self.folder, &mut self.screen)?;
         }
         Ok(())
     }

@@ -22,6 +22,9 @@ const WANTED_CHARS_MAX: usize = 2000;
 /// How much of each of its other fields is shown.
 const FIELD_CHARS_MAX: usize = 400;
 
+/// What the agent is told after the end of input.
+const NOBODY: &str = "nobody answers any more";
+
 /// What the agent waits for.
 pub(crate) struct Asks {
     attended: bool,
@@ -33,6 +36,8 @@ pub(crate) struct Asks {
     keys: Option<Keys>,
     /// The number of what was put last: lines that were typed before it are no answer to it.
     question: u64,
+    /// The end of input was typed: nobody answers any more.
+    ended: bool,
 }
 
 impl Asks {
@@ -45,6 +50,7 @@ impl Asks {
             answers: Map::new(),
             keys: None,
             question: 0,
+            ended: false,
         }
     }
 
@@ -54,7 +60,7 @@ impl Asks {
     }
 
     /// Takes a question; one that is known already changes nothing.
-    pub(crate) fn add(&mut self, ask: Ask, screen: &mut Screen) -> Outcome {
+    pub(crate) fn add(&mut self, ask: Ask, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
         if !self.known.insert(ask.id.clone()) {
             return Ok(());
         }
@@ -63,6 +69,9 @@ impl Asks {
             return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
+        if self.ended {
+            return self.deny_all(folder, screen);
+        }
         match self.waiting.len() {
             1 => self.put(screen),
             _ => Ok(()),
@@ -93,11 +102,14 @@ impl Asks {
         if line.is_some() && question != self.question {
             return Ok(());
         }
+        let Some(line) = line else {
+            self.ended = true;
+            return self.deny_all(folder, screen);
+        };
         let Some(ask) = self.waiting.front() else { return Ok(()) };
-        let answer = match (&line, ask.kind.as_str()) {
-            (None, _) => Some(deny("nobody answers any more")),
-            (Some(line), "question") => choice(ask, line.trim(), &mut self.answers),
-            (Some(line), _) => Some(permission(line.trim())),
+        let answer = match ask.kind.as_str() {
+            "question" => choice(ask, line.trim(), &mut self.answers),
+            _ => Some(permission(line.trim())),
         };
         let Some(answer) = answer else { return self.put(screen) };
         let id = ask.id.clone();
@@ -105,6 +117,17 @@ impl Asks {
         self.answers.clear();
         send(folder, id, answer, screen)?;
         self.put(screen)
+    }
+
+    /// Denies whatever waits: nobody is there to be asked.
+    fn deny_all(&mut self, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
+        self.answers.clear();
+        while let Some(ask) = self.waiting.pop_front() {
+            screen.line("".into())?;
+            screen.remark(&format!("denied, as {NOBODY}: {}", one_line(&ask.tool)))?;
+            send(folder, ask.id, deny(NOBODY), screen)?;
+        }
+        Ok(())
     }
 
     /// Puts the first question that waits.

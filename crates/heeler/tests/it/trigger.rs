@@ -613,6 +613,20 @@ fn what_is_typed_before_a_question_does_not_answer_it() {
 }
 
 #[test]
+fn after_the_end_of_input_every_question_is_denied_at_once() {
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [ask("a.txt"), ask("b.txt"), "{say: Done.}".to_owned()].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&steps))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.type_in("\u{4}");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert_eq!(rest.matches("denied, as nobody answers any more: Write").count(), 2, "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
+}
+
+#[test]
 fn nobody_is_asked_where_nobody_is() {
     let fleet = fleet(&[(
         "coder",
