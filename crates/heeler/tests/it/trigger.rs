@@ -451,6 +451,45 @@ fn a_reader_that_goes_away_ends_nothing() {
 }
 
 #[test]
+fn what_came_of_the_job_decides_the_exit_code_whether_or_not_it_can_be_told() {
+    let fleet = fleet(&[
+        ("fails", &scripted("{say: Trying.}, {error: authentication}")),
+        ("works", &scripted("{say: Done.}")),
+    ]);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (agent, code) in [("fails", 1), ("works", 0)] {
+        for flags in [&["trigger", agent][..], &["trigger", agent, "--json"]] {
+            let ends: [(Stdio, Stdio); 4] = [
+                (unread(), Stdio::null()),
+                (Stdio::null(), unread()),
+                (full().into(), Stdio::null()),
+                (Stdio::null(), full().into()),
+            ];
+            for (number, (out, err)) in ends.into_iter().enumerate() {
+                let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
+                assert_eq!(ended.code(), Some(code), "{flags:?}, case {number}");
+            }
+        }
+    }
+}
+
+/// A pipe that nobody reads.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    for more in [&["--fresh"][..], &["--channel", "C1"], &[]] {
+        let ran = fleet.run(&[&["trigger", "coder", "--fork"], more].concat());
+        ran.fails(2);
+    }
+    assert_eq!(fleet.jobs().len(), 0);
+}
+
+#[test]
 fn the_prompt_may_come_from_standard_input() {
     let fleet = fleet(&[("coder", &scripted("{say: 'You said: {prompt}'}"))]);
     let mut command = fleet.command(&["trigger", "coder", "-p", "-"]);
