@@ -62,8 +62,8 @@ pub(crate) enum Event {
     Interrupt,
     /// A cancel did not get through.
     CancelFailed(String),
-    /// A person typed a line; none at the end of input.
-    Typed(Option<String>),
+    /// A person typed a line, or none at the end of input, after the question of this number.
+    Typed(u64, Option<String>),
 }
 
 /// What is watched, and how.
@@ -235,7 +235,7 @@ impl<'w> Live<'w> {
             }
             Event::Delta(text) => self.screen.say(&text)?,
             Event::Lagged => self.screen.forget_said(),
-            Event::Asked(ask) => self.asks.add(ask, &mut self.screen)?,
+            Event::Asked(ask) => self.asks.add(ask, &self.folder, &mut self.screen)?,
             Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
             Event::Disk(trouble) => self.disk(trouble)?,
             Event::State(state) => self.state(*state)?,
@@ -247,8 +247,8 @@ impl<'w> Live<'w> {
             }
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
-            Event::Typed(line) => {
-                self.asks.typed(line, &self.folder, &mut self.screen)?;
+            Event::Typed(question, line) => {
+                self.asks.typed(question, line, &self.folder, &mut self.screen)?;
             }
         }
         self.draw();
@@ -287,7 +287,7 @@ impl<'w> Live<'w> {
     fn state(&mut self, state: RunState) -> Outcome {
         self.cost = state.cost_usd.or(self.cost);
         for ask in state.asks {
-            self.asks.add(ask, &mut self.screen)?;
+            self.asks.add(ask, &self.folder, &mut self.screen)?;
         }
         Ok(())
     }

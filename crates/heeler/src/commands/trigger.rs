@@ -58,7 +58,7 @@ pub(crate) struct TriggerArgs {
     #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
     session: Option<String>,
     /// Leave the session as it is and go on in a new one with its history
-    #[arg(long, requires = "session")]
+    #[arg(long, requires = "session", conflicts_with_all = ["fresh", "channel"])]
     fork: bool,
     /// Begin a new session
     #[arg(long)]
@@ -284,7 +284,9 @@ fn detached(args: &TriggerArgs, job: &JobId) -> Outcome {
         return Ok(output::json(&json!({ "job": { "id": job, "status": "running" } }))?);
     }
     output::line(job.as_str())?;
-    Ok(output::note(&format!("follow it: heeler jobs logs {job} -f"))?)
+    // The job runs, whether or not this remark can be written.
+    drop(output::note(&format!("follow it: heeler jobs logs {job} -f")));
+    Ok(())
 }
 
 /// Returns the job once it is on record how it ended. Where its conductor died, this process does
@@ -305,7 +307,8 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
             cancel::wish(engine, id)?;
         }
         if let Some(why) = cancel::settle(engine, "trigger", id)? {
-            output::note(&format!("cannot find out how the run ended: {why}"))?;
+            // Whether or not this can be written, the record says as much.
+            drop(output::note(&format!("cannot find out how the run ended: {why}")));
             return Ok(job);
         }
         std::thread::sleep(LOOK_EVERY);
@@ -321,22 +324,37 @@ fn report(
     seen: &Seen,
 ) -> Outcome {
     let reader = Reader::open(&engine.dir)?;
-    let success = job.head.status == JobStatus::Completed;
-    if args.json {
-        let job = jobs::full_json(job, &reader, place)?;
-        output::json(&json!({ "success": success, "job": job }))?;
-    } else {
-        if global.quiet && success {
-            job.head.summary.as_deref().map(output::line).transpose()?;
-        }
-        say_outcome(global, args, job, &reader, seen)?;
+    // What came of the job decides how we end, whether or not somebody hears of it.
+    if let Err(failure) = tell(global, args, place, &reader, job, seen) {
+        tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
     }
+    let success = job.head.status == JobStatus::Completed;
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure::silent(Code::Interrupted)),
         (false, false) if is_busy(&reader, job)? => Err(Failure::silent(Code::Refused)),
         (false, false) => Err(Failure::silent(Code::Failed)),
     }
+}
+
+/// Prints what came of the job.
+fn tell(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    reader: &Reader,
+    job: &Job,
+    seen: &Seen,
+) -> Outcome {
+    if args.json {
+        let success = job.head.status == JobStatus::Completed;
+        let job = jobs::full_json(job, reader, place)?;
+        return Ok(output::json(&json!({ "success": success, "job": job }))?);
+    }
+    if global.quiet && job.head.status == JobStatus::Completed {
+        job.head.summary.as_deref().map(output::line).transpose()?;
+    }
+    say_outcome(global, args, job, reader, seen)
 }
 
 /// Says whether the job failed because another run was at its session.

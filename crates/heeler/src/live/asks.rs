@@ -12,8 +12,9 @@ use heeler_store::doctor::chain;
 use serde_json::{Map, Value as Json};
 use unicode_width::UnicodeWidthChar as _;
 
+use super::Event;
+use super::keys::Keys;
 use super::screen::Screen;
-use super::{Event, keys};
 use crate::failure::Outcome;
 use crate::output::{Text, counted, one_line};
 
@@ -27,6 +28,9 @@ const FIELD_CHARS_MAX: usize = 400;
 /// Begins each further line of what a tool wants, so that none can pose as one of ours.
 const FURTHER: &str = "  │ ";
 
+/// What the agent is told after the end of input.
+const NOBODY: &str = "nobody answers any more";
+
 /// What the agent waits for.
 pub(crate) struct Asks {
     attended: bool,
@@ -37,7 +41,11 @@ pub(crate) struct Asks {
     answers: Map<String, Json>,
     /// Whether all of the first one is to be shown, however long it is.
     whole: bool,
-    reads: bool,
+    keys: Option<Keys>,
+    /// The number of what was put last: lines that were typed before it are no answer to it.
+    question: u64,
+    /// The end of input was typed: nobody answers any more.
+    ended: bool,
 }
 
 impl Asks {
@@ -49,7 +57,9 @@ impl Asks {
             known: HashSet::new(),
             answers: Map::new(),
             whole: false,
-            reads: false,
+            keys: None,
+            question: 0,
+            ended: false,
         }
     }
 
@@ -59,7 +69,7 @@ impl Asks {
     }
 
     /// Takes a question; one that is known already changes nothing.
-    pub(crate) fn add(&mut self, ask: Ask, screen: &mut Screen) -> Outcome {
+    pub(crate) fn add(&mut self, ask: Ask, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
         if !self.known.insert(ask.id.clone()) {
             return Ok(());
         }
@@ -68,8 +78,8 @@ impl Asks {
             return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
-        if !std::mem::replace(&mut self.reads, true) {
-            keys::read_lines(self.tell.clone());
+        if self.ended {
+            return self.deny_all(folder, screen);
         }
         match self.waiting.len() {
             1 => self.put(screen),
@@ -93,17 +103,24 @@ impl Asks {
     /// Takes a typed line as the answer to what was put last.
     pub(crate) fn typed(
         &mut self,
+        question: u64,
         line: Option<String>,
         folder: &Utf8Path,
         screen: &mut Screen,
     ) -> Outcome {
+        if line.is_some() && question != self.question {
+            return Ok(());
+        }
+        let Some(line) = line else {
+            self.ended = true;
+            return self.deny_all(folder, screen);
+        };
         let Some(ask) = self.waiting.front() else { return Ok(()) };
-        let answer = match (&line, ask.kind.as_str()) {
-            (None, _) => Some(deny("nobody answers any more")),
-            (Some(line), "question") if open_question(ask, &self.answers).is_some() => {
+        let answer = match ask.kind.as_str() {
+            "question" if open_question(ask, &self.answers).is_some() => {
                 choice(ask, line.trim(), &mut self.answers)
             }
-            (Some(line), _) => {
+            _ => {
                 let is_cut = Shown::of(ask, self.whole).left > 0;
                 self.whole |= line.trim() == "all";
                 permission(line.trim(), is_cut)
@@ -122,9 +139,22 @@ impl Asks {
         self.whole = false;
     }
 
+    /// Denies whatever waits: nobody is there to be asked.
+    fn deny_all(&mut self, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
+        self.answers.clear();
+        while let Some(ask) = self.waiting.pop_front() {
+            screen.line("".into())?;
+            screen.remark(&format!("denied, as {NOBODY}: {}", one_line(&ask.tool)))?;
+            send(folder, ask.id, deny(NOBODY), screen)?;
+        }
+        Ok(())
+    }
+
     /// Puts the first question that waits.
-    fn put(&self, screen: &mut Screen) -> Outcome {
+    fn put(&mut self, screen: &mut Screen) -> Outcome {
         let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let keys = self.keys.get_or_insert_with(|| Keys::read(self.tell.clone()));
+        self.question = keys.forget();
         match open_question(ask, &self.answers) {
             Some(question) => put_question(question, screen),
             None => put_permission(&Shown::of(ask, self.whole), screen),

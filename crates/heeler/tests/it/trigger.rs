@@ -464,6 +464,45 @@ fn a_reader_that_goes_away_ends_nothing() {
 }
 
 #[test]
+fn what_came_of_the_job_decides_the_exit_code_whether_or_not_it_can_be_told() {
+    let fleet = fleet(&[
+        ("fails", &scripted("{say: Trying.}, {error: authentication}")),
+        ("works", &scripted("{say: Done.}")),
+    ]);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (agent, code) in [("fails", 1), ("works", 0)] {
+        for flags in [&["trigger", agent][..], &["trigger", agent, "--json"]] {
+            let ends: [(Stdio, Stdio); 4] = [
+                (unread(), Stdio::null()),
+                (Stdio::null(), unread()),
+                (full().into(), Stdio::null()),
+                (Stdio::null(), full().into()),
+            ];
+            for (number, (out, err)) in ends.into_iter().enumerate() {
+                let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
+                assert_eq!(ended.code(), Some(code), "{flags:?}, case {number}");
+            }
+        }
+    }
+}
+
+/// A pipe that nobody reads.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    for more in [&["--fresh"][..], &["--channel", "C1"], &[]] {
+        let ran = fleet.run(&[&["trigger", "coder", "--fork"], more].concat());
+        ran.fails(2);
+    }
+    assert_eq!(fleet.jobs().len(), 0);
+}
+
+#[test]
 fn the_prompt_may_come_from_standard_input() {
     let fleet = fleet(&[("coder", &scripted("{say: 'You said: {prompt}'}"))]);
     let mut command = fleet.command(&["trigger", "coder", "-p", "-"]);
@@ -603,6 +642,40 @@ fn questions_are_asked_and_answered_on_a_terminal() {
     let job = fleet.jobs().remove(0);
     let log = fleet.read(&format!(".heeler/jobs/{}.jsonl", job.head.id));
     assert!(log.contains("rather not"), "the reason is told to the agent and recorded: {log}");
+}
+
+#[test]
+fn what_is_typed_before_a_question_does_not_answer_it() {
+    let wait = |file: &str| format!("{{run: 'until test -e {file}; do sleep 0.01; done'}}");
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [wait("go"), ask("a.txt"), wait("on"), ask("b.txt")].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: Thinking.}}, {steps}")))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("Thinking.");
+    for (go, answer) in [("go", "no\n"), ("on", "n\n")] {
+        terminal.type_in("yes\n");
+        terminal.wait_for("yes");
+        fleet.write(go, "");
+        terminal.wait_for("allow it? [y]es, [n]o");
+        terminal.type_in(answer);
+    }
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
+}
+
+#[test]
+fn after_the_end_of_input_every_question_is_denied_at_once() {
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [ask("a.txt"), ask("b.txt"), "{say: Done.}".to_owned()].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&steps))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.type_in("\u{4}");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert_eq!(rest.matches("denied, as nobody answers any more: Write").count(), 2, "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
 }
 
 #[test]
