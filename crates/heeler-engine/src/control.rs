@@ -95,13 +95,19 @@ impl Control {
     pub fn connect(socket: &Utf8Path) -> Result<Control, ControlError> {
         let stream = UnixStream::connect(socket)
             .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
-        let set = stream
-            .set_read_timeout(Some(REPLY_WAIT))
-            .and_then(|()| stream.set_write_timeout(Some(REPLY_WAIT)));
-        let control =
+        let mut control =
             Control { socket: socket.to_owned(), stream: BufReader::new(stream), asked: 0 };
-        set.map_err(|source| control.failed("talk to", source))?;
+        control.reply_within(REPLY_WAIT)?;
         Ok(control)
+    }
+
+    /// Sets how long the runner may take to reply.
+    pub fn reply_within(&mut self, wait: Duration) -> Result<(), ControlError> {
+        let stream = self.stream.get_ref();
+        stream
+            .set_read_timeout(Some(wait))
+            .and_then(|()| stream.set_write_timeout(Some(wait)))
+            .map_err(|source| self.failed("talk to", source))
     }
 
     /// Asks something and returns the reply.

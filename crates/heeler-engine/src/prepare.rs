@@ -58,6 +58,8 @@ pub struct Surroundings<'s> {
     pub durability: Durability,
     /// The most jobs of the fleet at once.
     pub max_concurrent: Option<NonZeroU32>,
+    /// What decides what agents may do, or holds what they did: config, `.env`, state.
+    pub protected: &'s [Utf8PathBuf],
 }
 
 /// Why a job cannot even be asked for.
@@ -152,7 +154,7 @@ pub fn prepare(
         PrepareError::WorkingDirectory { agent, path, source }
     })?;
     let environment::Given { env, secrets } = environment::give(agent, around.env)?;
-    let work = work::work(agent, &env)?;
+    let work = work::work(agent, &env, around.protected)?;
     Ok(JobRequest {
         protocol: PROTOCOL,
         agent: agent.name.clone(),

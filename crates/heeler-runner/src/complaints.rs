@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
+use heeler_transcript::plain;
 use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -45,7 +46,7 @@ impl Complaints {
         let mut options = File::options();
         options.append(true).create(true).mode(0o600);
         Complaints {
-            file: options.open(dir.join("stderr.log")).ok(),
+            file: plain::open_with(&mut options, &dir.join("stderr.log")).ok(),
             text: Some(CleanText::new(redactor)),
             buffer: Vec::new(),
             head: 0,
@@ -148,6 +149,18 @@ mod tests {
         let (file, end) = written(&["oh no: hunter2", "hunter2\n"], &["hunter2hunter2".to_owned()]);
         assert_eq!(file, "oh no: [secret]\n");
         assert_eq!(end, file);
+    }
+
+    #[test]
+    fn a_link_that_was_planted_is_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(temp.path()).unwrap();
+        std::fs::write(dir.join("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink("mine", dir.join("stderr.log")).unwrap();
+        let mut complaints = Complaints::open(dir, &Redactor::new(&[]));
+        complaints.buffer.extend_from_slice(b"oh no");
+        assert_eq!(complaints.finish(), "oh no");
+        assert_eq!(std::fs::read_to_string(dir.join("mine")).unwrap(), "mine");
     }
 
     #[test]

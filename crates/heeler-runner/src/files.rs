@@ -92,6 +92,16 @@ pub(crate) fn read_spec_of_dead(dir: &Utf8Path) -> Result<RunSpec, FileError> {
     Ok(spec)
 }
 
+/// Returns the folder that a run was started in, as its spec tells: another one if the state
+/// directory was moved or copied since.
+pub(crate) fn first_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, FileError> {
+    let spec = read_own_spec(dir)?;
+    let state = spec.job_log.parent().and_then(Utf8Path::parent);
+    let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
+    let here = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
+    Ok(first.filter(|first| first.is_absolute() && *first != here))
+}
+
 fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
     let path = dir.join("spec.json");
     let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {

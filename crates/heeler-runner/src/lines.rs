@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
+use heeler_transcript::plain;
 use memchr::memchr;
 use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -207,8 +208,9 @@ struct Spill {
 impl Spill {
     fn start(path: Utf8PathBuf, redactor: &Redactor) -> Spill {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let (file, fault) = match options.open(&path) {
+        // Nobody but an agent can have put something there before us.
+        options.write(true).create_new(true).mode(0o600);
+        let (file, fault) = match plain::open_with(&mut options, &path) {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error.to_string())),
         };
@@ -338,6 +340,22 @@ mod tests {
         assert_eq!((spilled.bytes, spilled.kept), (4, 0));
         assert!(spilled.fault.is_some());
         assert_eq!(lines.next(), Some(Line::Whole(b"ab")));
+    }
+
+    #[test]
+    fn a_link_or_file_that_was_planted_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        std::fs::write(folder.join("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink("mine", folder.join("line-1.txt")).unwrap();
+        std::fs::hard_link(folder.join("mine"), folder.join("line-2.txt")).unwrap();
+        let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(2, 100));
+        lines.buffer.extend_from_slice(b"0123\n4567\n");
+        for _ in 0..2 {
+            let Some(Line::Spilled(spilled)) = lines.next() else { panic!("not spilled") };
+            assert!(spilled.fault.is_some(), "{spilled:?}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.join("mine")).unwrap(), "mine");
     }
 
     proptest! {

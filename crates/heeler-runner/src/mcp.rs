@@ -11,7 +11,7 @@ mod files;
 mod fleet;
 mod server;
 
-pub(crate) use bridge::{Bridge, Endpoint};
+pub(crate) use bridge::{Bridge, Endpoint, Token};
 pub(crate) use config::{Transport, config};
 pub(crate) use server::{Injected, Note};
 

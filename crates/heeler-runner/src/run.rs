@@ -4,6 +4,7 @@
 //! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
 //! is missing after a crash is done by [`crate::settle`]. Start at [`run`].
 
+mod host;
 mod prepare;
 mod result;
 #[cfg(test)]
@@ -16,8 +17,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::outcome::Ending;
 use heeler_model::run::{
-    Brief, ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart,
-    Started, reads,
+    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, reads,
 };
 use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
 use jiff::Timestamp;
@@ -33,22 +33,12 @@ use crate::process::{Place, Tree};
 use crate::pump::{AgentEnd, Pump, Run};
 use crate::runtime::{self, Runtime, Surroundings};
 use crate::session;
+pub use host::Host;
 use prepare::{Prepared, Unprepared, prepare};
 use result::Judged;
 
 /// How long to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
-
-/// What the program gives a run.
-#[derive(Debug)]
-pub struct Host {
-    /// The program itself, which also plays scripted agents.
-    pub program: Utf8PathBuf,
-    /// The clock.
-    pub now: fn() -> Timestamp,
-    /// What the agent is told and given.
-    pub brief: Brief,
-}
 
 /// Why a run has no result. Nothing was paid for: settling says how far it came.
 #[derive(Debug, Error)]

@@ -3,6 +3,8 @@
 //! Nobody else writes to a session while its lock is held, and the agent inherits the lock, so that
 //! it is free only when both are gone. Start at [`lock`].
 
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -38,13 +40,28 @@ pub(crate) fn lock(
     session: &AgentSessionId,
     now: Timestamp,
 ) -> Result<LockFile, SessionLockError> {
-    let locks = spec.home.join("locks");
+    let locks = locks(&spec.home)?;
     // A lock need not survive a power loss: there is nothing to wait for where the folder is there.
     if !locks.is_dir() {
         create_folder(&OsDisk, &locks)?;
     }
     let holder = Holder::this_process(&format!("runner {}", spec.job), now);
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
+}
+
+/// Returns the folder of session locks. One that is a link, or another user's, could lead us to sign
+/// what is no lock.
+pub(crate) fn locks(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
+    let locks = home.join("locks");
+    let us = rustix::process::geteuid();
+    match locks.symlink_metadata() {
+        Ok(found) if !found.is_dir() || !(us.is_root() || found.uid() == us.as_raw()) => {
+            let reason = "it is not a folder of this user's; move it away";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+            Err(DiskError { action: "use", path: locks, source })
+        }
+        _ => Ok(locks),
+    }
 }
 
 /// Returns where a session's log is.

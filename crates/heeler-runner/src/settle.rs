@@ -15,7 +15,8 @@ use heeler_model::run::{
     Cost, End, ErrorClass, PROTOCOL, Recovery, RunError, RunResult, RunSpec, SessionEnd, Started,
 };
 use heeler_transcript::{
-    AppendError, DiskError, Holder, LockError, LockFile, Log, LogOptions, OpenError, SyncError,
+    AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
+    SyncError,
 };
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 use crate::files::{self, FileError, Reserved};
 use crate::process::{Cgroup, Ended, Hunt};
+use crate::session;
 use account::Account;
 pub(crate) use account::RUN_KEY;
 
@@ -50,6 +52,19 @@ pub enum SettleError {
         dir: Utf8PathBuf,
         /// What is left of it.
         left: Vec<String>,
+    },
+    /// It ran with another folder of the user's.
+    #[error(
+        "the run in {dir} has its session lock in {named}, and yours are in {home}; if that folder \
+         is yours, settle it with HEELER_HOME={named}"
+    )]
+    OtherHome {
+        /// The run's folder.
+        dir: Utf8PathBuf,
+        /// The folder that the run names.
+        named: Utf8PathBuf,
+        /// The user's.
+        home: Utf8PathBuf,
     },
     /// A file of the run's folder.
     #[error(transparent)]
@@ -84,8 +99,25 @@ fn name(holder: Option<&Holder>) -> String {
 }
 
 /// Settles the run in `dir` and returns its result: the one that is there, if there is one.
-pub fn settle(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<RunResult, SettleError> {
+///
+/// The folder may have come with a clone, so nothing that it names outside of its state directory is
+/// written: `home`, the user's folder with the session locks, is told by the caller.
+pub fn settle(
+    dir: &Utf8Path,
+    home: &Utf8Path,
+    now: fn() -> Timestamp,
+) -> Result<RunResult, SettleError> {
     let spec = files::read_spec_of_dead(dir)?;
+    if spec.home != home {
+        let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
+        return Err(SettleError::OtherHome { dir, named, home });
+    }
+    // A copy has its lock to itself: the run may live where it was copied from.
+    if let Some(first) = files::first_folder(dir)?
+        && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join("lock"))
+    {
+        return Err(SettleError::Running { dir: first, holder });
+    }
     let holder = Holder::this_process("runner --settle", now());
     let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
         Err(LockError::Held { holder, .. }) => {
@@ -124,7 +156,7 @@ fn hold_session(
     ended: &Ended,
     holder: &Holder,
 ) -> Result<Option<LockFile>, SettleError> {
-    let path = spec.home.join("locks").join(started.session.as_str());
+    let path = session::locks(&spec.home)?.join(started.session.as_str());
     if !path.exists() {
         return Ok(None);
     }

@@ -149,7 +149,15 @@ impl LockFile {
         self.file.as_fd()
     }
 
+    /// Writes who holds the lock, unless the file is somebody's that is no lock at all: links in a
+    /// path may lead to any.
     fn sign(&mut self, holder: &Holder) -> io::Result<()> {
+        let mut text = Vec::new();
+        (&self.file).take(HOLDER_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if !may_be_signed(&text) {
+            let reason = "it holds something that is no lock's; move it away";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         let mut line = serde_json::to_vec(holder)?;
         line.push(b'\n');
         self.file.set_len(0)?;
@@ -182,6 +190,14 @@ fn refuse_twin(opened: io::Result<File>) -> io::Result<File> {
     Ok(file)
 }
 
+/// Says whether this is what we write, or what a power loss leaves of it: its beginning, or zeros.
+fn may_be_signed(text: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"{\"pid\":";
+    let shown = text.iter().position(|&byte| byte == 0).map_or(text, |end| &text[..end]);
+    let is_ours = shown.starts_with(BEGIN) || BEGIN.starts_with(shown);
+    is_ours && text.len() as u64 <= HOLDER_BYTES_MAX
+}
+
 fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match std::fs::symlink_metadata(path) {
@@ -199,4 +215,30 @@ fn read_holder(path: &Utf8Path) -> Option<Holder> {
 
 fn io_error(attempt: &'static str, path: &Utf8Path, source: io::Error) -> LockError {
     LockError::Io { attempt, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_lock_is_not_signed() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(temp.path()).unwrap().join("id_ed25519");
+        let holder = Holder::this_process("test", Timestamp::UNIX_EPOCH);
+        let take = || LockFile::acquire(&path, &holder, Duration::ZERO);
+        let long = format!("{{\"pid\":1{}", " ".repeat(HOLDER_BYTES_MAX as usize));
+        for foreign in ["-----BEGIN OPENSSH PRIVATE KEY-----\n", "{\"name\": 1}", "\n", &long] {
+            std::fs::write(&path, foreign).unwrap();
+            let error = take().unwrap_err();
+            assert!(matches!(error, LockError::Io { attempt: "sign", .. }), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+        }
+        // What a lock's holder leaves, whole or cut off.
+        for ours in ["", "{\"pi", "{\"pid\":7,\"comm", "\0\0\0", "{\"pid\":\0\0"] {
+            std::fs::write(&path, ours).unwrap();
+            drop(take().unwrap());
+            drop(take().unwrap());
+        }
+    }
 }

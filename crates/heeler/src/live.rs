@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_engine::{Conductor, Control, ControlError, Fleet, Notice};
-use heeler_model::run::{Ask, Op, ReplyBody, RunState};
+use heeler_engine::{Conductor, Fleet, Notice};
+use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -25,6 +25,7 @@ use self::asks::Asks;
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
 use self::tools::Tools;
+use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
 
@@ -37,8 +38,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(10);
 
 /// What happens, from every side.
 pub(crate) enum Event {
-    /// A row of the job log, in order.
-    Row(Json),
+    /// A row of the job log with its number, in order.
+    Row(u64, Json),
     /// A piece of text whose row follows.
     Delta(String),
     /// Pieces were lost: what was said so far is in the next rows.
@@ -51,8 +52,8 @@ pub(crate) enum Event {
     Disk(Option<String>),
     /// What the run says of itself.
     State(Box<RunState>),
-    /// The run has written its last row.
-    RunEnded,
+    /// The run of this folder has written its last row.
+    RunEnded(Utf8PathBuf),
     /// What the conductor tells.
     Notice(Notice),
     /// The conductor is gone.
@@ -163,6 +164,7 @@ struct Live<'w> {
     seen: Seen,
     /// The folder of the run that is followed.
     folder: Utf8PathBuf,
+    feed: feed::Handle,
     /// How many rows of the job log were shown.
     rows: u64,
     cost: Option<f64>,
@@ -182,6 +184,7 @@ impl<'w> Live<'w> {
             tools: Tools::default(),
             seen: Seen::default(),
             folder: watch.fleet.dir.run(watch.run),
+            feed: feed::Handle::default(),
             rows: 0,
             cost: None,
             started: Instant::now(),
@@ -194,9 +197,10 @@ impl<'w> Live<'w> {
         self.folder = self.watch.fleet.dir.run(run);
         self.run_ended = false;
         let log = self.watch.fleet.dir.log_of(&self.watch.job);
-        feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
+        let feed = feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
+        std::mem::replace(&mut self.feed, feed).stop();
         if self.screen.has_status() {
-            feed::ask_state(self.folder.clone(), self.tell.clone());
+            feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
         }
     }
 
@@ -223,8 +227,10 @@ impl<'w> Live<'w> {
 
     fn take(&mut self, event: Event) -> Outcome {
         match event {
-            Event::Row(row) => {
-                self.rows += 1;
+            // An earlier run's feed may have told it already.
+            Event::Row(number, _) if number < self.rows => {}
+            Event::Row(number, row) => {
+                self.rows = number + 1;
                 self.row(&row)?;
             }
             Event::Delta(text) => self.screen.say(&text)?,
@@ -233,9 +239,10 @@ impl<'w> Live<'w> {
             Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
             Event::Disk(trouble) => self.disk(trouble)?,
             Event::State(state) => self.state(*state)?,
-            Event::RunEnded => self.run_ended = true,
+            Event::RunEnded(folder) => self.run_ended |= folder == self.folder,
             Event::Notice(notice) => self.notice(notice),
             Event::ConductorGone => {
+                self.feed.nobody_starts_it();
                 self.conductor_done.get_or_insert_with(Instant::now);
             }
             Event::Interrupt => self.interrupt()?,
@@ -253,8 +260,8 @@ impl<'w> Live<'w> {
             self.cost = Some(cost);
         }
         match row["type"].as_str() {
-            // The agent's own error and the run's are often the same.
-            Some("error") if self.seen.error.as_deref() == row["message"].as_str() => {}
+            // Of the run's own error, what the agent has not told itself is told at the end.
+            Some("error") if self.seen.error.is_some() && row["cure"].is_string() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
                 self.screen.said(row["content"].as_str().unwrap_or_default())?;
             }
@@ -305,10 +312,12 @@ impl<'w> Live<'w> {
             _ => return Ok(()),
         };
         self.screen.remark(said)?;
-        let (folder, tell) = (self.folder.clone(), self.tell.clone());
+        let (fleet, job) = (self.watch.fleet.clone(), self.watch.job.clone());
+        let tell = self.tell.clone();
         std::thread::spawn(move || {
-            if let Err(error) = cancel(&folder, now, "Ctrl-C", CANCEL_WAIT) {
-                let _told = tell.send(Event::CancelFailed(error));
+            let mut cancelling = Cancelling::new(&fleet, &job, now, "Ctrl-C");
+            if let Err(failure) = cancelling.reach(CANCEL_WAIT) {
+                let _told = tell.send(Event::CancelFailed(format!("{:#}", failure.error)));
             }
         });
         Ok(())
@@ -323,31 +332,5 @@ impl<'w> Live<'w> {
         let elapsed = output::duration(self.started.elapsed().as_millis().try_into().unwrap_or(0));
         let cost = self.cost.map(|cost| format!("  ${cost:.4}")).unwrap_or_default();
         self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
-    }
-}
-
-/// Cancels the run of a folder; one that is just starting is waited for.
-pub(crate) fn cancel(
-    folder: &camino::Utf8Path,
-    now: bool,
-    by: &str,
-    patience: Duration,
-) -> Result<(), String> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let asked = Control::of_run(folder)
-            .and_then(|mut control| control.ask(Op::Cancel { now, by: by.to_owned() }));
-        match asked {
-            Ok(ReplyBody::Refused { reason }) => return Err(reason),
-            Ok(_) => return Ok(()),
-            // It has ended by itself.
-            Err(_) if folder.join("result.json").exists() => return Ok(()),
-            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. })
-                if Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(error) => return Err(heeler_store::doctor::chain(&error)),
-        }
     }
 }

@@ -1,10 +1,25 @@
 //! Diagnostics for people who debug: to stderr, never to stdout.
+//!
+//! A runner's stderr is a file that stays: nothing that is written here holds a secret of the run,
+//! and of crates that are not ours only warnings are, since they log what they are given. Start at
+//! [`start`].
 
-use std::io::IsTerminal as _;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::OnceLock;
 
+use heeler_model::redact::Redactor;
+use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output;
+
+/// What may not be logged, once it is known.
+static SECRETS: OnceLock<Redactor> = OnceLock::new();
 
 /// Starts logging at the level that `-v`, `-q` or `HEELER_LOG` asks for.
 pub(crate) fn start(verbose: u8, quiet: bool, wanted: Option<&str>) {
@@ -24,11 +39,108 @@ pub(crate) fn start(verbose: u8, quiet: bool, wanted: Option<&str>) {
         }
         None => EnvFilter::new(default),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .init();
+    let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
+    subscriber(filter, io::stderr().is_terminal(), to_stderr).init();
+}
+
+/// Keeps secrets out of what is logged from now on, and out of what a panic says.
+pub(crate) fn keep_out(secrets: &Redactor) {
+    if SECRETS.set(secrets.clone()).is_err() {
+        tracing::debug!("what may not be logged was known already");
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = Backtrace::capture();
+        let text = match trace.status() {
+            BacktraceStatus::Captured => format!("{panic}\n{trace}\n"),
+            _ => format!("{panic}\n"),
+        };
+        let mut clean = Clean { to: io::stderr(), secrets: SECRETS.get() };
+        // Where this cannot be said nobody listens.
+        drop(clean.write_all(text.as_bytes()));
+    }));
+}
+
+fn subscriber(
+    filter: EnvFilter,
+    ansi: bool,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+) -> impl Subscriber + Send + Sync {
+    let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    plain.with_ansi(ansi).with_target(false).without_time().finish().with(filter_fn(may_be_told))
+}
+
+/// Says whether something may be logged, whatever is asked for.
+fn may_be_told(what: &Metadata<'_>) -> bool {
+    *what.level() <= Level::WARN || what.target().starts_with("heeler")
+}
+
+/// Writes without secrets. Each write is a whole text.
+struct Clean<'s, W> {
+    to: W,
+    secrets: Option<&'s Redactor>,
+}
+
+impl<W: Write> Write for Clean<'_, W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match self.secrets {
+            Some(secrets) => self.to.write_all(&secrets.bytes(text))?,
+            None => self.to.write_all(text)?,
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(wanted: &str, log: fn()) -> String {
+        let kept = Log::default();
+        let to = kept.clone();
+        let secrets: &Redactor = Box::leak(Box::new(Redactor::new(&["hunter2hunter2".to_owned()])));
+        let writer = move || Clean { to: to.clone(), secrets: Some(secrets) };
+        tracing::subscriber::with_default(subscriber(EnvFilter::new(wanted), false, writer), log);
+        let kept = kept.0.lock().unwrap().clone();
+        String::from_utf8(kept).unwrap()
+    }
+
+    #[test]
+    fn what_is_logged_holds_no_secret() {
+        let log = logged("trace", || {
+            tracing::info!(target: "heeler_runner", key = "hunter2hunter2", "it is {}", "hunter2hunter2");
+        });
+        assert_eq!(log, " INFO it is [secret] key=\"[secret]\"\n");
+    }
+
+    #[test]
+    fn only_warnings_of_others_are_told_whatever_is_asked_for() {
+        for wanted in ["trace", "rmcp=trace,heeler=trace", "rmcp::handler=trace,heeler=trace"] {
+            let log = logged(wanted, || {
+                tracing::trace!(target: "rmcp::handler", "arguments");
+                tracing::info!(target: "hyper", "header");
+                tracing::warn!(target: "rmcp::handler", "warning");
+                tracing::trace!(target: "heeler::live", "ours");
+            });
+            assert_eq!(log, " WARN warning\nTRACE ours\n", "{wanted}");
+        }
+    }
 }

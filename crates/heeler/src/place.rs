@@ -72,11 +72,7 @@ impl Place {
         if global.config.is_none() && global.state_dir.is_none() {
             trust.require(&state_dir)?;
         }
-        let home = match (env.get("HEELER_HOME"), env.get("HOME")) {
-            (Some(path), _) => Some(here.join(path)),
-            (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
-            (None, None) => None,
-        };
+        let home = home(&env, &here);
         let config = config.map(|(file, _)| file);
         let is_named = global.state_dir.is_some();
         tracing::info!(config = ?config, %state_dir, "found the fleet");
@@ -246,6 +242,21 @@ impl Place {
     }
 }
 
+/// Returns the user's own folder, as the environment has it.
+pub(crate) fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> Option<Utf8PathBuf> {
+    match (env.get("HEELER_HOME"), env.get("HOME")) {
+        (Some(path), _) => Some(here.join(path)),
+        (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
+        (None, None) => None,
+    }
+}
+
+/// Says that the user's own folder is not known.
+pub(crate) fn no_home() -> Failure {
+    Failure::message(Code::Usage, "HOME is not set, so session locks have no place")
+        .hint("HEELER_HOME=/some/folder heeler …")
+}
+
 /// Our own variables that the processes of a job keep: none of an agent's.
 const KEPT: [&str; 3] = ["PATH", "HEELER_LOG", "RUST_BACKTRACE"];
 
@@ -255,10 +266,13 @@ pub(crate) fn engine(
     env: &BTreeMap<String, String>,
 ) -> Outcome<heeler_engine::Fleet> {
     let kept = env.iter().filter(|(name, _)| KEPT.contains(&name.as_str()));
+    let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
+    // Whole: they do not work in this folder.
+    let home = home(env, &working_directory()?).map(|home| ("HEELER_HOME".to_owned(), home.into()));
     Ok(heeler_engine::Fleet {
         dir: StateDir::create(state_dir)?,
         program: program()?,
-        env: kept.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        env: kept.chain(home).collect(),
         now,
     })
 }

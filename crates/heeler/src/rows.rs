@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::output::{Text, harmless, one_line};
+use crate::output::{Text, duration, harmless, one_line};
 
 /// How much of a tool's input or result is shown; the whole is in the transcript.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
@@ -39,6 +39,7 @@ impl Row {
     fn from_value(value: &Value) -> Row {
         let at = value["timestamp"].as_str().and_then(from_iso);
         let kind = value["type"].as_str().or(value["role"].as_str()).unwrap_or("row");
+        let kind = if is_turn_result(value) { "result" } else { kind };
         let text = match kind {
             "tool_use" => tool_use(&value["tool_name"], &value["input"]),
             "tool_result" => tool_result(value),
@@ -123,10 +124,23 @@ fn tool_result(value: &Value) -> String {
     format!("{} {}", if failed { "failed:" } else { "→" }, shortened(&text))
 }
 
+/// Says whether a job row is the result of a turn: a tool's has the call that it answers.
+fn is_turn_result(value: &Value) -> bool {
+    value["type"] == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null()
+}
+
+/// Says how a turn ended. What the agent said last is a row of its own; an error is not.
 fn result(value: &Value) -> String {
+    let turns = value["num_turns"].as_i64().map(|turns| match turns {
+        1 => ", 1 turn".to_owned(),
+        turns => format!(", {turns} turns"),
+    });
+    let took = value["duration_ms"].as_i64().map(|took| format!(", {}", duration(took)));
     let cost = value["total_cost_usd"].as_f64().map(|cost| format!(", ${cost:.4}"));
-    let turns = value["num_turns"].as_i64().map(|turns| format!(", {turns} turns"));
-    format!("{}{}{}", plain(&value["subtype"]), turns.unwrap_or_default(), cost.unwrap_or_default())
+    let error = value["error"].as_str().filter(|error| !error.is_empty());
+    let error = error.map(|error| format!(": {}", shortened(error)));
+    let parts = [turns, took, cost, error].into_iter().flatten();
+    plain(&value["subtype"]) + &parts.collect::<String>()
 }
 
 fn plain(value: &Value) -> String {
@@ -193,6 +207,14 @@ mod tests {
         check(
             r#"{"type":"result","subtype":"success","num_turns":7,"total_cost_usd":0.13}"#,
             "--:--:-- result      success, 7 turns, $0.1300",
+        );
+        check(
+            r#"{"type":"tool_result","subtype":"success","result":"Hi","success":true,"num_turns":1,"duration_ms":1200,"total_cost_usd":0.05}"#,
+            "--:--:-- result      success, 1 turn, 1.2s, $0.0500",
+        );
+        check(
+            r#"{"type":"tool_result","subtype":"error_during_execution","error":"no login","success":false}"#,
+            "--:--:-- result      error_during_execution: no login",
         );
         check(r#"{"role":"tool","name":"view","content":"x"}"#, "--:--:-- tool        x");
     }

@@ -87,14 +87,19 @@ fn add_secrets_of(server: &McpServer, secrets: &mut Vec<String>) {
         }
         McpTransport::Http { url, headers } | McpTransport::Sse { url, headers } => {
             for (name, value) in headers.iter().filter(|(name, _)| is_secret_header(name)) {
-                // `Bearer s3cret`: the word after the scheme is the secret.
-                let word = value.expose().split_whitespace().next_back();
-                let found = word.filter(|word| check_secret(name, word).is_ok());
-                secrets.extend(found.map(str::to_owned));
+                let parts = parts_of_header(value.expose());
+                secrets.extend(parts.filter(|part| check_secret(name, part).is_ok()));
             }
             secrets.extend(secrets_of_url(url.expose()));
         }
     }
+}
+
+/// Returns the value of a header and its parts: programs show the secret in `Bearer s3cret` and in
+/// `id=7; session="s3cret"` by itself.
+fn parts_of_header(value: &str) -> impl Iterator<Item = String> {
+    let parts = value.split(|c: char| c.is_whitespace() || ";=,\"'".contains(c));
+    std::iter::once(value).chain(parts).map(str::to_owned)
 }
 
 fn is_secret_header(name: &str) -> bool {

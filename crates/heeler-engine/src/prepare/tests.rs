@@ -48,6 +48,7 @@ impl Place {
             sockets: Utf8Path::new("/run/user/1000/heeler"),
             durability: Durability::Interval,
             max_concurrent: None,
+            protected: &["/fleet/heeler.yaml".into()],
         };
         prepare(&self.load(agent).agents[0], wanted, &around)
     }
@@ -80,6 +81,12 @@ fn unasked() -> Wanted<'static> {
 
 fn asked(prompt: &str) -> Wanted<'static> {
     Wanted { prompt: Some(prompt.to_owned()), ..unasked() }
+}
+
+#[test]
+fn claude_is_told_what_it_must_not_write() {
+    let place = Place::new();
+    assert_eq!(place.claude("allowed_tools: [Write]").protected, ["/fleet/heeler.yaml"]);
 }
 
 #[test]
@@ -131,10 +138,15 @@ fn whatever_may_be_a_secret_is_kept_out_of_what_we_write() {
         "secrets: [DEPLOY], env: {MY_PASSWORD: password-1, PLAIN: plain-plain}, mcp_servers: { \
          one: {command: x, env: {API_KEY: mcp-env-key, HOST: localhost-1}}, \
          two: {url: 'https://u:url-password@h/x?token=url-token-1&page=page-page', headers: { \
-           Authorization: 'Bearer bearer-1234', X-Api-Key: header-key-1, Accept: application/json}}}",
+           Authorization: 'Bearer bearer-1234', X-Api-Key: header-key-1, Accept: application/json, \
+           Cookie: 'a=cookie-1234; b=\"cookie-5678\", c=short'}}}",
     );
     let expected = [
+        "Bearer bearer-1234",
+        "a=cookie-1234; b=\"cookie-5678\", c=short",
         "bearer-1234",
+        "cookie-1234",
+        "cookie-5678",
         "deploy-deploy",
         "github-github",
         "header-key-1",

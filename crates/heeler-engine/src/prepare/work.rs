@@ -12,9 +12,16 @@ use super::{PrepareError, millis};
 const CLAUDE: &str = "claude";
 
 /// Returns what the agent does.
-pub(crate) fn work(agent: &Agent, env: &IndexMap<String, String>) -> Result<Work, PrepareError> {
+pub(crate) fn work(
+    agent: &Agent,
+    env: &IndexMap<String, String>,
+    protected: &[Utf8PathBuf],
+) -> Result<Work, PrepareError> {
     match &agent.runtime {
-        Runtime::Sdk | Runtime::Cli => Ok(Work::Claude(Box::new(claude(agent, env)?))),
+        Runtime::Sdk | Runtime::Cli => {
+            let brief = ClaudeBrief { protected: protected.to_owned(), ..claude(agent, env)? };
+            Ok(Work::Claude(Box::new(brief)))
+        }
         Runtime::Scripted(steps) => Ok(Work::Script { steps: steps.clone() }),
         Runtime::Command(command) => Ok(Work::Command { command: command.clone() }),
     }
@@ -34,6 +41,7 @@ fn claude(agent: &Agent, env: &IndexMap<String, String>) -> Result<ClaudeBrief, 
         tools: agent.tools.clone(),
         allowed_tools: agent.allowed_tools.clone(),
         denied_tools: agent.denied_tools.clone(),
+        protected: Vec::new(),
         system_prompt: agent.system_prompt.clone(),
         model: agent.model.clone(),
         setting_sources: sources.iter().map(ToString::to_string).collect(),

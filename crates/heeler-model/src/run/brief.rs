@@ -61,6 +61,9 @@ pub struct ClaudeBrief {
     pub allowed_tools: Option<Vec<String>>,
     /// Tools that may not run.
     pub denied_tools: Vec<String>,
+    /// Files and folders that decide what agents may do, or hold what they did: one with a list of
+    /// allowed tools must not write them. Absolute; those that do not exist count too.
+    pub protected: Vec<Utf8PathBuf>,
     /// Replaces Claude Code's own instructions.
     pub system_prompt: Option<String>,
     /// The model.

@@ -6,12 +6,16 @@
 #[cfg(test)]
 mod tests;
 
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::run::ClaudeBrief;
 use serde_json::Value as Json;
 use thiserror::Error;
 use url::Url;
 
 use super::shell::{BLANKS, simple_commands};
+
+/// The tools of Claude's that write files.
+const WRITERS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
 /// Why a list of allowed tools cannot be held. The run is refused instead of running open.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -32,6 +36,9 @@ pub(super) struct Allowed {
     rules: Vec<Rule>,
     /// As they were written, for Claude and for people.
     entries: Vec<String>,
+    /// What may not be written, since it decides what may run. Claude holds this by rules too, which
+    /// also know links.
+    protected: Vec<Utf8PathBuf>,
 }
 
 /// One entry of the list.
@@ -61,14 +68,34 @@ impl Allowed {
         let ours = injected.iter().map(|server| format!("mcp__{}__*", tool_part(server)));
         let entries: Vec<String> = listed.iter().cloned().chain(ours).collect();
         let rules = entries.iter().map(|entry| Rule::read(entry)).collect::<Result<_, _>>()?;
-        Ok(Some(Allowed { rules, entries }))
+        let mut allowed = Allowed { rules, entries, protected: Vec::new() };
+        if !allowed.permits_any_command() {
+            allowed.protected.clone_from(&brief.protected);
+        }
+        Ok(Some(allowed))
     }
 
     /// Says whether a call may run.
     pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
         let tool = current_name(tool);
+        if self.is_protected(tool, input) {
+            return false;
+        }
         let mut rules = self.rules.iter().filter(|rule| like(&rule.name, tool));
         rules.any(|rule| rule.input.takes(input)) || self.permits_line(tool, input)
+    }
+
+    /// Says whether a call would write what is protected, or might: a path that is not absolute
+    /// could be any.
+    fn is_protected(&self, tool: &str, input: &Json) -> bool {
+        if self.protected.is_empty() || !WRITERS.contains(&tool) {
+            return false;
+        }
+        let mut paths = ["file_path", "notebook_path"].iter().filter_map(|key| input[key].as_str());
+        paths.any(|path| {
+            let path = tidy(Utf8Path::new(path));
+            !path.is_absolute() || self.protected.iter().any(|it| path.starts_with(it))
+        })
     }
 
     /// Says whether any shell command may run.
@@ -100,6 +127,12 @@ impl Allowed {
              like."
         } else {
             ""
+        };
+        let hint = match self.protected.is_empty() || !WRITERS.contains(&tool) {
+            true => hint,
+            false => {
+                " The fleet's own files are not for it to write. Name files by absolute paths."
+            }
         };
         format!("This agent may only use: {list}.{hint}")
     }
@@ -235,6 +268,19 @@ fn like(pattern: &str, text: &str) -> bool {
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)
+}
+
+/// Returns a path without `.` and `..` in it, as far as it can be told without looking.
+fn tidy(path: &Utf8Path) -> Utf8PathBuf {
+    let mut tidy = Utf8PathBuf::new();
+    for part in path.components() {
+        match part {
+            Utf8Component::CurDir => {}
+            Utf8Component::ParentDir => drop(tidy.pop()),
+            part => tidy.push(part),
+        }
+    }
+    tidy
 }
 
 /// Says whether two names are of one tool.

@@ -8,6 +8,7 @@ mod tests;
 
 use std::iter::once;
 
+use camino::Utf8Path;
 use heeler_model::run::{ClaudeBrief, Limits, SessionStart};
 use serde_json::{Value as Json, json};
 
@@ -108,10 +109,14 @@ impl Setup {
         }
         // Commands that stand in a skill run without any hook being asked.
         settings["disableSkillShellExecution"] = true.into();
+        let mut deny: Vec<String> = self.brief.protected.iter().flat_map(|it| rules(it)).collect();
         // Settings take effect while Claude runs, and hooks in them run commands. In other modes
         // Claude asks before it writes them.
         if self.brief.permission_mode == "bypassPermissions" {
-            settings["permissions"] = json!({ "deny": SETTINGS_FILES });
+            deny.extend(SETTINGS_FILES.map(str::to_owned));
+        }
+        if !deny.is_empty() {
+            settings["permissions"] = json!({ "deny": deny });
         }
         settings
     }
@@ -131,6 +136,14 @@ impl Setup {
         }
         env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
+}
+
+/// Returns rules that forbid to write a file, or anything in a folder. What might mean something in a
+/// rule stands for anything there.
+fn rules(path: &Utf8Path) -> [String; 2] {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '*' };
+    let path: String = path.as_str().chars().map(plain).collect();
+    [format!("Edit(/{path})"), format!("Edit(/{path}/**)")]
 }
 
 fn session_args(session: &SessionStart) -> Vec<Arg> {

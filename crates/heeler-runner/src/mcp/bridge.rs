@@ -1,7 +1,7 @@
 //! The injected servers over HTTP, for an agent that can only be reached so (`cli`).
 //!
 //! Other users of the machine can reach the loopback interface: every request must carry the run's
-//! token, which is made here and lives in memory only. A page in a browser is kept out besides by its
+//! token, which lives in memory only. A page in a browser is kept out besides by its
 //! `Origin` and by the `Host` that it names. Start at [`Bridge`].
 
 use std::io;
@@ -36,11 +36,28 @@ const CONNECTIONS_MAX: usize = 16;
 /// How long [`Bridge::close`] waits for calls that are being answered.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
 
+/// The right to use the injected servers. A secret.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Token(String);
+
+impl Token {
+    /// Makes one that nobody can guess.
+    pub(crate) fn mint() -> Token {
+        // Two of them, for 244 random bits of the operating system.
+        Token(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()))
+    }
+
+    /// Returns what must never be written.
+    pub(crate) fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The address of the injected servers, with the right to use them.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Endpoint {
     port: u16,
-    token: String,
+    token: Token,
 }
 
 impl Endpoint {
@@ -51,12 +68,7 @@ impl Endpoint {
 
     /// Returns the header `Authorization` that opens the servers. A secret.
     pub(crate) fn authorization(&self) -> String {
-        format!("Bearer {}", self.token)
-    }
-
-    /// Returns what must never be written.
-    pub(crate) fn secret(&self) -> &str {
-        &self.token
+        format!("Bearer {}", self.token.secret())
     }
 }
 
@@ -84,14 +96,12 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     /// Opens a free port; needs the runtime of the run.
-    pub(crate) async fn open(injected: &Injected) -> Result<Bridge, BridgeError> {
+    pub(crate) async fn open(injected: &Injected, token: &Token) -> Result<Bridge, BridgeError> {
         let failed = |source| BridgeError { source };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        // Two of them, for 244 random bits of the operating system.
-        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        let endpoint = Endpoint { port, token };
+        let endpoint = Endpoint { port, token: token.clone() };
         let closing = CancellationToken::new();
         let services = router(injected, &endpoint, &closing)
             .into_make_service_with_connect_info::<Connection>();
@@ -248,7 +258,7 @@ mod tests {
     async fn claude_talks_over_http_as_it_does_in_process() {
         let place = Place::new();
         let (injected, mut notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint();
         let version = "2025-11-25";
         let (status, welcome) = ask(endpoint, "heeler", version, &initialize()).await;
@@ -274,15 +284,16 @@ mod tests {
     async fn a_request_without_the_token_is_refused_before_anything_else() {
         let place = Place::new();
         let (injected, mut notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint();
         let host = format!("127.0.0.1:{}", endpoint.port);
         let right = endpoint.authorization();
-        let other = Bridge::open(&injected).await.unwrap().endpoint().authorization();
+        let other =
+            Bridge::open(&injected, &Token::mint()).await.unwrap().endpoint().authorization();
         assert_ne!(right, other);
         let body = call(1, "report_progress", json!({ "message": "stolen" })).to_string();
         let longer = format!("{right}0");
-        let without_scheme = endpoint.secret();
+        let without_scheme = endpoint.token.secret();
         for wrong in ["", "Bearer ", &other, &longer, &right[..right.len() - 1], without_scheme] {
             let headers = [("host", &*host), ("authorization", wrong)];
             let answer = exchange(endpoint, &post("heeler", &headers, &body)).await;
@@ -299,7 +310,7 @@ mod tests {
     async fn a_browser_that_was_led_here_is_refused() {
         let place = Place::new();
         let (injected, mut notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint();
         let (token, here) = (endpoint.authorization(), format!("127.0.0.1:{}", endpoint.port));
         let body = call(1, "report_progress", json!({ "message": "stolen" })).to_string();
@@ -325,7 +336,7 @@ mod tests {
     async fn a_request_that_is_too_long_or_no_message_is_refused() {
         let place = Place::new();
         let (injected, mut notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint();
         let (token, host) = (endpoint.authorization(), format!("127.0.0.1:{}", endpoint.port));
         let headers = [("host", &*host), ("authorization", &token)];
@@ -344,7 +355,7 @@ mod tests {
     async fn many_calls_at_once_are_all_answered() {
         let place = Place::new();
         let (injected, mut notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let mut calls = tokio::task::JoinSet::new();
         for id in 0..(4 * CONNECTIONS_MAX as u64) {
             let endpoint = bridge.endpoint().clone();
@@ -364,7 +375,7 @@ mod tests {
     async fn idle_strangers_do_not_use_up_our_files() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint().clone();
         let mut strangers = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
@@ -395,12 +406,12 @@ mod tests {
     async fn a_closed_bridge_takes_no_connection() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let port = bridge.endpoint().port;
         let _idle = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         bridge.close().await;
         assert!(TcpStream::connect(("127.0.0.1", port)).await.is_err());
-        let dropped = Bridge::open(&injected).await.unwrap();
+        let dropped = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let port = dropped.endpoint().port;
         drop(dropped);
         while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {

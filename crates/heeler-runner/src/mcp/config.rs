@@ -85,8 +85,8 @@ fn plain(text: &str) -> String {
 mod tests {
     use expect_test::expect;
 
-    use super::super::Bridge;
     use super::super::tests::Place;
+    use super::super::{Bridge, Token};
     use super::*;
 
     fn configured() -> IndexMap<String, McpBrief> {
@@ -193,11 +193,12 @@ mod tests {
     async fn over_http_each_injected_server_has_its_address_and_the_token() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let token = Token::mint();
+        let bridge = Bridge::open(&injected, &token).await.unwrap();
         let endpoint = bridge.endpoint();
         let transport = Transport::Http(endpoint.clone());
         let config = config(&IndexMap::new(), &injected, &transport);
-        let config = format!("{config:#}").replace(endpoint.secret(), "TOKEN");
+        let config = format!("{config:#}").replace(token.secret(), "TOKEN");
         let (port, _) = config.split_once("/heeler-files").unwrap();
         let port = port.rsplit_once(':').unwrap().1.to_owned();
         expect![[r#"
@@ -220,6 +221,6 @@ mod tests {
               }
             }"#]]
         .assert_eq(&config.replace(&port, "PORT"));
-        assert!(!format!("{bridge:?} {transport:?}").contains(endpoint.secret()));
+        assert!(!format!("{bridge:?} {transport:?}").contains(token.secret()));
     }
 }

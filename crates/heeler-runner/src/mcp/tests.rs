@@ -254,126 +254,27 @@ async fn a_server_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn the_tools_are_listed_with_their_inputs() {
-    check(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }), expect![[r#"
-        {
-          "jsonrpc": "2.0",
-          "id": 1,
-          "result": {
-            "tools": [
-              {
-                "name": "report_progress",
-                "description": "Record how far you are, for the people who follow this job. It does not wait for them.",
-                "inputSchema": {
-                  "$schema": "https://json-schema.org/draft/2020-12/schema",
-                  "required": [
-                    "message"
-                  ],
-                  "type": "object",
-                  "properties": {
-                    "message": {
-                      "description": "What is done and what comes next, in a sentence.",
-                      "type": "string"
-                    },
-                    "percent": {
-                      "description": "How much of the work is done, from 0 to 100.",
-                      "type": [
-                        "number",
-                        "null"
-                      ],
-                      "format": "double",
-                      "minimum": 0,
-                      "maximum": 100
-                    }
-                  },
-                  "additionalProperties": false
-                }
-              },
-              {
-                "name": "ask_human",
-                "description": "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
-                "inputSchema": {
-                  "$schema": "https://json-schema.org/draft/2020-12/schema",
-                  "required": [
-                    "question"
-                  ],
-                  "type": "object",
-                  "properties": {
-                    "question": {
-                      "description": "What you need to know, with all that a person needs to answer it.",
-                      "type": "string"
-                    },
-                    "options": {
-                      "description": "Answers to choose from, if there are only a few.",
-                      "type": "array",
-                      "items": {
-                        "type": "string"
-                      },
-                      "default": []
-                    }
-                  },
-                  "additionalProperties": false
-                }
-              },
-              {
-                "name": "start_job",
-                "description": "Start a job of another agent of this fleet. Returns its id.",
-                "inputSchema": {
-                  "$schema": "https://json-schema.org/draft/2020-12/schema",
-                  "required": [
-                    "agent",
-                    "prompt"
-                  ],
-                  "type": "object",
-                  "properties": {
-                    "agent": {
-                      "description": "The agent of this fleet that is to do the job.",
-                      "type": "string"
-                    },
-                    "prompt": {
-                      "description": "What it is to do.",
-                      "type": "string"
-                    }
-                  },
-                  "additionalProperties": false
-                }
-              }
-            ]
-          }
-        }"#]]).await;
     let place = Place::new();
     let (injected, _notes) = place.injected();
-    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
-    let reply = injected.handle("heeler-files", message).await;
+    let mut text = String::new();
+    for server in injected.names() {
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        let reply = injected.handle(server, list).await;
+        for tool in reply["result"]["tools"].as_array().unwrap() {
+            let (name, about) = (tool["name"].as_str().unwrap(), &tool["description"]);
+            text += &format!("{server} {name} {about}\n{}\n", tool["inputSchema"]);
+        }
+    }
     expect![[r#"
-        {
-          "$schema": "https://json-schema.org/draft/2020-12/schema",
-          "required": [
-            "file_path"
-          ],
-          "type": "object",
-          "properties": {
-            "file_path": {
-              "description": "The file: a path in the working directory.",
-              "type": "string"
-            },
-            "message": {
-              "description": "What to say with it.",
-              "type": [
-                "string",
-                "null"
-              ]
-            },
-            "filename": {
-              "description": "What to call it; its own name if left out.",
-              "type": [
-                "string",
-                "null"
-              ]
-            }
-          },
-          "additionalProperties": false
-        }"#]]
-    .assert_eq(&format!("{:#}", reply["result"]["tools"][0]["inputSchema"]));
+        heeler-files send_file "Hand a file of the working directory to the people who follow this job: a report, a picture, an archive. They get a copy of it as it is now."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["file_path"],"type":"object","properties":{"file_path":{"description":"The file: a path in the working directory.","type":"string"},"message":{"description":"What to say with it.","type":["string","null"]},"filename":{"description":"What to call it; its own name if left out.","type":["string","null"]}},"additionalProperties":false}
+        heeler report_progress "Record how far you are, for the people who follow this job. It does not wait for them."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["message"],"type":"object","properties":{"message":{"description":"What is done and what comes next, in a sentence.","type":"string"},"percent":{"description":"How much of the work is done, from 0 to 100.","type":["number","null"],"format":"double","minimum":0,"maximum":100}},"additionalProperties":false}
+        heeler ask_human "Ask a person and wait for the answer. Use it only when you cannot go on without it."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["question"],"type":"object","properties":{"question":{"description":"What you need to know, with all that a person needs to answer it.","type":"string"},"options":{"description":"Answers to choose from, if there are only a few.","type":"array","items":{"type":"string"},"default":[]}},"additionalProperties":false}
+        heeler start_job "Start a job of another agent of this fleet. Returns its id."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","prompt"],"type":"object","properties":{"agent":{"description":"The agent of this fleet that is to do the job.","type":"string"},"prompt":{"description":"What it is to do.","type":"string"}},"additionalProperties":false}
+    "#]].assert_eq(&text);
 }
 
 #[tokio::test]

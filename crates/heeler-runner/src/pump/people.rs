@@ -137,7 +137,8 @@ impl Pump<'_> {
         self.run.redactor.json(&mut input);
         let ask = Ask {
             protocol: PROTOCOL,
-            id: self.run.asks.name(&agent_id),
+            // With a secret in it, it is no name for a file.
+            id: self.run.asks.name(&self.run.redactor.text(&agent_id)),
             at: (self.run.now)(),
             kind: kind.as_str().to_owned(),
             tool: self.run.redactor.text(&tool).into_owned(),

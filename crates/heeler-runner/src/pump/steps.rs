@@ -122,17 +122,18 @@ impl Pump<'_> {
         // Before anything of it is cut: half a secret would not be known for one.
         message.redact(&self.run.redactor);
         self.run.tally.message(&message);
-        self.run.spoke |= matches!(message.body, Body::Assistant(_));
+        let is_assistant = matches!(message.body, Body::Assistant(_));
+        self.run.spoke |= is_assistant;
+        // The row has the whole text. What is held back may be half of a secret, so it is dropped;
+        // any other row comes in between and ends no text.
+        if is_assistant && message.parent_tool_use_id.is_none() {
+            self.deltas = None;
+        }
         let rows = self.run.recorder.message(message, (self.run.now)());
         for delta in &rows.deltas {
             let stream = self.deltas.get_or_insert_with(|| self.run.redactor.stream());
             let text = stream.push(delta);
             self.tell_delta(text);
-        }
-        if !rows.job.is_empty()
-            && let Some(stream) = self.deltas.take()
-        {
-            self.tell_delta(stream.finish());
         }
         self.run.journal.push(rows);
     }

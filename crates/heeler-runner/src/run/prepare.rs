@@ -9,8 +9,7 @@ use std::time::Instant;
 use heeler_model::AgentSessionId;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::Tally;
-use heeler_model::redact::{Redactor, is_secret_name};
-use heeler_model::run::{Brief, McpBrief, Started, Work};
+use heeler_model::run::Started;
 use heeler_transcript::{CopyError, DiskError, Durability, LockFile, LogOptions, OpenError};
 use uuid::Uuid;
 
@@ -82,18 +81,15 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
     let Order { dir, spec, host, means, started_at } = *order;
     let signals = Signals::catch().map_err(refused)?;
     let files_folder = host.brief.send_files_to.as_deref();
-    let mut secrets = secrets(&host.brief);
-    let redactor = Redactor::new(&secrets);
+    let redactor = host.redactor().clone();
     let (injected, notes) = Injected::new(&spec.working_directory, files_folder, &redactor);
     let bridge = match spec.runtime {
-        RuntimeType::Cli => Some(Bridge::open(&injected).await.map_err(refused)?),
+        RuntimeType::Cli => Some(Bridge::open(&injected, &host.token).await.map_err(refused)?),
         RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
     };
     let endpoint = bridge.as_ref().map(Bridge::endpoint);
     let surroundings = Surroundings { spec, host, injected: &injected, endpoint };
     let runtime = (means.runtime)(&surroundings).map_err(Unprepared::Refused)?;
-    secrets.extend(endpoint.map(|endpoint| endpoint.secret().to_owned()));
-    let redactor = Redactor::new(&secrets);
     session::copy_history(means.disk.as_ref(), spec)?;
     let session = spec.session.start.id().clone();
     let mut journal = Journal::open(
@@ -149,28 +145,6 @@ fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
         Some(result) => tally.after(result),
         None => tally,
     }
-}
-
-/// Returns every value that may not be written: those that are named as secrets, and those whose
-/// names say so.
-pub(super) fn secrets(brief: &Brief) -> Vec<String> {
-    let mut secrets = brief.secrets.clone();
-    let mut add = |name: &str, value: &String| {
-        if is_secret_name(name) || name.eq_ignore_ascii_case("authorization") {
-            secrets.push(value.clone());
-        }
-    };
-    brief.env.iter().for_each(|(name, value)| add(name, value));
-    if let Work::Claude(claude) = &brief.work {
-        for server in claude.mcp_servers.values() {
-            let named = match server {
-                McpBrief::Stdio { env, .. } => env,
-                McpBrief::Http { headers, .. } | McpBrief::Sse { headers, .. } => headers,
-            };
-            named.iter().for_each(|(name, value)| add(name, value));
-        }
-    }
-    secrets
 }
 
 impl Order<'_> {

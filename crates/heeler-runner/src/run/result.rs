@@ -15,7 +15,6 @@ use heeler_model::run::{
 use heeler_transcript::LockError;
 
 use super::Order;
-use super::prepare::secrets;
 use crate::journal::explain;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
@@ -127,7 +126,7 @@ impl Order<'_> {
     pub(super) fn not_started(&self, reason: String) -> RunResult {
         let mut result =
             self.bare(End::Finished, Tally::new().conclude(&Ending::NotStarted { reason }));
-        redact(&mut result, &Redactor::new(&secrets(&self.host.brief)));
+        redact(&mut result, self.host.redactor());
         result
     }
 

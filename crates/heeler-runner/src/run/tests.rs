@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use heeler_model::config::RuntimeType;
-use heeler_model::run::{Attendance, Op, ReplyBody, Request, SessionPlan, Work};
+use heeler_model::run::{Attendance, Brief, Op, ReplyBody, Request, SessionPlan, Work};
 use heeler_transcript::Disk;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
@@ -159,7 +159,7 @@ impl Trial {
     }
 
     fn host(&self) -> Host {
-        Host { program: "/nonexistent/heeler".into(), now, brief: self.brief.clone() }
+        Host::new("/nonexistent/heeler".into(), now, self.brief.clone())
     }
 
     fn run(&self) -> RunResult {

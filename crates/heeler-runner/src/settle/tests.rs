@@ -65,9 +65,13 @@ impl Dead {
 
     #[track_caller]
     fn settle(&self) -> RunResult {
-        let result = settle(&self.folder.dir, now).unwrap();
+        let result = settle(&self.folder.dir, &self.folder.spec.home, now).unwrap();
         assert_eq!(read_result(&self.folder.dir).unwrap(), Some(result.clone()));
-        assert_eq!(settle(&self.folder.dir, now).unwrap(), result, "twice gives the same");
+        assert_eq!(
+            settle(&self.folder.dir, &self.folder.spec.home, now).unwrap(),
+            result,
+            "twice gives the same"
+        );
         result
     }
 
@@ -105,11 +109,11 @@ fn result(is_error: bool) -> Json {
 #[test]
 fn a_run_that_did_not_start_has_never_been() {
     let folder = Folder::new();
-    let result = settle(&folder.dir, now).unwrap();
+    let result = settle(&folder.dir, &folder.spec.home, now).unwrap();
     assert_eq!((result.end, &result.session), (End::NeverStarted, &None));
     assert_eq!(result.settled, Some(Recovery::default()));
     assert!(!folder.spec.job_log.exists());
-    assert_eq!(settle(&folder.dir, now).unwrap(), result);
+    assert_eq!(settle(&folder.dir, &folder.spec.home, now).unwrap(), result);
 }
 
 #[test]
@@ -176,7 +180,7 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
     let state = moved.join("state");
     std::fs::rename(&dead.folder.state, &state).unwrap();
     let there = |path: &Utf8Path| state.join(path.strip_prefix(&dead.folder.state).unwrap());
-    let result = settle(&there(&dead.folder.dir), now).unwrap();
+    let result = settle(&there(&dead.folder.dir), &dead.folder.spec.home, now).unwrap();
     assert_eq!((result.end, result.settled.unwrap().rows_completed), (End::Finished, 3));
     assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
     let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
@@ -322,7 +326,7 @@ fn a_run_that_lives_is_left_alone() {
     let dead = Dead::new();
     let holder = Holder { pid: 4242, command: "runner".to_owned(), since: now() };
     let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
-    let error = settle(&dead.folder.dir, now).unwrap_err();
+    let error = settle(&dead.folder.dir, &dead.folder.spec.home, now).unwrap_err();
     let said = error.to_string();
     assert!(said.contains("is still running: `heeler runner`, process 4242"), "{said}");
     assert!(!dead.folder.dir.join("result.json").exists());
@@ -336,7 +340,7 @@ fn a_result_that_is_there_is_returned_whatever_else_is() {
     let result = dead.settle();
     let more = dead.prompt();
     dead.session(&more);
-    assert_eq!(settle(&dead.folder.dir, now).unwrap(), result);
+    assert_eq!(settle(&dead.folder.dir, &dead.folder.spec.home, now).unwrap(), result);
     assert_eq!(dead.job_rows(), Vec::<Json>::new());
 }
 
@@ -382,4 +386,47 @@ fn only_the_runs_own_socket_is_taken_away() {
         dead.settle();
     }
     assert!(other.exists() && !own.exists());
+}
+
+/// What a stranger's repository could hold, to have us write into the user's files.
+#[test]
+fn a_folder_that_came_with_a_clone_leads_nowhere() {
+    let dead = Dead::new();
+    let secret = dead.folder.state.join("ssh");
+    std::fs::create_dir(&secret).unwrap();
+    let key = secret.join(dead.started.session.as_str());
+    std::fs::write(&key, "a private key").unwrap();
+    let home = &dead.folder.spec.home;
+    std::fs::create_dir(home).unwrap();
+    std::os::unix::fs::symlink(&secret, home.join("locks")).unwrap();
+    let error = settle(&dead.folder.dir, home, now).unwrap_err();
+    assert!(error.to_string().contains("locks"), "{error}");
+    let error = settle(&dead.folder.dir, "/home/me/.heeler".into(), now).unwrap_err();
+    assert!(matches!(error, SettleError::OtherHome { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("HEELER_HOME={home}")), "{error}");
+    // Not by the folder, then by the file.
+    std::fs::remove_file(home.join("locks")).unwrap();
+    std::fs::create_dir(home.join("locks")).unwrap();
+    std::fs::copy(&key, home.join("locks").join(dead.started.session.as_str())).unwrap();
+    assert!(matches!(
+        settle(&dead.folder.dir, home, now),
+        Err(SettleError::Lock(LockError::Io { attempt: "sign", .. }))
+    ));
+    assert_eq!(std::fs::read_to_string(&key).unwrap(), "a private key");
+}
+
+#[test]
+fn a_copy_of_a_run_that_lives_is_left_alone() {
+    let dead = Dead::new();
+    let copy = Dead::new();
+    let spec = dead.folder.spec.clone();
+    let dir = copy.folder.state.join("runs").join(spec.run.to_string());
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::copy(dead.folder.dir.join("spec.json"), dir.join("spec.json")).unwrap();
+    let holder = Holder::this_process("runner", now());
+    let lock = LockFile::acquire(&dead.folder.dir.join("lock"), &holder, LOCK_WAIT).unwrap();
+    let error = settle(&dir, &spec.home, now).unwrap_err();
+    assert!(matches!(&error, SettleError::Running { dir, .. } if *dir == dead.folder.dir));
+    drop(lock);
+    assert_eq!(settle(&dir, &spec.home, now).unwrap().end, End::NeverStarted);
 }

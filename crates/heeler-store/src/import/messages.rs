@@ -1,53 +1,20 @@
 //! How many messages a session's log holds, as `--at-message` counts them.
 
 use camino::Utf8Path;
+use heeler_model::record::MessageCount;
 use heeler_transcript::{DiskError, Entry, Scan};
-use serde::Deserialize;
-use serde_json::Value;
 
-#[derive(Deserialize)]
-struct Line {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    message: Option<Message>,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    id: Option<String>,
-    content: Option<Value>,
-}
-
-/// Counts the user and assistant messages of a log in the Claude envelope.
-///
-/// The lines of one assistant message (they share its id) count as one; tool results and lines that
-/// cannot be read count as none.
+/// Counts the user and assistant messages of a log in the Claude envelope; lines that cannot be read
+/// count as none.
 pub(crate) fn count(log: &Utf8Path) -> Result<i64, DiskError> {
-    let mut messages = 0;
-    let mut last_id = None;
+    let mut count = MessageCount::default();
     for entry in Scan::open(log)? {
         let Entry::Record(record) = entry? else { continue };
-        let Ok(Line { kind: Some(kind), message: Some(message) }) =
-            serde_json::from_str(&record.text)
-        else {
-            continue;
-        };
-        let counts = match kind.as_str() {
-            "user" => !only_tool_results(message.content.as_ref()),
-            "assistant" => message.id.is_none() || message.id != last_id,
-            _ => false,
-        };
-        if counts {
-            messages += 1;
-            last_id = message.id;
+        if let Ok(row) = serde_json::from_str(&record.text) {
+            count.row(&row);
         }
     }
-    Ok(messages)
-}
-
-fn only_tool_results(content: Option<&Value>) -> bool {
-    let Some(Value::Array(blocks)) = content else { return content.is_none() };
-    blocks.iter().all(|block| block["type"] == "tool_result")
+    Ok(i64::try_from(count.messages()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -63,6 +30,8 @@ mod tests {
             r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"text"}]}}"#,
             r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use"}]}}"#,
             r#"{"type":"user","message":{"content":[{"type":"tool_result"}]}}"#,
+            r#"{"type":"user","isSidechain":true,"message":{"content":"a sub-agent's task"}}"#,
+            r#"{"type":"assistant","isApiErrorMessage":true,"message":{"content":[{"type":"text"}]}}"#,
             "garbage",
             r#"{"type":"assistant","message":{"content":[{"type":"text"}]}}"#,
             r#"{"type":"result","subtype":"success"}"#,

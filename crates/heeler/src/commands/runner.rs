@@ -8,7 +8,7 @@ use heeler_model::run::Brief;
 use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::place;
+use crate::{logging, place};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -27,14 +27,18 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
     if args.settle {
+        let env = place::environment();
         // The engine tells by the code whether to try again.
+        let home = place::home(&env, &place::working_directory()?)
+            .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })?;
         let code =
             |error: &SettleError| if error.is_lasting() { Code::Usage } else { Code::Failed };
-        return heeler_runner::settle(&args.dir, place::now)
+        return heeler_runner::settle(&args.dir, &home, place::now)
             .map(|_| ())
             .map_err(|error| Failure::new(code(&error), error));
     }
-    let host = Host { program: place::program()?, now: place::now, brief: read_brief()? };
+    let host = Host::new(place::program()?, place::now, read_brief()?);
+    logging::keep_out(host.redactor());
     heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
 }

@@ -7,11 +7,11 @@ use std::io::{IsTerminal as _, Read as _};
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Compare, Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted,
-    launch_conductor, prepare, recover, sockets,
+    Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
+    prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
@@ -19,12 +19,12 @@ use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
 use crate::cli::{self, Global};
-use crate::commands::jobs;
+use crate::commands::{cancel, jobs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::live::{self, Listener, Seen, Show, Watch};
 use crate::output::{self, Text};
-use crate::place::{self, Place};
+use crate::place::{self, CONFIG_NAMES, Place, beside};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -187,10 +187,7 @@ fn prepare_request(
     session: SessionWish,
     attended: bool,
 ) -> Outcome<heeler_engine::JobRequest> {
-    let home = place.home.as_deref().ok_or_else(|| {
-        Failure::message(Code::Usage, "HOME is not set, so session locks have no place")
-            .hint("HEELER_HOME=/some/folder heeler trigger …")
-    })?;
+    let home = place.home.as_deref().ok_or_else(place::no_home)?;
     let env = fleet::environment(place, place.config_file()?)?;
     let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
     let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
@@ -212,6 +209,7 @@ fn prepare_request(
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
         max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
+        protected: &protected(place, loaded, home)?,
     };
     prepare(agent, wanted, &around).map_err(|error| {
         let code = match &error {
@@ -221,6 +219,27 @@ fn prepare_request(
         };
         Failure::new(code, error)
     })
+}
+
+/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
+/// config, also one that would be found before it, the `.env` beside it, state and locks.
+fn protected(place: &Place, loaded: &Loaded, home: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
+    let folder = beside(place.config_file()?);
+    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
+    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
+    paths.extend(loaded.files.iter().cloned());
+    paths.extend([place.state_dir.clone(), home.to_owned()]);
+    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
+    paths.extend(real);
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// Returns a path without links in it. The file itself need not exist.
+fn real(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
+    path.canonicalize_utf8().ok().or_else(folder)
 }
 
 fn read_prompt(given: &str) -> Outcome<String> {
@@ -281,10 +300,10 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
         if job.head.status.is_final() || seen.recorded || left {
             return Ok(job);
         }
-        let store = engine.writer("trigger", RECORD_WAIT).map_err(anyhow::Error::from)?;
-        recover(engine, &store, Compare::WhenDue).map_err(anyhow::Error::from)?;
-        store.publish_views(place::now()).map_err(anyhow::Error::from)?;
-        drop(store);
+        if let Some(why) = cancel::settle(engine, "trigger", id)? {
+            output::note(&format!("cannot find out how the run ended: {why}"))?;
+            return Ok(job);
+        }
         std::thread::sleep(LOOK_EVERY);
     }
 }

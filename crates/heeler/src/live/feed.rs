@@ -4,6 +4,8 @@
 //! listened to, and those that a slow listener missed, are read from the job log; where there is no
 //! socket, all of them are.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -19,20 +21,53 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often the run is asked for what it says of itself.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// What whoever started a feed tells it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Handle {
+    stopped: Arc<AtomicBool>,
+    unconducted: Arc<AtomicBool>,
+}
+
+impl Handle {
+    /// Ends the feed: another run is followed.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Says that the conductor is gone: a run that has not started by now never will.
+    pub(crate) fn nobody_starts_it(&self) {
+        self.unconducted.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Follows a run in a thread of its own; `shown` rows of the job log are known already.
-pub(crate) fn start(folder: Utf8PathBuf, log: Utf8PathBuf, shown: u64, tell: Sender<Event>) {
-    let mut feed = Feed { folder, log, offset: 0, read: 0, shown, tell };
+pub(crate) fn start(
+    folder: Utf8PathBuf,
+    log: Utf8PathBuf,
+    shown: u64,
+    tell: Sender<Event>,
+) -> Handle {
+    let handle = Handle::default();
+    let mut feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle: handle.clone() };
     std::thread::spawn(move || {
         // Whoever listened has gone: so do we.
         let _gone = feed.run();
     });
+    handle
 }
 
-/// Asks the run what it does, again and again, until it is gone.
-pub(crate) fn ask_state(folder: Utf8PathBuf, tell: Sender<Event>) {
+/// Asks the run what it does, again and again, until it is gone or its feed is stopped.
+pub(crate) fn ask_state(folder: Utf8PathBuf, tell: Sender<Event>, feed: Handle) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(ASK_EVERY);
+            if feed.is_stopped() {
+                return;
+            }
             match Control::of_run(&folder).and_then(|mut control| control.ask(Op::Status)) {
                 Ok(ReplyBody::Status(state)) => {
                     if tell.send(Event::State(Box::new(state))).is_err() {
@@ -56,6 +91,7 @@ struct Feed {
     /// How many rows were told.
     shown: u64,
     tell: Sender<Event>,
+    handle: Handle,
 }
 
 /// Nobody listens any more.
@@ -64,7 +100,12 @@ struct Gone;
 
 impl Feed {
     fn tell(&self, event: Event) -> Result<(), Gone> {
+        self.listened()?;
         self.tell.send(event).map_err(|_| Gone)
+    }
+
+    fn listened(&self) -> Result<(), Gone> {
+        if self.handle.is_stopped() { Err(Gone) } else { Ok(()) }
     }
 
     fn run(&mut self) -> Result<(), Gone> {
@@ -83,8 +124,9 @@ impl Feed {
             // Looked at before the log is read: what an ended run wrote is then all there.
             self.catch_up()?;
             if is_over {
-                return self.tell(Event::RunEnded);
+                return self.tell(Event::RunEnded(self.folder.clone()));
             }
+            self.listened()?;
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -94,7 +136,7 @@ impl Feed {
             Happening::Row { at, .. } if at < self.shown => Ok(()),
             Happening::Row { at, row } if at == self.shown => {
                 self.shown += 1;
-                self.tell(Event::Row(row))
+                self.tell(Event::Row(at, row))
             }
             Happening::Row { .. } => self.catch_up(),
             Happening::Lagged => {
@@ -123,17 +165,19 @@ impl Feed {
             }
             self.shown = number + 1;
             if let Ok(row) = row {
-                self.tell(Event::Row(row))?;
+                self.tell(Event::Row(number, row))?;
             }
         }
         Ok(())
     }
 
     /// Says whether the run has ended or its runner is gone. A run that nobody has started yet
-    /// holds no lock either, so it is over only if it had started.
+    /// holds no lock either, so it is over only if it had started or nobody is left to start it.
     fn is_over(&self) -> bool {
         let is_dead = || matches!(LockFile::probe(&self.folder.join("lock")), Ok(None));
-        has_result(&self.folder) || (self.folder.join("started.json").exists() && is_dead())
+        let is_unconducted = self.handle.unconducted.load(Ordering::Relaxed);
+        has_result(&self.folder)
+            || (is_unconducted || self.folder.join("started.json").exists()) && is_dead()
     }
 }
 
@@ -161,7 +205,8 @@ mod tests {
         let folder = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap();
         let log = folder.join("job.jsonl");
         let (tell, events) = channel();
-        let feed = Feed { folder, log, offset: 0, read: 0, shown, tell };
+        let handle = Handle::default();
+        let feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle };
         Rig { _temp: temp, feed, events }
     }
 
@@ -179,10 +224,10 @@ mod tests {
         #[track_caller]
         fn check(&self, expected: &str) {
             let shown = self.events.try_iter().map(|event| match event {
-                Event::Row(row) => row["n"].to_string(),
+                Event::Row(at, row) if row["n"] == at => at.to_string(),
                 Event::Delta(text) => text,
                 Event::Lagged => "lagged".to_owned(),
-                Event::RunEnded => "end".to_owned(),
+                Event::RunEnded(_) => "end".to_owned(),
                 _ => "?".to_owned(),
             });
             assert_eq!(shown.collect::<Vec<_>>().join(" "), expected);
@@ -233,5 +278,35 @@ mod tests {
         std::fs::write(rig.feed.folder.join("result.json"), "{}").unwrap();
         rig.feed.run().unwrap();
         rig.check("0 1 end");
+    }
+
+    #[test]
+    fn a_run_that_nobody_is_left_to_start_is_over() {
+        let mut rig = rig(0);
+        assert!(!rig.feed.is_over(), "its conductor is about to start it");
+        rig.feed.handle.nobody_starts_it();
+        rig.feed.run().unwrap();
+        rig.check("end");
+    }
+
+    #[test]
+    fn an_orphan_that_holds_its_lock_is_not_over() {
+        let rig = rig(0);
+        rig.feed.handle.nobody_starts_it();
+        let holder = heeler_transcript::Holder::this_process("runner", crate::place::now());
+        let lock = rig.feed.folder.join("lock");
+        let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+        assert!(!rig.feed.is_over());
+        drop(held);
+        assert!(rig.feed.is_over());
+    }
+
+    #[test]
+    fn a_feed_that_was_stopped_tells_nothing_more_and_ends() {
+        let mut rig = rig(0);
+        rig.log(0..2);
+        rig.feed.handle.stop();
+        rig.feed.run().unwrap_err();
+        rig.check("");
     }
 }

@@ -155,7 +155,7 @@ fn play(fleet: &Fleet, random: &mut Rng) -> Vec<Canary> {
     command.stdout(std::fs::File::create(&out).unwrap()).stdin(Stdio::null());
     command.stderr(std::fs::File::create(&err).unwrap());
     command.env("CANARY", &canaries[0].secret).env("OPS_TOKEN", &canaries[1].secret);
-    command.envs(names.iter().zip(&forms));
+    command.envs(names.iter().zip(&forms)).env("HEELER_LOG", "trace");
     let mut child = command.spawn().unwrap();
     loop {
         let ended = child.try_wait().unwrap();
@@ -259,9 +259,12 @@ fn a_secret_of_claudes_reaches_no_file_of_ours_and_no_argument() {
         let search = AhoCorasick::new(canary.needles.iter().chain([&header])).unwrap();
         let show = ("Bash", json!({"command": "printf '%s' \"$CANARY\" | base64"}));
         let add = ("mcp__adder__add", json!({"a": 1, "b": 2}));
-        let script = Script::new().step(Step::tools([show, add])).text(&canary.secret);
+        // Crates of others log what a tool is given.
+        let send = ("mcp__heeler-files__send_file", json!({"file_path": canary.secret}));
+        let script = Script::new().step(Step::tools([show, add, send])).text(&canary.secret);
         let mut plan = rig.plan(runtime, &format!("{} {script}", canary.secret));
         plan.brief.secrets = vec![canary.secret.clone(), header.clone()];
+        plan.brief.send_files_to = Some(rig.path("sent"));
         plan.brief.env.insert("CANARY".to_owned(), canary.secret.clone());
         let headers = [("authorization".to_owned(), format!("Bearer {header}"))].into();
         let (url, timeout_ms, always_load) = (rig.api.mcp_url(), None, None);

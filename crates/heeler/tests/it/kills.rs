@@ -163,7 +163,9 @@ impl Run {
     }
 
     fn settle(&self) -> Output {
-        heeler().args(["runner", "--settle", self.dir.as_str()]).output().unwrap()
+        let mut settle = heeler();
+        settle.args(["runner", "--settle", self.dir.as_str()]).env("HEELER_HOME", &self.spec.home);
+        settle.output().unwrap()
     }
 
     fn session_lock(&self) -> Utf8PathBuf {

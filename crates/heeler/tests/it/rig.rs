@@ -155,7 +155,8 @@ impl Rig {
         let file = self.run_dir(&plan.spec).join("started.json");
         let started: Started = wait("started.json", || {
             if let Some(status) = child.try_wait().unwrap() {
-                panic!("the runner ended with {status} before it began: {}", stderr(&mut child));
+                let log = self.runner_log(&plan.spec);
+                panic!("the runner ended with {status} before it began: {log}");
             }
             serde_json::from_slice(&std::fs::read(&file).ok()?).ok()
         });
@@ -172,19 +173,25 @@ impl Rig {
         self.path(&format!("state/runs/{}", spec.run))
     }
 
+    fn runner_log(&self, spec: &RunSpec) -> String {
+        std::fs::read_to_string(self.run_dir(spec).join("runner.log")).unwrap()
+    }
+
     /// `heeler runner <dir>`, with its brief handed over.
     fn spawn(&self, plan: &Plan) -> Child {
         let dir = self.run_dir(&plan.spec);
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("spec.json"), serde_json::to_vec(&plan.spec).unwrap()).unwrap();
+        let log = std::fs::File::create(dir.join("runner.log")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_heeler"))
             .args(["runner", dir.as_str()])
             .current_dir(self.path("work"))
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HEELER_LOG", "trace")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let brief = serde_json::to_vec(&plan.brief).unwrap();
@@ -197,7 +204,8 @@ impl Rig {
         let output = child.wait_with_output().unwrap();
         let file = self.run_dir(spec).join("result.json");
         let Ok(result) = std::fs::read(&file) else {
-            panic!("no result from a runner that ended so: {output:#?}");
+            let log = self.runner_log(spec);
+            panic!("no result from a runner that ended so: {output:#?} {log}");
         };
         let result: RunResult = serde_json::from_slice(&result).unwrap();
         let log = result.session.as_ref().map(|session| session.log.clone());
@@ -359,11 +367,6 @@ pub(crate) fn new_session() -> AgentSessionId {
 pub(crate) fn rows(log: &Utf8Path) -> Vec<Json> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn stderr(child: &mut Child) -> String {
-    let pipe = child.stderr.take().map(std::io::read_to_string);
-    pipe.transpose().ok().flatten().unwrap_or_default()
 }
 
 /// Takes out what each run has another of, and what would only make a page longer.

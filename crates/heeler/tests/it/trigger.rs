@@ -215,6 +215,69 @@ fn a_finished_job_cannot_be_cancelled() {
 }
 
 #[test]
+fn a_job_whose_start_was_cut_off_is_cancelled_all_the_same() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let mut job = fleet.wait_until_ended();
+    let dir = StateDir::open(&fleet.state_dir()).unwrap();
+    let mut run = Reader::open(&dir).unwrap().runs_of_job(&job.head.id).unwrap().remove(0);
+    // As a conductor leaves it that is killed before it starts the runner.
+    job.head.id = "job-2026-11-15-cutoff".parse().unwrap();
+    job.head.status = JobStatus::Running;
+    (job.version, run.version) = (1, 1);
+    run.id = heeler_model::RunId::mint(crate::fleet::at(0), [7; 10]);
+    run.job_id = job.head.id.clone();
+    (run.committed, run.status) = (false, "created".to_owned());
+    let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap().store;
+    let id = job.head.id.clone();
+    store
+        .write::<(), heeler_store::DbError, _>(move |tx| {
+            tx.insert_job(&job)?;
+            tx.insert_run(&run)
+        })
+        .unwrap();
+    drop(store);
+    assert_eq!(fleet.run(&["jobs", "cancel", id.as_str()]).ok(), format!("{id}: cancelled\n"));
+}
+
+#[test]
+fn a_runner_that_does_not_answer_is_killed_when_its_job_is_to_end_at_once() {
+    let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
+    let id = fleet.run(&["trigger", "coder", "--detach"]).ok().trim().to_owned();
+    fleet.wait_until_said("sleep 300");
+    let runner = fleet.processes("runner")[0];
+    signal(runner, rustix::process::Signal::STOP);
+    let ran = fleet.run(&["jobs", "cancel", "--now", &id]);
+    assert!(
+        ran.stderr.contains(&format!("killed its runner (process {runner})")),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(ran.ok(), format!("{id}: cancelled\n"));
+    assert!(fleet.processes("runner").is_empty() && fleet.processes("play").is_empty());
+    assert!(fleet.run(&["jobs"]).ok().contains("cancelled"));
+}
+
+#[test]
+fn a_job_that_cannot_be_settled_now_is_tried_once_and_the_reason_told() {
+    let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
+    let id = fleet.run(&["trigger", "coder", "--detach"]).ok().trim().to_owned();
+    fleet.wait_until_said("sleep 300");
+    fleet.kill("conduct");
+    fleet.kill("runner");
+    wait_for("the runner's end", || fleet.processes("runner").is_empty().then_some(()));
+    let log = fleet.file(&format!(".heeler/jobs/{id}.jsonl"));
+    std::fs::rename(&log, fleet.file("aside")).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let told = fleet.run(&["jobs", "cancel", &id]).fails(1);
+    assert_eq!(told.matches("a run cannot be settled yet").count(), 1, "{told}");
+    assert!(told.contains("cannot be settled: `heeler runner --settle"), "{told}");
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::rename(fleet.file("aside"), &log).unwrap();
+    assert_eq!(fleet.run(&["jobs", "cancel", &id]).ok(), format!("{id}: cancelled\n"));
+}
+
+#[test]
 fn ctrl_c_cancels_gracefully() {
     let fleet = fleet(&[("coder", &scripted("{say: Begun.}, {run: 'sleep 300'}"))]);
     let trigger = fleet.start(&["trigger", "coder"]);

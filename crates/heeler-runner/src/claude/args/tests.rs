@@ -69,6 +69,20 @@ fn check_adds(setup: Setup, session: &SessionStart, expected: Expect) {
 }
 
 #[test]
+fn what_decides_what_may_run_is_not_to_be_written() {
+    for mode in ["default", "acceptEdits", "dontAsk", "auto", "bypassPermissions"] {
+        let mut setup = setup();
+        setup.brief.permission_mode = mode.to_owned();
+        setup.brief.allowed_tools = Some(list(&["Write"]));
+        setup.brief.protected = vec!["/my (fleet)/.env".into()];
+        let allowed = Allowed::of(&setup.brief, &[]).unwrap().unwrap();
+        let deny = &setup.settings(&allowed)["permissions"]["deny"];
+        assert_eq!(deny[0], "Edit(//my**fleet*/.env)", "{mode}");
+        assert_eq!(deny[1], "Edit(//my**fleet*/.env/**)", "{mode}");
+    }
+}
+
+#[test]
 fn a_plain_agent_is_started_with_the_protocol() {
     check_sdk(
         setup(),

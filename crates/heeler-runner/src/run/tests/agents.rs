@@ -153,6 +153,19 @@ fn a_runtime_that_refuses_its_brief_starts_nothing() {
 }
 
 #[test]
+fn why_a_run_was_not_started_holds_no_secret_of_its_environment_or_its_bridge() {
+    fn refuses(around: &Surroundings<'_>) -> Result<Box<dyn Runtime>, String> {
+        let token = &around.host.brief.env["MY_TOKEN"];
+        Err(format!("cannot use {token} with {}", around.host.token.secret()))
+    }
+    let mut trial = prints("true");
+    trial.brief.env.insert("MY_TOKEN".to_owned(), "canary-0123456789".to_owned());
+    trial.means.runtime = refuses;
+    let message = trial.run().error.unwrap().message;
+    assert_eq!(message, "cannot use [secret] with [secret]");
+}
+
+#[test]
 fn an_agent_that_exits_at_once_has_died() {
     let trial = speaks("exit 3");
     let result = trial.run();

@@ -67,9 +67,9 @@ fn check(point: Point, end: End) {
         true => trial.job_rows(),
         false => Vec::new(),
     };
-    let result = settle(&trial.dir(), now).unwrap();
+    let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
     assert_eq!(result.end, end, "{point:?}");
-    assert_eq!(settle(&trial.dir(), now).unwrap(), result, "{point:?}");
+    assert_eq!(settle(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{point:?}");
     for file in ["pid", "child"] {
         if let Ok(pid) = std::fs::read_to_string(trial.spec.working_directory.join(file)) {
             assert!(is_gone(&pid), "{point:?}: {file} {pid} is left");
@@ -133,7 +133,7 @@ fn an_orphaned_agent_still_holds_its_session() {
     let busy = second.run();
     assert_eq!(busy.end, End::SessionBusy);
     assert!(busy.error.unwrap().message.contains("`heeler runner"));
-    settle(&first.dir(), now).unwrap();
+    settle(&first.dir(), &first.spec.home, now).unwrap();
     let mut third = speaks("await user; result done");
     third.spec.home = first.spec.home.clone();
     assert_eq!(third.run().exit_reason, ExitReason::Success);

@@ -164,10 +164,27 @@ fn an_agent_that_takes_no_message_says_so() {
 }
 
 #[test]
-fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
-    let mut trial = speaks(
-        "await user; took; await 'go|go'; took; delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'; result ok; await forever",
-    );
+fn an_id_of_the_agents_with_a_secret_in_it_names_nothing() {
+    let mut trial = speaks("await user; may r-hunter2hunter2 ls; await allow; say fine; result ok")
+        .attended(60_000);
+    trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
+    let running = trial.start();
+    trial.wait_row("wants to use Bash");
+    let asks = status(&mut running.client()).asks;
+    assert!(Uuid::try_parse(&asks[0].id).is_ok(), "{asks:?}");
+    assert!(trial.dir().join(format!("asks/{}.json", asks[0].id)).exists());
+    let answer = Answer::Allow { input: None };
+    let answer = Op::Answer { ask: asks[0].id.clone(), answer, by: "ann".to_owned() };
+    assert_eq!(running.client().ask(answer), ReplyBody::Done);
+    running.finish();
+    assert_eq!(trial.said()[0], "fine", "the agent gets its answer by its own id");
+}
+
+/// Returns what subscribers are told of a text while it is being said, and the run's rows of it.
+fn heard(script: &str) -> (String, Vec<String>) {
+    let mut trial = speaks(&format!(
+        "await user; took; await 'go|go'; took; {script}; result ok; await forever"
+    ));
     trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
     let running = trial.start();
     let mut told = running.subscriber();
@@ -177,13 +194,39 @@ fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file
         let event = told.next();
         match event["event"].as_str() {
             Some("delta") => text.push_str(event["text"].as_str().unwrap()),
-            Some("row") if event["row"]["type"] == "assistant" => break,
+            Some("ended") => break,
             _ => assert_ne!(event, Json::Null),
         }
     }
     running.finish();
+    (text, trial.said())
+}
+
+#[test]
+fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
+    let (text, said) =
+        heard("delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'");
     assert_eq!(text, "it is [secret] ok");
-    assert_eq!(trial.said()[0], "it is [secret] ok");
+    assert_eq!(said[0], "it is [secret] ok");
+}
+
+#[test]
+fn a_row_in_between_does_not_let_a_secret_out_in_two_pieces() {
+    let sub =
+        r#"printf '{"type":"assistant","parent_tool_use_id":"t","message":{"content":"sub"}}\n'"#;
+    for between in [r#"printf '{"type":"system","subtype":"hook"}\n'"#, "echo garbage", sub] {
+        let (text, _) = heard(&format!(
+            "delta 'it is hunter2'; {between}; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'"
+        ));
+        assert_eq!(text, "it is [secret] ok", "{between}");
+    }
+}
+
+#[test]
+fn what_may_begin_a_secret_is_not_told_when_its_text_ends() {
+    let (text, said) = heard("delta 'it is hunter2'; say 'it is hunter2'; delta 'hunter2'");
+    assert_eq!(text, "it is ");
+    assert_eq!(said[0], "it is hunter2");
 }
 
 #[test]

@@ -63,6 +63,46 @@ fn a_job_is_asked_shown_recorded_and_continued() {
 }
 
 #[test]
+fn an_agent_with_a_list_writes_nothing_that_decides_what_it_may_do() {
+    let (fleet, api) = fleet();
+    std::os::unix::fs::symlink("heeler.yaml", fleet.path().join("link.yaml")).unwrap();
+    let names = [
+        "agents/sdk.yaml",
+        "agents/cli.yaml",
+        "heeler.yaml",
+        "heeler.yml",
+        ".env",
+        ".heeler/runs/x/result.json",
+        "link.yaml",
+    ];
+    for (agent, mode) in ["sdk", "cli"]
+        .into_iter()
+        .flat_map(|agent| ["acceptEdits", "bypassPermissions"].map(|mode| (agent, mode)))
+    {
+        let file = format!("agents/{agent}.yaml");
+        let mut config: serde_json::Value = serde_json::from_str(&fleet.read(&file)).unwrap();
+        config["allowed_tools"] = json!(["Read", "Write", "Edit"]);
+        config["permission_mode"] = json!(mode);
+        fleet.write(&file, &config.to_string());
+        let before = names.map(|name| std::fs::read(fleet.path().join(name)).ok());
+        let write = |path: String| ("Write", json!({"file_path": path, "content": "pwned"}));
+        let read = |name: &&str| ("Read", json!({"file_path": fleet.path().join(name)}));
+        let absolute = |name: &&str| write(fleet.path().join(name).display().to_string());
+        let calls: Vec<_> = names.iter().map(absolute).collect();
+        let relative = names.iter().map(|name| write((*name).to_owned()));
+        let script = Script::new()
+            .step(Step::tools(names.iter().map(read)))
+            .step(Step::tools(calls.into_iter().chain(relative).chain([absolute(&"notes.txt")])))
+            .text("Done.");
+        run(trigger(&fleet, &api, agent, &script)).ok();
+        let after = names.map(|name| std::fs::read(fleet.path().join(name)).ok());
+        assert_eq!(after, before, "{agent} in {mode}");
+        assert_eq!(fleet.read("notes.txt"), "pwned", "{agent} in {mode}: the rest is its own");
+        std::fs::remove_file(fleet.path().join("notes.txt")).unwrap();
+    }
+}
+
+#[test]
 fn a_job_that_fails_says_why_and_what_to_do() {
     let (fleet, api) = fleet();
     let script = Script::new().step(Step::error(529));
