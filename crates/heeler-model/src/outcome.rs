@@ -11,7 +11,7 @@ mod spent;
 use serde_json::Value as Json;
 
 use crate::message::{
-    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, Retry, TurnResult, text_of,
+    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
 use crate::run::{Cost, ErrorClass, RunError};
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
@@ -94,7 +94,6 @@ pub struct Tally {
     is_unbilled: bool,
     said_end: bool,
     error: Option<AgentError>,
-    retry: Option<Retry>,
     rate_limit: Option<RateLimit>,
     spent: Spent,
 }
@@ -157,10 +156,13 @@ impl Tally {
                 self.error = Some(AgentError { text: message.clone(), api });
                 self.result = None;
             }
-            Body::Retry(retry) => self.retry = Some(retry.clone()),
             Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
             Body::System { .. } => self.said_end |= message.is_terminal(),
-            Body::User(_) | Body::Task(_) | Body::Lifecycle { .. } | Body::Unknown { .. } => {}
+            Body::User(_)
+            | Body::Retry(_)
+            | Body::Task(_)
+            | Body::Lifecycle { .. }
+            | Body::Unknown { .. } => {}
         }
         self.received += 1;
     }
@@ -173,7 +175,6 @@ impl Tally {
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
             None => {
                 self.error = None;
-                self.retry = None;
                 if is_main && !text.trim().is_empty() {
                     self.last_text = Some(summary(&text));
                 }
@@ -205,7 +206,7 @@ impl Tally {
         }
         Conclusion {
             exit_reason,
-            stop_reason: result.and_then(|result| result.stop_reason.clone()),
+            stop_reason: result.and_then(models_reason),
             summary: final_text.or_else(|| self.last_text.clone()),
             error,
             cost,
@@ -302,7 +303,7 @@ impl Tally {
         let class = symptoms.class();
         let mut error = self.failure(class, symptoms.message());
         if error.recoverable {
-            error.retry_after_ms = symptoms.retry_after_ms(self.retry.as_ref());
+            error.retry_after_ms = symptoms.retry_after_ms();
         }
         if class == ErrorClass::RateLimited {
             error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());
@@ -345,6 +346,13 @@ impl Tally {
         };
         RunError { messages_received: self.received, ..RunError::of(class, message) }
     }
+}
+
+/// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.
+fn models_reason(result: &TurnResult) -> Option<String> {
+    let failed =
+        result.api_error_status.is_some() || result.terminal_reason.as_deref() == Some("api_error");
+    result.stop_reason.clone().filter(|reason| !(failed && reason == "stop_sequence"))
 }
 
 fn signal_name(number: i32) -> Option<&'static str> {

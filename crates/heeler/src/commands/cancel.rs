@@ -96,7 +96,7 @@ fn cancel(engine: &Fleet, job: Job, now: bool) -> Outcome<Job> {
 }
 
 /// Puts the wish on record; a job that nobody works on is cancelled by that.
-fn wish(engine: &Fleet, id: &JobId) -> Outcome<Job> {
+pub(crate) fn wish(engine: &Fleet, id: &JobId) -> Outcome<Job> {
     let store = engine.writer("jobs cancel", END_WAIT).map_err(anyhow::Error::from)?;
     let job = wish_to_cancel(&store, id, place::now()).map_err(anyhow::Error::from)?;
     store.publish_views(place::now()).map_err(anyhow::Error::from)?;

@@ -300,6 +300,10 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
         if job.head.status.is_final() || seen.recorded || left {
             return Ok(job);
         }
+        // Ctrl-C may have come before there was a run that could hear it.
+        if seen.interrupts > 0 {
+            cancel::wish(engine, id)?;
+        }
         if let Some(why) = cancel::settle(engine, "trigger", id)? {
             output::note(&format!("cannot find out how the run ended: {why}"))?;
             return Ok(job);

@@ -206,6 +206,19 @@ fn a_detached_job_goes_on_and_can_be_cancelled() {
 }
 
 #[test]
+fn a_run_cannot_steer_itself() {
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    // A beginning of its own id will do.
+    let command = format!(
+        "{heeler} jobs cancel --now job- 2>&1; env -i HOME=$HOME {heeler} jobs cancel --now job- 2>&1; echo still here"
+    );
+    let fleet = fleet(&[("self", &format!("runtime: command\ncommand: '{command}'"))]);
+    let said = fleet.run(&["trigger", "self"]).ok();
+    assert_eq!(said.matches("a process of the run itself").count(), 2, "{said}");
+    assert!(said.contains("still here"), "{said}");
+}
+
+#[test]
 fn a_finished_job_cannot_be_cancelled() {
     let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
     fleet.run(&["trigger", "coder"]).ok();
