@@ -186,13 +186,13 @@ fn print_list(
     Ok(())
 }
 
-/// Returns one line on what a job did; where it failed without a summary, why.
+/// Returns one line on what a job did; where it failed, why.
 fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
-    let text = match (&head.summary, head.status) {
-        (None, JobStatus::Failed) => reader.job(&head.id)?.and_then(|job| job.error),
-        (summary, _) => summary.clone(),
+    let error = match head.status {
+        JobStatus::Failed => reader.job(&head.id)?.and_then(|job| job.error),
+        _ => None,
     };
-    Ok(output::one_line(text.as_deref().unwrap_or_default()))
+    Ok(output::one_line(error.as_ref().or(head.summary.as_ref()).map_or("", String::as_str)))
 }
 
 /// Returns a status in its colour.

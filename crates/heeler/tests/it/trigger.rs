@@ -174,6 +174,12 @@ fn a_failed_job_ends_with_1_and_says_the_cure() {
     );
     assert!(details["messagesReceived"].as_u64().unwrap() > 0 && details["cure"].is_string());
     assert!(fleet.run(&["status"]).ok().contains("error"));
+    let why = job.error.unwrap();
+    let why = &why[..why.len().min(20)];
+    for list in ["jobs", "status"] {
+        let shown = fleet.run(&[list]).ok();
+        assert!(shown.contains(why) && !shown.contains("Trying."), "{list} says why: {shown}");
+    }
 }
 
 #[test]
