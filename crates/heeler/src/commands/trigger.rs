@@ -14,6 +14,7 @@ use heeler_engine::{
     prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
@@ -356,7 +357,7 @@ fn tell(
 /// Says whether the job failed because another run was at its session.
 fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
     let error = jobs::last_error(reader, &job.head.id)?;
-    Ok(error.is_some_and(|error| error.class == heeler_model::run::ErrorClass::SessionBusy))
+    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
 }
 
 /// Says how the job ended, what it cost, and what to do next.
@@ -390,11 +391,16 @@ fn say_outcome(
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
+    let error = jobs::last_error(reader, &head.id)?;
     if head.status == JobStatus::Failed {
-        say_error(reader, job, seen)?;
+        say_error(error.as_ref(), job, seen)?;
     }
+    let goes_on = match head.status {
+        JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
+        _ => head.status.is_final(),
+    };
     let next = match (head.status, &resumable) {
-        (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
+        (_, Some(session)) if goes_on => {
             format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
         }
         (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
@@ -404,14 +410,18 @@ fn say_outcome(
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
+/// Says whether nothing is wrong with the session: it can just go on.
+fn was_cut_off(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
+}
+
 /// Says what went wrong, unless that was shown already, and the cure.
-fn say_error(reader: &Reader, job: &Job, seen: &Seen) -> Outcome {
-    let error = jobs::last_error(reader, &job.head.id)?;
-    let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
+fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
+    let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
     if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
         output::complain(format!("  {message}"))?;
     }
-    match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {
+    match error.map(|error| &error.cure).filter(|cure| !cure.is_empty()) {
         Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
         None => Ok(()),
     }

@@ -464,17 +464,17 @@ fn what_came_of_the_job_decides_the_exit_code_whether_or_not_it_can_be_told() {
     ]);
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     for (agent, code) in [("fails", 1), ("works", 0)] {
-        for flags in [&["trigger", agent][..], &["trigger", agent, "--json"]] {
-            let ends: [(Stdio, Stdio); 4] = [
-                (unread(), Stdio::null()),
-                (Stdio::null(), unread()),
-                (full().into(), Stdio::null()),
-                (Stdio::null(), full().into()),
-            ];
-            for (number, (out, err)) in ends.into_iter().enumerate() {
-                let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
-                assert_eq!(ended.code(), Some(code), "{flags:?}, case {number}");
-            }
+        let text = &["trigger", agent][..];
+        let json = &["trigger", agent, "--json"][..];
+        let ends: [(&[&str], Stdio, Stdio); 4] = [
+            (json, unread(), Stdio::null()),
+            (text, Stdio::null(), unread()),
+            (text, full().into(), Stdio::null()),
+            (text, Stdio::null(), full().into()),
+        ];
+        for (number, (flags, out, err)) in ends.into_iter().enumerate() {
+            let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
+            assert_eq!(ended.code(), Some(code), "{agent}, case {number}");
         }
     }
 }
