@@ -16,7 +16,7 @@ use heeler_engine::{
 use heeler_model::config::{Agent, Durability, Loaded};
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
-use heeler_store::{LookupError, Reader};
+use heeler_store::{LookupError, Reader, StateDir};
 use serde_json::json;
 
 use crate::cli::{self, Global};
@@ -329,7 +329,9 @@ fn report(
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure::silent(Code::Interrupted)),
-        (false, false) if is_busy(&reader, job)? => Err(Failure::silent(Code::Refused)),
+        (false, false) if is_busy(&reader, &engine.dir, job)? => {
+            Err(Failure::silent(Code::Refused))
+        }
         (false, false) => Err(Failure::silent(Code::Failed)),
     }
 }
@@ -351,12 +353,12 @@ fn tell(
     if global.quiet && job.head.status == JobStatus::Completed {
         job.head.summary.as_deref().map(output::line).transpose()?;
     }
-    say_outcome(global, args, job, reader, seen)
+    say_outcome(global, args, job, reader, &place.dir()?, seen)
 }
 
 /// Says whether the job failed because another run was at its session.
-fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
-    let error = jobs::last_error(reader, &job.head.id)?;
+fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(reader, dir, &job.head.id)?;
     Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
 }
 
@@ -366,6 +368,7 @@ fn say_outcome(
     args: &TriggerArgs,
     job: &Job,
     reader: &Reader,
+    dir: &StateDir,
     seen: &Seen,
 ) -> Outcome {
     let head = &job.head;
@@ -391,7 +394,7 @@ fn say_outcome(
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
-    let error = jobs::last_error(reader, &head.id)?;
+    let error = jobs::last_error(reader, dir, &head.id)?;
     if head.status == JobStatus::Failed {
         say_error(error.as_ref(), job, seen)?;
     }
