@@ -247,12 +247,17 @@ fn read_prompt(given: &str) -> Outcome<String> {
     if given != "-" {
         return Ok(given.to_owned());
     }
-    let mut text = String::new();
-    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > PROMPT_BYTES_MAX {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PROMPT_BYTES_MAX {
         let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
         return Err(Failure::message(Code::Usage, message));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!("the prompt on standard input is not UTF-8 (at byte {at})");
+        Failure::message(Code::Usage, message).hint("iconv -t UTF-8 converts it")
+    })?;
     Ok(text.trim_end().to_owned())
 }
 

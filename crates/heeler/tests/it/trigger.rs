@@ -503,6 +503,12 @@ fn the_prompt_may_come_from_standard_input() {
     let mut trigger = command.spawn().unwrap();
     trigger.stdin.take().unwrap().write_all(b"two\nlines\n").unwrap();
     assert_eq!(ended(trigger).ok(), "You said: two\nlines\n");
+
+    let mut trigger = command.spawn().unwrap();
+    trigger.stdin.take().unwrap().write_all(b"caf\xe9").unwrap();
+    let told = ended(trigger).fails(2);
+    assert!(told.contains("the prompt on standard input is not UTF-8 (at byte 3)"), "{told}");
+    assert_eq!(fleet.jobs().len(), 1);
 }
 
 #[test]
