@@ -383,7 +383,8 @@ fn print_job(
     let head = &job.head;
     let when =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
-    let status = match head.exit_reason {
+    let reason = head.exit_reason.filter(|reason| reason.as_str() != head.status.as_str());
+    let status = match reason {
         Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
         None => status_text(head.status, dead),
     };
@@ -397,7 +398,7 @@ fn print_job(
         ("started", Some(when(head.started_at).into())),
         ("finished", head.finished_at.map(when).map(Text::from)),
         ("took", head.duration_ms.map(output::duration).map(Text::from)),
-        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}").into())),
+        ("cost", output::price(head.cost_usd).map(Text::from)),
         ("tokens", tokens(job).map(Text::from)),
         ("models", models(job).map(Text::from)),
         ("session", head.session_id.as_ref().map(|id| id.as_str().into())),

@@ -390,7 +390,7 @@ fn say_outcome(
         }
     };
     let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
-    let cost = head.cost_usd.map(|cost| format!(", ${cost:.4}"));
+    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
     let session = match &head.session_id {
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
