@@ -330,7 +330,7 @@ impl<'w> Live<'w> {
         let cancelling = if self.seen.interrupts > 0 { "cancelling, " } else { "" };
         let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
         let elapsed = output::duration(self.started.elapsed().as_millis().try_into().unwrap_or(0));
-        let cost = self.cost.map(|cost| format!("  ${cost:.4}")).unwrap_or_default();
+        let cost = output::price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
         self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
     }
 }

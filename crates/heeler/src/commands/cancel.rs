@@ -50,6 +50,11 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
     let mut failure = None;
     for job in jobs {
         let id = job.head.id.clone();
+        if job.head.status == JobStatus::Running && !(args.json || global.quiet) {
+            let more = if args.now { "" } else { " (--now ends it at once)" };
+            // The job is cancelled whether or not this can be written.
+            drop(output::note(&format!("cancelling {id}…{more}")));
+        }
         match cancel(&engine, job, args.now) {
             Ok(job) => {
                 let said = format!("{id}: {}", job.head.status);

@@ -14,8 +14,9 @@ use heeler_engine::{
     prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
-use heeler_store::{LookupError, Reader};
+use heeler_store::{LookupError, Reader, StateDir};
 use serde_json::json;
 
 use crate::cli::{self, Global};
@@ -246,12 +247,17 @@ fn read_prompt(given: &str) -> Outcome<String> {
     if given != "-" {
         return Ok(given.to_owned());
     }
-    let mut text = String::new();
-    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > PROMPT_BYTES_MAX {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PROMPT_BYTES_MAX {
         let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
         return Err(Failure::message(Code::Usage, message));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!("the prompt on standard input is not UTF-8 (at byte {at})");
+        Failure::message(Code::Usage, message).hint("iconv -t UTF-8 converts it")
+    })?;
     Ok(text.trim_end().to_owned())
 }
 
@@ -332,7 +338,9 @@ fn report(
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure::silent(Code::Interrupted)),
-        (false, false) if is_busy(&reader, job)? => Err(Failure::silent(Code::Refused)),
+        (false, false) if is_busy(&reader, &engine.dir, job)? => {
+            Err(Failure::silent(Code::Refused))
+        }
         (false, false) => Err(Failure::silent(Code::Failed)),
     }
 }
@@ -354,13 +362,13 @@ fn tell(
     if global.quiet && job.head.status == JobStatus::Completed {
         job.head.summary.as_deref().map(output::line).transpose()?;
     }
-    say_outcome(global, args, job, reader, seen)
+    say_outcome(global, args, job, reader, &place.dir()?, seen)
 }
 
 /// Says whether the job failed because another run was at its session.
-fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
-    let error = jobs::last_error(reader, &job.head.id)?;
-    Ok(error.is_some_and(|error| error.class == heeler_model::run::ErrorClass::SessionBusy))
+fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(reader, dir, &job.head.id)?;
+    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
 }
 
 /// Says how the job ended, what it cost, and what to do next.
@@ -369,6 +377,7 @@ fn say_outcome(
     args: &TriggerArgs,
     job: &Job,
     reader: &Reader,
+    dir: &StateDir,
     seen: &Seen,
 ) -> Outcome {
     let head = &job.head;
@@ -385,7 +394,7 @@ fn say_outcome(
         }
     };
     let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
-    let cost = head.cost_usd.map(|cost| format!(", ${cost:.4}"));
+    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
     let session = match &head.session_id {
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
@@ -394,11 +403,16 @@ fn say_outcome(
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
+    let error = jobs::last_error(reader, dir, &head.id)?;
     if head.status == JobStatus::Failed {
-        say_error(reader, job, seen)?;
+        say_error(error.as_ref(), job, seen)?;
     }
+    let goes_on = match head.status {
+        JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
+        _ => head.status.is_final(),
+    };
     let next = match (head.status, &resumable) {
-        (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
+        (_, Some(session)) if goes_on => {
             format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
         }
         (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
@@ -408,14 +422,18 @@ fn say_outcome(
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
+/// Says whether nothing is wrong with the session: it can just go on.
+fn was_cut_off(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
+}
+
 /// Says what went wrong, unless that was shown already, and the cure.
-fn say_error(reader: &Reader, job: &Job, seen: &Seen) -> Outcome {
-    let error = jobs::last_error(reader, &job.head.id)?;
-    let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
+fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
+    let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
     if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
         output::complain(format!("  {message}"))?;
     }
-    match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {
+    match error.map(|error| &error.cure).filter(|cure| !cure.is_empty()) {
         Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
         None => Ok(()),
     }

@@ -40,8 +40,9 @@ impl Tools {
                 None
             }
             "tool_result" if row["tool_use_id"].is_string() => Some(self.ended(row, indent, width)),
+            // Whole, however long: it may be all that is known.
             "error" => {
-                let text = fit(&plain(&row["message"]));
+                let text = one_line(&plain(&row["message"]));
                 Some(Text::styled(AnsiColor::Red.on_default(), &format!("  {text}")))
             }
             "system" => self.system(row).map(|text| {

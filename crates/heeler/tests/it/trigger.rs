@@ -174,6 +174,12 @@ fn a_failed_job_ends_with_1_and_says_the_cure() {
     );
     assert!(details["messagesReceived"].as_u64().unwrap() > 0 && details["cure"].is_string());
     assert!(fleet.run(&["status"]).ok().contains("error"));
+    let why = job.error.unwrap();
+    let why = &why[..why.len().min(20)];
+    for list in ["jobs", "status"] {
+        let shown = fleet.run(&[list]).ok();
+        assert!(shown.contains(why) && !shown.contains("Trying."), "{list} says why: {shown}");
+    }
 }
 
 #[test]
@@ -471,17 +477,17 @@ fn what_came_of_the_job_decides_the_exit_code_whether_or_not_it_can_be_told() {
     ]);
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     for (agent, code) in [("fails", 1), ("works", 0)] {
-        for flags in [&["trigger", agent][..], &["trigger", agent, "--json"]] {
-            let ends: [(Stdio, Stdio); 4] = [
-                (unread(), Stdio::null()),
-                (Stdio::null(), unread()),
-                (full().into(), Stdio::null()),
-                (Stdio::null(), full().into()),
-            ];
-            for (number, (out, err)) in ends.into_iter().enumerate() {
-                let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
-                assert_eq!(ended.code(), Some(code), "{flags:?}, case {number}");
-            }
+        let text = &["trigger", agent][..];
+        let json = &["trigger", agent, "--json"][..];
+        let ends: [(&[&str], Stdio, Stdio); 4] = [
+            (json, unread(), Stdio::null()),
+            (text, Stdio::null(), unread()),
+            (text, full().into(), Stdio::null()),
+            (text, Stdio::null(), full().into()),
+        ];
+        for (number, (flags, out, err)) in ends.into_iter().enumerate() {
+            let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
+            assert_eq!(ended.code(), Some(code), "{agent}, case {number}");
         }
     }
 }
@@ -510,6 +516,12 @@ fn the_prompt_may_come_from_standard_input() {
     let mut trigger = command.spawn().unwrap();
     trigger.stdin.take().unwrap().write_all(b"two\nlines\n").unwrap();
     assert_eq!(ended(trigger).ok(), "You said: two\nlines\n");
+
+    let mut trigger = command.spawn().unwrap();
+    trigger.stdin.take().unwrap().write_all(b"caf\xe9").unwrap();
+    let told = ended(trigger).fails(2);
+    assert!(told.contains("the prompt on standard input is not UTF-8 (at byte 3)"), "{told}");
+    assert_eq!(fleet.jobs().len(), 1);
 }
 
 #[test]
