@@ -201,7 +201,8 @@ impl<'r> Pump<'r> {
         let mut left = self.stdout.as_ref().map_or(0, held);
         loop {
             left = self.read_stdout(left, DIGEST_TIME_MAX);
-            if !self.behind && !(self.is_blocked() && self.run.ending.is_none()) {
+            let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
+            if !self.behind && !waits_for_disk {
                 return;
             }
             self.turn().await;
