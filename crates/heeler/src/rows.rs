@@ -136,7 +136,8 @@ fn result(value: &Value) -> String {
         turns => format!(", {turns} turns"),
     });
     let took = value["duration_ms"].as_i64().map(|took| format!(", {}", duration(took)));
-    let cost = value["total_cost_usd"].as_f64().map(|cost| format!(", ${cost:.4}"));
+    let cost =
+        crate::output::price(value["total_cost_usd"].as_f64()).map(|cost| format!(", {cost}"));
     let error = value["error"].as_str().filter(|error| !error.is_empty());
     let error = error.map(|error| format!(": {}", shortened(error)));
     let parts = [turns, took, cost, error].into_iter().flatten();
