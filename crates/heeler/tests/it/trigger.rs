@@ -199,6 +199,14 @@ fn a_failed_command_says_what_it_wrote_to_standard_error_and_where_all_of_it_is(
 }
 
 #[test]
+fn a_job_that_ran_out_of_turns_says_how_its_session_goes_on() {
+    let keys = scripted("{say: Trying.}, {run: 'true'}, {run: 'true'}") + "\nmax_turns: 1";
+    let fleet = fleet(&[("coder", &keys)]);
+    let told = fleet.run(&["trigger", "coder"]).fails(1);
+    assert!(told.contains("next: heeler trigger coder --session sess-"), "{told}");
+}
+
+#[test]
 fn quiet_prints_the_result_only() {
     let fleet = fleet(&[("coder", &scripted("{say: Working.}, {say: The answer.}"))]);
     let ran = fleet.run(&["trigger", "coder", "-q"]);
