@@ -88,6 +88,8 @@ pub(crate) struct Seen {
     pub(crate) recorded: bool,
     /// The last error that was shown.
     pub(crate) error: Option<String>,
+    /// How many requests of the agent were denied because nobody could be asked.
+    pub(crate) unasked: u64,
 }
 
 /// Hears what happens to a job, from before it is started.
@@ -259,6 +261,7 @@ impl<'w> Live<'w> {
         if let Some(cost) = row["total_cost_usd"].as_f64() {
             self.cost = Some(cost);
         }
+        self.seen.unasked += u64::from(tools::asked_nobody(row));
         match row["type"].as_str() {
             // Of the run's own error, what the agent has not told itself is told at the end.
             Some("error") if self.seen.error.is_some() && row["cure"].is_string() => {}

@@ -430,7 +430,8 @@ fn models(job: &Job) -> Option<String> {
     let number =
         |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
     let lines = job.usage.per_model.iter().map(|(model, usage)| {
-        let cost = number(usage, ["costUSD", "cost_usd"]).map(|cost| format!(", ${cost:.4}"));
+        let cost =
+            output::price(number(usage, ["costUSD", "cost_usd"])).map(|cost| format!(", {cost}"));
         let read = number(usage, ["inputTokens", "input_tokens"]).unwrap_or(0.0);
         let written = number(usage, ["outputTokens", "output_tokens"]).unwrap_or(0.0);
         format!("{model}: {read} in, {written} out{}", cost.unwrap_or_default())

@@ -403,6 +403,13 @@ fn say_outcome(
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
+    if seen.unasked > 0 {
+        let were = if seen.unasked == 1 { "was" } else { "were" };
+        let denied = output::counted(seen.unasked, "request");
+        output::complain(format!(
+            "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
+        ))?;
+    }
     let error = jobs::last_error(reader, dir, &head.id)?;
     if head.status == JobStatus::Failed {
         say_error(error.as_ref(), job, seen)?;

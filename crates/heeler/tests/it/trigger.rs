@@ -183,6 +183,30 @@ fn a_failed_job_ends_with_1_and_says_the_cure() {
 }
 
 #[test]
+fn a_failed_command_says_what_it_wrote_to_standard_error_and_where_all_of_it_is() {
+    let command = "runtime: command\ncommand: 'echo working; echo no such rule >&2; exit 3'";
+    let fleet = fleet(&[("make", command)]);
+    let told = fleet.run(&["trigger", "make", "-p", "x"]).fails(1);
+    assert!(told.contains("the command exited with code 3: no such rule"), "{told}");
+    let job = fleet.wait_until_ended();
+    let shown = fleet.run(&["jobs", "show", job.head.id.as_str()]).ok();
+    for text in [told, shown] {
+        let folder = text.split("read stderr.log in ").nth(1).expect("the cure names the file");
+        let folder = folder.split(',').next().unwrap();
+        let written = std::fs::read_to_string(format!("{folder}/stderr.log")).unwrap();
+        assert_eq!(written, "no such rule\n");
+    }
+}
+
+#[test]
+fn a_job_that_ran_out_of_turns_says_how_its_session_goes_on() {
+    let keys = scripted("{say: Trying.}, {run: 'true'}, {run: 'true'}") + "\nmax_turns: 1";
+    let fleet = fleet(&[("coder", &keys)]);
+    let told = fleet.run(&["trigger", "coder"]).fails(1);
+    assert!(told.contains("next: heeler trigger coder --session sess-"), "{told}");
+}
+
+#[test]
 fn quiet_prints_the_result_only() {
     let fleet = fleet(&[("coder", &scripted("{say: Working.}, {say: The answer.}"))]);
     let ran = fleet.run(&["trigger", "coder", "-q"]);
@@ -698,6 +722,7 @@ fn nobody_is_asked_where_nobody_is() {
     )]);
     let ran = fleet.run(&["trigger", "coder"]);
     assert!(ran.stderr.contains("✗ Write a.txt"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 request was denied: nobody could be asked"), "{}", ran.stderr);
     ran.ok();
     assert!(!fleet.file("a.txt").exists());
 }
