@@ -11,7 +11,7 @@ mod spent;
 use serde_json::Value as Json;
 
 use crate::message::{
-    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, Retry, TurnResult, text_of,
+    ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
 use crate::run::{Cost, ErrorClass, RunError};
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
@@ -20,6 +20,10 @@ use spent::Spent;
 
 /// How much of what an agent wrote to standard error is told.
 const STDERR_CHARS_MAX: usize = 500;
+
+/// What to do about a command that failed and wrote to standard error.
+const COMMAND_CURE: &str =
+    "read stderr.log in the run's folder, and the job's log: `heeler jobs logs`";
 
 /// How an agent's process ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,7 +98,6 @@ pub struct Tally {
     is_unbilled: bool,
     said_end: bool,
     error: Option<AgentError>,
-    retry: Option<Retry>,
     rate_limit: Option<RateLimit>,
     spent: Spent,
 }
@@ -157,10 +160,13 @@ impl Tally {
                 self.error = Some(AgentError { text: message.clone(), api });
                 self.result = None;
             }
-            Body::Retry(retry) => self.retry = Some(retry.clone()),
             Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
             Body::System { .. } => self.said_end |= message.is_terminal(),
-            Body::User(_) | Body::Task(_) | Body::Lifecycle { .. } | Body::Unknown { .. } => {}
+            Body::User(_)
+            | Body::Retry(_)
+            | Body::Task(_)
+            | Body::Lifecycle { .. }
+            | Body::Unknown { .. } => {}
         }
         self.received += 1;
     }
@@ -173,7 +179,6 @@ impl Tally {
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
             None => {
                 self.error = None;
-                self.retry = None;
                 if is_main && !text.trim().is_empty() {
                     self.last_text = Some(summary(&text));
                 }
@@ -205,7 +210,7 @@ impl Tally {
         }
         Conclusion {
             exit_reason,
-            stop_reason: result.and_then(|result| result.stop_reason.clone()),
+            stop_reason: result.and_then(models_reason),
             summary: final_text.or_else(|| self.last_text.clone()),
             error,
             cost,
@@ -246,6 +251,7 @@ impl Tally {
     ) -> Result<(), (ExitReason, RunError)> {
         match self.result.as_ref().filter(|_| !self.is_open) {
             Some(result) if !result.is_error => return Ok(()),
+            Some(result) if self.by_exit_code => return Err(self.judge_command(result, stderr)),
             Some(result) => return Err(self.judge_result(result)),
             None => {}
         }
@@ -260,11 +266,20 @@ impl Tally {
             return Err(self.judge_symptoms(&told));
         }
         let (class, message) = self.death(code, signal);
-        let message = match tail(stderr) {
-            "" => message,
-            stderr => format!("{message}: {stderr}"),
+        Err((ExitReason::Error, self.failure(class, &with_tail(message, stderr))))
+    }
+
+    /// What a command prints are its own words, not an agent's report of what failed.
+    fn judge_command(&self, result: &TurnResult, stderr: &str) -> (ExitReason, RunError) {
+        let said = match result.errors.is_empty() {
+            true => result.text.clone().unwrap_or_default(),
+            false => result.errors.join("\n"),
         };
-        Err((ExitReason::Error, self.failure(class, &message)))
+        let mut error = self.failure(ErrorClass::AgentFailed, &with_tail(said, stderr));
+        if !stderr.trim().is_empty() {
+            error.cure = COMMAND_CURE.to_owned();
+        }
+        (ExitReason::Error, error)
     }
 
     fn judge_result(&self, result: &TurnResult) -> (ExitReason, RunError) {
@@ -273,11 +288,6 @@ impl Tally {
             _ => result.errors.join("\n"),
         };
         let fail = |reason, class, message: &str| (reason, self.failure(class, message));
-        if self.by_exit_code {
-            // What a command prints are its own words, not an agent's report of what failed.
-            let message = if result.errors.is_empty() { said } else { result.errors.join("\n") };
-            return fail(ExitReason::Error, ErrorClass::AgentFailed, &message);
-        }
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
                 fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)
@@ -302,7 +312,7 @@ impl Tally {
         let class = symptoms.class();
         let mut error = self.failure(class, symptoms.message());
         if error.recoverable {
-            error.retry_after_ms = symptoms.retry_after_ms(self.retry.as_ref());
+            error.retry_after_ms = symptoms.retry_after_ms();
         }
         if class == ErrorClass::RateLimited {
             error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());
@@ -347,6 +357,13 @@ impl Tally {
     }
 }
 
+/// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.
+fn models_reason(result: &TurnResult) -> Option<String> {
+    let failed =
+        result.api_error_status.is_some() || result.terminal_reason.as_deref() == Some("api_error");
+    result.stop_reason.clone().filter(|reason| !(failed && reason == "stop_sequence"))
+}
+
 fn signal_name(number: i32) -> Option<&'static str> {
     Some(match number {
         1 => "SIGHUP",
@@ -372,6 +389,14 @@ fn summary(text: &str) -> String {
     }
     let end = text.floor_char_boundary(SUMMARY_BYTES_MAX - '…'.len_utf8());
     format!("{}…", &text[..end])
+}
+
+/// Adds the end of what was written to standard error, where there is any.
+fn with_tail(message: String, stderr: &str) -> String {
+    match tail(stderr) {
+        "" => message,
+        stderr => format!("{message}: {stderr}"),
+    }
 }
 
 /// Returns the end of what was written to standard error.

@@ -2,9 +2,11 @@
 //!
 //! A [`Tree`] starts the agent and ends whatever came of it, by three means at once: a control group
 //! where we may make one, descent (this process adopts orphans), and the marker `HEELER_RUN=<run>`
-//! in the environment. Without a control group a process that sheds its parents before we look and
-//! clears its environment escapes a settling, though not a living runner. What an agent starts ends
-//! with it, other runs of ours included: what is to outlive it is started by the daemon.
+//! in the environment. A living runner finds everything that descends from the agent. A settling does
+//! not find what cleared its environment and is in no control group of the run's: because there is
+//! none, or because it left it, as root and the user who owns the tree of groups can. This ends what
+//! is forgotten or stubborn; it is no cage. What an agent starts ends with it, other runs of ours
+//! included: what is to outlive it is started by the daemon.
 //!
 //! The process that claims a tree starts no other children: all of its children are the agent's.
 //! Start at [`Tree`].
@@ -27,6 +29,7 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
+use heeler_model::redact::Redactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -44,6 +47,7 @@ pub(crate) use cgroup::Cgroup;
 pub use cgroup::NoCgroup;
 pub(crate) use hunt::{Ended, Hunt};
 pub use marker::{MARKER, shed_marker};
+pub(crate) use os::memory_file;
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
 const OOM_SCORE_MORE: i32 = 500;
@@ -87,6 +91,8 @@ pub(crate) struct Place<'p> {
     pub env: &'p IndexMap<String, String>,
     /// What it inherits under the same numbers: the session's lock.
     pub inherit: &'p [BorrowedFd<'p>],
+    /// What its arguments may not hold.
+    pub secrets: &'p Redactor,
 }
 
 /// Why an agent was not started.
@@ -135,6 +141,16 @@ pub enum SpawnError {
     TooLarge {
         /// The program.
         program: Utf8PathBuf,
+    },
+    /// An argument would hold a secret.
+    #[error(
+        "cannot start {program}: everybody on this machine could read the secret in {place}; take it out of there"
+    )]
+    Secret {
+        /// The program.
+        program: Utf8PathBuf,
+        /// Which argument, or the key of the config that it comes from.
+        place: &'static str,
     },
     /// Anything else.
     #[error("cannot {attempt} {program}")]
@@ -201,6 +217,9 @@ impl Tree {
             let program = launch.program.clone();
             move |source| SpawnError::Failed { attempt, program, source }
         };
+        if let Some(at) = secret_place(launch, place.secrets) {
+            return Err(SpawnError::Secret { program: launch.program.clone(), place: at });
+        }
         let (args, mut inherited) = arguments(&launch.args).map_err(failed("hand arguments to"))?;
         for fd in place.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
@@ -216,6 +235,12 @@ impl Tree {
         prepared.attach(&mut command);
         let started = Agent::start(&mut command, &self.children);
         started.map_err(|source| explain(source, launch, place))
+    }
+
+    /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let cgroup = self.cgroup.as_ref().ok().cloned();
+        cfg!(target_os = "linux") && Hunt::of_own(self.run, cgroup, &self.children).holds(pid)
     }
 
     /// Sends a signal to the agent alone. One that has ended gets none.
@@ -244,6 +269,29 @@ impl Drop for Tree {
     }
 }
 
+/// Keys of the config by the flag that they become.
+const KEYS: [(&str, &str); 7] = [
+    ("--model", "`model`"),
+    ("--tools", "`tools`"),
+    ("--allowedTools", "`allowed_tools`"),
+    ("--disallowedTools", "`denied_tools`"),
+    ("--plugin-dir", "`plugins`"),
+    ("--permission-mode", "`permission_mode`"),
+    ("--setting-sources", "`setting_sources`"),
+];
+
+/// Returns where a secret stands that would be an argument.
+fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<&'static str> {
+    if secrets.finds_in(launch.program.as_str()) {
+        return Some("its path");
+    }
+    let holds = |arg: &Arg| matches!(arg, Arg::Text(text) if secrets.finds_in(text));
+    let at = launch.args.iter().position(holds)?;
+    let flag = at.checked_sub(1).map(|before| &launch.args[before]);
+    let of_flag = |(flag_of, _): &&(&str, &str)| flag == Some(&Arg::Text((*flag_of).to_owned()));
+    Some(KEYS.iter().find(of_flag).map_or("one of its arguments", |(_, key)| key))
+}
+
 /// Returns the arguments, and the files in memory that some of them are.
 fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut texts = Vec::new();
@@ -252,7 +300,7 @@ fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
         match arg {
             Arg::Text(text) => texts.push(text.into()),
             Arg::File(bytes) => {
-                let file = os::memory_file(bytes)?;
+                let file = memory_file(bytes)?;
                 texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());
                 files.push(file);
             }

@@ -253,6 +253,7 @@ impl Order<'_> {
             cwd: &self.spec.working_directory,
             env: &self.host.brief.env,
             inherit: &inherit,
+            secrets: &run.redactor,
         };
         let agent = match tree.spawn(&launch, &place) {
             Ok(agent) => agent,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::from_iso;
-use crate::message::{ApiError, RateLimit, Retry, TurnResult};
+use crate::message::{ApiError, RateLimit, TurnResult};
 use crate::run::ErrorClass;
 
 /// Everything that was said about a failure.
@@ -150,17 +150,15 @@ impl<'t> Symptoms<'t> {
         self.says(&["etimedout", "request timed out"])
     }
 
-    /// Returns how long to wait, if it was said: in words, or by the last retry of a request that
-    /// the API had answered so (it waits for as long as the API asks).
-    pub(super) fn retry_after_ms(&self, retry: Option<&Retry>) -> Option<u64> {
+    /// Returns how long to wait, if the API said it, in words. What the agent waited between its own
+    /// retries is a guess of its own.
+    pub(super) fn retry_after_ms(&self) -> Option<u64> {
         const SAID: [&str; 5] =
             ["retry-after: ", "retry after ", "retry in ", "try again in ", "wait "];
-        let said = SAID.iter().find_map(|said| {
+        SAID.iter().find_map(|said| {
             let (_, rest) = self.words.split_once(said)?;
             period_ms(rest)
-        });
-        let retry = retry.filter(|retry| retry.status.is_some() && retry.status == self.status);
-        said.or_else(|| retry?.delay_ms)
+        })
     }
 
     /// Returns when the limit is lifted, if it was said.

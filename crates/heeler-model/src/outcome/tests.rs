@@ -219,9 +219,14 @@ fn a_command_is_judged_by_its_exit_code() {
 fn the_words_of_a_command_are_not_taken_for_the_apis() {
     let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
                         "errors": ["the command exited with code 3"]});
-    let error = told(Tally::by_exit_code(), &[result]).conclude(&exited(3)).error.unwrap();
+    let told = told(Tally::by_exit_code(), &[result]);
+    let error = told.conclude(&exited(3)).error.unwrap();
     assert_eq!(error.class, ErrorClass::AgentFailed);
     assert_eq!(error.message, "the command exited with code 3");
+    let error = told.conclude(&exited_with(3, "make: no rule\n")).error.unwrap();
+    assert_eq!(error.class, ErrorClass::AgentFailed);
+    assert_eq!(error.message, "the command exited with code 3: make: no rule");
+    assert!(error.cure.contains("stderr.log"), "{}", error.cure);
 }
 
 #[test]
@@ -242,13 +247,25 @@ fn an_error_message_ends_the_run_badly() {
 }
 
 #[test]
+fn the_models_reason_to_stop_is_not_made_up_when_the_api_failed() {
+    let mut result = failed("API Error: 529 overloaded", Some(529));
+    result["stop_reason"] = "stop_sequence".into();
+    assert_eq!(tally(&[result.clone()]).conclude(&exited(1)).stop_reason, None);
+    result["stop_reason"] = "max_tokens".into();
+    let stopped = tally(&[result]).conclude(&exited(1)).stop_reason;
+    assert_eq!(stopped.as_deref(), Some("max_tokens"));
+    let mut result = done("ok");
+    result["stop_reason"] = "stop_sequence".into();
+    let stopped = tally(&[result]).conclude(&exited(0)).stop_reason;
+    assert_eq!(stopped.as_deref(), Some("stop_sequence"));
+}
+
+#[test]
 fn a_wait_is_told_where_the_api_told_it() {
     let retry = |ms: u64, status: Option<u64>| json!({"type": "system", "subtype": "api_retry", "retry_delay_ms": ms, "error_status": status});
     let limited = failed("API Error: Request rejected (429)", Some(429));
     let wait = |lines: &[Json]| tally(lines).conclude(&exited(1)).error.unwrap().retry_after_ms;
-    assert_eq!(wait(&[retry(9000, Some(429)), limited.clone()]), Some(9000));
-    assert_eq!(wait(&[retry(9000, None), limited.clone()]), None, "our own guess");
-    assert_eq!(wait(&[retry(9000, Some(429)), said("ok"), limited]), None, "long over");
+    assert_eq!(wait(&[retry(9000, Some(429)), limited]), None, "the agent's own guess");
     for (words, ms) in [
         ("retry-after: 30", 30_000),
         ("Please try again in 5 minutes.", 300_000),

@@ -78,6 +78,7 @@ impl Recorder {
         let message = &row["message"];
         let is_main = row["parent_tool_use_id"].is_null();
         let mut usage = self.fresh_usage(message);
+        let has_usage = usage.is_some();
         if is_main {
             self.weigh(message, begins);
         }
@@ -98,7 +99,7 @@ impl Recorder {
             }
         }
         rows.say(&mut said, &mut usage);
-        if usage.is_none() {
+        if has_usage && usage.is_none() {
             self.usage_told_of = message["id"].as_str().map(str::to_owned);
         }
     }

@@ -341,6 +341,17 @@ fn minted_ids_differ_between_runs_of_a_session_and_between_rows() {
 }
 
 #[test]
+fn usage_is_told_by_the_first_row_of_a_message_that_has_it_and_words() {
+    let mut session = Session::new();
+    let thought = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"thinking"}]}}"#;
+    assert!(session.line(thought).job.is_empty());
+    let said =
+        r#"{"type":"assistant","message":{"id":"m","content":"hi","usage":{"input_tokens":7}}}"#;
+    assert_eq!(session.job_row(said)["usage"], json!({"input_tokens": 7}));
+    assert_eq!(session.job_row(said).get("usage"), None, "told already");
+}
+
+#[test]
 fn the_context_is_estimated_by_what_the_api_was_sent_and_what_was_said_since() {
     let mut session = Session::new();
     session.line(

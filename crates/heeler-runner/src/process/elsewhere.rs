@@ -39,7 +39,7 @@ pub(super) fn end_with_parent() -> io::Result<()> {
 }
 
 /// Returns a file that has no name any more.
-pub(super) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let path = std::env::temp_dir().join(format!(".heeler-{:032x}", fastrand::u128(..)));
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;

@@ -41,7 +41,7 @@ pub(super) fn end_with_parent() -> io::Result<()> {
 }
 
 /// Returns a file in memory that nobody can change.
-pub(super) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("heeler", flags)?);
     file.write_all(bytes)?;

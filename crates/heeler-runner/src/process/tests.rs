@@ -29,7 +29,8 @@ fn path() -> IndexMap<String, String> {
 
 /// Starts a script of the shell in `/`.
 fn start(tree: &Tree, script: &str) -> Agent {
-    let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[] };
+    let place =
+        Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
     tree.spawn(&sh(script), &place).unwrap()
 }
 
@@ -78,7 +79,7 @@ async fn an_agent_gets_its_folder_and_exactly_its_environment_with_the_marker() 
     env.insert("BOTH".to_owned(), "brief".to_owned());
     let mut launch = sh("pwd; exec env");
     launch.env = vec![("BOTH".to_owned(), "launch".to_owned())];
-    let place = Place { cwd: &cwd, env: &env, inherit: &[] };
+    let place = Place { cwd: &cwd, env: &env, inherit: &[], secrets: &Redactor::new(&[]) };
     let mut agent = tree.spawn(&launch, &place).unwrap();
     let said = output(&mut agent).await;
     let mut said: Vec<&str> = said.lines().collect();
@@ -99,7 +100,8 @@ async fn a_file_argument_is_read_from_its_path_and_cannot_be_changed() {
     let tree = Tree::claim(run_id());
     let mut launch = sh(r#"cat "$0" "$0"; { echo x > "$0"; } 2>/dev/null || echo sealed"#);
     launch.args.push(Arg::File(b"secret\n".to_vec()));
-    let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[] };
+    let place =
+        Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
     let mut agent = tree.spawn(&launch, &place).unwrap();
     assert!(
         !std::fs::read_to_string(format!("/proc/{}/cmdline", agent.pid))
@@ -119,7 +121,12 @@ async fn a_lock_that_an_agent_inherits_is_free_when_both_are_gone() {
     let lock = LockFile::acquire(&file, &holder, Duration::ZERO).unwrap();
     let tree = Tree::claim(run_id());
     let inherit = [lock.fd()];
-    let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &inherit };
+    let place = Place {
+        cwd: Utf8Path::new("/"),
+        env: &path(),
+        inherit: &inherit,
+        secrets: &Redactor::new(&[]),
+    };
     let mut agent = tree.spawn(&sh("cat; exit 3"), &place).unwrap();
     drop(lock);
     assert!(LockFile::probe(&file).unwrap().is_some(), "the agent holds it");
@@ -231,7 +238,7 @@ async fn a_start_that_fails_says_what_to_do() {
     let tree = Tree::claim(run_id());
     let refused = |program: &Utf8Path, cwd: &Utf8Path, args: Vec<Arg>| {
         let launch = Launch { program: program.to_owned(), args, env: Vec::new() };
-        let place = Place { cwd, env: &path(), inherit: &[] };
+        let place = Place { cwd, env: &path(), inherit: &[], secrets: &Redactor::new(&[]) };
         tree.spawn(&launch, &place).unwrap_err()
     };
     let missing = refused(&cwd.join("none"), cwd, Vec::new());
@@ -280,6 +287,24 @@ async fn a_daemon_that_ignores_sigterm_and_clears_its_environment_does_not_survi
     let daemon = "trap \"\" TERM HUP INT; echo $$; exec sleep 1000";
     let script = format!("(setsid env -i /bin/sh -c '{daemon}' & ) ; echo $$; exec sleep 1000");
     check_ends(&script, 2).await;
+}
+
+#[tokio::test]
+async fn every_process_of_a_tree_is_known_as_one_whatever_it_sheds() {
+    for choice in CHOICES {
+        let tree = Tree::claim_with(run_id(), choice);
+        let script = "echo $$; setsid env -i /bin/sh -c '(echo $$; exec sleep 60) & exec sleep 60' & \
+                      (exec env -i sh -c 'echo $$; exec sleep 60' &) ; exec sleep 60";
+        let mut agent = start(&tree, script);
+        for pid in pids(&mut lines(&mut agent), 3).await {
+            assert!(tree.holds(pid), "{choice:?}");
+        }
+        let us = rustix::process::getpid();
+        assert!(!tree.holds(us) && !tree.holds(Pid::INIT));
+        assert!(rustix::process::getppid().is_none_or(|parent| !tree.holds(parent)));
+        assert!(tree.holds(Pid::from_raw(i32::MAX).unwrap()), "one that is gone cannot tell");
+        tree.end().await;
+    }
 }
 
 #[tokio::test]
@@ -390,4 +415,25 @@ fn a_group_that_is_not_the_runs_is_not_taken_for_it() {
         }
         Err(reason) => assert!(!matches!(reason, NoCgroup::Unwanted), "{reason}"),
     }
+}
+
+#[test]
+fn a_secret_is_no_argument_and_the_key_that_holds_it_is_named() {
+    let (tree, secrets) = (Tree::claim(run_id()), Redactor::new(&["hunter2hunter2".to_owned()]));
+    let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &secrets };
+    let refused = |program: &str, args: &[&str]| {
+        let args = args.iter().map(|text| Arg::Text((*text).to_owned())).collect();
+        let launch = Launch { program: program.into(), args, env: Vec::new() };
+        tree.spawn(&launch, &place).unwrap_err().to_string()
+    };
+    let said = refused("/bin/true", &["-p", "--model", "x-hunter2hunter2"]);
+    assert_eq!(
+        said,
+        "cannot start /bin/true: everybody on this machine could read the secret in `model`; take it \
+         out of there"
+    );
+    let said = refused("/bin/true", &["--home", "hunter2hunter2"]);
+    assert!(said.contains("the secret in one of its arguments"), "{said}");
+    let said = refused("/hunter2hunter2", &[]);
+    assert!(said.contains("the secret in its path"), "{said}");
 }

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use uuid::Uuid;
 
 use super::player::Event;
+use crate::process::memory_file;
 use crate::text::CleanText;
 
 /// The most output of a command that is kept, in bytes.
@@ -57,8 +58,9 @@ impl Children {
     ) -> io::Result<Running> {
         let output = nameless_file()?;
         let (stdout, stderr) = (output.try_clone()?, output.try_clone()?);
-        let mut command = shell(command, place);
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
+        let line = handed_over(command)?;
+        let mut command = shell(place);
+        command.stdin(line).stdout(stdout).stderr(stderr).process_group(0);
         // Held from before the start, so that nobody who ends them all misses this one.
         let mut children = self.lock();
         let child = command.spawn()?;
@@ -138,15 +140,15 @@ pub(super) fn leave_behind(spawn: &Spawn, place: &Place, program: &Utf8Path) -> 
         // Only a process itself can leave its session: a copy of ours does, then becomes the shell.
         true => {
             let mut command = process(program.as_str(), place);
-            command.args(["play", "--in-new-session", &line]);
+            command.args(["play", "--in-new-session"]);
             command
         }
-        false => shell(&line, place),
+        false => shell(place),
     };
     if spawn.clear_env {
         command.env_clear();
     }
-    command.stdin(Stdio::null());
+    command.stdin(handed_over(&line)?);
     if !spawn.hold_output {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
@@ -154,21 +156,31 @@ pub(super) fn leave_behind(spawn: &Spawn, place: &Place, program: &Utf8Path) -> 
     command.spawn().map(drop)
 }
 
-/// Leaves the session of this process and becomes a shell that runs the line.
-pub fn in_new_session(line: &str) -> io::Error {
+/// Leaves the session of this process and becomes a shell that runs the line that was handed over.
+pub fn in_new_session() -> io::Error {
     match rustix::process::setsid() {
         Ok(_) => {
             let here = Place { cwd: Utf8PathBuf::from("."), variables: Vec::new() };
-            shell(line, &here).exec()
+            shell(&here).exec()
         }
         Err(error) => error.into(),
     }
 }
 
-fn shell(line: &str, place: &Place) -> Command {
+/// How a shell runs the line that is its standard input: from there, with nothing to read. As an
+/// argument everybody on the machine could read it, and it may hold a secret.
+const RUN_INPUT: &str = "exec 3<&0 </dev/null; . /dev/fd/3";
+
+fn shell(place: &Place) -> Command {
     let mut command = process("/bin/sh", place);
-    command.args(["-c", line]);
+    command.args(["-c", RUN_INPUT]);
     command
+}
+
+/// Returns the standard input for [`shell`]: the line, in memory.
+fn handed_over(line: &str) -> io::Result<Stdio> {
+    // What the line starts does not get it too.
+    Ok(memory_file(format!("exec 3<&-; {line}").as_bytes())?.into())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the runner's agents start processes")]

@@ -38,15 +38,15 @@ pub(crate) struct PlayArgs {
     include_partial_messages: bool,
     #[arg(long, value_name = "stdio")]
     permission_prompt_tool: Option<String>,
-    /// Run this line in a session of its own, instead of all else
-    #[arg(long, value_name = "LINE")]
-    in_new_session: Option<String>,
+    /// Run the line on standard input in a session of its own, instead of all else
+    #[arg(long)]
+    in_new_session: bool,
 }
 
 /// Plays, and ends the process.
 pub(crate) fn run(args: PlayArgs) -> Outcome {
-    if let Some(line) = &args.in_new_session {
-        return Err(scripted::in_new_session(line).into());
+    if args.in_new_session {
+        return Err(scripted::in_new_session().into());
     }
     let session = session(&args)?;
     let (Some(script), Some(home)) = (args.script, args.home) else {

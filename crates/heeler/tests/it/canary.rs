@@ -99,7 +99,7 @@ fn ascii(json: &str) -> String {
 /// A step that lets the text in this variable out.
 fn step(random: &mut Rng, form: &str) -> serde_json::Value {
     let text = format!("it is ${{{form}}}, yes");
-    match random.u8(..12) {
+    match random.u8(..14) {
         0 => json!({"say": text}),
         1 => json!({"say": text, "chunks": 1 + random.u32(..20)}),
         2 => json!({"think": text}),
@@ -113,6 +113,8 @@ fn step(random: &mut Rng, form: &str) -> serde_json::Value {
         8 => json!({"stderr": text}),
         9 => json!({"raw": text}),
         10 => json!({"raw": format!("{{\"type\":\"mystery\",\"text\":\"${{{form}}}\"}}")}),
+        11 => json!({"run": format!("sleep 0.02 # ${{{form}}}")}),
+        12 => json!({"spawn": format!("sleep 0.02 # ${{{form}}}"), "setsid": random.bool()}),
         _ => json!({"question": text, "options": [text, "no"]}),
     }
 }

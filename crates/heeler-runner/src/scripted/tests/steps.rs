@@ -122,6 +122,18 @@ fn a_grandchild_that_keeps_the_output_open_holds_nobody_up() {
 }
 
 #[test]
+fn a_command_is_no_argument_and_has_nothing_to_read() {
+    let stage = Stage::new();
+    let script = "- run: |-\n    tr '\\0' ' ' < /proc/$$/cmdline # hush-hush-hush\n    cat\n";
+    let mut talk = start(stage.play(script, fresh()));
+    talk.prompt("go");
+    talk.end();
+    let result = talk.seen.iter().find(|line| line["type"] == "user").unwrap();
+    let text = result["message"]["content"][0]["content"].as_str().unwrap();
+    assert_eq!(text, "/bin/sh -c exec 3<&0 </dev/null; . /dev/fd/3");
+}
+
+#[test]
 fn output_is_cut_at_its_limit() {
     let stage = Stage::new();
     let mut talk = start(stage.play("- run: head -c 5000000 /dev/zero | tr '\\0' x\n", fresh()));
