@@ -370,7 +370,7 @@ mod tests {
     async fn strangers_who_say_nothing_are_shown_out_and_friends_may_stay() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected).await.unwrap();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
         let endpoint = bridge.endpoint();
         let host = format!("127.0.0.1:{}", endpoint.port);
         let headers = [("host", &*host), ("authorization", &endpoint.authorization())];
