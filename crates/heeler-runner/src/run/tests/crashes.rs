@@ -72,7 +72,8 @@ fn check(point: Point, end: End) {
     assert_eq!(settle(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{point:?}");
     for file in ["pid", "child"] {
         if let Ok(pid) = std::fs::read_to_string(trial.spec.working_directory.join(file)) {
-            assert!(is_gone(&pid), "{point:?}: {file} {pid} is left");
+            // One that was killed before it could say its number left an empty file.
+            assert!(pid.is_empty() || is_gone(&pid), "{point:?}: {file} {pid} is left");
         }
     }
     let lock = trial.spec.home.join("locks").join(trial.spec.session.start.id().as_str());
