@@ -23,6 +23,10 @@ pub(crate) const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 /// What the spilled lines of one run take together at most; the rest is left out, and said.
 pub(crate) const SPILL_BYTES_MAX: u64 = 256 << 20;
 
+/// A line that can be held and not understood goes to a file from this length on; of a shorter one
+/// its beginning is recorded.
+pub(crate) const KEPT_LINE_BYTES_MIN: usize = 64 << 10;
+
 /// How much is read at once: what a pipe holds.
 const READ_BYTES: usize = 64 << 10;
 
@@ -53,12 +57,18 @@ pub(crate) struct Spilled {
 
 impl std::fmt::Display for Spilled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a line of {} bytes is too long to be read; {}", self.bytes, self.place())
+    }
+}
+
+impl Spilled {
+    /// Says where it is.
+    pub(crate) fn place(&self) -> String {
         let Spilled { path, bytes, kept, fault } = self;
-        write!(f, "a line of {bytes} bytes is too long to be read; ")?;
         match (kept == bytes, fault) {
-            (true, None) => write!(f, "it is in {path}"),
-            (_, None) => write!(f, "its first {kept} bytes are in {path}"),
-            (_, Some(fault)) => write!(f, "it could not be kept in {path}: {fault}"),
+            (true, None) => format!("it is in {path}"),
+            (_, None) => format!("its first {kept} bytes are in {path}"),
+            (_, Some(fault)) => format!("it could not be kept in {path}: {fault}"),
         }
     }
 }
@@ -178,22 +188,34 @@ impl Lines {
         Line::Whole(&self.buffer[start..end])
     }
 
+    /// Puts a line into a file that came whole and that nobody understands.
+    pub(crate) fn keep(&mut self, line: &[u8]) -> Spilled {
+        let mut spill = self.begin_spill();
+        spill.add(line, self.allot(line.len()));
+        spill.finish()
+    }
+
     /// Moves what is known of the line, up to `end`, to its file.
     fn spill_to(&mut self, end: usize) {
-        let spill = match &mut self.spill {
-            Some(spill) => spill,
-            None => {
-                self.spills += 1;
-                let path = self.folder.join(format!("line-{}.txt", self.spills));
-                self.spill.insert(Spill::start(path, &self.redactor))
-            }
-        };
-        let bytes = &self.buffer[self.start..end];
-        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
-        let kept = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.spilled_bytes += kept as u64;
-        spill.add(bytes, kept);
+        let mut spill = self.spill.take().unwrap_or_else(|| self.begin_spill());
+        let kept = self.allot(end - self.start);
+        spill.add(&self.buffer[self.start..end], kept);
+        self.spill = Some(spill);
         self.start = end;
+    }
+
+    fn begin_spill(&mut self) -> Spill {
+        self.spills += 1;
+        let path = self.folder.join(format!("line-{}.txt", self.spills));
+        Spill::start(path, &self.redactor)
+    }
+
+    /// Returns how many of so many bytes may still be spilled; they are.
+    fn allot(&mut self, bytes: usize) -> usize {
+        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
+        let kept = bytes.min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.spilled_bytes += kept as u64;
+        kept
     }
 }
 
