@@ -17,7 +17,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
 
-/// The longest line that is held in memory; a longer one is spilled to a file.
+/// The longest line that is held in memory; a longer one is spilled to a file. A picture that an
+/// agent looks at is in a line twice, as base64. What comes of a line is bounded beside this by
+/// `heeler_model::message::VALUES_MAX`: a run takes some 70 MB for the worst.
 pub(crate) const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 
 /// What the spilled lines of one run take together at most; the rest is left out, and said.
@@ -207,7 +209,11 @@ impl Lines {
     fn begin_spill(&mut self) -> Spill {
         self.spills += 1;
         let path = self.folder.join(format!("line-{}.txt", self.spills));
-        Spill::start(path, &self.redactor)
+        match self.spilled_bytes < self.limits.spill_bytes_max {
+            true => Spill::start(path, &self.redactor),
+            // Not even a name for it: there may be many.
+            false => Spill::without_file(path, "the lines of this run have filled their space"),
+        }
     }
 
     /// Returns how many of so many bytes may still be spilled; they are.
@@ -238,6 +244,11 @@ impl Spill {
         };
         let spilled = Spilled { path, bytes: 0, kept: 0, fault };
         Spill { file, text: CleanText::new(redactor), spilled }
+    }
+
+    fn without_file(path: Utf8PathBuf, fault: &str) -> Spill {
+        let spilled = Spilled { path, bytes: 0, kept: 0, fault: Some(fault.to_owned()) };
+        Spill { file: None, text: CleanText::new(&Redactor::new(&[])), spilled }
     }
 
     fn add(&mut self, bytes: &[u8], kept: usize) {
@@ -332,6 +343,25 @@ mod tests {
         let pieces: [&[u8]; 2] = [b"0123456789\n", b"0123456789\nab\n"];
         let expect = [&b"<10 10 0123456789>"[..], b"<10 2 01>", b"ab"];
         assert_eq!(read(&pieces, limits(5, 12), &[]), expect);
+    }
+
+    #[test]
+    fn a_line_that_comes_when_the_space_is_filled_leaves_no_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(5, 8));
+        lines.buffer.extend_from_slice(b"0123456789\n0123456789\n");
+        for place in [
+            format!("its first 8 bytes are in {folder}/line-1.txt"),
+            format!(
+                "it could not be kept in {folder}/line-2.txt: the lines of this run have filled their space"
+            ),
+        ] {
+            let Some(Line::Spilled(spilled)) = lines.next() else { panic!("not spilled") };
+            assert_eq!((spilled.bytes, spilled.place()), (10, place));
+        }
+        assert_eq!(lines.keep(b"abc").kept, 0);
+        assert_eq!(folder.read_dir_utf8().unwrap().count(), 1);
     }
 
     #[test]

@@ -269,9 +269,9 @@ fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
 fn more_calls_of_tools_that_may_not_run_than_can_be_watched_stop_the_run() {
     let mut sdk = listed(&["Read"]);
     let mut call = |from: usize, count: usize| {
-        let calls = (from..from + count).map(|id| {
-            json!({ "type": "tool_use", "id": id.to_string(), "name": "Bash", "input": {} })
-        });
+        let calls = (from..from + count).map(
+            |id| json!({ "type": "tool_use", "id": id.to_string(), "name": "Bash", "input": {} }),
+        );
         let content: Vec<Json> = calls.collect();
         take(&mut sdk, json!({ "type": "assistant", "message": { "content": content } }))
     };
