@@ -139,5 +139,5 @@ fn is_runner(pid: u32, folder: &Utf8Path) -> bool {
     let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/cmdline")) else { return false };
     let arguments: Vec<&str> = line.split('\0').collect();
     let names_run = |argument: &&str| Utf8Path::new(argument).file_name() == folder.file_name();
-    arguments.get(1) == Some(&"runner") && arguments[2..].iter().any(|it| names_run(it))
+    arguments.get(1) == Some(&"runner") && arguments[2..].iter().any(names_run)
 }

@@ -3,7 +3,7 @@
 //!
 //! A connection either asks ([`Control::ask`]) or listens ([`Control::subscribe`]), not both.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use thiserror::Error;
 
 /// The largest `started.json`.
 const STARTED_BYTES_MAX: u64 = 1 << 20;
+
+/// The longest line that a runner tells: all that may be asked at once, and more.
+const TOLD_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a runner may take to reply.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
@@ -144,8 +147,12 @@ impl Control {
 
     fn read_line(&mut self) -> Result<Vec<u8>, ControlError> {
         let mut line = Vec::new();
-        match self.stream.read_until(b'\n', &mut line) {
+        match (&mut self.stream).take(TOLD_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => Ok(line),
+            Ok(_) if line.len() as u64 == TOLD_BYTES_MAX => {
+                let reason = format!("it told more than {TOLD_BYTES_MAX} bytes in one line");
+                Err(self.failed("hear", io::Error::new(io::ErrorKind::InvalidData, reason)))
+            }
             Ok(_) => Err(self.failed("hear", io::ErrorKind::UnexpectedEof.into())),
             Err(source) => Err(self.failed("hear", source)),
         }
@@ -251,6 +258,33 @@ mod tests {
         let (_temp, socket, _heard) = runner(&["{\"protocol\":9,\"id\":1,\"reply\":\"done\"}\n"]);
         let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
         assert!(matches!(error, ControlError::Protocol { found: 9, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_listened_to() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let runner = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+        });
+        let mut control = Control::connect(&socket).unwrap();
+        let error = control.ask(Op::Status).unwrap_err();
+        let ControlError::Io { source, .. } = error else { panic!("{error}") };
+        assert_eq!(source.kind(), io::ErrorKind::InvalidData);
+        drop(control);
+        runner.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_clone_has_instead_of_a_run_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let path = folder.join("started.json");
+        mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable { .. })));
     }
 
     #[test]

@@ -217,8 +217,8 @@ fn look_at(
     if !is_free(folder) {
         return Ok(None);
     }
-    if !fits(fleet, run, &spec) {
-        let reason = "it was cut off, and its state directory was moved";
+    if spec.run != run.id || spec.job != run.job_id {
+        let reason = "it was cut off, and its folder is of another run";
         return Ok(Some(lost(run, (fleet.now)(), reason)));
     }
     launch::settle(fleet, folder)?;
@@ -244,17 +244,6 @@ fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, Unsett
         }
         found => Ok(found),
     }
-}
-
-/// Says whether a spec names the files that we would have named. A state directory may have been
-/// moved, or come with a stranger's repository: nobody writes where such a spec points.
-fn fits(fleet: &Fleet, run: &Run, spec: &RunSpec) -> bool {
-    let output = fleet.dir.jobs().join(run.job_id.as_str()).join("output.log");
-    spec.run == run.id
-        && spec.job == run.job_id
-        && spec.job_log == fleet.dir.log_of(&run.job_id)
-        && spec.projects == fleet.dir.projects()
-        && spec.output_file.as_ref().is_none_or(|path| *path == output)
 }
 
 /// Makes the result of a dead run of which nobody can find out how far it came.

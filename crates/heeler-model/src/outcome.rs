@@ -21,6 +21,10 @@ use spent::Spent;
 /// How much of what an agent wrote to standard error is told.
 const STDERR_CHARS_MAX: usize = 500;
 
+/// What to do about a command that failed and wrote to standard error.
+const COMMAND_CURE: &str =
+    "read stderr.log in the run's folder, and the job's log: `heeler jobs logs`";
+
 /// How an agent's process ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
@@ -247,6 +251,7 @@ impl Tally {
     ) -> Result<(), (ExitReason, RunError)> {
         match self.result.as_ref().filter(|_| !self.is_open) {
             Some(result) if !result.is_error => return Ok(()),
+            Some(result) if self.by_exit_code => return Err(self.judge_command(result, stderr)),
             Some(result) => return Err(self.judge_result(result)),
             None => {}
         }
@@ -261,11 +266,20 @@ impl Tally {
             return Err(self.judge_symptoms(&told));
         }
         let (class, message) = self.death(code, signal);
-        let message = match tail(stderr) {
-            "" => message,
-            stderr => format!("{message}: {stderr}"),
+        Err((ExitReason::Error, self.failure(class, &with_tail(message, stderr))))
+    }
+
+    /// What a command prints are its own words, not an agent's report of what failed.
+    fn judge_command(&self, result: &TurnResult, stderr: &str) -> (ExitReason, RunError) {
+        let said = match result.errors.is_empty() {
+            true => result.text.clone().unwrap_or_default(),
+            false => result.errors.join("\n"),
         };
-        Err((ExitReason::Error, self.failure(class, &message)))
+        let mut error = self.failure(ErrorClass::AgentFailed, &with_tail(said, stderr));
+        if !stderr.trim().is_empty() {
+            error.cure = COMMAND_CURE.to_owned();
+        }
+        (ExitReason::Error, error)
     }
 
     fn judge_result(&self, result: &TurnResult) -> (ExitReason, RunError) {
@@ -274,11 +288,6 @@ impl Tally {
             _ => result.errors.join("\n"),
         };
         let fail = |reason, class, message: &str| (reason, self.failure(class, message));
-        if self.by_exit_code {
-            // What a command prints are its own words, not an agent's report of what failed.
-            let message = if result.errors.is_empty() { said } else { result.errors.join("\n") };
-            return fail(ExitReason::Error, ErrorClass::AgentFailed, &message);
-        }
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
                 fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)
@@ -380,6 +389,14 @@ fn summary(text: &str) -> String {
     }
     let end = text.floor_char_boundary(SUMMARY_BYTES_MAX - '…'.len_utf8());
     format!("{}…", &text[..end])
+}
+
+/// Adds the end of what was written to standard error, where there is any.
+fn with_tail(message: String, stderr: &str) -> String {
+    match tail(stderr) {
+        "" => message,
+        stderr => format!("{message}: {stderr}"),
+    }
 }
 
 /// Returns the end of what was written to standard error.

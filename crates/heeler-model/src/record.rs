@@ -61,6 +61,8 @@ pub struct Recorder {
     count: MessageCount,
     /// The last message whose usage is in a job row; its further rows do not repeat it.
     usage_told_of: Option<String>,
+    /// The error that the agent told last, unless it has gone on since.
+    told_error: Option<String>,
     tokens: u64,
     minted: u64,
 }
@@ -85,6 +87,7 @@ impl Recorder {
             calls: IndexMap::new(),
             count: MessageCount::default(),
             usage_told_of: None,
+            told_error: None,
             tokens: 0,
             minted: 0,
         }
@@ -126,7 +129,9 @@ impl Recorder {
         self.recorded(row, now)
     }
 
-    /// Records how the run failed. The row is part of the session's log, not of the conversation.
+    /// Records how the run failed. The row is part of the session's log, not of the conversation. What
+    /// the agent's own last words say is not said again in the job's log: the row then tells what
+    /// kind of failure that is, and its cure.
     pub fn failure(&mut self, error: &RunError, now: Timestamp) -> Rows {
         let text = json!([{"type": "text", "text": error.message}]);
         let message = Fields::from_iter([

@@ -2,7 +2,9 @@
 //!
 //! One JSON object a line, both ways, several clients. The run waits for no client: what a slow one
 //! does not read is left out, and it is told so. Whatever a client sends, the worst that it gets is
-//! a refusal and a closed connection. Start at [`Control`].
+//! a refusal and a closed connection. Processes of the run itself may only look: they would answer for
+//! the people whom their agent asks. One that has others start a process for it (a service manager,
+//! cron, another program of the user's) gets around that. Start at [`Control`].
 
 mod client;
 
@@ -16,6 +18,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
 use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody};
 use heeler_transcript::{OsDisk, create_folder};
+use rustix::process::Pid;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -81,6 +84,8 @@ pub(crate) struct Control {
 pub(crate) struct Asked {
     /// What.
     pub(crate) op: Op,
+    /// The process that connected; unknown if it is none of ours to see.
+    pub(crate) peer: Option<Pid>,
     id: u64,
     client: Arc<Outbox>,
 }

@@ -2,9 +2,11 @@
 //!
 //! A [`Tree`] starts the agent and ends whatever came of it, by three means at once: a control group
 //! where we may make one, descent (this process adopts orphans), and the marker `HEELER_RUN=<run>`
-//! in the environment. Without a control group a process that sheds its parents before we look and
-//! clears its environment escapes a settling, though not a living runner. What an agent starts ends
-//! with it, other runs of ours included: what is to outlive it is started by the daemon.
+//! in the environment. A living runner finds everything that descends from the agent. A settling does
+//! not find what cleared its environment and is in no control group of the run's: because there is
+//! none, or because it left it, as root and the user who owns the tree of groups can. This ends what
+//! is forgotten or stubborn; it is no cage. What an agent starts ends with it, other runs of ours
+//! included: what is to outlive it is started by the daemon.
 //!
 //! The process that claims a tree starts no other children: all of its children are the agent's.
 //! Start at [`Tree`].
@@ -233,6 +235,12 @@ impl Tree {
         prepared.attach(&mut command);
         let started = Agent::start(&mut command, &self.children);
         started.map_err(|source| explain(source, launch, place))
+    }
+
+    /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let cgroup = self.cgroup.as_ref().ok().cloned();
+        cfg!(target_os = "linux") && Hunt::of_own(self.run, cgroup, &self.children).holds(pid)
     }
 
     /// Sends a signal to the agent alone. One that has ended gets none.

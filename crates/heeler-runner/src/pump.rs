@@ -13,7 +13,7 @@ use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heeler_model::AgentSessionId;
 use heeler_model::message::{Body, Message};
@@ -26,7 +26,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep_until;
 use uuid::Uuid;
 
@@ -41,6 +41,9 @@ use crate::process::{Agent, Tree};
 use crate::runtime::{Runtime, Step};
 use crate::signals::Signals;
 use crate::writer::Writer;
+
+/// How long lines are looked at before it is looked what else has happened.
+const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
@@ -110,6 +113,8 @@ pub(crate) struct Pump<'r> {
     exit: Option<ExitStatus>,
     /// The agent has nothing more to do.
     done: bool,
+    /// Lines that were read wait to be looked at.
+    behind: bool,
     /// The tree is to be ended now.
     kill: bool,
     /// The tree is ended: all that it said is in the pipes.
@@ -152,6 +157,7 @@ impl<'r> Pump<'r> {
             calls: JoinSet::new(),
             exit: None,
             done: false,
+            behind: false,
             kill: false,
             ended: false,
         }
@@ -191,26 +197,45 @@ impl<'r> Pump<'r> {
     /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the
     /// disk only as long as nobody ends the run.
     async fn drain(&mut self) {
-        self.catch_up();
-        while self.is_blocked() && self.run.ending.is_none() {
+        self.read_stderr();
+        let mut left = self.stdout.as_ref().map_or(0, held);
+        loop {
+            left = self.read_stdout(left, DIGEST_TIME_MAX);
+            let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
+            if !self.behind && !waits_for_disk {
+                return;
+            }
             self.turn().await;
-            self.catch_up();
         }
     }
 
     /// Takes what the agent has said and done by now, without waiting for more.
     fn catch_up(&mut self) {
-        self.digest();
-        let mut left = self.stdout.as_ref().map_or(0, held);
+        let left = self.stdout.as_ref().map_or(0, held);
+        self.read_stdout(left, Duration::MAX);
+        self.read_stderr();
+        if self.exit.is_none() {
+            self.exit = self.agent.exit();
+        }
+    }
+
+    /// Reads so many bytes that are in the pipe, as far as time and disk allow; returns what is left.
+    fn read_stdout(&mut self, mut left: usize, time: Duration) -> usize {
+        self.digest_for(time);
         while left > 0
+            && !self.behind
             && !self.is_blocked()
             && let Some(stdout) = &self.stdout
         {
             let read = self.run.lines.fill_now(stdout);
             left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
             self.take(Event::Output(read));
-            self.digest();
+            self.digest_for(time);
         }
+        left
+    }
+
+    fn read_stderr(&mut self) {
         let mut left = self.stderr.as_ref().map_or(0, held);
         while left > 0
             && let Some(stderr) = &self.stderr
@@ -218,9 +243,6 @@ impl<'r> Pump<'r> {
             let read = self.complaints.fill_now(stderr);
             left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
             self.take(Event::Complaint(read));
-        }
-        if self.exit.is_none() {
-            self.exit = self.agent.exit();
         }
     }
 
@@ -233,18 +255,20 @@ impl<'r> Pump<'r> {
             self.run.watch.away(wake.max(begin), woken);
         }
         self.take(event);
-        self.digest();
+        self.digest_for(DIGEST_TIME_MAX);
         self.run.watch.away(woken, Instant::now());
         self.on_time();
-        self.digest();
+        self.digest_for(DIGEST_TIME_MAX);
     }
 
     /// Waits for whatever happens first. Every arm may be given up without loss.
     async fn next(&mut self, wake: Option<Instant>) -> Event {
         let blocked = self.is_blocked();
+        let behind = self.behind;
         let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, .. } = self;
         tokio::select! {
-            read = fill(&mut run.lines, stdout), if !blocked => Event::Output(read),
+            read = fill(&mut run.lines, stdout), if !blocked && !behind => Event::Output(read),
+            () = yield_now(), if behind => Event::Time,
             read = complain(complaints, stderr) => Event::Complaint(read),
             () = input.write_some(), if input.is_waiting() => Event::InputTaken,
             status = agent.wait(), if exit.is_none() => Event::Exited(status),
@@ -376,23 +400,35 @@ impl<'r> Pump<'r> {
 
     /// Reads lines and does what they lead to, until there are none or the disk takes no rows.
     fn digest(&mut self) {
-        self.read_lines();
+        self.digest_for(Duration::MAX);
+    }
+
+    /// The same for a limited time, so that a flood, or a disk that syncs each row, keeps nobody
+    /// waiting who wants to end the run.
+    fn digest_for(&mut self, time: Duration) {
+        self.behind = self.read_lines(time);
         let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
         self.run.watch.hold(waits, Instant::now());
     }
 
-    fn read_lines(&mut self) {
+    /// Says whether lines were left for lack of time.
+    fn read_lines(&mut self, time: Duration) -> bool {
+        let begin = Instant::now();
         while self.work() {
+            if begin.elapsed() > time {
+                return true;
+            }
             let Run { lines, runtime, .. } = &mut *self.run;
             let line = match self.stdout {
                 Some(_) => lines.next(),
                 None => lines.next_or_last(),
             };
-            let Some(line) = line else { return };
+            let Some(line) = line else { return false };
             let steps = line_steps(line, runtime.as_mut());
             self.todo.extend(steps.into_iter().map(|step| with_line_kept(step, lines)));
             self.run.last_line_at = Some((self.run.now)());
         }
+        false
     }
 
     /// Says whether what the agent says next would have to wait for the disk.

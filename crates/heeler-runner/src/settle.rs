@@ -88,9 +88,13 @@ pub enum SettleError {
 
 impl SettleError {
     /// Says whether the next attempt would fail for the same reason: what is in the folder cannot
-    /// be used.
+    /// be used, or it ran with a folder of a user that is not on this machine.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, SettleError::File(error) if !matches!(error, FileError::Disk(_)))
+        match self {
+            SettleError::File(error) => !matches!(error, FileError::Disk(_)),
+            SettleError::OtherHome { named, .. } => !named.exists(),
+            _ => false,
+        }
     }
 }
 

@@ -65,8 +65,8 @@ pub(crate) enum Event {
     Interrupt,
     /// A cancel did not get through.
     CancelFailed(String),
-    /// A person typed a line; none at the end of input.
-    Typed(Option<String>),
+    /// A person typed a line, or none at the end of input, after the question of this number.
+    Typed(u64, Option<String>),
 }
 
 /// What is watched, and how.
@@ -91,6 +91,8 @@ pub(crate) struct Seen {
     pub(crate) recorded: bool,
     /// The last error that was shown.
     pub(crate) error: Option<String>,
+    /// How many requests of the agent were denied because nobody could be asked.
+    pub(crate) unasked: u64,
 }
 
 /// Hears what happens to a job, from before it is started.
@@ -238,7 +240,7 @@ impl<'w> Live<'w> {
             }
             Event::Delta(text) => self.screen.say(&text)?,
             Event::Lagged => self.screen.forget_said(),
-            Event::Asked(ask) => self.asks.add(ask, &mut self.screen)?,
+            Event::Asked(ask) => self.asks.add(ask, &self.folder, &mut self.screen)?,
             Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
             Event::Disk(trouble) => self.disk(trouble)?,
             Event::State(state) => self.state(*state)?,
@@ -250,8 +252,8 @@ impl<'w> Live<'w> {
             }
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
-            Event::Typed(line) => {
-                self.asks.typed(line, &self.folder, &mut self.screen)?;
+            Event::Typed(question, line) => {
+                self.asks.typed(question, line, &self.folder, &mut self.screen)?;
             }
         }
         self.draw();
@@ -262,9 +264,10 @@ impl<'w> Live<'w> {
         if let Some(cost) = row["total_cost_usd"].as_f64() {
             self.cost = Some(cost);
         }
+        self.seen.unasked += u64::from(tools::asked_nobody(row));
         match row["type"].as_str() {
-            // The agent's own error and the run's are often the same.
-            Some("error") if self.seen.error.as_deref() == row["message"].as_str() => {}
+            // Of the run's own error, what the agent has not told itself is told at the end.
+            Some("error") if self.seen.error.is_some() && row["cure"].is_string() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
                 self.screen.said(row["content"].as_str().unwrap_or_default())?;
             }
@@ -290,7 +293,7 @@ impl<'w> Live<'w> {
     fn state(&mut self, state: RunState) -> Outcome {
         self.cost = state.cost_usd.or(self.cost);
         for ask in state.asks {
-            self.asks.add(ask, &mut self.screen)?;
+            self.asks.add(ask, &self.folder, &mut self.screen)?;
         }
         Ok(())
     }
@@ -333,7 +336,7 @@ impl<'w> Live<'w> {
         let cancelling = if self.seen.interrupts > 0 { "cancelling, " } else { "" };
         let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
         let elapsed = output::duration(self.started.elapsed().as_millis().try_into().unwrap_or(0));
-        let cost = self.cost.map(|cost| format!("  ${cost:.4}")).unwrap_or_default();
+        let cost = output::price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
         self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
     }
 }

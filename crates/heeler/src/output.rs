@@ -325,6 +325,11 @@ pub(crate) fn duration(milliseconds: i64) -> String {
     }
 }
 
+/// Returns what something cost; nothing where it was free.
+pub(crate) fn price(usd: Option<f64>) -> Option<String> {
+    usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
+}
+
 /// Returns a number with thousands separators.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::output::{Text, duration, harmless, one_line};
+use crate::output::{Text, duration, harmless, one_line, price};
 
 /// How much of a tool's input or result is shown; the whole is in the transcript.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
@@ -136,7 +136,7 @@ fn result(value: &Value) -> String {
         turns => format!(", {turns} turns"),
     });
     let took = value["duration_ms"].as_i64().map(|took| format!(", {}", duration(took)));
-    let cost = value["total_cost_usd"].as_f64().map(|cost| format!(", ${cost:.4}"));
+    let cost = price(value["total_cost_usd"].as_f64()).map(|cost| format!(", {cost}"));
     let error = value["error"].as_str().filter(|error| !error.is_empty());
     let error = error.map(|error| format!(": {}", shortened(error)));
     let parts = [turns, took, cost, error].into_iter().flatten();

@@ -244,15 +244,13 @@ fn a_run_that_came_after_what_the_record_tells_is_not_taken_as_counted() {
 }
 
 #[test]
-fn nothing_is_written_where_a_strange_spec_points() {
+fn a_folder_of_another_run_is_not_settled() {
     let place = Place::new("success");
     let mut begun = place.begin_with_spec();
-    begun.spec.job_log = place.root.join("precious");
+    begun.spec.job = "job-2026-11-15-strange".parse().unwrap();
     place.in_folder(begun.run, "spec.json", &serde_json::to_string(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
-    let program = std::mem::replace(&mut begun.spec.job_log, Utf8PathBuf::new());
     place.check(&begun, End::Interrupted);
-    assert!(!program.exists());
     assert!(!place.fleet.dir.run(begun.run).join("result.json").exists(), "nothing was settled");
 }
 

@@ -219,9 +219,14 @@ fn a_command_is_judged_by_its_exit_code() {
 fn the_words_of_a_command_are_not_taken_for_the_apis() {
     let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
                         "errors": ["the command exited with code 3"]});
-    let error = told(Tally::by_exit_code(), &[result]).conclude(&exited(3)).error.unwrap();
+    let told = told(Tally::by_exit_code(), &[result]);
+    let error = told.conclude(&exited(3)).error.unwrap();
     assert_eq!(error.class, ErrorClass::AgentFailed);
     assert_eq!(error.message, "the command exited with code 3");
+    let error = told.conclude(&exited_with(3, "make: no rule\n")).error.unwrap();
+    assert_eq!(error.class, ErrorClass::AgentFailed);
+    assert_eq!(error.message, "the command exited with code 3: make: no rule");
+    assert!(error.cure.contains("stderr.log"), "{}", error.cure);
 }
 
 #[test]

@@ -52,12 +52,22 @@ impl Recorder {
         let begins = self.count.row(row);
         let mut rows = JobRows::new(row);
         match text(row, "type") {
+            Some("assistant") if row["failure"].is_object() => {
+                rows.push(failure_row(row, self.told_error.as_deref()));
+            }
             Some("assistant") if is_true(&row["isApiErrorMessage"]) => {
+                self.told_error = Some(text_of(&row["message"]["content"]));
                 rows.push(error_row(row));
             }
-            Some("assistant") => self.assistant_rows(row, begins, at, &mut rows),
+            Some("assistant") => {
+                self.told_error = None;
+                self.assistant_rows(row, begins, at, &mut rows);
+            }
             Some("user") => self.user_rows(row, at, &mut rows),
-            Some("result") => rows.push(result_row(row)),
+            Some("result") => {
+                self.told_error = is_true(&row["is_error"]).then(|| result_said(row));
+                rows.push(result_row(row));
+            }
             Some("system") => rows.push(system_row(row)),
             _ => {}
         }
@@ -240,24 +250,37 @@ fn error_row(row: &Json) -> Fields {
     if row["api_error_status"].is_number() {
         error.insert("status".to_owned(), row["api_error_status"].clone());
     }
+    error
+}
+
+fn failure_row(row: &Json, told: Option<&str>) -> Fields {
     let failure = &row["failure"];
-    if failure.is_object() {
-        error.insert("code".to_owned(), failure["class"].clone());
-        for key in ["recoverable", "retry_after_ms", "resets_at", "messages_received", "cure"] {
-            error.insert(key.to_owned(), failure[key].clone());
-        }
+    let mut error = error_row(row);
+    error.insert("code".to_owned(), failure["class"].clone());
+    for key in ["recoverable", "retry_after_ms", "resets_at", "messages_received", "cure"] {
+        error.insert(key.to_owned(), failure[key].clone());
+    }
+    if let (Some(class), Some(cure)) = (text(failure, "class"), text(failure, "cure"))
+        && told.map(str::trim) == text(failure, "message")
+    {
+        error.insert("message".to_owned(), short(&format!("{class}: {cure}")).into());
     }
     error
 }
 
-fn result_row(row: &Json) -> Fields {
-    let failed = is_true(&row["is_error"]);
-    let said = match (&row["result"], text(row, "terminal_reason")) {
+/// Returns what a turn's end says.
+fn result_said(row: &Json) -> String {
+    match (&row["result"], text(row, "terminal_reason")) {
         (Json::String(text), _) => text.clone(),
         // What the agent calls it then is for its makers.
         (_, Some("aborted_streaming" | "aborted_tools")) => INTERRUPTED.to_owned(),
         _ => text_of(&row["errors"]),
-    };
+    }
+}
+
+fn result_row(row: &Json) -> Fields {
+    let failed = is_true(&row["is_error"]);
+    let said = result_said(row);
     let said = cut(&said, JOB_TEXT_BYTES_MAX);
     let mut result = fields([
         ("type", "tool_result".into()),

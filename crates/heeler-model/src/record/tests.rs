@@ -185,6 +185,40 @@ fn a_failure_is_told_with_its_cure_and_is_not_part_of_the_conversation() {
 }
 
 #[test]
+fn a_failure_that_the_agent_told_itself_is_not_told_again_but_named_with_its_cure() {
+    let told = [
+        r#"{"type":"assistant","isApiErrorMessage":true,"content":"API Error: 529 Overloaded"}"#,
+        r#"{"type":"error","message":"API Error: 529 Overloaded"}"#,
+        r#"{"type":"result","is_error":true,"result":"API Error: 529 Overloaded\n"}"#,
+        r#"{"type":"result","is_error":true,"errors":["API Error: 529 Overloaded"]}"#,
+    ];
+    let error = RunError::of(ErrorClass::Overloaded, "API Error: 529 Overloaded");
+    let message = |lines: &[&str]| {
+        let mut session = Session::new();
+        lines.iter().for_each(|line| drop(session.line(line)));
+        let mut again = session.recorder.clone();
+        let now = session.tick();
+        let rows = session.recorder.failure(&error, now);
+        assert_eq!(rows.session[0]["failure"]["message"], error.message.as_str());
+        assert_eq!(again.replay(&rows.session[0]), rows.job);
+        assert_eq!(rows.job[0]["code"], "overloaded");
+        assert_eq!(rows.job[0]["cure"], error.cure.as_str());
+        rows.job[0]["message"].as_str().unwrap().to_owned()
+    };
+    for line in told {
+        assert_eq!(message(&[line]), format!("overloaded: {}", error.cure), "{line}");
+        let went_on = [line, r#"{"type":"assistant","content":"as I said"}"#];
+        assert_eq!(message(&went_on), error.message);
+    }
+    assert_eq!(message(&[]), error.message);
+    assert_eq!(message(&[r#"{"type":"error","message":"another"}"#]), error.message);
+    assert_eq!(
+        message(&[r#"{"type":"result","result":"API Error: 529 Overloaded"}"#]),
+        error.message
+    );
+}
+
+#[test]
 fn an_agent_cannot_fake_what_we_say_of_a_row() {
     let mut session = Session::new();
     let rows = session.line(

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heeler_model::run::{Happening, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, reads};
 use memchr::memchr;
+use rustix::process::Pid;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -144,10 +145,11 @@ impl Waiting {
 
 /// Serves one client until it goes or the run ends.
 pub(super) async fn serve(stream: UnixStream, requests: mpsc::Sender<Asked>) {
+    let peer = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
     let (input, output) = stream.into_split();
     let outbox = Arc::new(Outbox::default());
     let reading = async {
-        read(input, &outbox, requests).await;
+        read(input, peer, &outbox, requests).await;
         outbox.close();
         // What is owed is still written.
         std::future::pending::<()>().await;
@@ -172,7 +174,12 @@ async fn write(mut output: OwnedWriteHalf, outbox: &Outbox) {
     }
 }
 
-async fn read(mut input: OwnedReadHalf, outbox: &Arc<Outbox>, requests: mpsc::Sender<Asked>) {
+async fn read(
+    mut input: OwnedReadHalf,
+    peer: Option<Pid>,
+    outbox: &Arc<Outbox>,
+    requests: mpsc::Sender<Asked>,
+) {
     let mut buffer = Vec::new();
     loop {
         outbox.may_ask().await;
@@ -183,7 +190,7 @@ async fn read(mut input: OwnedReadHalf, outbox: &Arc<Outbox>, requests: mpsc::Se
         match request {
             Ok(Request { id, op, .. }) => {
                 outbox.change(|waiting| waiting.owing = true);
-                let asked = Asked { op, id, client: Arc::clone(outbox) };
+                let asked = Asked { op, peer, id, client: Arc::clone(outbox) };
                 if requests.send(asked).await.is_err() {
                     return;
                 }

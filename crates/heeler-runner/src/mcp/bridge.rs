@@ -4,14 +4,18 @@
 //! token, which lives in memory only. A page in a browser is kept out besides by its
 //! `Origin` and by the `Host` that it names. Start at [`Bridge`].
 
+use std::future::Future as _;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::connect_info::Connected;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
@@ -20,9 +24,11 @@ use axum::serve::{IncomingStream, Listener};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -33,6 +39,8 @@ use super::server::Server;
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// How many connections there are at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
+/// How long a connection may take to show the token; then it is closed, to make room.
+const STRANGER_WAIT: Duration = Duration::from_secs(5);
 /// How long [`Bridge::close`] waits for calls that are being answered.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
 
@@ -159,11 +167,17 @@ fn router(injected: &Injected, endpoint: &Endpoint, closing: &CancellationToken)
     router.layer(from_fn_with_state(Arc::<str>::from(endpoint.authorization()), authorize))
 }
 
-async fn authorize(State(expected): State<Arc<str>>, request: Request, next: Next) -> Response {
+async fn authorize(
+    State(expected): State<Arc<str>>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let given = request.headers().get(AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
     if !same(given, expected.as_bytes()) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
+    connection.is_known.store(true, Ordering::Relaxed);
     next.run(request).await
 }
 
@@ -181,21 +195,67 @@ struct Bounded {
 
 /// One of the connections; it lives as long as the connection does.
 #[derive(Debug, Clone)]
-struct Connection(#[expect(dead_code, reason = "held, not read")] Arc<OwnedSemaphorePermit>);
+struct Connection {
+    _permit: Arc<OwnedSemaphorePermit>,
+    /// It has shown the token.
+    is_known: Arc<AtomicBool>,
+}
 
 impl Listener for Bounded {
-    type Io = TcpStream;
+    type Io = Guarded;
     type Addr = Connection;
 
-    async fn accept(&mut self) -> (TcpStream, Connection) {
+    async fn accept(&mut self) -> (Guarded, Connection) {
         let permit = Arc::clone(&self.free).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
         let (stream, _) = Listener::accept(&mut self.listener).await;
-        (stream, Connection(Arc::new(permit)))
+        let is_known = Arc::<AtomicBool>::default();
+        let patience = Box::pin(tokio::time::sleep(STRANGER_WAIT));
+        let guarded = Guarded { stream, is_known: Arc::clone(&is_known), patience };
+        (guarded, Connection { _permit: Arc::new(permit), is_known })
     }
 
     fn local_addr(&self) -> io::Result<Connection> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A stream that nothing is read from any more if it is a stranger's for too long.
+struct Guarded {
+    stream: TcpStream,
+    is_known: Arc<AtomicBool>,
+    patience: Pin<Box<Sleep>>,
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let is_stranger = !self.is_known.load(Ordering::Relaxed);
+        if is_stranger && self.patience.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -304,6 +364,42 @@ mod tests {
         let nowhere = post("no-such-server", &[("host", &host)], &body);
         assert_eq!(exchange(endpoint, &nowhere).await.0, 401);
         assert!(notes.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn strangers_who_say_nothing_are_shown_out_and_friends_may_stay() {
+        let place = Place::new();
+        let (injected, _notes) = place.injected();
+        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
+        let endpoint = bridge.endpoint();
+        let host = format!("127.0.0.1:{}", endpoint.port);
+        let headers = [("host", &*host), ("authorization", &endpoint.authorization())];
+        let request = post("heeler", &headers, &initialize().to_string());
+        let request = request.replace("connection: close", "connection: keep-alive");
+        let connect = || TcpStream::connect(("127.0.0.1", endpoint.port));
+        let mut friend = connect().await.unwrap();
+        let mut speak = async || {
+            friend.write_all(request.as_bytes()).await.unwrap();
+            let mut reply = [0; 12];
+            friend.read_exact(&mut reply).await.unwrap();
+            assert_eq!(&reply, b"HTTP/1.1 200");
+            friend.readable().await.unwrap();
+            while friend.try_read(&mut [0; 4096]).is_ok() {}
+        };
+        speak().await;
+        let mut strangers = Vec::new();
+        let half = ["", "POST /heeler HTTP/1.1\r\n"];
+        for said in half.into_iter().cycle().take(CONNECTIONS_MAX - 1) {
+            let mut stranger = connect().await.unwrap();
+            stranger.write_all(said.as_bytes()).await.unwrap();
+            strangers.push(stranger);
+        }
+        // It gets its turn behind them all.
+        let body = initialize();
+        let asked = ask(endpoint, "heeler", "2025-11-25", &body);
+        let (status, _) = tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap();
+        assert_eq!(status, 200);
+        speak().await;
     }
 
     #[tokio::test]

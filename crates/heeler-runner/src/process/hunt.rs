@@ -69,6 +69,22 @@ impl Hunt {
         Hunt { run, cgroup, children: None, since: 0 }
     }
 
+    /// Says whether a process is the run's, or may be: one that is gone cannot tell. This one is not.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let us = rustix::process::getpid();
+        let in_group: HashSet<Pid> =
+            self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect();
+        let mut next = Some(pid).filter(|pid| *pid != us);
+        while let Some(pid) = next {
+            if pid == us || in_group.contains(&pid) || has_marker(pid, self.run) {
+                return true;
+            }
+            let Some(stat) = Stat::read(pid) else { return true };
+            next = stat.parent;
+        }
+        false
+    }
+
     /// Ends them all; returns when [`QUIET_LOOKS`] find none, or after [`END_TIME_MAX`].
     pub(crate) fn end(&self) -> Ended {
         let deadline = Instant::now() + END_TIME_MAX;

@@ -290,6 +290,24 @@ async fn a_daemon_that_ignores_sigterm_and_clears_its_environment_does_not_survi
 }
 
 #[tokio::test]
+async fn every_process_of_a_tree_is_known_as_one_whatever_it_sheds() {
+    for choice in CHOICES {
+        let tree = Tree::claim_with(run_id(), choice);
+        let script = "echo $$; setsid env -i /bin/sh -c '(echo $$; exec sleep 60) & exec sleep 60' & \
+                      (exec env -i sh -c 'echo $$; exec sleep 60' &) ; exec sleep 60";
+        let mut agent = start(&tree, script);
+        for pid in pids(&mut lines(&mut agent), 3).await {
+            assert!(tree.holds(pid), "{choice:?}");
+        }
+        let us = rustix::process::getpid();
+        assert!(!tree.holds(us) && !tree.holds(Pid::INIT));
+        assert!(rustix::process::getppid().is_none_or(|parent| !tree.holds(parent)));
+        assert!(tree.holds(Pid::from_raw(i32::MAX).unwrap()), "one that is gone cannot tell");
+        tree.end().await;
+    }
+}
+
+#[tokio::test]
 async fn daemons_of_daemons_do_not_survive_the_end_of_the_agent() {
     let inner = r#"(setsid env -i /bin/sh -c "echo \$\$; exec sleep 1000" & )"#;
     let script =

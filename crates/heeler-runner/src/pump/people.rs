@@ -20,9 +20,17 @@ use crate::files::FileError;
 use crate::journal::explain;
 use crate::runtime::{AskKind, Step};
 
+/// Why a process of the run is refused: it would answer for the people whom its agent asks.
+const OWN_PROCESS: &str = "this comes from a process of the run itself, which may only look; ask \
+                           from outside of it";
+
 impl Pump<'_> {
     /// Does what a client asks.
     pub(super) fn asked(&mut self, asked: &Asked) {
+        let only_looks = matches!(asked.op, Op::Status | Op::Subscribe);
+        if !only_looks && asked.peer.is_some_and(|peer| self.tree.holds(peer)) {
+            return asked.refuse(OWN_PROCESS);
+        }
         match &asked.op {
             Op::Cancel { now, by } => {
                 self.cancel(by.clone(), *now);

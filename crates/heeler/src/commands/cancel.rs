@@ -50,6 +50,11 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
     let mut failure = None;
     for job in jobs {
         let id = job.head.id.clone();
+        if job.head.status == JobStatus::Running && !(args.json || global.quiet) {
+            let more = if args.now { "" } else { " (--now ends it at once)" };
+            // The job is cancelled whether or not this can be written.
+            drop(output::note(&format!("cancelling {id}…{more}")));
+        }
         match cancel(&engine, job, args.now) {
             Ok(job) => {
                 let said = format!("{id}: {}", job.head.status);
@@ -96,7 +101,7 @@ fn cancel(engine: &Fleet, job: Job, now: bool) -> Outcome<Job> {
 }
 
 /// Puts the wish on record; a job that nobody works on is cancelled by that.
-fn wish(engine: &Fleet, id: &JobId) -> Outcome<Job> {
+pub(crate) fn wish(engine: &Fleet, id: &JobId) -> Outcome<Job> {
     let store = engine.writer("jobs cancel", END_WAIT).map_err(anyhow::Error::from)?;
     let job = wish_to_cancel(&store, id, place::now()).map_err(anyhow::Error::from)?;
     store.publish_views(place::now()).map_err(anyhow::Error::from)?;

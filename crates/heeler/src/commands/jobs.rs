@@ -4,7 +4,7 @@ use camino::Utf8Path;
 use clap::{Args, Subcommand};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::{Job, JobHead, JobId, JobStatus};
-use heeler_store::{JobCursor, JobFilter, Reader, Run};
+use heeler_store::{JobCursor, JobFilter, Reader, Run, StateDir};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -186,13 +186,13 @@ fn print_list(
     Ok(())
 }
 
-/// Returns one line on what a job did; where it failed without a summary, why.
+/// Returns one line on what a job did; where it failed, why.
 fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
-    let text = match (&head.summary, head.status) {
-        (None, JobStatus::Failed) => reader.job(&head.id)?.and_then(|job| job.error),
-        (summary, _) => summary.clone(),
+    let error = match head.status {
+        JobStatus::Failed => reader.job(&head.id)?.and_then(|job| job.error),
+        _ => None,
     };
-    Ok(output::one_line(text.as_deref().unwrap_or_default()))
+    Ok(output::one_line(error.as_ref().or(head.summary.as_ref()).map_or("", String::as_str)))
 }
 
 /// Returns a status in its colour.
@@ -246,6 +246,15 @@ struct Attempt {
     result: Option<RunResult>,
 }
 
+impl Attempt {
+    /// Returns what went wrong, with a cure that names the run's folder.
+    fn error(&self, dir: &StateDir) -> Option<RunError> {
+        let mut error = self.result.as_ref()?.error.clone()?;
+        error.cure = error.cure.replace("the run's folder", dir.run(self.run.id).as_str());
+        Some(error)
+    }
+}
+
 fn attempts(reader: &Reader, job: &JobId) -> Outcome<Vec<Attempt>> {
     let runs = reader.runs_of_job(job)?.into_iter();
     runs.map(|run| {
@@ -255,10 +264,13 @@ fn attempts(reader: &Reader, job: &JobId) -> Outcome<Vec<Attempt>> {
     .collect()
 }
 
-/// Returns what went wrong in the last run of a job.
-pub(crate) fn last_error(reader: &Reader, job: &JobId) -> Outcome<Option<RunError>> {
-    let last = attempts(reader, job)?.pop();
-    Ok(last.and_then(|attempt| attempt.result).and_then(|result| result.error))
+/// Returns what went wrong in the last run of a job, with a cure that names the run's folder.
+pub(crate) fn last_error(
+    reader: &Reader,
+    dir: &StateDir,
+    job: &JobId,
+) -> Outcome<Option<RunError>> {
+    Ok(attempts(reader, job)?.pop().and_then(|last| last.error(dir)))
 }
 
 fn show(global: &Global, args: &ShowArgs) -> Outcome {
@@ -274,7 +286,11 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let log = place.log_path(&reader, &job.head)?;
     let attempts = attempts(&reader, &job.head.id)?;
     drop(reader);
-    print_job(&job, dead, log.as_deref(), &attempts, now)
+    // That somebody cancelled it is no fault to be cured.
+    let dir = place.dir()?;
+    let error = attempts.last().and_then(|last| last.error(&dir));
+    let error = error.filter(|error| error.class != ErrorClass::Cancelled);
+    print_job(&job, dead, log.as_deref(), &attempts, error.as_ref(), now)
 }
 
 fn is_dead(job: &Job, reader: &Reader, place: &Place) -> Outcome<bool> {
@@ -361,19 +377,17 @@ fn print_job(
     dead: bool,
     log: Option<&Utf8Path>,
     attempts: &[Attempt],
+    error: Option<&RunError>,
     now: Timestamp,
 ) -> Outcome {
     let head = &job.head;
     let when =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
-    let status = match head.exit_reason {
+    let reason = head.exit_reason.filter(|reason| reason.as_str() != head.status.as_str());
+    let status = match reason {
         Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
         None => status_text(head.status, dead),
     };
-    let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
-    // That somebody cancelled it is no fault to be cured.
-    let error = last.and_then(|result| result.error.as_ref());
-    let error = error.filter(|error| error.class != ErrorClass::Cancelled);
     let fields: [(&str, Option<Text>); 22] = [
         ("job", Some(head.id.as_str().into())),
         ("agent", Some(head.agent.as_str().into())),
@@ -384,7 +398,7 @@ fn print_job(
         ("started", Some(when(head.started_at).into())),
         ("finished", head.finished_at.map(when).map(Text::from)),
         ("took", head.duration_ms.map(output::duration).map(Text::from)),
-        ("cost", head.cost_usd.map(|cost| format!("${cost:.4}").into())),
+        ("cost", output::price(head.cost_usd).map(Text::from)),
         ("tokens", tokens(job).map(Text::from)),
         ("models", models(job).map(Text::from)),
         ("session", head.session_id.as_ref().map(|id| id.as_str().into())),
@@ -416,7 +430,8 @@ fn models(job: &Job) -> Option<String> {
     let number =
         |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
     let lines = job.usage.per_model.iter().map(|(model, usage)| {
-        let cost = number(usage, ["costUSD", "cost_usd"]).map(|cost| format!(", ${cost:.4}"));
+        let cost =
+            output::price(number(usage, ["costUSD", "cost_usd"])).map(|cost| format!(", {cost}"));
         let read = number(usage, ["inputTokens", "input_tokens"]).unwrap_or(0.0);
         let written = number(usage, ["outputTokens", "output_tokens"]).unwrap_or(0.0);
         format!("{model}: {read} in, {written} out{}", cost.unwrap_or_default())

@@ -28,9 +28,9 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     let _session = rustix::process::setsid();
     if args.settle {
         let env = place::environment();
-        // The engine tells by the code whether to try again.
         let home = place::home(&env, &place::working_directory()?)
             .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })?;
+        // The engine tells by the code whether to try again.
         let code =
             |error: &SettleError| if error.is_lasting() { Code::Usage } else { Code::Failed };
         return heeler_runner::settle(&args.dir, &home, place::now)

@@ -14,8 +14,9 @@ use heeler_engine::{
     prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
-use heeler_store::{LookupError, Reader};
+use heeler_store::{LookupError, Reader, StateDir};
 use serde_json::json;
 
 use crate::cli::{self, Global};
@@ -58,7 +59,7 @@ pub(crate) struct TriggerArgs {
     #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
     session: Option<String>,
     /// Leave the session as it is and go on in a new one with its history
-    #[arg(long, requires = "session")]
+    #[arg(long, requires = "session", conflicts_with_all = ["fresh", "channel"])]
     fork: bool,
     /// Begin a new session
     #[arg(long)]
@@ -246,12 +247,17 @@ fn read_prompt(given: &str) -> Outcome<String> {
     if given != "-" {
         return Ok(given.to_owned());
     }
-    let mut text = String::new();
-    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > PROMPT_BYTES_MAX {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PROMPT_BYTES_MAX {
         let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
         return Err(Failure::message(Code::Usage, message));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!("the prompt on standard input is not UTF-8 (at byte {at})");
+        Failure::message(Code::Usage, message).hint("iconv -t UTF-8 converts it")
+    })?;
     Ok(text.trim_end().to_owned())
 }
 
@@ -284,7 +290,9 @@ fn detached(args: &TriggerArgs, job: &JobId) -> Outcome {
         return Ok(output::json(&json!({ "job": { "id": job, "status": "running" } }))?);
     }
     output::line(job.as_str())?;
-    Ok(output::note(&format!("follow it: heeler jobs logs {job} -f"))?)
+    // The job runs, whether or not this remark can be written.
+    drop(output::note(&format!("follow it: heeler jobs logs {job} -f")));
+    Ok(())
 }
 
 /// Returns the job once it is on record how it ended. Where its conductor died, this process does
@@ -300,8 +308,13 @@ fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
         if job.head.status.is_final() || seen.recorded || left {
             return Ok(job);
         }
+        // Ctrl-C may have come before there was a run that could hear it.
+        if seen.interrupts > 0 {
+            cancel::wish(engine, id)?;
+        }
         if let Some(why) = cancel::settle(engine, "trigger", id)? {
-            output::note(&format!("cannot find out how the run ended: {why}"))?;
+            // Whether or not this can be written, the record says as much.
+            drop(output::note(&format!("cannot find out how the run ended: {why}")));
             return Ok(job);
         }
         std::thread::sleep(LOOK_EVERY);
@@ -317,28 +330,45 @@ fn report(
     seen: &Seen,
 ) -> Outcome {
     let reader = Reader::open(&engine.dir)?;
-    let success = job.head.status == JobStatus::Completed;
-    if args.json {
-        let job = jobs::full_json(job, &reader, place)?;
-        output::json(&json!({ "success": success, "job": job }))?;
-    } else {
-        if global.quiet && success {
-            job.head.summary.as_deref().map(output::line).transpose()?;
-        }
-        say_outcome(global, args, job, &reader, seen)?;
+    // What came of the job decides how we end, whether or not somebody hears of it.
+    if let Err(failure) = tell(global, args, place, &reader, job, seen) {
+        tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
     }
+    let success = job.head.status == JobStatus::Completed;
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure::silent(Code::Interrupted)),
-        (false, false) if is_busy(&reader, job)? => Err(Failure::silent(Code::Refused)),
+        (false, false) if is_busy(&reader, &engine.dir, job)? => {
+            Err(Failure::silent(Code::Refused))
+        }
         (false, false) => Err(Failure::silent(Code::Failed)),
     }
 }
 
+/// Prints what came of the job.
+fn tell(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    reader: &Reader,
+    job: &Job,
+    seen: &Seen,
+) -> Outcome {
+    if args.json {
+        let success = job.head.status == JobStatus::Completed;
+        let job = jobs::full_json(job, reader, place)?;
+        return Ok(output::json(&json!({ "success": success, "job": job }))?);
+    }
+    if global.quiet && job.head.status == JobStatus::Completed {
+        job.head.summary.as_deref().map(output::line).transpose()?;
+    }
+    say_outcome(global, args, job, reader, &place.dir()?, seen)
+}
+
 /// Says whether the job failed because another run was at its session.
-fn is_busy(reader: &Reader, job: &Job) -> Outcome<bool> {
-    let error = jobs::last_error(reader, &job.head.id)?;
-    Ok(error.is_some_and(|error| error.class == heeler_model::run::ErrorClass::SessionBusy))
+fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(reader, dir, &job.head.id)?;
+    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
 }
 
 /// Says how the job ended, what it cost, and what to do next.
@@ -347,6 +377,7 @@ fn say_outcome(
     args: &TriggerArgs,
     job: &Job,
     reader: &Reader,
+    dir: &StateDir,
     seen: &Seen,
 ) -> Outcome {
     let head = &job.head;
@@ -363,7 +394,7 @@ fn say_outcome(
         }
     };
     let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
-    let cost = head.cost_usd.map(|cost| format!(", ${cost:.4}"));
+    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
     let session = match &head.session_id {
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
@@ -372,11 +403,23 @@ fn say_outcome(
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign.then(rest))?;
-    if head.status == JobStatus::Failed {
-        say_error(reader, job, seen)?;
+    if seen.unasked > 0 {
+        let were = if seen.unasked == 1 { "was" } else { "were" };
+        let denied = output::counted(seen.unasked, "request");
+        output::complain(format!(
+            "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
+        ))?;
     }
+    let error = jobs::last_error(reader, dir, &head.id)?;
+    if head.status == JobStatus::Failed {
+        say_error(error.as_ref(), job, seen)?;
+    }
+    let goes_on = match head.status {
+        JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
+        _ => head.status.is_final(),
+    };
     let next = match (head.status, &resumable) {
-        (JobStatus::Completed | JobStatus::Cancelled, Some(session)) => {
+        (_, Some(session)) if goes_on => {
             format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
         }
         (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
@@ -386,14 +429,18 @@ fn say_outcome(
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
 }
 
+/// Says whether nothing is wrong with the session: it can just go on.
+fn was_cut_off(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
+}
+
 /// Says what went wrong, unless that was shown already, and the cure.
-fn say_error(reader: &Reader, job: &Job, seen: &Seen) -> Outcome {
-    let error = jobs::last_error(reader, &job.head.id)?;
-    let message = error.as_ref().map(|error| error.message.as_str()).or(job.error.as_deref());
+fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
+    let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
     if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
         output::complain(format!("  {message}"))?;
     }
-    match error.map(|error| error.cure).filter(|cure| !cure.is_empty()) {
+    match error.map(|error| &error.cure).filter(|cure| !cure.is_empty()) {
         Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
         None => Ok(()),
     }

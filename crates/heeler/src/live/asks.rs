@@ -7,19 +7,29 @@ use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
 use heeler_engine::Control;
 use heeler_model::run::{Answer, Ask, Op, ReplyBody};
+use heeler_model::steers_terminal;
 use heeler_store::doctor::chain;
 use serde_json::{Map, Value as Json};
+use unicode_width::UnicodeWidthChar as _;
 
+use super::Event;
+use super::keys::Keys;
 use super::screen::Screen;
-use super::{Event, keys};
 use crate::failure::Outcome;
-use crate::output::{Text, harmless, one_line, shortened};
+use crate::output::{Text, counted, one_line};
 
-/// How much of what a tool wants to do is shown before it is allowed.
+/// How much of what a tool wants to do is shown before it is allowed, unless all is asked for.
 const WANTED_CHARS_MAX: usize = 2000;
+const WANTED_LINES_MAX: usize = 40;
 
 /// How much of each of its other fields is shown.
 const FIELD_CHARS_MAX: usize = 400;
+
+/// Begins each further line of what a tool wants, so that none can pose as one of ours.
+const FURTHER: &str = "  │ ";
+
+/// What the agent is told after the end of input.
+const NOBODY: &str = "nobody answers any more";
 
 /// What the agent waits for.
 pub(crate) struct Asks {
@@ -29,7 +39,13 @@ pub(crate) struct Asks {
     known: HashSet<String>,
     /// Answers so far to the questions of the first one that waits.
     answers: Map<String, Json>,
-    reads: bool,
+    /// Whether all of the first one is to be shown, however long it is.
+    whole: bool,
+    keys: Option<Keys>,
+    /// The number of what was put last: lines that were typed before it are no answer to it.
+    question: u64,
+    /// The end of input was typed: nobody answers any more.
+    ended: bool,
 }
 
 impl Asks {
@@ -40,7 +56,10 @@ impl Asks {
             waiting: VecDeque::new(),
             known: HashSet::new(),
             answers: Map::new(),
-            reads: false,
+            whole: false,
+            keys: None,
+            question: 0,
+            ended: false,
         }
     }
 
@@ -50,7 +69,7 @@ impl Asks {
     }
 
     /// Takes a question; one that is known already changes nothing.
-    pub(crate) fn add(&mut self, ask: Ask, screen: &mut Screen) -> Outcome {
+    pub(crate) fn add(&mut self, ask: Ask, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
         if !self.known.insert(ask.id.clone()) {
             return Ok(());
         }
@@ -59,8 +78,8 @@ impl Asks {
             return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
-        if !std::mem::replace(&mut self.reads, true) {
-            keys::read_lines(self.tell.clone());
+        if self.ended {
+            return self.deny_all(folder, screen);
         }
         match self.waiting.len() {
             1 => self.put(screen),
@@ -75,7 +94,7 @@ impl Asks {
         if place > 0 {
             return Ok(());
         }
-        self.answers.clear();
+        self.next();
         screen.line("".into())?;
         screen.remark("the question was settled without you")?;
         self.put(screen)
@@ -84,30 +103,61 @@ impl Asks {
     /// Takes a typed line as the answer to what was put last.
     pub(crate) fn typed(
         &mut self,
+        question: u64,
         line: Option<String>,
         folder: &Utf8Path,
         screen: &mut Screen,
     ) -> Outcome {
+        if line.is_some() && question != self.question {
+            return Ok(());
+        }
+        let Some(line) = line else {
+            self.ended = true;
+            return self.deny_all(folder, screen);
+        };
         let Some(ask) = self.waiting.front() else { return Ok(()) };
-        let answer = match (&line, ask.kind.as_str()) {
-            (None, _) => Some(deny("nobody answers any more")),
-            (Some(line), "question") => choice(ask, line.trim(), &mut self.answers),
-            (Some(line), _) => Some(permission(line.trim())),
+        let answer = match ask.kind.as_str() {
+            "question" if open_question(ask, &self.answers).is_some() => {
+                choice(ask, line.trim(), &mut self.answers)
+            }
+            _ => {
+                let is_cut = Shown::of(ask, self.whole).left > 0;
+                self.whole |= line.trim() == "all";
+                permission(line.trim(), is_cut)
+            }
         };
         let Some(answer) = answer else { return self.put(screen) };
         let id = ask.id.clone();
         self.waiting.pop_front();
-        self.answers.clear();
+        self.next();
         send(folder, id, answer, screen)?;
         self.put(screen)
     }
 
+    fn next(&mut self) {
+        self.answers.clear();
+        self.whole = false;
+    }
+
+    /// Denies whatever waits: nobody is there to be asked.
+    fn deny_all(&mut self, folder: &Utf8Path, screen: &mut Screen) -> Outcome {
+        self.answers.clear();
+        while let Some(ask) = self.waiting.pop_front() {
+            screen.line("".into())?;
+            screen.remark(&format!("denied, as {NOBODY}: {}", one_line(&ask.tool)))?;
+            send(folder, ask.id, deny(NOBODY), screen)?;
+        }
+        Ok(())
+    }
+
     /// Puts the first question that waits.
-    fn put(&self, screen: &mut Screen) -> Outcome {
+    fn put(&mut self, screen: &mut Screen) -> Outcome {
         let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let keys = self.keys.get_or_insert_with(|| Keys::read(self.tell.clone()));
+        self.question = keys.forget();
         match open_question(ask, &self.answers) {
             Some(question) => put_question(question, screen),
-            None => put_permission(ask, screen),
+            None => put_permission(&Shown::of(ask, self.whole), screen),
         }
     }
 }
@@ -123,11 +173,14 @@ fn send(folder: &Utf8Path, ask: String, answer: Answer, screen: &mut Screen) -> 
     }
 }
 
-fn permission(line: &str) -> Answer {
+/// Takes a line as a permission, a refusal, or neither: of what was not shown in full nobody says
+/// yes with a single key.
+fn permission(line: &str, is_cut: bool) -> Option<Answer> {
     match line.to_lowercase().as_str() {
-        "y" | "yes" => Answer::Allow { input: None },
-        "" | "n" | "no" => deny("the user said no"),
-        _ => deny(line),
+        "all" | "y" if is_cut => None,
+        "y" | "yes" => Some(Answer::Allow { input: None }),
+        "" | "n" | "no" => Some(deny("the user said no")),
+        _ => Some(deny(line)),
     }
 }
 
@@ -135,20 +188,76 @@ fn deny(message: &str) -> Answer {
     Answer::Deny { message: message.to_owned(), interrupt: false }
 }
 
-fn put_permission(ask: &Ask, screen: &mut Screen) -> Outcome {
-    let yellow = AnsiColor::Yellow.on_default();
-    let wants = shortened(&harmless(&gist(&ask.input)), WANTED_CHARS_MAX);
-    let tool = Text::styled(yellow.bold(), &one_line(&ask.tool));
-    screen.line(Text::styled(yellow, "? ").then(tool).then(" ").then(wants))?;
-    // Whoever allows something must have seen all of it, in outline at least.
-    let fields = ask.input.as_object().into_iter().flatten();
-    for (name, value) in fields.filter(|(_, value)| text(value) != gist(&ask.input)) {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let value = shortened(&one_line(&value), FIELD_CHARS_MAX);
-        let line = format!("    {}: {value}", one_line(name));
-        screen.line(Text::styled(Style::new().dimmed(), &line))?;
+/// What a tool wants to do, as it is shown.
+struct Shown {
+    lines: Vec<Text>,
+    /// How many characters of it are not.
+    left: usize,
+}
+
+impl Shown {
+    /// Whoever allows something must have seen it: nothing in it is left out but what is counted.
+    fn of(ask: &Ask, whole: bool) -> Shown {
+        let yellow = AnsiColor::Yellow.on_default();
+        let (wants, mut left) = shorten(&gist(&ask.input), WANTED_CHARS_MAX, whole);
+        let mut wants = wants.split('\n').map(visible);
+        let tool = Text::styled(yellow.bold(), &visible(&ask.tool));
+        let first = Text::styled(yellow, "? ").then(tool).then(" ");
+        let mut lines = vec![first.then(wants.next().unwrap_or_default())];
+        lines.extend(wants.map(|line| Text::styled(yellow, FURTHER).then(line)));
+        let fields = ask.input.as_object().into_iter().flatten();
+        for (name, value) in fields.filter(|(_, value)| text(value) != gist(&ask.input)) {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let (value, more) = shorten(&value, FIELD_CHARS_MAX, whole);
+            left += more;
+            let line = format!("    {}: {}", visible(name), visible(&value));
+            lines.push(Text::styled(Style::new().dimmed(), &line));
+        }
+        Shown { lines, left }
     }
-    screen.prompt("  allow it? [y]es, [n]o, or say what to do instead: ")
+}
+
+fn put_permission(shown: &Shown, screen: &mut Screen) -> Outcome {
+    for line in &shown.lines {
+        screen.line(line.clone())?;
+    }
+    if shown.left == 0 {
+        return screen.prompt("  allow it? [y]es, [n]o, or say what to do instead: ");
+    }
+    let left = counted(shown.left as u64, "character");
+    screen.line(Text::styled(AnsiColor::Red.on_default(), &format!("  {left} not shown")))?;
+    screen.prompt("  `all` shows them; allow it? `yes` in full, [n]o, or say what to do instead: ")
+}
+
+/// Returns the beginning of a text, and how many characters it lacks.
+fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
+    let lines = text.match_indices('\n').nth(WANTED_LINES_MAX - 1).map(|(end, _)| end);
+    let chars = text.char_indices().nth(chars_max).map(|(end, _)| end);
+    match lines.into_iter().chain(chars).min() {
+        Some(end) if !whole => (format!("{}…", &text[..end]), text[end..].chars().count()),
+        _ => (text.to_owned(), 0),
+    }
+}
+
+/// Returns a text on one line in which every character can be seen: what a terminal would hide, take
+/// as a command or show elsewhere stands there by its number.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' ' => shown.push(c),
+            '\n' => shown.push_str("\\n"),
+            c if hides(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn hides(c: char) -> bool {
+    let is_blank =
+        c.is_whitespace() || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
+    is_blank || steers_terminal(c) || c.width().is_none_or(|width| width == 0)
 }
 
 /// Returns the first question without an answer; none if this is no question.
@@ -159,10 +268,14 @@ fn open_question<'a>(ask: &'a Ask, answers: &Map<String, Json>) -> Option<&'a Js
 
 fn put_question(question: &Json, screen: &mut Screen) -> Outcome {
     let yellow = AnsiColor::Yellow.on_default();
-    screen.line(Text::styled(yellow, &format!("? {}", harmless(text(&question["question"])))))?;
+    let mut asked = text(&question["question"]).split('\n').map(visible);
+    screen.line(Text::styled(yellow, &format!("? {}", asked.next().unwrap_or_default())))?;
+    for line in asked {
+        screen.line(Text::styled(yellow, FURTHER).then(line))?;
+    }
     for (number, option) in options(question).iter().enumerate() {
-        let label = format!("  {}. {}", number + 1, one_line(text(&option["label"])));
-        let about = one_line(text(&option["description"]));
+        let label = format!("  {}. {}", number + 1, visible(text(&option["label"])));
+        let about = visible(text(&option["description"]));
         let about = if about.is_empty() { about } else { format!("  {about}") };
         screen.line(Text::from(label).then(Text::styled(Style::new().dimmed(), &about)))?;
     }
@@ -177,7 +290,7 @@ fn put_question(question: &Json, screen: &mut Screen) -> Outcome {
 /// Takes a line as the answer to the first open question; returns the answer to all of them once
 /// there is one for each.
 fn choice(ask: &Ask, line: &str, answers: &mut Map<String, Json>) -> Option<Answer> {
-    let Some(question) = open_question(ask, answers) else { return Some(permission(line)) };
+    let Some(question) = open_question(ask, answers) else { return permission(line, false) };
     if line.is_empty() {
         return None;
     }
@@ -253,10 +366,44 @@ mod tests {
 
     #[test]
     fn a_permission_is_given_refused_or_refused_with_a_reason() {
-        assert_eq!(permission("y"), Answer::Allow { input: None });
-        assert_eq!(permission("YES"), Answer::Allow { input: None });
-        assert_eq!(permission(""), deny("the user said no"));
-        assert_eq!(permission("use rg instead"), deny("use rg instead"));
+        let allow = Some(Answer::Allow { input: None });
+        assert_eq!(permission("y", false), allow);
+        assert_eq!(permission("YES", false), allow);
+        assert_eq!(permission("", false), Some(deny("the user said no")));
+        assert_eq!(permission("use rg instead", false), Some(deny("use rg instead")));
+        // Of what was cut, a key is not enough.
+        assert_eq!((permission("y", true), permission("all", true)), (None, None));
+        assert_eq!(permission("yes", true), allow);
+    }
+
+    fn shown(input: Json, whole: bool) -> (String, usize) {
+        let ask = Ask { tool: "Bash".to_owned(), ..ask("permission", input) };
+        let shown = Shown::of(&ask, whole);
+        let lines: Vec<String> = shown.lines.iter().map(ToString::to_string).collect();
+        (anstream::adapter::strip_str(&lines.join("\n")).to_string(), shown.left)
+    }
+
+    #[test]
+    fn nothing_that_is_to_be_allowed_is_hidden() {
+        let hidden = "ls \x1b]0;touch /x;\x07\u{9b}1A\r\u{202e}\u{200b}\u{a0}\u{ad}\t\u{3164}.";
+        let seen = "? Bash ls \\u{1b}]0;touch /x;\\u{7}\\u{9b}1A\\u{d}\\u{202e}\\u{200b}\\u{a0}\\u{ad}\\u{9}\\u{3164}.";
+        assert_eq!(shown(json!({ "command": hidden }), false), (seen.to_owned(), 0));
+        let lines = json!({"command": "ls\n  allow it? [y]es", "description": "a\nb \x1b[2K"});
+        let seen = "? Bash ls\n  │   allow it? [y]es\n    description: a\\nb \\u{1b}[2K";
+        assert_eq!(shown(lines, false), (seen.to_owned(), 0));
+        assert_eq!(visible("größe 大きさ"), "größe 大きさ");
+    }
+
+    #[test]
+    fn what_is_cut_is_counted_and_can_be_seen() {
+        let long = format!("{}; touch /x", "x".repeat(WANTED_CHARS_MAX));
+        let (seen, left) = shown(json!({"command": long, "note": "n".repeat(401)}), false);
+        assert!(!seen.contains("touch"));
+        assert_eq!(left, "; touch /x".len() + 1);
+        let (seen, left) = shown(json!({ "command": long }), true);
+        assert!(seen.contains("touch /x") && left == 0);
+        let (seen, left) = shown(json!({"command": format!("ls{}touch", "\n".repeat(60))}), false);
+        assert_eq!((seen.lines().count(), left), (WANTED_LINES_MAX, 60 - WANTED_LINES_MAX + 1 + 5));
     }
 
     #[test]

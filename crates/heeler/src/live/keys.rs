@@ -1,11 +1,18 @@
 //! Ctrl-C, and what a person types.
 
-use std::io::{self, BufRead as _};
+use std::io;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Event;
+
+/// The longest line that a terminal gives.
+const LINE_BYTES_MAX: usize = 4096;
 
 /// Tells each Ctrl-C from now on, instead of ending this process.
 pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
@@ -25,16 +32,78 @@ pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells each line that is typed from now on, and the end of them.
-pub(crate) fn read_lines(tell: SyncSender<Event>) {
-    std::thread::spawn(move || {
-        for line in io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if tell.send(Event::Typed(Some(line))).is_err() {
-                return;
+/// What a person types, in lines that carry the number of the question that was put before them.
+pub(crate) struct Keys(Arc<Mutex<u64>>);
+
+impl Keys {
+    /// Tells each line that is typed from now on, and the end of them.
+    pub(crate) fn read(tell: SyncSender<Event>) -> Keys {
+        let question = Arc::new(Mutex::new(0));
+        let current = Arc::clone(&question);
+        std::thread::spawn(move || {
+            let mut lines = Lines::default();
+            // Where nobody listens any more there is nobody to tell.
+            loop {
+                let (question, line) = lines.next(&current);
+                let is_end = line.is_none();
+                if tell.send(Event::Typed(question, line)).is_err() || is_end {
+                    return;
+                }
+            }
+        });
+        Keys(question)
+    }
+
+    /// Forgets what was typed so far: it cannot be meant for the question that is put now. Returns
+    /// the number that lines carry from here on.
+    pub(crate) fn forget(&self) -> u64 {
+        let mut question = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is no terminal has nothing to forget.
+        let _flushed = tcflush(io::stdin(), QueueSelector::IFlush);
+        *question += 1;
+        *question
+    }
+}
+
+/// Lines as they come from standard input, without reading ahead.
+#[derive(Default)]
+struct Lines {
+    question: u64,
+    unfinished: Vec<u8>,
+}
+
+impl Lines {
+    /// Returns the next line, or the end of them, with the question that was put before it.
+    fn next(&mut self, current: &Mutex<u64>) -> (u64, Option<String>) {
+        loop {
+            let stdin = io::stdin();
+            match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
+                Err(Errno::INTR) => continue,
+                Err(_) => return (self.question, None),
+                Ok(_) => {}
+            }
+            // Held while reading: a line is read either before a question was put, or after.
+            let question = current.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::replace(&mut self.question, *question) != *question {
+                self.unfinished.clear();
+            }
+            // What was there may have been forgotten meanwhile.
+            let none = Timespec::default();
+            if !matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&none)), Ok(1)) {
+                continue;
+            }
+            let mut bytes = [0; LINE_BYTES_MAX];
+            match rustix::io::read(&stdin, &mut bytes) {
+                Err(Errno::INTR | Errno::AGAIN) => continue,
+                Ok(0) | Err(_) => return (*question, None),
+                Ok(read) => self.unfinished.extend_from_slice(&bytes[..read]),
+            }
+            drop(question);
+            if self.unfinished.ends_with(b"\n") || self.unfinished.len() >= LINE_BYTES_MAX {
+                let line = String::from_utf8_lossy(&self.unfinished).into_owned();
+                self.unfinished.clear();
+                return (self.question, Some(line));
             }
         }
-        // Where nobody listens any more there is nobody to tell.
-        let _told = tell.send(Event::Typed(None));
-    });
+    }
 }

@@ -176,15 +176,16 @@ impl Screen {
         self.write(|| out.write_all(b"\n").and_then(|()| out.flush()))
     }
 
-    /// A reader that went away, as `head` does, does not end the job, nor our waiting for it.
+    /// A reader that went away, as `head` does, or a full disk does not end the job, nor our waiting
+    /// for it.
     fn write(&mut self, write: impl FnOnce() -> io::Result<()>) -> Outcome {
-        match write() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed = true;
-                self.remark("nobody reads the output any more; the job goes on (Ctrl-C cancels it)")
-            }
-            done => Ok(done?),
-        }
+        let Err(error) = write() else { return Ok(()) };
+        self.closed = true;
+        let why = match error.kind() {
+            io::ErrorKind::BrokenPipe => "nobody reads the output any more".to_owned(),
+            _ => format!("the output cannot be written any more ({error})"),
+        };
+        self.remark(&format!("{why}; the job goes on (Ctrl-C cancels it)"))
     }
 }
 

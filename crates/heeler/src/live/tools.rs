@@ -51,8 +51,9 @@ impl Tools {
                 None
             }
             "tool_result" if row["tool_use_id"].is_string() => Some(self.ended(row, indent, width)),
+            // Whole, however long: it may be all that is known.
             "error" => {
-                let text = fit(&plain(&row["message"]));
+                let text = one_line(&plain(&row["message"]));
                 Some(Text::styled(AnsiColor::Red.on_default(), &format!("  {text}")))
             }
             "system" => self.system(row).map(|text| {
@@ -149,6 +150,17 @@ impl Tools {
     }
 }
 
+/// Says whether a row tells of a request that was denied because nobody could be asked: by the
+/// runner, by a scripted agent, or by Claude itself. A denial by a rule is not one.
+pub(crate) fn asked_nobody(row: &Json) -> bool {
+    let says = |words: &str| row["content"].as_str().is_some_and(|text| text.contains(words));
+    match row["subtype"].as_str().filter(|_| row["type"] == "system") {
+        Some("denied") => says("nobody attends this run"),
+        Some("permission_denied") => says("Nobody can be asked") || says("you haven't granted"),
+        _ => false,
+    }
+}
+
 fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
@@ -192,6 +204,25 @@ mod tests {
             ],
             &["  ✗ Bash cargo test  1m 01s\n    exit code 101", "  ✓ Bash ls -la  320ms"],
         );
+    }
+
+    #[test]
+    fn an_error_is_never_cut() {
+        let long = "word ".repeat(100);
+        let row = json!({"type": "error", "message": long});
+        check(&[row], &[&format!("  {}", long.trim_end())]);
+    }
+
+    #[test]
+    fn requests_that_nobody_could_be_asked_about_are_told_from_those_that_a_rule_denied() {
+        let row = |subtype: &str, content: &str| {
+            asked_nobody(&json!({"type": "system", "subtype": subtype, "content": content}))
+        };
+        assert!(row("denied", "Write was denied: nobody attends this run, so nobody can allow it"));
+        assert!(row("permission_denied", "Write was not allowed: …, but you haven't granted …"));
+        assert!(!row("permission_denied", "Permission to use Write has been denied"));
+        assert!(!row("denied", "Write was denied: too many questions are open"));
+        assert!(!row("user_input", "nobody attends this run"));
     }
 
     #[test]

@@ -283,12 +283,12 @@ fn kill_some(run: &mut Run, random: &mut fastrand::Rng) {
     match random.u8(0..4) {
         0 => kill(run.runner_pid()),
         1 => {
-            agent.map(kill);
+            agent.into_iter().for_each(kill);
             kill(run.runner_pid());
         }
         2 => {
             kill(run.runner_pid());
-            agent.map(kill);
+            agent.into_iter().for_each(kill);
         }
         // The runner lives, and sees to the end of the run by itself.
         _ => match agent {

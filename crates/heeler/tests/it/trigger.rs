@@ -174,6 +174,36 @@ fn a_failed_job_ends_with_1_and_says_the_cure() {
     );
     assert!(details["messagesReceived"].as_u64().unwrap() > 0 && details["cure"].is_string());
     assert!(fleet.run(&["status"]).ok().contains("error"));
+    let why = job.error.unwrap();
+    let why = &why[..why.len().min(20)];
+    for list in ["jobs", "status"] {
+        let shown = fleet.run(&[list]).ok();
+        assert!(shown.contains(why) && !shown.contains("Trying."), "{list} says why: {shown}");
+    }
+}
+
+#[test]
+fn a_failed_command_says_what_it_wrote_to_standard_error_and_where_all_of_it_is() {
+    let command = "runtime: command\ncommand: 'echo working; echo no such rule >&2; exit 3'";
+    let fleet = fleet(&[("make", command)]);
+    let told = fleet.run(&["trigger", "make", "-p", "x"]).fails(1);
+    assert!(told.contains("the command exited with code 3: no such rule"), "{told}");
+    let job = fleet.wait_until_ended();
+    let shown = fleet.run(&["jobs", "show", job.head.id.as_str()]).ok();
+    for text in [told, shown] {
+        let folder = text.split("read stderr.log in ").nth(1).expect("the cure names the file");
+        let folder = folder.split(',').next().unwrap();
+        let written = std::fs::read_to_string(format!("{folder}/stderr.log")).unwrap();
+        assert_eq!(written, "no such rule\n");
+    }
+}
+
+#[test]
+fn a_job_that_ran_out_of_turns_says_how_its_session_goes_on() {
+    let keys = scripted("{say: Trying.}, {run: 'true'}, {run: 'true'}") + "\nmax_turns: 1";
+    let fleet = fleet(&[("coder", &keys)]);
+    let told = fleet.run(&["trigger", "coder"]).fails(1);
+    assert!(told.contains("next: heeler trigger coder --session sess-"), "{told}");
 }
 
 #[test]
@@ -203,6 +233,19 @@ fn a_detached_job_goes_on_and_can_be_cancelled() {
     assert_eq!(fleet.jobs()[0].head.status, JobStatus::Cancelled);
     assert!(fleet.processes("runner").is_empty() && fleet.processes("play").is_empty());
     assert!(fleet.run(&["jobs", "cancel", "job-none"]).fails(4).contains("there is no job"));
+}
+
+#[test]
+fn a_run_cannot_steer_itself() {
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    // A beginning of its own id will do.
+    let command = format!(
+        "{heeler} jobs cancel --now job- 2>&1; env -i HOME=$HOME {heeler} jobs cancel --now job- 2>&1; echo still here"
+    );
+    let fleet = fleet(&[("self", &format!("runtime: command\ncommand: '{command}'"))]);
+    let said = fleet.run(&["trigger", "self"]).ok();
+    assert_eq!(said.matches("a process of the run itself").count(), 2, "{said}");
+    assert!(said.contains("still here"), "{said}");
 }
 
 #[test]
@@ -451,6 +494,45 @@ fn a_reader_that_goes_away_ends_nothing() {
 }
 
 #[test]
+fn what_came_of_the_job_decides_the_exit_code_whether_or_not_it_can_be_told() {
+    let fleet = fleet(&[
+        ("fails", &scripted("{say: Trying.}, {error: authentication}")),
+        ("works", &scripted("{say: Done.}")),
+    ]);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (agent, code) in [("fails", 1), ("works", 0)] {
+        let text = &["trigger", agent][..];
+        let json = &["trigger", agent, "--json"][..];
+        let ends: [(&[&str], Stdio, Stdio); 4] = [
+            (json, unread(), Stdio::null()),
+            (text, Stdio::null(), unread()),
+            (text, full().into(), Stdio::null()),
+            (text, Stdio::null(), full().into()),
+        ];
+        for (number, (flags, out, err)) in ends.into_iter().enumerate() {
+            let ended = fleet.command(flags).stdout(out).stderr(err).status().unwrap();
+            assert_eq!(ended.code(), Some(code), "{agent}, case {number}");
+        }
+    }
+}
+
+/// A pipe that nobody reads.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    for more in [&["--fresh"][..], &["--channel", "C1"], &[]] {
+        let ran = fleet.run(&[&["trigger", "coder", "--fork"], more].concat());
+        ran.fails(2);
+    }
+    assert_eq!(fleet.jobs().len(), 0);
+}
+
+#[test]
 fn the_prompt_may_come_from_standard_input() {
     let fleet = fleet(&[("coder", &scripted("{say: 'You said: {prompt}'}"))]);
     let mut command = fleet.command(&["trigger", "coder", "-p", "-"]);
@@ -458,6 +540,12 @@ fn the_prompt_may_come_from_standard_input() {
     let mut trigger = command.spawn().unwrap();
     trigger.stdin.take().unwrap().write_all(b"two\nlines\n").unwrap();
     assert_eq!(ended(trigger).ok(), "You said: two\nlines\n");
+
+    let mut trigger = command.spawn().unwrap();
+    trigger.stdin.take().unwrap().write_all(b"caf\xe9").unwrap();
+    let told = ended(trigger).fails(2);
+    assert!(told.contains("the prompt on standard input is not UTF-8 (at byte 3)"), "{told}");
+    assert_eq!(fleet.jobs().len(), 1);
 }
 
 #[test]
@@ -593,6 +681,40 @@ fn questions_are_asked_and_answered_on_a_terminal() {
 }
 
 #[test]
+fn what_is_typed_before_a_question_does_not_answer_it() {
+    let wait = |file: &str| format!("{{run: 'until test -e {file}; do sleep 0.01; done'}}");
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [wait("go"), ask("a.txt"), wait("on"), ask("b.txt")].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: Thinking.}}, {steps}")))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("Thinking.");
+    for (go, answer) in [("go", "no\n"), ("on", "n\n")] {
+        terminal.type_in("yes\n");
+        terminal.wait_for("yes");
+        fleet.write(go, "");
+        terminal.wait_for("allow it? [y]es, [n]o");
+        terminal.type_in(answer);
+    }
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
+}
+
+#[test]
+fn after_the_end_of_input_every_question_is_denied_at_once() {
+    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
+    let steps = [ask("a.txt"), ask("b.txt"), "{say: Done.}".to_owned()].join(", ");
+    let fleet = fleet(&[("coder", &scripted(&steps))]);
+    let mut terminal = Terminal::start(&fleet, "trigger coder");
+    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.type_in("\u{4}");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert_eq!(rest.matches("denied, as nobody answers any more: Write").count(), 2, "{rest}");
+    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
+}
+
+#[test]
 fn nobody_is_asked_where_nobody_is() {
     let fleet = fleet(&[(
         "coder",
@@ -600,6 +722,7 @@ fn nobody_is_asked_where_nobody_is() {
     )]);
     let ran = fleet.run(&["trigger", "coder"]);
     assert!(ran.stderr.contains("✗ Write a.txt"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 request was denied: nobody could be asked"), "{}", ran.stderr);
     ran.ok();
     assert!(!fleet.file("a.txt").exists());
 }

@@ -16,6 +16,8 @@ struct FullDisk {
     /// Full after so many more writes; 0 for never.
     after: AtomicUsize,
     refused: AtomicUsize,
+    /// How long a sync takes, if it is to be only that.
+    slow: Duration,
 }
 
 impl FullDisk {
@@ -49,6 +51,10 @@ impl Disk for FullDisk {
         OsDisk.truncate(file, len)
     }
     fn sync(&self, file: &File) -> io::Result<()> {
+        if self.slow > Duration::ZERO {
+            std::thread::sleep(self.slow);
+            return Ok(());
+        }
         OsDisk.sync(file)
     }
     fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
@@ -233,4 +239,19 @@ fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Disk));
     assert!(!trial.spec.working_directory.join("told").exists());
+}
+
+#[test]
+fn a_client_is_heard_in_a_flood_that_is_slow_to_record() {
+    // The lines of one read, hundreds of them, take seconds to record.
+    let disk = FullDisk { slow: Duration::from_millis(2), ..FullDisk::default() };
+    let mut trial = prints("echo ready; seq -f '%0200g' 1 400").disk(Arc::new(disk));
+    trial.spec.sync_each_row = true;
+    let running = trial.start();
+    trial.wait_row("ready");
+    let before = trial.job_rows().len();
+    let rows = status(&mut running.client()).rows;
+    assert!(rows < before as u64 + 100, "{rows} rows until it was heard, of {before}");
+    assert_eq!(running.finish().exit_reason, ExitReason::Success);
+    assert_eq!(trial.said().len(), 401);
 }
