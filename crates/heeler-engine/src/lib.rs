@@ -2,7 +2,7 @@
 //!
 //! It decides through the model, writes through the store, and talks to runners only through their
 //! folders and sockets. It never parses what an agent says. A job goes through [`prepare()`] (what
-//! its run is given), [`conduct`] (one process per job: start, wait, commit) and, where a process
+//! its run is given), [`conduct()`] (one process per job: start, wait, commit) and, where a process
 //! died on the way, [`recover()`]. Whoever watches a run uses [`Control`].
 
 mod cancel;

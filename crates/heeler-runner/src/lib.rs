@@ -2,7 +2,7 @@
 //!
 //! It reads its spec from the run's folder and its brief from standard input, holds the run's and
 //! the session's lock, starts the agent, writes every row, ends the whole process tree and leaves
-//! one result. It never opens the database. Start at [`run`].
+//! one result. It never opens the database. Start at [`run()`].
 
 mod asks;
 mod claude;

@@ -2,7 +2,7 @@
 //!
 //! The order of what is done here is what a crash relies on: lock, space for the result, the
 //! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
-//! is missing after a crash is done by [`crate::settle`]. Start at [`run`].
+//! is missing after a crash is done by [`crate::settle()`]. Start at [`run()`].
 
 mod host;
 mod prepare;

@@ -2,7 +2,7 @@
 //!
 //! It needs no network, key or other program, keeps sessions that can be resumed and forked, and
 //! really runs the tools that its script uses. The runner starts it like any other agent, with
-//! [`launch`]; the program's hidden command `play` is [`play`]. Its format is described in
+//! `launch`; the program's hidden command `play` is [`play`]. Its format is described in
 //! `docs/scripted.md`.
 
 mod ask;
@@ -46,7 +46,7 @@ use session::{Memory, MemoryError};
 /// What the scripted agent is started with.
 #[derive(Debug, Clone)]
 pub struct Play {
-    /// The file with the steps, as [`launch`] hands it over.
+    /// The file with the steps, as `launch` hands it over.
     pub script: Utf8PathBuf,
     /// The user's folder; sessions are in `scripted/projects` of it.
     pub home: Utf8PathBuf,

@@ -67,7 +67,7 @@ pub(crate) struct TriggerArgs {
     /// Continue the session of this chat channel
     #[arg(long, value_name = "ID")]
     channel: Option<String>,
-    /// Also write the output as text to jobs/<job>/output.log
+    /// Also write the output as text to `jobs/JOB/output.log`
     #[arg(long)]
     output_file: bool,
     /// Print the job's id and return at once

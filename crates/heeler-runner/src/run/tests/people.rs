@@ -205,9 +205,9 @@ fn heard(script: &str) -> (String, Vec<String>) {
 #[test]
 fn text_that_is_still_being_said_reaches_subscribers_without_secrets_and_no_file() {
     let (text, said) =
-        heard("delta 'it is hunter2'; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'");
-    assert_eq!(text, "it is [secret] ok");
-    assert_eq!(said[0], "it is [secret] ok");
+        heard("delta 'it is hunter2'; delta 'hunter2 ok!'; say 'it is hunter2hunter2 ok!'");
+    assert_eq!(text, "it is [secret] ok!");
+    assert_eq!(said[0], "it is [secret] ok!");
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn a_row_in_between_does_not_let_a_secret_out_in_two_pieces() {
         r#"printf '{"type":"assistant","parent_tool_use_id":"t","message":{"content":"sub"}}\n'"#;
     for between in [r#"printf '{"type":"system","subtype":"hook"}\n'"#, "echo garbage", sub] {
         let (text, _) = heard(&format!(
-            "delta 'it is hunter2'; {between}; delta 'hunter2 ok'; say 'it is hunter2hunter2 ok'"
+            "delta 'it is hunter2'; {between}; delta 'hunter2 ok!'; say 'it is hunter2hunter2 ok!'"
         ));
-        assert_eq!(text, "it is [secret] ok", "{between}");
+        assert_eq!(text, "it is [secret] ok!", "{between}");
     }
 }
 

@@ -70,7 +70,7 @@ fn an_overloaded_api_shows_in_the_rows() {
         {"type":"system","subtype":"api_retry","content":"the API request failed (529 overloaded)","attempt":1,"error":"overloaded","error_status":529,"max_retries":1}
         {"type":"error","message":"API Error: 529 mock overloaded_error. This is a server-side issue, usually temporary — try again in a moment. If it pers…","code":"server_error","status":529}
         {"type":"tool_result","subtype":"success","error":"API Error: 529 mock overloaded_error. This is a server-side issue, usually temporary — try again in a moment. If it pers…","success":false,"api_error_status":529,"is_error":true,"num_turns":1,"stop_reason":"stop_sequence","terminal_reason":"api_error","total_cost_usd":0}
-        {"type":"error","message":"overloaded: wait some minutes and trigger the job again","code":"overloaded","recoverable":true,"resets_at":null,"cure":"wait some minutes and trigger the job again"}
+        {"type":"error","message":"overloaded: wait some minutes and trigger the job again","code":"overloaded","recoverable":true,"retry_after_ms":null,"resets_at":null,"cure":"wait some minutes and trigger the job again"}
     "#]].assert_eq(&rig.show(&end.rows));
 }
 
