@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use crate::message::{Assistant, Body, Message, User};
+use crate::message::{Assistant, Body, ID_BYTES_MAX, Message, User};
 use crate::run::RunError;
 use crate::{AgentSessionId, from_iso};
 
@@ -213,6 +213,10 @@ impl Recorder {
 }
 
 fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {
+    // No message has such an id, but a log that came with a clone may.
+    if key.len() > ID_BYTES_MAX {
+        return None;
+    }
     if map.len() >= OPEN_CALLS_MAX && !map.contains_key(key) {
         map.shift_remove_index(0);
     }

@@ -17,11 +17,17 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::text::CleanText;
 
-/// The longest line that is held in memory; a longer one is spilled to a file.
+/// The longest line that is held in memory; a longer one is spilled to a file. A picture that an
+/// agent looks at is in a line twice, as base64. What comes of a line is bounded beside this by
+/// `heeler_model::message::VALUES_MAX`: a run takes some 70 MB for the worst.
 pub(crate) const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 
 /// What the spilled lines of one run take together at most; the rest is left out, and said.
 pub(crate) const SPILL_BYTES_MAX: u64 = 256 << 20;
+
+/// A line that can be held and not understood goes to a file from this length on; of a shorter one
+/// its beginning is recorded.
+pub(crate) const KEPT_LINE_BYTES_MIN: usize = 64 << 10;
 
 /// How much is read at once: what a pipe holds.
 const READ_BYTES: usize = 64 << 10;
@@ -53,12 +59,18 @@ pub(crate) struct Spilled {
 
 impl std::fmt::Display for Spilled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a line of {} bytes is too long to be read; {}", self.bytes, self.place())
+    }
+}
+
+impl Spilled {
+    /// Says where it is.
+    pub(crate) fn place(&self) -> String {
         let Spilled { path, bytes, kept, fault } = self;
-        write!(f, "a line of {bytes} bytes is too long to be read; ")?;
         match (kept == bytes, fault) {
-            (true, None) => write!(f, "it is in {path}"),
-            (_, None) => write!(f, "its first {kept} bytes are in {path}"),
-            (_, Some(fault)) => write!(f, "it could not be kept in {path}: {fault}"),
+            (true, None) => format!("it is in {path}"),
+            (_, None) => format!("its first {kept} bytes are in {path}"),
+            (_, Some(fault)) => format!("it could not be kept in {path}: {fault}"),
         }
     }
 }
@@ -178,22 +190,38 @@ impl Lines {
         Line::Whole(&self.buffer[start..end])
     }
 
+    /// Puts a line into a file that came whole and that nobody understands.
+    pub(crate) fn keep(&mut self, line: &[u8]) -> Spilled {
+        let mut spill = self.begin_spill();
+        spill.add(line, self.allot(line.len()));
+        spill.finish()
+    }
+
     /// Moves what is known of the line, up to `end`, to its file.
     fn spill_to(&mut self, end: usize) {
-        let spill = match &mut self.spill {
-            Some(spill) => spill,
-            None => {
-                self.spills += 1;
-                let path = self.folder.join(format!("line-{}.txt", self.spills));
-                self.spill.insert(Spill::start(path, &self.redactor))
-            }
-        };
-        let bytes = &self.buffer[self.start..end];
-        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
-        let kept = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.spilled_bytes += kept as u64;
-        spill.add(bytes, kept);
+        let mut spill = self.spill.take().unwrap_or_else(|| self.begin_spill());
+        let kept = self.allot(end - self.start);
+        spill.add(&self.buffer[self.start..end], kept);
+        self.spill = Some(spill);
         self.start = end;
+    }
+
+    fn begin_spill(&mut self) -> Spill {
+        self.spills += 1;
+        let path = self.folder.join(format!("line-{}.txt", self.spills));
+        match self.spilled_bytes < self.limits.spill_bytes_max {
+            true => Spill::start(path, &self.redactor),
+            // Not even a name for it: there may be many.
+            false => Spill::without_file(path, "the lines of this run have filled their space"),
+        }
+    }
+
+    /// Returns how many of so many bytes may still be spilled; they are.
+    fn allot(&mut self, bytes: usize) -> usize {
+        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
+        let kept = bytes.min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.spilled_bytes += kept as u64;
+        kept
     }
 }
 
@@ -216,6 +244,11 @@ impl Spill {
         };
         let spilled = Spilled { path, bytes: 0, kept: 0, fault };
         Spill { file, text: CleanText::new(redactor), spilled }
+    }
+
+    fn without_file(path: Utf8PathBuf, fault: &str) -> Spill {
+        let spilled = Spilled { path, bytes: 0, kept: 0, fault: Some(fault.to_owned()) };
+        Spill { file: None, text: CleanText::new(&Redactor::new(&[])), spilled }
     }
 
     fn add(&mut self, bytes: &[u8], kept: usize) {
@@ -310,6 +343,25 @@ mod tests {
         let pieces: [&[u8]; 2] = [b"0123456789\n", b"0123456789\nab\n"];
         let expect = [&b"<10 10 0123456789>"[..], b"<10 2 01>", b"ab"];
         assert_eq!(read(&pieces, limits(5, 12), &[]), expect);
+    }
+
+    #[test]
+    fn a_line_that_comes_when_the_space_is_filled_leaves_no_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let mut lines = Lines::new(folder, &Redactor::new(&[]), limits(5, 8));
+        lines.buffer.extend_from_slice(b"0123456789\n0123456789\n");
+        for place in [
+            format!("its first 8 bytes are in {folder}/line-1.txt"),
+            format!(
+                "it could not be kept in {folder}/line-2.txt: the lines of this run have filled their space"
+            ),
+        ] {
+            let Some(Line::Spilled(spilled)) = lines.next() else { panic!("not spilled") };
+            assert_eq!((spilled.bytes, spilled.place()), (10, place));
+        }
+        assert_eq!(lines.keep(b"abc").kept, 0);
+        assert_eq!(folder.read_dir_utf8().unwrap().count(), 1);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::complaints::Complaints;
 use crate::control::{Asked, Control};
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
-use crate::lines::{Line, Lines};
+use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
 use crate::mcp::{Injected, Note};
 use crate::process::{Agent, Tree};
 use crate::runtime::{Runtime, Step};
@@ -424,7 +424,8 @@ impl<'r> Pump<'r> {
                 None => lines.next_or_last(),
             };
             let Some(line) = line else { return false };
-            self.todo.extend(line_steps(line, runtime.as_mut()));
+            let steps = line_steps(line, runtime.as_mut());
+            self.todo.extend(steps.into_iter().map(|step| with_line_kept(step, lines)));
             self.run.last_line_at = Some((self.run.now)());
         }
         false
@@ -487,4 +488,15 @@ fn line_steps(line: Line<'_>, runtime: &mut dyn Runtime) -> Vec<Step> {
             vec![Step::Message(Message::of(body))]
         }
     }
+}
+
+/// Puts a line that nobody understands into a file where little of it can be recorded.
+fn with_line_kept(mut step: Step, lines: &mut Lines) -> Step {
+    if let Step::Message(Message { body: Body::Malformed { reason, text }, .. }) = &mut step
+        && text.len() >= KEPT_LINE_BYTES_MIN
+    {
+        let kept = lines.keep(text.as_bytes());
+        *reason = format!("{reason}; {}", kept.place());
+    }
+    step
 }

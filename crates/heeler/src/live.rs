@@ -11,7 +11,7 @@ mod keys;
 mod screen;
 mod tools;
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
@@ -29,6 +29,9 @@ use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
 
+/// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
+/// it leaves rows out and they are read from its log.
+pub(crate) const EVENTS_MAX: usize = 1024;
 /// How often the line with the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(100);
 /// After a job's result is on record, how long its last rows are waited for.
@@ -94,7 +97,7 @@ pub(crate) struct Seen {
 
 /// Hears what happens to a job, from before it is started.
 pub(crate) struct Listener {
-    tell: Sender<Event>,
+    tell: SyncSender<Event>,
     events: Receiver<Event>,
     interrupted: bool,
 }
@@ -102,7 +105,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Starts to hear Ctrl-C, which no longer ends this process.
     pub(crate) fn new() -> Outcome<Listener> {
-        let (tell, events) = channel();
+        let (tell, events) = sync_channel(EVENTS_MAX);
         keys::on_interrupt(tell.clone())?;
         Ok(Listener { tell, events, interrupted: false })
     }
@@ -159,7 +162,7 @@ pub(crate) fn watch(watch: &Watch<'_>, listener: Listener) -> Outcome<Seen> {
 /// The view of one run.
 struct Live<'w> {
     watch: &'w Watch<'w>,
-    tell: Sender<Event>,
+    tell: SyncSender<Event>,
     screen: Screen,
     tools: Tools,
     asks: Asks,
@@ -177,7 +180,7 @@ struct Live<'w> {
 }
 
 impl<'w> Live<'w> {
-    fn new(watch: &'w Watch<'w>, tell: Sender<Event>) -> Live<'w> {
+    fn new(watch: &'w Watch<'w>, tell: SyncSender<Event>) -> Live<'w> {
         Live {
             watch,
             asks: Asks::new(watch.attended, tell.clone()),

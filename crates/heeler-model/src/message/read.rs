@@ -8,6 +8,16 @@ use super::{ApiError, Assistant, Body, Init, Message, RateLimit, Retry, Task, Tu
 /// How deep a message may nest. Readers of our rows give up at 127, and rows are wrapped again.
 pub const NESTING_MAX: usize = 96;
 
+/// How many values a message may have: a line of nothing but `0,0,…` takes fifty times its size in
+/// memory.
+pub const VALUES_MAX: usize = 100_000;
+
+/// How many blocks the content of a message may have: each may be a row of its own.
+pub const BLOCKS_MAX: usize = 4096;
+
+/// The longest id: ids are remembered.
+pub const ID_BYTES_MAX: usize = 1024;
+
 type Fields = Map<String, Json>;
 
 /// Reads one line of an agent's standard output.
@@ -15,11 +25,17 @@ pub fn read_line(line: &[u8]) -> Message {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Message::of(Body::Quiet { kind: "blank".to_owned() });
     }
+    if has_too_many_values(line) {
+        return malformed(&format!("it has more than {VALUES_MAX} values"), line);
+    }
     match parse(line) {
         Ok(Json::Object(fields)) if deeper_than(fields.values(), NESTING_MAX - 1) => {
             malformed(&format!("it nests deeper than {NESTING_MAX} levels"), line)
         }
-        Ok(Json::Object(fields)) => read_object(fields, line),
+        Ok(Json::Object(fields)) => match excess(&fields) {
+            Some(reason) => malformed(&reason, line),
+            None => read_object(fields, line),
+        },
         Ok(other) => malformed(&format!("it is {}, not an object", kind_of(&other)), line),
         Err(error) => malformed(&format!("it is not JSON ({error})"), line),
     }
@@ -60,6 +76,57 @@ fn surrogate(escape: &str) -> Option<u32> {
     let unit = u32::from_str_radix(digits, 16).ok()?;
     (0xD800..=0xDFFF).contains(&unit).then_some(unit)
 }
+
+/// Says so without making the values.
+fn has_too_many_values(line: &[u8]) -> bool {
+    // Each value but the first has a byte before it that begins or divides.
+    if line.len() <= VALUES_MAX {
+        return false;
+    }
+    let (mut count, mut in_string, mut escaped) = (1, false, false);
+    for &byte in line {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count > VALUES_MAX
+}
+
+/// Says what a message has too much of.
+fn excess(fields: &Fields) -> Option<String> {
+    let message = fields.get("message").unwrap_or(&Json::Null);
+    let content = message.get("content").or_else(|| fields.get("content"));
+    let (blocks, tasks) = (list(content), list(fields.get("tasks")));
+    if blocks.len() > BLOCKS_MAX {
+        return Some(format!("it has more than {BLOCKS_MAX} blocks"));
+    }
+    let is_long =
+        |id: Option<&Json>| id.and_then(Json::as_str).is_some_and(|id| id.len() > ID_BYTES_MAX);
+    let of_line = ID_KEYS.iter().any(|key| is_long(fields.get(*key)));
+    let within = |value: &Json| ID_KEYS.iter().any(|key| is_long(value.get(*key)));
+    let too_long = of_line || within(message) || blocks.iter().chain(tasks).any(within);
+    too_long.then(|| format!("it has an id of more than {ID_BYTES_MAX} bytes"))
+}
+
+fn list(value: Option<&Json>) -> &[Json] {
+    value.and_then(Json::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Where ids stand, in a line, in its message, and in blocks and tasks of it.
+const ID_KEYS: [&str; 8] = [
+    "command_uuid",
+    "id",
+    "parent_tool_use_id",
+    "request_id",
+    "session_id",
+    "task_id",
+    "tool_use_id",
+    "uuid",
+];
 
 fn deeper_than<'j>(values: impl IntoIterator<Item = &'j Json>, left: usize) -> bool {
     values.into_iter().any(|value| match value {

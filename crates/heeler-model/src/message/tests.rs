@@ -198,7 +198,56 @@ fn nesting_is_refused_beyond_its_limit_and_never_overflows() {
     };
     assert!(matches!(body(&nested(NESTING_MAX - 1)), Body::Assistant(_)));
     assert_eq!(malformed(nested(NESTING_MAX).as_bytes()).0, "it nests deeper than 96 levels");
-    assert!(malformed(nested(200_000).as_bytes()).0.starts_with("it is not JSON"));
+    assert!(malformed(nested(90_000).as_bytes()).0.starts_with("it is not JSON"));
+}
+
+#[test]
+fn a_message_of_too_many_values_is_refused_before_they_are_made() {
+    let numbers = |count: usize| {
+        // A line, its input and the numbers in it are values too.
+        let zeros = vec!["0"; count - 3].join(",");
+        format!(r#"{{"type":"tool_use","input":[{zeros}]}}"#)
+    };
+    assert!(matches!(body(&numbers(VALUES_MAX)), Body::Assistant(_)));
+    assert_eq!(malformed(numbers(VALUES_MAX + 1).as_bytes()).0, "it has more than 100000 values");
+    let text = r#"a\",[{"#.repeat(VALUES_MAX);
+    assert!(matches!(
+        body(&format!(r#"{{"type":"tool_use","input":"{text}"}}"#)),
+        Body::Assistant(_)
+    ));
+}
+
+#[test]
+fn a_message_of_too_many_blocks_is_refused() {
+    let blocks = |count: usize| vec![r#"{"type":"tool_use"}"#; count].join(",");
+    for content in [
+        "{\"type\":\"assistant\",\"message\":{\"content\":[@]}}",
+        "{\"type\":\"user\",\"content\":[@]}",
+    ] {
+        let line = |count| content.replace('@', &blocks(count));
+        assert!(!matches!(body(&line(BLOCKS_MAX)), Body::Malformed { .. }));
+        let (reason, _) = malformed(line(BLOCKS_MAX + 1).as_bytes());
+        assert_eq!(reason, "it has more than 4096 blocks");
+    }
+}
+
+#[test]
+fn an_id_that_is_too_long_to_be_remembered_is_refused_wherever_it_stands() {
+    for line in [
+        r#"{"type":"assistant","parent_tool_use_id":"@"}"#,
+        r#"{"type":"assistant","message":{"id":"@"}}"#,
+        r#"{"type":"assistant","message":{"content":[{"type":"text"},{"type":"tool_use","id":"@"}]}}"#,
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"@"}]}}"#,
+        r#"{"type":"tool_use","tool_use_id":"@"}"#,
+        r#"{"type":"system","subtype":"task_started","task_id":"@"}"#,
+        r#"{"type":"system","subtype":"background_tasks_changed","tasks":[{"task_id":"@"}]}"#,
+        r#"{"type":"control_request","request_id":"@"}"#,
+    ] {
+        let with = |bytes: usize| line.replace('@', &"i".repeat(bytes));
+        assert!(!matches!(body(&with(ID_BYTES_MAX)), Body::Malformed { .. }), "{line}");
+        let (reason, _) = malformed(with(ID_BYTES_MAX + 1).as_bytes());
+        assert_eq!(reason, "it has an id of more than 1024 bytes", "{line}");
+    }
 }
 
 #[test]

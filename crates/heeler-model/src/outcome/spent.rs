@@ -15,6 +15,9 @@ type Fields = Map<String, Json>;
 /// Figures of a model that are limits, not counts.
 const LIMITS: [&str; 2] = ["contextWindow", "maxOutputTokens"];
 
+/// How many models a run is accounted by; what further ones cost is in the sum alone.
+const MODELS_MAX: usize = 256;
+
 /// What a run has spent so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spent {
@@ -71,6 +74,9 @@ impl Spent {
             *self.usd.get_or_insert(0.0) += usd;
         }
         for (model, figures) in per_model {
+            if self.per_model.len() >= MODELS_MAX && !self.per_model.contains_key(&model) {
+                continue;
+            }
             add(self.per_model.entry(model).or_insert_with(|| Fields::new().into()), &figures);
         }
         if fields.contains_key("duration_api_ms") && !is_resumed {

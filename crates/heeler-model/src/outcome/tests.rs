@@ -430,3 +430,14 @@ fn a_result_without_figures_leaves_the_cost_unknown() {
     let cost = tally(&[said("x"), done("x")]).conclude(&exited(0)).cost;
     assert_eq!(cost, Cost::default());
 }
+
+#[test]
+fn a_run_is_accounted_by_a_bounded_number_of_models() {
+    let result = |number: usize| {
+        json!({"type": "result", "is_error": false, "total_cost_usd": 1,
+        "model_usage_since_last_result": {format!("model-{number}"): {"costUSD": 1.0}}})
+    };
+    let results: Vec<Json> = (0..300).map(result).collect();
+    let cost = tally(&results).conclude(&exited(0)).cost;
+    assert_eq!((cost.usd, cost.usage.per_model.len()), (Some(300.0), 256));
+}

@@ -117,7 +117,7 @@ fn a_large_input_keeps_its_shape_with_its_texts_cut() {
     let row = session.job_row(&line(json!({"file_path": "a.txt", "content": text})));
     assert_eq!(row["input"]["file_path"], "a.txt");
     assert!(row["input"]["content"].as_str().unwrap().ends_with("x…[truncated 991808 chars]"));
-    let many = json!({"list": vec![7; 100_000]});
+    let many = json!({"list": vec![7; 50_000]});
     let row = session.job_row(&line(many));
     let input = row["input"].as_str().unwrap();
     assert!(input.starts_with(r#"{"list":[7,7"#) && input.ends_with(" chars]"), "{}", input.len());
@@ -363,6 +363,26 @@ fn the_context_is_estimated_by_what_the_api_was_sent_and_what_was_said_since() {
     let text = "x".repeat(4000);
     session.line(&format!(r#"{{"type":"user","message":{{"content":"{text}"}}}}"#));
     assert_eq!(session.recorder.tokens(), said + 1000);
+}
+
+#[test]
+fn what_is_remembered_of_calls_is_bounded_in_count_and_bytes() {
+    let mut recorder = Session::new().recorder;
+    let long = "i".repeat(ID_BYTES_MAX);
+    for number in 0..2 * OPEN_CALLS_MAX {
+        let id = format!("{number:08}{}", &long[8..]);
+        for id in [id.clone(), id + "x"] {
+            let block = json!({"type": "tool_use", "id": id, "name": "n".repeat(10_000)});
+            let message = json!({"content": [block]});
+            let row = json!({"type": "assistant", "uuid": PROMPT, "message": message, "parent_tool_use_id": id});
+            recorder.replay(&row);
+        }
+    }
+    assert_eq!(recorder.calls.len(), OPEN_CALLS_MAX);
+    assert_eq!(recorder.last_of_sub_agent.len(), OPEN_CALLS_MAX);
+    assert!(recorder.calls.keys().all(|id| id.len() == ID_BYTES_MAX));
+    let names = recorder.calls.values().map(|call| call.tool.len());
+    assert!(names.max().unwrap() < 2 * JOB_SHORT_BYTES_MAX);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use std::collections::HashSet;
 use heeler_model::message::{Body, Message, Task};
 use uuid::Uuid;
 
+/// How many background tasks are waited for; a run does not wait for what is started beyond them.
+const TASKS_MAX: usize = 1024;
+
 /// How far Claude has come.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -62,7 +65,7 @@ impl Progress {
                 }
             }
             Body::Background { running } => {
-                let running: HashSet<String> = running.iter().cloned().collect();
+                let running: HashSet<String> = running.iter().take(TASKS_MAX).cloned().collect();
                 if !self.background.is_subset(&running) {
                     self.task_ended();
                 }
@@ -81,7 +84,7 @@ impl Progress {
             if self.background.remove(&task.id) {
                 self.task_ended();
             }
-        } else if task.background {
+        } else if task.background && self.background.len() < TASKS_MAX {
             self.background.insert(task.id.clone());
         }
     }
@@ -103,5 +106,32 @@ impl Progress {
         let newly = done && !self.said_done;
         self.said_done |= done;
         newly
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::message::read_line;
+
+    use super::*;
+
+    #[test]
+    fn the_tasks_that_are_waited_for_are_bounded() {
+        let mut progress = Progress::default();
+        let tasks: Vec<String> =
+            (0..2 * TASKS_MAX).map(|id| format!(r#"{{"task_id":"{id}"}}"#)).collect();
+        for id in 0..2 * TASKS_MAX {
+            let line = format!(
+                r#"{{"type":"system","subtype":"task_started","is_backgrounded":true,"task_id":"{id}"}}"#
+            );
+            progress.message(&read_line(line.as_bytes()));
+        }
+        assert_eq!(progress.background.len(), TASKS_MAX);
+        let all = format!(
+            r#"{{"type":"system","subtype":"background_tasks_changed","tasks":[{}]}}"#,
+            tasks.join(",")
+        );
+        progress.message(&read_line(all.as_bytes()));
+        assert_eq!(progress.background.len(), TASKS_MAX);
     }
 }

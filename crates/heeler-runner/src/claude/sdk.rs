@@ -32,6 +32,13 @@ const ALLOWED_TOOLS: &str = "allowed_tools";
 /// read, and a call that is not answered in time is denied.
 const HOOK_TIMEOUT_S: u32 = 24 * 60 * 60;
 
+/// How much of the name of such a tool is told.
+const TOOL_NAME_CHARS_MAX: usize = 256;
+
+/// How many calls of tools that may not run are watched at once. An agent that makes more of them
+/// is stopped, as if one had run: nobody could tell any more.
+const FORBIDDEN_CALLS_MAX: usize = 4096;
+
 /// An agent that speaks the control protocol.
 pub(crate) struct Sdk {
     prompt: String,
@@ -210,7 +217,11 @@ impl Sdk {
         for block in content.and_then(Json::as_array).into_iter().flatten() {
             let id = |key: &str| block[key].as_str().unwrap_or_default();
             if block["type"] == "tool_use" && !allowed.permits(id("name"), &block["input"]) {
-                self.talk.forbidden.insert(id("id").to_owned(), id("name").to_owned());
+                let tool: String = id("name").chars().take(TOOL_NAME_CHARS_MAX).collect();
+                if self.talk.forbidden.len() >= FORBIDDEN_CALLS_MAX {
+                    return Some(tool);
+                }
+                self.talk.forbidden.insert(id("id").to_owned(), tool);
             }
             if block["type"] == "tool_result"
                 && let Some(tool) = self.talk.forbidden.remove(id("tool_use_id"))

@@ -1,7 +1,7 @@
 //! What the agent asks, put to the person who watches: one question at a time.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 
 use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
@@ -34,7 +34,7 @@ const NOBODY: &str = "nobody answers any more";
 /// What the agent waits for.
 pub(crate) struct Asks {
     attended: bool,
-    tell: Sender<Event>,
+    tell: SyncSender<Event>,
     waiting: VecDeque<Ask>,
     known: HashSet<String>,
     /// Answers so far to the questions of the first one that waits.
@@ -49,7 +49,7 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    pub(crate) fn new(attended: bool, tell: Sender<Event>) -> Asks {
+    pub(crate) fn new(attended: bool, tell: SyncSender<Event>) -> Asks {
         Asks {
             attended,
             tell,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn start(
     folder: Utf8PathBuf,
     log: Utf8PathBuf,
     shown: u64,
-    tell: Sender<Event>,
+    tell: SyncSender<Event>,
 ) -> Handle {
     let handle = Handle::default();
     let mut feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle: handle.clone() };
@@ -61,7 +61,7 @@ pub(crate) fn start(
 }
 
 /// Asks the run what it does, again and again, until it is gone or its feed is stopped.
-pub(crate) fn ask_state(folder: Utf8PathBuf, tell: Sender<Event>, feed: Handle) {
+pub(crate) fn ask_state(folder: Utf8PathBuf, tell: SyncSender<Event>, feed: Handle) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(ASK_EVERY);
@@ -90,7 +90,7 @@ struct Feed {
     read: u64,
     /// How many rows were told.
     shown: u64,
-    tell: Sender<Event>,
+    tell: SyncSender<Event>,
     handle: Handle,
 }
 
@@ -188,7 +188,7 @@ fn has_result(folder: &Utf8Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use serde_json::{Value as Json, json};
 
@@ -204,7 +204,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap();
         let log = folder.join("job.jsonl");
-        let (tell, events) = channel();
+        let (tell, events) = sync_channel(super::super::EVENTS_MAX);
         let handle = Handle::default();
         let feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle };
         Rig { _temp: temp, feed, events }

@@ -1,7 +1,7 @@
 //! Ctrl-C, and what a person types.
 
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +15,7 @@ use super::Event;
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Tells each Ctrl-C from now on, instead of ending this process.
-pub(crate) fn on_interrupt(tell: Sender<Event>) -> io::Result<()> {
+pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -37,7 +37,7 @@ pub(crate) struct Keys(Arc<Mutex<u64>>);
 
 impl Keys {
     /// Tells each line that is typed from now on, and the end of them.
-    pub(crate) fn read(tell: Sender<Event>) -> Keys {
+    pub(crate) fn read(tell: SyncSender<Event>) -> Keys {
         let question = Arc::new(Mutex::new(0));
         let current = Arc::clone(&question);
         std::thread::spawn(move || {

@@ -12,10 +12,17 @@ use crate::output::{self, Text, one_line, shortened};
 /// What a line has besides the call: the sign, the time, spaces.
 const MARGIN: usize = 14;
 
+/// How many calls are followed at once; the oldest are given up for newer ones.
+const OPEN_CALLS_MAX: usize = 1024;
+/// How many calls without a result are told one by one at the end.
+const UNFINISHED_MAX: usize = 20;
+
 /// The tool calls that are under way.
 #[derive(Default)]
 pub(crate) struct Tools {
     open: IndexMap<String, Call>,
+    /// How many were given up.
+    given_up: usize,
     /// Whether the prompt, which whoever watches has written, was passed over.
     prompted: bool,
 }
@@ -36,6 +43,10 @@ impl Tools {
                 let what = format!("{} {}", plain(&row["tool_name"]), gist(&row["input"]));
                 let what = shortened(&one_line(&what), width.saturating_sub(indent + MARGIN));
                 let call = Call { what, since: Instant::now(), indent };
+                if self.open.len() >= OPEN_CALLS_MAX {
+                    self.open.shift_remove_index(0);
+                    self.given_up += 1;
+                }
                 self.open.insert(plain(&row["tool_use_id"]), call);
                 None
             }
@@ -73,7 +84,13 @@ impl Tools {
         let line = |call: Call| {
             Text::styled(dim, &format!("{:1$}· {2} (no result)", "", call.indent, call.what))
         };
-        self.open.drain(..).map(|(_, call)| line(call)).collect()
+        let more = self.open.len().saturating_sub(UNFINISHED_MAX) + self.given_up;
+        let open = self.open.drain(..).take(UNFINISHED_MAX);
+        let mut lines: Vec<Text> = open.map(|(_, call)| line(call)).collect();
+        if more > 0 {
+            lines.push(Text::styled(dim, &format!("  · and {more} more calls (no result)")));
+        }
+        lines
     }
 
     fn ended(&mut self, row: &Json, indent: usize, width: usize) -> Text {
@@ -211,6 +228,15 @@ mod tests {
     #[test]
     fn a_call_without_a_result_is_told_at_the_end() {
         check(&[call("1", json!({"command": "sleep 9"}))], &["  · Bash sleep 9 (no result)"]);
+    }
+
+    #[test]
+    fn of_many_calls_without_a_result_some_are_told_and_the_rest_counted() {
+        let rows: Vec<Json> =
+            (0..2000).map(|id| call(&id.to_string(), json!({"command": "x"}))).collect();
+        let mut expected = vec!["  · Bash x (no result)"; UNFINISHED_MAX];
+        expected.push("  · and 1980 more calls (no result)");
+        check(&rows, &expected);
     }
 
     #[test]

@@ -266,6 +266,21 @@ fn a_tool_that_ran_although_it_is_not_listed_stops_the_run() {
 }
 
 #[test]
+fn more_calls_of_tools_that_may_not_run_than_can_be_watched_stop_the_run() {
+    let mut sdk = listed(&["Read"]);
+    let mut call = |from: usize, count: usize| {
+        let calls = (from..from + count).map(
+            |id| json!({ "type": "tool_use", "id": id.to_string(), "name": "Bash", "input": {} }),
+        );
+        let content: Vec<Json> = calls.collect();
+        take(&mut sdk, json!({ "type": "assistant", "message": { "content": content } }))
+    };
+    assert_eq!(call(0, FORBIDDEN_CALLS_MAX).len(), 1);
+    let steps = call(FORBIDDEN_CALLS_MAX, 1);
+    assert!(steps.contains(&Step::Signal(Signal::KILL)), "{steps:?}");
+}
+
+#[test]
 fn a_call_that_claude_completed_is_judged_by_what_the_hook_was_shown() {
     let mut sdk = listed(&["Agent(general-purpose)"]);
     let call = json!([{ "type": "tool_use", "id": "t1", "name": "Agent", "input": {} }]);

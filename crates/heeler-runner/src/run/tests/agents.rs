@@ -245,6 +245,24 @@ fn a_line_that_is_too_long_goes_to_a_file_and_leaves_a_mark() {
 }
 
 #[test]
+fn a_large_line_that_is_no_message_goes_to_a_file_whole_and_without_secrets() {
+    let block = r#"{\"type\":\"tool_use\",\"name\":\"'$MY_TOKEN'\"},"#.replace('\\', "");
+    let mut trial = speaks(&format!(
+        r#"printf '{{"type":"assistant","message":{{"content":['; for n in $(seq 5000); do printf '{block}'; done; printf '0]}}}}\n'; result ok"#
+    ));
+    trial.brief.env.insert("MY_TOKEN".to_owned(), "canary-0123456789".to_owned());
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    let file = trial.dir().join("line-1.txt");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.starts_with(r#"{"type":"assistant""#) && kept.ends_with("0]}}"));
+    assert_eq!(kept.matches("[secret]").count(), 5000);
+    let warning = trial.notes("warning").remove(0);
+    let said = format!("unreadable line, it has more than 4096 blocks; it is in {file}: {{");
+    assert!(warning.starts_with(&said) && warning.len() < 2000, "{warning}");
+}
+
+#[test]
 fn a_flood_is_recorded_line_by_line_in_order() {
     const LINES: usize = 3_000;
     let trial = prints(&format!("seq 1 {LINES}"));
