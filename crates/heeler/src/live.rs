@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
-pub(crate) use self::keys::Keyboard;
+pub(crate) use self::keys::{Keyboard, on_interrupt};
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
 use self::tools::Tools;
@@ -112,7 +112,9 @@ impl Listener {
     /// Starts to hear Ctrl-C, which no longer ends this process.
     pub(crate) fn new() -> Outcome<Listener> {
         let (tell, events) = sync_channel(EVENTS_MAX);
-        keys::on_interrupt(tell.clone())?;
+        let told = tell.clone();
+        // Where nobody listens any more there is nobody to tell.
+        on_interrupt(move || drop(told.send(Event::Interrupt)))?;
         Ok(Listener { tell, events, interrupted: false })
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let agent = find_agent(&loaded, &args.agent)?;
     place.bring_up_to_date()?;
     let reader = place.reader()?;
-    let session = wish(args, reader.as_ref())?;
+    let session = wish(args, agent, reader.as_ref())?;
     drop(reader);
     let keyboard = keyboard(global, args);
     let attended = keyboard.is_some();
@@ -174,7 +174,7 @@ fn nearest<'l>(loaded: &'l Loaded, name: &str) -> Option<&'l str> {
 }
 
 /// Says which session is asked for; one that we do not know is trusted if its id is whole.
-fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
+fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<SessionWish> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
     };
@@ -190,6 +190,10 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         },
         Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
+        Err(error @ LookupError::Ambiguous { .. }) => {
+            let list = format!("heeler session list --agent {}", agent.name);
+            Err(Failure::new(Code::Usage, error).hint(list))
+        }
         Err(error) => Err(error.into()),
     }?;
     Ok(if args.fork { SessionWish::Fork { source: id } } else { SessionWish::Given { id } })

@@ -17,7 +17,7 @@ use super::Event;
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Tells each Ctrl-C from now on, instead of ending this process.
-pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
+pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -25,9 +25,7 @@ pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
     std::thread::spawn(move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
-                if tell.send(Event::Interrupt).is_err() {
-                    return;
-                }
+                tell();
             }
         });
     });
