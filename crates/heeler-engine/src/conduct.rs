@@ -46,8 +46,8 @@ pub enum Notice {
     },
     /// The job was not started.
     Refused {
-        /// Whether the same again may succeed later.
-        busy: bool,
+        /// What stands in the way, if the same again may succeed later.
+        busy: Option<Busy>,
         /// Why, with causes.
         reason: String,
     },
@@ -57,6 +57,24 @@ pub enum Notice {
         job: JobId,
         /// How far the run came.
         end: End,
+    },
+}
+
+/// What stands in the way of a job, for now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "with")]
+pub enum Busy {
+    /// Another process writes the state.
+    State,
+    /// As many jobs run as may.
+    Limit {
+        /// Those that run.
+        running: Vec<JobId>,
+    },
+    /// Another run is at the conversation.
+    Session {
+        /// Its job, when that is known. It may be one of another fleet.
+        job: Option<JobId>,
     },
 }
 
@@ -87,13 +105,18 @@ pub enum ConductError {
 }
 
 impl ConductError {
-    /// Says whether the job was refused for now, and may be started later.
-    pub fn is_busy(&self) -> bool {
-        matches!(
-            self,
-            ConductError::Open(OpenError::Busy { .. })
-                | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. })
-        )
+    /// Returns what stands in the way if the job was refused for now, and may be started later.
+    pub fn busy(&self) -> Option<Busy> {
+        match self {
+            ConductError::Open(OpenError::Busy { .. }) => Some(Busy::State),
+            ConductError::Start(StartError::AtLimit { running, .. }) => {
+                Some(Busy::Limit { running: running.clone() })
+            }
+            ConductError::Start(StartError::SessionBusy { job, .. }) => {
+                Some(Busy::Session { job: job.clone() })
+            }
+            _ => None,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ mod start;
 
 pub use cancel::{KillError, kill_runner, wish_to_cancel};
 pub use commit::{CommitError, Committed};
-pub use conduct::{ConductError, Notice, conduct};
+pub use conduct::{Busy, ConductError, Notice, conduct};
 pub use control::{Control, ControlError, Happenings};
 pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};

@@ -54,6 +54,8 @@ pub enum StartError {
         session: AgentSessionId,
         /// Who has it.
         holder: String,
+        /// The job that it is of, when the lock says so.
+        job: Option<JobId>,
     },
     /// The state cannot be read.
     #[error("cannot read the state")]
@@ -174,8 +176,11 @@ fn refuse_beyond_limits(
 fn refuse_busy(home: &Utf8Path, session: &AgentSessionId) -> Result<(), StartError> {
     match LockFile::probe(&home.join("locks").join(session.as_str())) {
         Ok(Some(held)) => {
+            // A runner says in its lock whose it is.
+            let command = held.holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
+            let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
             let holder = held.holder.map_or("another process".to_owned(), |it| it.to_string());
-            Err(StartError::SessionBusy { session: session.clone(), holder })
+            Err(StartError::SessionBusy { session: session.clone(), holder, job })
         }
         // A lock that cannot be asked is the runner's to judge.
         Ok(None) | Err(_) => Ok(()),

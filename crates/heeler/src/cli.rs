@@ -31,6 +31,7 @@ pub(crate) struct Cli {
 
 /// Options that every command takes.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Config file, or the folder to look upward from [default: the working directory]
     #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
