@@ -46,8 +46,8 @@ pub enum Notice {
     },
     /// The job was not started.
     Refused {
-        /// Whether the same again may succeed later.
-        busy: bool,
+        /// What kind of refusal it is.
+        kind: Refusal,
         /// Why, with causes.
         reason: String,
     },
@@ -58,6 +58,20 @@ pub enum Notice {
         /// How far the run came.
         end: End,
     },
+}
+
+/// Why a job was not started, as far as whoever asked can act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The same again may succeed later.
+    Busy,
+    /// The session that it names is nowhere.
+    NoSession,
+    /// The session that it names is another agent's.
+    OthersSession,
+    /// Something is wrong with the state or the disk.
+    Trouble,
 }
 
 /// Why a job could not be brought to its end.
@@ -87,13 +101,17 @@ pub enum ConductError {
 }
 
 impl ConductError {
-    /// Says whether the job was refused for now, and may be started later.
-    pub fn is_busy(&self) -> bool {
-        matches!(
-            self,
+    /// Says what kind of refusal it is, if the job was not started.
+    pub fn refusal(&self) -> Refusal {
+        match self {
             ConductError::Open(OpenError::Busy { .. })
-                | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. })
-        )
+            | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. }) => {
+                Refusal::Busy
+            }
+            ConductError::Start(StartError::NoSession { .. }) => Refusal::NoSession,
+            ConductError::Start(StartError::OthersSession { .. }) => Refusal::OthersSession,
+            _ => Refusal::Trouble,
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use anstyle::{AnsiColor, Style};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted, launch_conductor,
-    prepare, sockets,
+    Conductor, Fleet, Notice, PrepareError, Refusal, SessionWish, Surroundings, Wanted,
+    launch_conductor, prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
 use heeler_model::run::{ErrorClass, RunError};
@@ -269,9 +269,13 @@ fn started(
 ) -> Outcome<(JobId, RunId)> {
     match listener.first_notice(conductor) {
         Some(Notice::Started { job, run }) => Ok((job, run)),
-        Some(Notice::Refused { busy, reason }) => {
-            let code = if busy { Code::Refused } else { Code::Failed };
-            let hint = if busy { "heeler jobs --status running" } else { "heeler doctor" };
+        Some(Notice::Refused { kind, reason }) => {
+            let (code, hint) = match kind {
+                Refusal::Busy => (Code::Refused, "heeler jobs --status running"),
+                Refusal::NoSession => (Code::NotFound, "heeler session list"),
+                Refusal::OthersSession => (Code::Refused, "heeler session list"),
+                Refusal::Trouble => (Code::Failed, "heeler doctor"),
+            };
             Err(Failure::message(code, reason).hint(hint))
         }
         _ if listener.was_interrupted() => {

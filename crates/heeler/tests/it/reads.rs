@@ -84,6 +84,28 @@ fn the_table_is_aligned_and_plain_in_a_pipe() {
 }
 
 #[test]
+fn a_long_prompt_is_cut_where_a_job_is_shown_and_whole_in_json() {
+    let (mut long, mut tall, mut short) = (job("coder", 1), job("coder", 2), job("coder", 3));
+    long.prompt = Some("é".repeat(5_000));
+    tall.prompt = Some("line\n".repeat(500));
+    short.prompt = Some("line\n".repeat(20));
+    let jobs = vec![long.clone(), tall.clone(), short.clone()];
+    let fleet = Fleet::new().with_jobs(jobs);
+    for (job, most) in [(&long, "3,000 more chars"), (&tall, "2,401 more chars")] {
+        let id = job.head.id.as_str();
+        let shown = fleet.run(&["jobs", "show", id]).ok();
+        assert!(shown.contains(&format!("({most}: heeler jobs show {id} --json)")), "{shown}");
+        assert!(shown.lines().count() < 40 && shown.chars().count() < 3_000, "{shown}");
+        assert_eq!(
+            fleet.json(&["jobs", "show", id, "--json"])["job"]["prompt"],
+            *job.prompt.as_ref().unwrap()
+        );
+    }
+    let shown = fleet.run(&["jobs", "show", short.head.id.as_str()]).ok();
+    assert!(!shown.contains("more chars"), "{shown}");
+}
+
+#[test]
 fn one_job_is_shown_by_a_unique_beginning_of_its_id() {
     let one = job("coder", 1);
     let fleet = Fleet::new().with_jobs(vec![one.clone(), job("coder", 2)]);
