@@ -22,9 +22,10 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
+pub(crate) use self::asks::gist;
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
-use self::tools::Tools;
+pub(crate) use self::tools::Tools;
 use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
@@ -32,6 +33,8 @@ use crate::output::{self, one_line};
 /// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
 /// it leaves rows out and they are read from its log.
 pub(crate) const EVENTS_MAX: usize = 1024;
+/// How far what is done stands from what is said.
+const TOOLS_MARGIN: usize = 2;
 /// How often the line with the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(100);
 /// After a job's result is on record, how long its last rows are waited for.
@@ -186,7 +189,7 @@ impl<'w> Live<'w> {
             asks: Asks::new(watch.attended, tell.clone()),
             tell,
             screen: Screen::new(watch.show, watch.term),
-            tools: Tools::default(),
+            tools: Tools::new(TOOLS_MARGIN),
             seen: Seen::default(),
             folder: watch.fleet.dir.run(watch.run),
             feed: feed::Handle::default(),
@@ -224,7 +227,7 @@ impl<'w> Live<'w> {
                 break;
             }
         }
-        for line in self.tools.unfinished() {
+        for line in self.tools.unfinished("no result") {
             self.screen.line(line)?;
         }
         Ok(std::mem::take(&mut self.seen))

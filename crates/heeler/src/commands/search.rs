@@ -107,7 +107,7 @@ fn print(args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<(
         );
     }
     let row = Row::read(hit.record.text.as_bytes());
-    let shown = Row { text: around(&row.text, &args.text), ..row }.show(zone);
+    let shown = Row { text: around(&row.text.plain(), &args.text).into(), ..row }.show(zone);
     let dim = anstyle::Style::new().dimmed();
     let place = format!("{}:{}", output::one_line(name), hit.line + 1);
     output::line(Text::styled(dim, &place).then(" ").then(shown))
