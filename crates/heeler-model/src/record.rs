@@ -25,6 +25,7 @@ use crate::run::{RunError, SessionStart};
 use crate::{AgentSessionId, from_iso};
 
 pub use cut::{GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
+pub use job::nth_uuid;
 pub use number::MessageCount;
 
 /// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result

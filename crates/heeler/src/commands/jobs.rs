@@ -3,7 +3,7 @@
 use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
-use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId};
+use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId, TriggerType};
 use heeler_store::{JobCursor, JobFilter, Reader, Run, StateDir};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -170,7 +170,7 @@ fn print_list(
             head.id.as_str().into(),
             output::one_line(&head.agent).into(),
             status_text(head.status, *dead),
-            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())).into(),
+            trigger(head).into(),
             output::relative(head.started_at, now).into(),
             head.duration_ms.map(output::duration).unwrap_or_default().into(),
             account.as_str().into(),
@@ -189,6 +189,16 @@ fn print_list(
         output::note(&older)?;
     }
     Ok(())
+}
+
+/// Returns what started a job: the schedule by its name, or something else that took its settings.
+fn trigger(head: &JobHead) -> String {
+    let kind = head.trigger_type.as_str();
+    output::one_line(&match (&head.schedule, &head.trigger_type) {
+        (Some(name), TriggerType::Schedule | TriggerType::Cron) => name.clone(),
+        (Some(name), _) => format!("{kind} ({name})"),
+        (None, _) => kind.to_owned(),
+    })
 }
 
 /// Returns one line on what a job did; where it failed, why.

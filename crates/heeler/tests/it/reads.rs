@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use heeler_model::JobStatus;
+use heeler_model::{JobStatus, TriggerType};
 use heeler_transcript::{Log, LogOptions};
 
 use crate::fleet::{Fleet, job};
@@ -81,6 +81,17 @@ fn the_table_is_aligned_and_plain_in_a_pipe() {
     let columns: Vec<usize> = text.lines().map(column).collect();
     assert_eq!(columns.len(), 3);
     assert!(columns.iter().all(|at| *at == columns[0]), "{text}");
+}
+
+#[test]
+fn a_list_tells_what_started_a_job_from_whose_settings_it_had() {
+    let (mut timed, mut by_hand) = (job("coder", 1), job("coder", 2));
+    timed.head.trigger_type = TriggerType::Schedule;
+    (timed.head.schedule, by_hand.head.schedule) = (Some("nightly".into()), Some("nightly".into()));
+    let fleet = Fleet::new().with_jobs(vec![timed, by_hand, job("coder", 3)]);
+    let list = fleet.run(&["jobs"]).ok();
+    let words = list.lines().skip(1).map(|line| line.split("  ").nth(3).unwrap().trim());
+    assert_eq!(words.collect::<Vec<_>>(), ["manual", "manual (nightly)", "nightly"], "{list}");
 }
 
 #[test]

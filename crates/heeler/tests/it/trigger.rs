@@ -455,6 +455,32 @@ fn a_persistent_agent_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_message_is_found_once_though_job_session_and_fork_have_it() {
+    let steps = "{say: 'Needle {turn}.'}, {run: 'echo haystack'}, {say: Done.}";
+    let fleet = fleet(&[("coder", &scripted(steps))]);
+    fleet.run(&["trigger", "coder", "-p", "Look for it."]).ok();
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    fleet.run(&["trigger", "coder", "--session", session, "--fork"]).ok();
+    let jobs = fleet.jobs();
+    let hits = |text: &str| -> Vec<String> {
+        let found = fleet.run(&["search", text]).ok();
+        found.lines().map(|line| line.split(':').next().unwrap().to_owned()).collect()
+    };
+    let (fork, first) = (jobs[0].head.id.to_string(), jobs[1].head.id.to_string());
+    assert_eq!(hits("Needle 1"), [first.as_str()]);
+    assert_eq!(hits("Needle 2"), [fork.as_str()]);
+    assert_eq!(hits("Look for it"), [first.as_str()]);
+    assert_eq!(hits("Done."), [fork.as_str(), first.as_str()], "not their results too");
+    assert_eq!(fleet.run(&["search", "haystack", "--limit", "1"]).ok().lines().count(), 1);
+
+    // What only a session's log has is told by the session's name.
+    std::fs::remove_file(fleet.file(&format!(".heeler/jobs/{first}.jsonl"))).unwrap();
+    let found = hits("Needle 1");
+    assert!(found.len() == 1 && found[0].starts_with("sess-"), "{found:?}");
+}
+
+#[test]
 fn where_the_output_is_as_text_is_told_and_it_says_why_a_tool_failed() {
     let fleet = fleet(&[("coder", &scripted("{run: 'echo it broke >&2; exit 3'}"))]);
     fleet.run(&["trigger", "coder", "--output-file"]);
@@ -524,7 +550,10 @@ fn a_session_has_one_run_at_a_time_and_the_other_is_told_by_whom() {
     let fleet = fleet(&[("coder", &agent)]);
     fleet.run(&["trigger", "coder"]).ok();
     let stays = fleet.start(&["trigger", "coder", "-p", "stay"]);
-    fleet.wait_until_said("sleep 300");
+    let at_work = fleet.wait_until_said("sleep 300");
+    let status = fleet.run(&["status"]).ok();
+    let line = status.lines().find(|line| line.starts_with("coder ")).unwrap();
+    assert!(line.contains("running") && line.contains(at_work.head.id.as_str()), "{status}");
     let told = fleet.run(&["trigger", "coder", "-p", "go"]).fails(5);
     let runner = fleet.processes("runner")[0];
     assert!(told.contains("is busy: ") && told.contains(&format!("process {runner}")), "{told}");
