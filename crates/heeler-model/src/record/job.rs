@@ -275,7 +275,7 @@ pub fn whole_text(session_row: &Json, job_row: Uuid) -> Option<String> {
 }
 
 /// Returns the id of the n-th job row of a session row: the first one has the row's own.
-fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
+pub fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
     match n {
         0 => uuid,
         n => uuid::Builder::from_custom_bytes(uuid.as_u128().wrapping_add(n as u128).to_be_bytes())

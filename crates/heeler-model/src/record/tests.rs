@@ -290,6 +290,24 @@ fn notes_and_warnings_are_system_rows_in_both_logs() {
 }
 
 #[test]
+fn a_fork_says_what_it_has_its_history_from() {
+    let mut session = Session::new();
+    let prompt = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
+    let now = session.tick();
+    session.recorder.prompt(prompt, "Go.", now);
+    let (source, id) = ("theirs".parse().unwrap(), "ours".parse().unwrap());
+    let start = SessionStart::Fork { source, id, at: None };
+    let rows = session.recorder.session(&start, "a branch, as asked", now);
+    assert_eq!(rows.session[0]["subtype"], "session");
+    let from = json!({"sessionId": "theirs", "messageUuid": prompt.to_string()});
+    assert_eq!(rows.session[0]["forkedFrom"], from);
+    assert_eq!(rows.job[0]["content"], "a branch, as asked");
+    let start = SessionStart::Resume { id: "ours".parse().unwrap() };
+    let rows = session.recorder.session(&start, "it goes on", now);
+    assert_eq!(rows.session[0].get("forkedFrom"), None);
+}
+
+#[test]
 fn passing_states_leave_no_row() {
     let mut session = Session::new();
     for line in [
