@@ -123,7 +123,19 @@ impl Recorder {
 
     /// Records something of our own: a decision, a warning, that a person was asked or answered.
     pub fn note(&mut self, subtype: &str, content: &str, now: Timestamp) -> Rows {
+        self.note_with(subtype, content, Map::new(), now)
+    }
+
+    /// The same, with fields beside the text for those who do not read it.
+    pub fn note_with(
+        &mut self,
+        subtype: &str,
+        content: &str,
+        fields: Map<String, Json>,
+        now: Timestamp,
+    ) -> Rows {
         let mut message = Message::of(Body::System { subtype: subtype.to_owned() });
+        message.fields = fields;
         message.fields.insert("content".to_owned(), content.into());
         let row = self.envelope(message, now);
         self.recorded(row, now)

@@ -79,6 +79,17 @@ impl Run {
         self.journal.push(rows);
     }
 
+    /// Records what a tool of ours has to record.
+    fn noted(&mut self, note: &Note) {
+        let content = note.content();
+        let content = self.redactor.text(&content);
+        let mut fields = note.fields();
+        self.redactor.json(&mut fields);
+        let Json::Object(fields) = fields else { return };
+        let rows = self.recorder.note_with(note.subtype(), &content, fields, (self.now)());
+        self.journal.push(rows);
+    }
+
     /// Records what the agent is asked.
     pub(crate) fn prompt(&mut self, uuid: Uuid, text: &str) {
         let rows = self.recorder.prompt(uuid, &self.redactor.text(text), (self.now)());
@@ -186,7 +197,7 @@ impl<'r> Pump<'r> {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
         while let Ok(note) = self.run.notes.try_recv() {
-            self.run.note(note.subtype(), &note.content());
+            self.run.noted(&note);
         }
         self.close_asks();
         self.drain().await;
@@ -300,7 +311,7 @@ impl<'r> Pump<'r> {
                 let steps = self.run.runtime.mcp_reply(&call, reply);
                 self.todo.extend(steps);
             }
-            Event::Noted(note) => self.run.note(note.subtype(), &note.content()),
+            Event::Noted(note) => self.run.noted(&note),
             Event::Time => {}
         }
     }

@@ -63,6 +63,16 @@ impl Note {
         }
     }
 
+    /// Returns what else its row has.
+    pub(crate) fn fields(&self) -> Json {
+        match self {
+            Note::Progress { .. } => json!({}),
+            Note::FileSent { path, name, bytes, .. } => {
+                json!({ "name": name, "bytes": bytes, "path": path })
+            }
+        }
+    }
+
     /// Returns the text of its row.
     pub(crate) fn content(&self) -> String {
         match self {

@@ -290,7 +290,11 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let dir = place.dir()?;
     let error = attempts.last().and_then(|last| last.error(&dir));
     let error = error.filter(|error| error.class != ErrorClass::Cancelled);
-    print_job(&job, dead, log.as_deref(), &attempts, error.as_ref(), now)
+    print_job(&job, dead, log.as_deref(), &attempts, error.as_ref(), now)?;
+    let sent = dir.sent_files(&job.head.id).into_iter();
+    let sent: Vec<String> = sent.map(|it| format!("{} ({} bytes)", it.path, it.bytes)).collect();
+    let sent = (!sent.is_empty()).then(|| sent.join("\n"));
+    Ok(output::field("files", sent.map(Text::from))?)
 }
 
 fn is_dead(job: &Job, reader: &Reader, place: &Place) -> Outcome<bool> {
@@ -303,7 +307,11 @@ pub(crate) fn full_json(job: &Job, reader: &Reader, place: &Place) -> Outcome<Va
     let dead = is_dead(job, reader, place)?;
     let log = place.log_path(reader, &job.head)?;
     let attempts = attempts(reader, &job.head.id)?;
-    Ok(job_json(job, dead, log.as_deref(), &attempts))
+    let mut value = job_json(job, dead, log.as_deref(), &attempts);
+    let sent = place.dir()?.sent_files(&job.head.id);
+    let sent = sent.iter().map(|it| json!({ "name": it.name, "bytes": it.bytes, "path": it.path }));
+    value["files"] = sent.collect();
+    Ok(value)
 }
 
 fn job_json(job: &Job, dead: bool, log: Option<&Utf8Path>, attempts: &[Attempt]) -> Value {

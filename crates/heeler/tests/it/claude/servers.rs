@@ -51,20 +51,20 @@ fn our_own_tools_work_in_process_and_over_http() {
     alike(
         &shown,
         &expect![[r#"
-        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
-        {"type":"system","subtype":"user_input","content":"Please. <script>"}
-        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
-        {"type":"tool_use","tool_name":"mcp__heeler__report_progress","tool_use_id":"<tool0>","input":{"message":"half way","percent":50}}
-        {"type":"system","subtype":"progress","content":"50 %: half way"}
-        {"type":"tool_result","tool_use_id":"<tool0>","result":"recorded","success":true,"tool_name":"mcp__heeler__report_progress"}
-        {"type":"tool_use","tool_name":"mcp__heeler-files__send_file","tool_use_id":"<tool1>","input":{"file_path":"report.txt"}}
-        {"type":"system","subtype":"file_sent","content":"report.txt (11 bytes) is in <rig>/sent/<id2>-report.txt"}
-        {"type":"tool_result","tool_use_id":"<tool1>","result":"report.txt (11 bytes) is handed over","success":true,"tool_name":"mcp__heeler-files__send_file"}
-        {"type":"tool_use","tool_name":"mcp__heeler__ask_human","tool_use_id":"<tool3>","input":{"question":"Shall I?"}}
-        {"type":"tool_result","tool_use_id":"<tool3>","error":"the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is le…","success":false,"tool_name":"mcp__heeler__ask_human"}
-        {"type":"assistant","content":"Sent."}
-        {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
-    "#]],
+            {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+            {"type":"system","subtype":"user_input","content":"Please. <script>"}
+            {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+            {"type":"tool_use","tool_name":"mcp__heeler__report_progress","tool_use_id":"<tool0>","input":{"message":"half way","percent":50}}
+            {"type":"system","subtype":"progress","content":"50 %: half way"}
+            {"type":"tool_result","tool_use_id":"<tool0>","result":"recorded","success":true,"tool_name":"mcp__heeler__report_progress"}
+            {"type":"tool_use","tool_name":"mcp__heeler-files__send_file","tool_use_id":"<tool1>","input":{"file_path":"report.txt"}}
+            {"type":"system","subtype":"file_sent","content":"report.txt (11 bytes) is in <rig>/sent/<id2>-report.txt","bytes":11,"name":"report.txt","path":"<rig>/sent/<id2>-report.txt"}
+            {"type":"tool_result","tool_use_id":"<tool1>","result":"report.txt (11 bytes) is handed over","success":true,"tool_name":"mcp__heeler-files__send_file"}
+            {"type":"tool_use","tool_name":"mcp__heeler__ask_human","tool_use_id":"<tool3>","input":{"question":"Shall I?"}}
+            {"type":"tool_result","tool_use_id":"<tool3>","error":"the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is le…","success":false,"tool_name":"mcp__heeler__ask_human"}
+            {"type":"assistant","content":"Sent."}
+            {"type":"tool_result","subtype":"success","result":"Sent.","success":true,"is_error":false,"num_turns":4,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00056}
+        "#]],
     );
 }
 
