@@ -374,7 +374,13 @@ impl<'r> Pump<'r> {
 
     /// Remembers why the run ends; the first reason counts.
     fn end(&mut self, ending: Ending) {
-        self.run.ending.get_or_insert(ending);
+        if self.run.ending.is_some() {
+            return;
+        }
+        if let Some(why) = ending.reason() {
+            self.run.recorder.interrupted(&self.run.redactor.text(&why));
+        }
+        self.run.ending = Some(ending);
     }
 
     /// Ends the run because a person wants it, gently unless `now`.
@@ -418,7 +424,10 @@ impl<'r> Pump<'r> {
     /// waiting who wants to end the run.
     fn digest_for(&mut self, time: Duration) {
         self.behind = self.read_lines(time);
-        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
+        let waits = !self.run.asks.is_empty()
+            || !self.calls.is_empty()
+            || self.is_blocked()
+            || self.run.runtime.waits_for_tool();
         self.run.watch.hold(waits, Instant::now());
     }
 
