@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{PROTOCOL, RunSpec, SessionPlan, SessionStart};
+use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
     AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
@@ -152,7 +152,9 @@ pub(crate) fn launch(
     create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
     replace_file(&OsDisk, &folder.join("spec.json"), &spec).map_err(StartError::Disk)?;
-    let mut child = launch::start_runner(fleet, &folder, &request.brief)?;
+    let send_files_to = Some(fleet.dir.files_of(&begun.job));
+    let brief = Brief { send_files_to, ..request.brief.clone() };
+    let mut child = launch::start_runner(fleet, &folder, &brief)?;
     wait_until_held(&folder, &mut child);
     Ok(child)
 }

@@ -242,12 +242,8 @@ impl Tools {
 
 /// Says what was handed over, how large it is, and where it is.
 fn file_sent(row: &Json) -> String {
-    let content = plain(&row["content"]);
-    let told = content.split_once(" bytes) is in ").and_then(|(file, path)| {
-        let (name, bytes) = file.rsplit_once(" (")?;
-        Some(format!("{name} ({}) → {path}", output::size(bytes.parse().ok()?)))
-    });
-    told.unwrap_or(content)
+    let bytes = row["bytes"].as_u64().unwrap_or_default();
+    format!("{} ({}) → {}", plain(&row["name"]), output::size(bytes), plain(&row["path"]))
 }
 
 /// Says whether a row tells of a request that was denied because nobody could be asked, and not by
@@ -418,17 +414,15 @@ mod tests {
     fn a_file_that_is_handed_over_is_one_line() {
         let id = "1";
         let name = "mcp__heeler-files__send_file";
-        let row =
-            |content: &str| json!({"type": "system", "subtype": "file_sent", "content": content});
         check(
             &[
                 json!({"type": "tool_use", "tool_name": name, "tool_use_id": id,
                     "input": {"file_path": "a (b).txt"}}),
-                row("a (b).txt (2000 bytes) is in /state/files/7-a (b).txt"),
+                json!({"type": "system", "subtype": "file_sent", "name": "a (b).txt",
+                    "bytes": 2000, "path": "/state/files/7-a (b).txt"}),
                 json!({"type": "tool_result", "tool_name": name, "tool_use_id": id, "success": true}),
-                row("something else"),
             ],
-            &["  file a (b).txt (2.00 kB) → /state/files/7-a (b).txt", "  file something else"],
+            &["  file a (b).txt (2.00 kB) → /state/files/7-a (b).txt"],
         );
     }
 
