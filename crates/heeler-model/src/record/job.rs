@@ -9,8 +9,9 @@ use super::{Fields, OpenCall, Recorder, insert_bounded};
 use crate::message::{INTERRUPTED, text_of};
 
 /// What of a system row the job log keeps beside its content. The rest is in the session log.
-const SYSTEM_KEYS: [&str; 18] = [
+const SYSTEM_KEYS: [&str; 21] = [
     "attempt",
+    "bytes",
     "claude_code_version",
     "decision_reason_type",
     "description",
@@ -21,6 +22,8 @@ const SYSTEM_KEYS: [&str; 18] = [
     "level",
     "max_retries",
     "model",
+    "name",
+    "path",
     "permissionMode",
     "retry_delay_ms",
     "status",

@@ -231,14 +231,13 @@ impl Tools {
     }
 }
 
-/// Says what was handed over, how large it is, and where it is.
+/// Says what was handed over, how large it is, where it is, and what the agent says to it.
 fn file_sent(row: &Json) -> String {
     let content = plain(&row["content"]);
-    let told = content.split_once(" bytes) is in ").and_then(|(file, path)| {
-        let (name, bytes) = file.rsplit_once(" (")?;
-        Some(format!("{name} ({}) → {path}", output::size(bytes.parse().ok()?)))
-    });
-    told.unwrap_or(content)
+    let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
+    let (Some(name), Some(bytes), Some(path)) = fields else { return content };
+    let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}"));
+    format!("{name} ({}) → {path}{}", output::size(bytes), said.unwrap_or_default())
 }
 
 /// Says whether a row tells of a request that was denied because nobody could be asked, and not by
@@ -387,19 +386,23 @@ mod tests {
 
     #[test]
     fn a_file_that_is_handed_over_is_one_line() {
-        let id = "1";
-        let name = "mcp__heeler-files__send_file";
-        let row =
-            |content: &str| json!({"type": "system", "subtype": "file_sent", "content": content});
+        let call = |kind: &str| {
+            json!({"type": kind, "tool_name": SEND_FILE, "tool_use_id": "1", "success": true,
+                "input": {"file_path": "a.txt"}})
+        };
+        let row = |message: &str| {
+            let content = format!("a.txt (2000 bytes) is in /files/7-a.txt{message}");
+            json!({"type": "system", "subtype": "file_sent", "name": "a.txt", "bytes": 2000,
+                "path": "/files/7-a.txt", "content": content})
+        };
+        let without = json!({"type": "system", "subtype": "file_sent", "content": "some file"});
         check(
+            &[call("tool_use"), row(""), call("tool_result"), row(": as you asked"), without],
             &[
-                json!({"type": "tool_use", "tool_name": name, "tool_use_id": id,
-                    "input": {"file_path": "a (b).txt"}}),
-                row("a (b).txt (2000 bytes) is in /state/files/7-a (b).txt"),
-                json!({"type": "tool_result", "tool_name": name, "tool_use_id": id, "success": true}),
-                row("something else"),
+                "  file a.txt (2.00 kB) → /files/7-a.txt",
+                "  file a.txt (2.00 kB) → /files/7-a.txt: as you asked",
+                "  file some file",
             ],
-            &["  file a (b).txt (2.00 kB) → /state/files/7-a (b).txt", "  file something else"],
         );
     }
 

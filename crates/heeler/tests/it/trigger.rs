@@ -679,7 +679,7 @@ fn what_a_run_ran_out_of_is_told_once_with_its_cure() {
 
 #[test]
 fn a_file_that_the_agent_hands_over_is_told_with_its_place() {
-    let row = r#"{"type":"system","subtype":"file_sent","content":"report.txt (2000 bytes) is in /there/7-report.txt"}"#;
+    let row = r#"{"type":"system","subtype":"file_sent","content":"…","name":"report.txt","bytes":2000,"path":"/there/7-report.txt"}"#;
     let fleet = fleet(&[("coder", &scripted(&format!("{{raw: '{row}'}}, {{say: Sent.}}")))]);
     let ran = fleet.run(&["trigger", "coder"]);
     assert!(
