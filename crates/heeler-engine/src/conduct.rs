@@ -46,8 +46,8 @@ pub enum Notice {
     },
     /// The job was not started.
     Refused {
-        /// What stands in the way, if the same again may succeed later.
-        busy: Option<Busy>,
+        /// What kind of refusal it is.
+        kind: Refusal,
         /// Why, with causes.
         reason: String,
     },
@@ -60,22 +60,28 @@ pub enum Notice {
     },
 }
 
-/// What stands in the way of a job, for now.
+/// Why a job was not started, as far as whoever asked can act on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "with")]
-pub enum Busy {
-    /// Another process writes the state.
-    State,
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Refusal {
+    /// Another process writes the state, for now.
+    StateBusy,
     /// As many jobs run as may.
-    Limit {
+    AtLimit {
         /// Those that run.
         running: Vec<JobId>,
     },
     /// Another run is at the conversation.
-    Session {
+    SessionBusy {
         /// Its job, when that is known. It may be one of another fleet.
         job: Option<JobId>,
     },
+    /// The session that it names is nowhere.
+    NoSession,
+    /// The session that it names is another agent's.
+    OthersSession,
+    /// Something is wrong with the state or the disk.
+    Trouble,
 }
 
 /// Why a job could not be brought to its end.
@@ -105,17 +111,19 @@ pub enum ConductError {
 }
 
 impl ConductError {
-    /// Returns what stands in the way if the job was refused for now, and may be started later.
-    pub fn busy(&self) -> Option<Busy> {
+    /// Says what kind of refusal it is, if the job was not started.
+    pub fn refusal(&self) -> Refusal {
         match self {
-            ConductError::Open(OpenError::Busy { .. }) => Some(Busy::State),
+            ConductError::Open(OpenError::Busy { .. }) => Refusal::StateBusy,
             ConductError::Start(StartError::AtLimit { running, .. }) => {
-                Some(Busy::Limit { running: running.clone() })
+                Refusal::AtLimit { running: running.clone() }
             }
             ConductError::Start(StartError::SessionBusy { job, .. }) => {
-                Some(Busy::Session { job: job.clone() })
+                Refusal::SessionBusy { job: job.clone() }
             }
-            _ => None,
+            ConductError::Start(StartError::NoSession { .. }) => Refusal::NoSession,
+            ConductError::Start(StartError::OthersSession { .. }) => Refusal::OthersSession,
+            _ => Refusal::Trouble,
         }
     }
 }

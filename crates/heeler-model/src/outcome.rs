@@ -69,6 +69,24 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// Returns why a run was ended by us or by somebody else than its agent; none if it was not.
+    pub fn reason(&self) -> Option<String> {
+        let seconds = |ms: &u64| *ms as f64 / 1000.0;
+        Some(match self {
+            Ending::Exited { .. } => return None,
+            Ending::TimedOut { after_ms } => format!("not done after {} s", seconds(after_ms)),
+            Ending::Stalled { after_ms } => {
+                format!("the agent said nothing for {} s", seconds(after_ms))
+            }
+            Ending::Cancelled { by } => format!("cancelled by {by}"),
+            Ending::NotStarted { reason }
+            | Ending::Disk { reason }
+            | Ending::Internal { reason } => reason.clone(),
+        })
+    }
+}
+
 /// The judgement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
@@ -218,29 +236,18 @@ impl Tally {
     }
 
     fn judge(&self, end: &Ending) -> Result<(), (ExitReason, RunError)> {
-        let fail = |reason, class, message: String| Err((reason, self.failure(class, &message)));
-        let seconds = |ms: &u64| *ms as f64 / 1000.0;
-        match end {
-            Ending::Cancelled { by } => {
-                fail(ExitReason::Cancelled, ErrorClass::Cancelled, format!("cancelled by {by}"))
+        let (reason, class) = match end {
+            Ending::Exited { code, signal, stderr } => {
+                return self.judge_exit(*code, *signal, stderr);
             }
-            Ending::TimedOut { after_ms } => {
-                let message = format!("not done after {} s", seconds(after_ms));
-                fail(ExitReason::Timeout, ErrorClass::Timeout, message)
-            }
-            Ending::Stalled { after_ms } => {
-                let message = format!("the agent said nothing for {} s", seconds(after_ms));
-                fail(ExitReason::Timeout, ErrorClass::Stalled, message)
-            }
-            Ending::NotStarted { reason } => {
-                fail(ExitReason::Error, ErrorClass::NotStarted, reason.clone())
-            }
-            Ending::Disk { reason } => fail(ExitReason::Error, ErrorClass::Disk, reason.clone()),
-            Ending::Internal { reason } => {
-                fail(ExitReason::Error, ErrorClass::Internal, reason.clone())
-            }
-            Ending::Exited { code, signal, stderr } => self.judge_exit(*code, *signal, stderr),
-        }
+            Ending::Cancelled { .. } => (ExitReason::Cancelled, ErrorClass::Cancelled),
+            Ending::TimedOut { .. } => (ExitReason::Timeout, ErrorClass::Timeout),
+            Ending::Stalled { .. } => (ExitReason::Timeout, ErrorClass::Stalled),
+            Ending::NotStarted { .. } => (ExitReason::Error, ErrorClass::NotStarted),
+            Ending::Disk { .. } => (ExitReason::Error, ErrorClass::Disk),
+            Ending::Internal { .. } => (ExitReason::Error, ErrorClass::Internal),
+        };
+        Err((reason, self.failure(class, &end.reason().unwrap_or_default())))
     }
 
     fn judge_exit(

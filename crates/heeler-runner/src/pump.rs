@@ -20,7 +20,7 @@ use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::redact::{Redactor, Stream};
-use heeler_model::run::RunSpec;
+use heeler_model::run::{RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -76,6 +76,23 @@ impl Run {
     /// Records something of our own. It may repeat what an agent says.
     pub(crate) fn note(&mut self, subtype: &str, content: &str) {
         let rows = self.recorder.note(subtype, &self.redactor.text(content), (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records what a tool of ours has to record.
+    fn noted(&mut self, note: &Note) {
+        let content = note.content();
+        let content = self.redactor.text(&content);
+        let mut fields = note.fields();
+        self.redactor.json(&mut fields);
+        let Json::Object(fields) = fields else { return };
+        let rows = self.recorder.note_with(note.subtype(), &content, fields, (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records which conversation it is, and why.
+    pub(crate) fn begin_in(&mut self, start: &SessionStart, reason: &str) {
+        let rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
         self.journal.push(rows);
     }
 
@@ -186,7 +203,7 @@ impl<'r> Pump<'r> {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
         while let Ok(note) = self.run.notes.try_recv() {
-            self.run.note(note.subtype(), &note.content());
+            self.run.noted(&note);
         }
         self.close_asks();
         self.drain().await;
@@ -300,7 +317,7 @@ impl<'r> Pump<'r> {
                 let steps = self.run.runtime.mcp_reply(&call, reply);
                 self.todo.extend(steps);
             }
-            Event::Noted(note) => self.run.note(note.subtype(), &note.content()),
+            Event::Noted(note) => self.run.noted(&note),
             Event::Time => {}
         }
     }
@@ -363,7 +380,13 @@ impl<'r> Pump<'r> {
 
     /// Remembers why the run ends; the first reason counts.
     fn end(&mut self, ending: Ending) {
-        self.run.ending.get_or_insert(ending);
+        if self.run.ending.is_some() {
+            return;
+        }
+        if let Some(why) = ending.reason() {
+            self.run.recorder.interrupted(&self.run.redactor.text(&why));
+        }
+        self.run.ending = Some(ending);
     }
 
     /// Ends the run because a person wants it, gently unless `now`.
@@ -407,7 +430,10 @@ impl<'r> Pump<'r> {
     /// waiting who wants to end the run.
     fn digest_for(&mut self, time: Duration) {
         self.behind = self.read_lines(time);
-        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
+        let waits = !self.run.asks.is_empty()
+            || !self.calls.is_empty()
+            || self.is_blocked()
+            || self.run.runtime.waits_for_tool();
         self.run.watch.hold(waits, Instant::now());
     }
 

@@ -35,6 +35,10 @@ pub(crate) trait Runtime {
     fn interrupt(&mut self) -> Vec<Step>;
     /// Hands over the reply to [`Step::Mcp`].
     fn mcp_reply(&mut self, call: &str, reply: Json) -> Vec<Step>;
+    /// Says whether the agent waits for what a tool does: its silence is no stall.
+    fn waits_for_tool(&self) -> bool {
+        false
+    }
     /// Says what is still to be recorded of an agent that exited and whose output was read to its
     /// end. `code` is none when a signal ended it.
     fn exited(&mut self, code: Option<i32>) -> Vec<Step> {

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Job(commands::jobs::JobArgs),
     /// Print the newest transcript lines of an agent or of the fleet
     Logs(commands::logs::LogsArgs),
-    /// List sessions
+    /// List and show sessions
     Session {
         #[command(subcommand)]
         command: commands::session::SessionCommand,
@@ -231,6 +231,7 @@ impl Command {
             Command::Session { command: SessionCommand::List(args) } | Command::Sessions(args) => {
                 args.page.json
             }
+            Command::Session { command: SessionCommand::Show(args) } => args.json,
             Command::Search(args) => args.json,
             Command::Config { command } => match command {
                 ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,

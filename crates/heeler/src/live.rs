@@ -23,10 +23,11 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
+pub(crate) use self::asks::gist;
 pub(crate) use self::keys::{Keyboard, on_interrupt};
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
-use self::tools::Tools;
+pub(crate) use self::tools::Tools;
 use self::whole::Wholes;
 use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
@@ -36,6 +37,8 @@ use crate::place;
 /// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
 /// it leaves rows out and they are read from its log.
 pub(crate) const EVENTS_MAX: usize = 1024;
+/// How far what is done stands from what is said.
+const TOOLS_MARGIN: usize = 2;
 /// How often the line with the elapsed time is drawn.
 const TICK: Duration = Duration::from_millis(100);
 /// After a job's result is on record, how long its last rows are waited for.
@@ -197,7 +200,7 @@ impl<'w> Live<'w> {
             asks: Asks::new(watch.keyboard.clone(), tell.clone()),
             tell,
             screen: Screen::new(watch.show, watch.term),
-            tools: Tools::default(),
+            tools: Tools::new(TOOLS_MARGIN),
             seen: Seen::default(),
             folder: watch.fleet.dir.run(watch.run),
             feed: feed::Handle::default(),
@@ -238,7 +241,7 @@ impl<'w> Live<'w> {
                 break;
             }
         }
-        for line in self.tools.unfinished() {
+        for line in self.tools.unfinished("no result") {
             self.screen.line(line)?;
         }
         if let Some((row, key)) = self.answer.take() {

@@ -33,6 +33,10 @@ const SYSTEM_KEYS: [&str; 21] = [
     "tool_use_id",
 ];
 
+/// How what Claude says of an interrupt begins, and of a tool that the interrupt ended.
+const STOPPED_BY_USER: [&str; 2] =
+    ["[Request interrupted by user", "The user doesn't want to proceed with this tool use"];
+
 /// What of a turn's end the job log keeps beside its text.
 const RESULT_KEYS: [&str; 8] = [
     "api_error_status",
@@ -92,7 +96,7 @@ impl Recorder {
             match part {
                 Part::Said(said) => rows.say(&said, &mut usage),
                 Part::Call(block) => rows.push(self.tool_use_row(block, at)),
-                Part::Result(block) => rows.push(self.tool_result_row(block, at)),
+                Part::Result(block) => rows.push(self.tool_result_row(block, None, at)),
             }
         }
         if has_usage && usage.is_none() {
@@ -109,18 +113,25 @@ impl Recorder {
 
     fn user_rows(&mut self, row: &Json, at: Timestamp, rows: &mut JobRows) {
         let message = &row["message"];
+        let why = text(row, "interruption");
         if row["parent_tool_use_id"].is_null() {
             self.weigh(message, false);
         }
         let mut told = String::new();
         for block in blocks(&message["content"]) {
             match block_kind(block) {
-                "tool_result" => rows.push(self.tool_result_row(block, at)),
+                "tool_result" => rows.push(self.tool_result_row(block, why, at)),
                 "text" => join(&mut told, block_text(block)),
                 kind => join(&mut told, &format!("[{kind}]")),
             }
         }
-        if !told.is_empty() {
+        if let Some(why) = why.filter(|_| is_of_user(&told)) {
+            rows.push(fields([
+                ("type", "system".into()),
+                ("subtype", "interrupted".into()),
+                ("content", interrupted(why).into()),
+            ]));
+        } else if !told.is_empty() {
             let mut told = fields([
                 ("type", "system".into()),
                 ("subtype", "user_input".into()),
@@ -146,7 +157,8 @@ impl Recorder {
         ])
     }
 
-    fn tool_result_row(&mut self, block: &Json, at: Timestamp) -> Fields {
+    /// `why` is why we interrupted the agent, where its words blame the user.
+    fn tool_result_row(&mut self, block: &Json, why: Option<&str>, at: Timestamp) -> Fields {
         let id = block["tool_use_id"].as_str();
         let call = id.and_then(|id| self.calls.shift_remove(id));
         if let Some(id) = id {
@@ -154,7 +166,10 @@ impl Recorder {
         }
         let failed = is_true(&block["is_error"]);
         let text = result_text(&block["content"]);
-        let text = cut(&text, JOB_TEXT_BYTES_MAX);
+        let text = match why.filter(|_| is_of_user(&text)) {
+            Some(why) => interrupted(why),
+            None => cut(&text, JOB_TEXT_BYTES_MAX).into(),
+        };
         let mut row = fields([
             ("type", "tool_result".into()),
             ("tool_use_id", id.map(short).into()),
@@ -278,7 +293,7 @@ pub fn whole_text(session_row: &Json, job_row: Uuid) -> Option<String> {
 }
 
 /// Returns the id of the n-th job row of a session row: the first one has the row's own.
-fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
+pub fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
     match n {
         0 => uuid,
         n => uuid::Builder::from_custom_bytes(uuid.as_u128().wrapping_add(n as u128).to_be_bytes())
@@ -313,6 +328,23 @@ fn failure_row(row: &Json, told: Option<&str>) -> Fields {
         error.insert("message".to_owned(), short(&format!("{class}: {cure}")).into());
     }
     error
+}
+
+/// Says whether a message's content tells that the user stopped something.
+pub(super) fn blames_user(content: &Json) -> bool {
+    let of_block = |block: &Json| match block_kind(block) {
+        "tool_result" => is_of_user(&result_text(&block["content"])),
+        _ => is_of_user(block_text(block)),
+    };
+    blocks(content).iter().any(of_block)
+}
+
+fn is_of_user(text: &str) -> bool {
+    STOPPED_BY_USER.iter().any(|words| text.starts_with(words))
+}
+
+fn interrupted(why: &str) -> String {
+    cut(&format!("interrupted: {why}"), JOB_TEXT_BYTES_MAX).into()
 }
 
 /// Returns what a turn's end says.

@@ -270,6 +270,41 @@ fn an_agent_cannot_fake_what_we_say_of_a_row() {
 }
 
 #[test]
+fn an_interrupt_of_ours_is_not_told_as_the_users() {
+    let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    let rejected = r#"{"type":"user","interruption":"because","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,
+        "content":"The user doesn't want to proceed with this tool use. The tool use was rejected."}]}}"#;
+    let stopped = r#"{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}"#;
+    let fine = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done in time"}]}}"#;
+
+    let mut session = Session::new();
+    session.line(call);
+    session.recorder.interrupted("not done after 10 s");
+    let rows = [rejected, stopped, fine].map(|line| session.line(line));
+    assert_eq!(rows[0].job[0]["error"], "interrupted: not done after 10 s");
+    assert_eq!(rows[0].job[0]["tool_name"], "Bash");
+    assert_eq!(rows[1].job[0]["type"], "system");
+    assert_eq!(rows[1].job[0]["subtype"], "interrupted");
+    assert_eq!(rows[1].job[0]["content"], "interrupted: not done after 10 s");
+    assert_eq!(rows[2].job[0]["result"], "done in time");
+    // What was seen stays, and gives the same rows again.
+    let said = &rows[1].session[0]["message"]["content"][0]["text"];
+    assert_eq!(said, "[Request interrupted by user for tool use]");
+    let mut again = Session::new();
+    again.line(call);
+    for rows in &rows {
+        assert_eq!(again.recorder.replay(&rows.session[0]), rows.job);
+    }
+
+    // Without an interrupt of ours it was the user, whatever the agent adds.
+    let mut session = Session::new();
+    session.line(call);
+    let row = session.job_row(rejected);
+    assert!(row["error"].as_str().unwrap().starts_with("The user doesn't want"), "{row}");
+    assert_eq!(session.job_row(stopped)["subtype"], "user_input");
+}
+
+#[test]
 fn notes_and_warnings_are_system_rows_in_both_logs() {
     let mut session = Session::new();
     let now = session.tick();
@@ -287,6 +322,24 @@ fn notes_and_warnings_are_system_rows_in_both_logs() {
         row["content"],
         r#"unknown message of type `control_request`: {"type":"control_request","request":{}}"#
     );
+}
+
+#[test]
+fn a_fork_says_what_it_has_its_history_from() {
+    let mut session = Session::new();
+    let prompt = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
+    let now = session.tick();
+    session.recorder.prompt(prompt, "Go.", now);
+    let (source, id) = ("theirs".parse().unwrap(), "ours".parse().unwrap());
+    let start = SessionStart::Fork { source, id, at: None };
+    let rows = session.recorder.session(&start, "a branch, as asked", now);
+    assert_eq!(rows.session[0]["subtype"], "session");
+    let from = json!({"sessionId": "theirs", "messageUuid": prompt.to_string()});
+    assert_eq!(rows.session[0]["forkedFrom"], from);
+    assert_eq!(rows.job[0]["content"], "a branch, as asked");
+    let start = SessionStart::Resume { id: "ours".parse().unwrap() };
+    let rows = session.recorder.session(&start, "it goes on", now);
+    assert_eq!(rows.session[0].get("forkedFrom"), None);
 }
 
 #[test]

@@ -71,4 +71,7 @@ impl Runtime for Cli {
     fn mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<Step> {
         Vec::new()
     }
+    fn waits_for_tool(&self) -> bool {
+        self.progress.waits_for_tool()
+    }
 }

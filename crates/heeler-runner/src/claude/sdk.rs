@@ -318,6 +318,10 @@ impl Runtime for Sdk {
         }
         vec![wire::reply(call, json!({ "mcp_response": reply }))]
     }
+
+    fn waits_for_tool(&self) -> bool {
+        self.talk.progress.waits_for_tool()
+    }
 }
 
 fn warning(text: &str) -> Step {

@@ -10,7 +10,7 @@ use std::io::{IsTerminal as _, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Busy, Conductor, Fleet, Notice, PrepareError, SessionWish, Surroundings, Wanted,
+    Conductor, Fleet, Notice, PrepareError, Refusal, SessionWish, Surroundings, Wanted,
     launch_conductor, prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
@@ -301,11 +301,13 @@ fn started(
 ) -> Outcome<(JobId, RunId)> {
     match listener.first_notice(conductor) {
         Some(Notice::Started { job, run }) => Ok((job, run)),
-        Some(Notice::Refused { busy: Some(busy), reason }) => {
-            Err(Failure::message(Code::Refused, reason).hint(ways_out(args, engine, &busy)))
-        }
-        Some(Notice::Refused { busy: None, reason }) => {
-            Err(Failure::message(Code::Failed, reason).hint("heeler doctor"))
+        Some(Notice::Refused { kind, reason }) => {
+            let code = match kind {
+                Refusal::NoSession => Code::NotFound,
+                Refusal::Trouble => Code::Failed,
+                _ => Code::Refused,
+            };
+            Err(Failure::message(code, reason).hint(ways_out(args, engine, &kind)))
         }
         _ if listener.was_interrupted() => {
             Err(Failure::message(Code::Interrupted, "interrupted before the job was started"))
@@ -319,16 +321,16 @@ fn started(
 }
 
 /// Says what can be done about what stands in the way.
-fn ways_out(args: &TriggerArgs, engine: &Fleet, busy: &Busy) -> String {
+fn ways_out(args: &TriggerArgs, engine: &Fleet, refusal: &Refusal) -> String {
     let agent = &args.agent;
-    match busy {
-        Busy::State => "the same again in a moment".to_owned(),
-        Busy::Limit { running } => {
+    match refusal {
+        Refusal::StateBusy => "the same again in a moment".to_owned(),
+        Refusal::AtLimit { running } => {
             let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
             let running = running.join(" ");
             format!("heeler jobs cancel {running}, or raise `max_concurrent` in the config")
         }
-        Busy::Session { job } => {
+        Refusal::SessionBusy { job } => {
             let instead = match &args.session {
                 Some(id) => format!("heeler trigger {agent} --session {id} --fork (in a copy)"),
                 None => format!("heeler trigger {agent} --fresh (in a new session)"),
@@ -338,6 +340,8 @@ fn ways_out(args: &TriggerArgs, engine: &Fleet, busy: &Busy) -> String {
                 None => instead,
             }
         }
+        Refusal::NoSession | Refusal::OthersSession => "heeler session list".to_owned(),
+        Refusal::Trouble => "heeler doctor".to_owned(),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Tool calls and everything else that is not the agent's own words, as one line each.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use anstyle::{AnsiColor, Style};
+use heeler_model::from_iso;
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use super::asks::gist;
@@ -25,6 +26,8 @@ const UNFINISHED_MAX: usize = 20;
 /// What is known of the agent's deeds: tool calls that are under way, and sub-agents.
 #[derive(Default)]
 pub(crate) struct Tools {
+    /// How far lines are indented; those of a sub-agent are two columns further.
+    margin: usize,
     open: IndexMap<String, Call>,
     /// How many were given up.
     given_up: usize,
@@ -40,17 +43,22 @@ pub(crate) struct Tools {
 
 struct Call {
     what: String,
-    since: Instant,
+    at: Option<Timestamp>,
     indent: usize,
 }
 
 impl Tools {
+    /// Begins where no call is under way.
+    pub(crate) fn new(margin: usize) -> Tools {
+        Tools { margin, ..Tools::default() }
+    }
+
     /// Takes a row and returns the lines that it becomes, if it becomes any now.
     pub(crate) fn row(&mut self, row: &Json, width: usize) -> Option<Text> {
         let sub = row["parent_tool_use_id"].as_str();
         let indent = match sub {
-            None => 2,
-            Some(sub) => self.begin_sub(sub).map_or(4, |indent| indent + 2),
+            None => self.margin,
+            Some(sub) => self.begin_sub(sub).unwrap_or(self.margin) + 2,
         };
         let is_started = row["subtype"] == "task_started" && row["subagent_type"].is_string();
         let line = match row["tool_use_id"].as_str() {
@@ -124,7 +132,7 @@ impl Tools {
     fn begin(&mut self, row: &Json, indent: usize, width: usize) {
         let what = format!("{} {}", plain(&row["tool_name"]), gist(&row["input"]));
         let what = shortened(&one_line(&what), width.saturating_sub(indent + MARGIN));
-        let call = Call { what, since: Instant::now(), indent };
+        let call = Call { what, at: time(row), indent };
         if self.open.len() >= OPEN_CALLS_MAX {
             self.open.shift_remove_index(0);
             self.given_up += 1;
@@ -142,17 +150,18 @@ impl Tools {
         Some(format!("{}{others}", call.what))
     }
 
-    /// Returns the calls whose results will not come any more.
-    pub(crate) fn unfinished(&mut self) -> Vec<Text> {
-        let dim = Style::new().dimmed();
+    /// Returns the calls that have no result, and why in a word.
+    pub(crate) fn unfinished(&mut self, why: &str) -> Vec<Text> {
+        let (dim, margin) = (Style::new().dimmed(), self.margin);
         let line = |call: Call| {
-            Text::styled(dim, &format!("{:1$}· {2} (no result)", "", call.indent, call.what))
+            Text::styled(dim, &format!("{:1$}· {2} ({why})", "", call.indent, call.what))
         };
         let more = self.open.len().saturating_sub(UNFINISHED_MAX) + self.given_up;
         let open = self.open.drain(..).take(UNFINISHED_MAX);
         let mut lines: Vec<Text> = open.map(|(_, call)| line(call)).collect();
         if more > 0 {
-            lines.push(Text::styled(dim, &format!("  · and {more} more calls (no result)")));
+            lines
+                .push(Text::styled(dim, &format!("{:margin$}· and {more} more calls ({why})", "")));
         }
         lines
     }
@@ -169,8 +178,8 @@ impl Tools {
             None => one_line(&plain(&row["tool_name"])),
         };
         let took = row["duration_ms"].as_i64().or_else(|| {
-            let since = call.as_ref()?.since;
-            i64::try_from(since.elapsed().as_millis()).ok()
+            let took = time(row)?.duration_since(call.as_ref()?.at?).as_millis();
+            i64::try_from(took).ok().filter(|took| *took >= 0)
         });
         let took = took.map(|took| format!("  {}", output::duration(took))).unwrap_or_default();
         let dim = Style::new().dimmed();
@@ -200,7 +209,7 @@ impl Tools {
             1 => format!("MCP server {names} failed; the agent works without its tools"),
             _ => format!("MCP servers {names} failed; the agent works without their tools"),
         };
-        let text = format!("  warning: {}", one_line(&text));
+        let text = format!("{:1$}warning: {2}", "", self.margin, one_line(&text));
         Some(Text::styled(AnsiColor::Yellow.on_default(), &text))
     }
 
@@ -250,6 +259,10 @@ pub(crate) fn asked_nobody(row: &Json, attended: bool) -> bool {
     }
 }
 
+fn time(row: &Json) -> Option<Timestamp> {
+    row["timestamp"].as_str().and_then(from_iso)
+}
+
 fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
@@ -266,9 +279,9 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &[Json], expected: &[&str]) {
-        let mut tools = Tools::default();
+        let mut tools = Tools::new(2);
         let mut lines: Vec<Text> = rows.iter().filter_map(|row| tools.row(row, 60)).collect();
-        lines.extend(tools.unfinished());
+        lines.extend(tools.unfinished("no result"));
         let plain: Vec<String> = lines
             .iter()
             .map(|line| anstream::adapter::strip_str(&line.to_string()).to_string())
@@ -292,6 +305,22 @@ mod tests {
                     "result": "x", "duration_ms": 320}),
             ],
             &["  ✗ Bash cargo test  1m 01s\n    exit code 101", "  ✓ Bash ls -la  320ms"],
+        );
+    }
+
+    #[test]
+    fn how_long_a_call_took_that_does_not_say_so_is_told_by_the_times_of_its_rows() {
+        let at = |mut row: Json, at: &str| {
+            row["timestamp"] = at.into();
+            row
+        };
+        let ended = json!({"type": "tool_result", "tool_use_id": "1", "success": true});
+        check(
+            &[
+                at(call("1", json!("ls")), "2024-01-19T09:00:01Z"),
+                at(ended, "2024-01-19T09:00:03Z"),
+            ],
+            &["  ✓ Bash ls  2.0s"],
         );
     }
 

@@ -14,6 +14,7 @@ mod kills;
 mod play;
 mod reads;
 mod rig;
+mod sent;
 mod terminal;
 mod tidy;
 mod trigger;

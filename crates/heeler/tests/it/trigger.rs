@@ -455,6 +455,92 @@ fn a_persistent_agent_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_message_is_found_once_though_job_session_and_fork_have_it() {
+    let steps = "{say: 'Needle {turn}.'}, {run: 'echo haystack'}, {say: Done.}";
+    let fleet = fleet(&[("coder", &scripted(steps))]);
+    fleet.run(&["trigger", "coder", "-p", "Look for it."]).ok();
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    fleet.run(&["trigger", "coder", "--session", session, "--fork"]).ok();
+    let jobs = fleet.jobs();
+    let hits = |text: &str| -> Vec<String> {
+        let found = fleet.run(&["search", text]).ok();
+        found.lines().map(|line| line.split(':').next().unwrap().to_owned()).collect()
+    };
+    let (fork, first) = (jobs[0].head.id.to_string(), jobs[1].head.id.to_string());
+    assert_eq!(hits("Needle 1"), [first.as_str()]);
+    assert_eq!(hits("Needle 2"), [fork.as_str()]);
+    assert_eq!(hits("Look for it"), [first.as_str()]);
+    assert_eq!(hits("Done."), [fork.as_str(), first.as_str()], "not their results too");
+    assert_eq!(fleet.run(&["search", "haystack", "--limit", "1"]).ok().lines().count(), 1);
+
+    // What only a session's log has is told by the session's name.
+    std::fs::remove_file(fleet.file(&format!(".heeler/jobs/{first}.jsonl"))).unwrap();
+    let found = hits("Needle 1");
+    assert!(found.len() == 1 && found[0].starts_with("sess-"), "{found:?}");
+}
+
+#[test]
+fn where_the_output_is_as_text_is_told_and_it_says_why_a_tool_failed() {
+    let fleet = fleet(&[("coder", &scripted("{run: 'echo it broke >&2; exit 3'}"))]);
+    fleet.run(&["trigger", "coder", "--output-file"]);
+    let id = fleet.jobs().remove(0).head.id;
+    let path = fleet.json(&["jobs", "show", id.as_str(), "--json"])["job"]["textFile"].clone();
+    let path = path.as_str().unwrap();
+    assert!(fleet.run(&["jobs", "show", id.as_str()]).ok().contains(path));
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains("] tool failed: Exit code 3\nit broke\n"), "{text}");
+}
+
+#[test]
+fn a_session_that_nobody_has_or_another_agent_has_is_refused() {
+    let agent = scripted("{say: Hello.}");
+    let fleet = fleet(&[("coder", &agent), ("writer", &agent)]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let nowhere = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a00";
+    for fork in [&[][..], &["--fork"]] {
+        let args = [&["trigger", "coder", "--session", nowhere][..], fork].concat();
+        let told = fleet.run(&args).fails(4);
+        assert!(told.contains(&format!("there is no session {nowhere}")), "{told}");
+    }
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    let told = fleet.run(&["trigger", "writer", "--session", session]).fails(5);
+    assert!(told.contains(&format!("{session} belongs to agent coder")), "{told}");
+    let sessions = fleet.json(&["session", "list", "--json"])["total"].clone();
+    assert_eq!((fleet.jobs().len(), sessions), (1, 1.into()), "nothing was recorded");
+}
+
+#[test]
+fn a_fork_is_shown_as_one_and_only_its_own_page_has_the_agents_id() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let list = || fleet.json(&["session", "list", "--json"])["sessions"].clone();
+    let source = list()[0]["id"].as_str().unwrap().to_owned();
+    let told = fleet.run(&["trigger", "coder", "--session", &source, "--fork"]);
+    assert!(told.stderr.contains(&format!("with the history of {source}")), "{}", told.stderr);
+    told.ok();
+    let fork = list()[0].clone();
+    assert_eq!((&fork["parent"], &fork["forkedAtMessage"]), (&source.as_str().into(), &2.into()));
+    let (id, own) = (fork["id"].as_str().unwrap(), fork["agentSessionId"].as_str().unwrap());
+    let shown = fleet.run(&["session", "show", id]).ok();
+    assert!(shown.contains(&format!("forked from:  {source}, at message 2")), "{shown}");
+    assert!(shown.contains(own), "{shown}");
+    assert_eq!(fleet.json(&["session", "show", own, "--json"])["session"]["id"], id);
+    let newest = fleet.jobs().remove(0).head.id;
+    let job = fleet.run(&["jobs", "show", newest.as_str()]).ok();
+    assert!(job.contains(&format!("session:      {id}")) && job.contains("forked from:"), "{job}");
+    let list = fleet.run(&["session", "list"]).ok();
+    for text in [&job, &list, &fleet.run(&["jobs", "logs", newest.as_str()]).ok()] {
+        assert!(!text.contains(own), "{text}");
+    }
+    let log = fleet.json(&["session", "show", id, "--json"])["session"]["log"].clone();
+    let log = std::fs::read_to_string(log.as_str().unwrap()).unwrap();
+    assert!(log.contains(r#""forkedFrom":{"sessionId":""#), "{log}");
+    assert!(fleet.run(&["session", "show", "sess-00000000"]).fails(4).contains("no session"));
+}
+
+#[test]
 fn a_session_has_one_run_at_a_time_and_the_other_is_told_by_whom() {
     let keys = "session: {mode: persistent}\ninstances: {max_concurrent: 2}";
     let agent = format!(
@@ -464,7 +550,10 @@ fn a_session_has_one_run_at_a_time_and_the_other_is_told_by_whom() {
     let fleet = fleet(&[("coder", &agent)]);
     fleet.run(&["trigger", "coder"]).ok();
     let stays = fleet.start(&["trigger", "coder", "-p", "stay"]);
-    fleet.wait_until_said("sleep 300");
+    let at_work = fleet.wait_until_said("sleep 300");
+    let status = fleet.run(&["status"]).ok();
+    let line = status.lines().find(|line| line.starts_with("coder ")).unwrap();
+    assert!(line.contains("running") && line.contains(at_work.head.id.as_str()), "{status}");
     let told = fleet.run(&["trigger", "coder", "-p", "go"]).fails(5);
     let runner = fleet.processes("runner")[0];
     assert!(told.contains("is busy: ") && told.contains(&format!("process {runner}")), "{told}");

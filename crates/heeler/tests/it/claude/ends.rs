@@ -7,7 +7,7 @@ use heeler_testkit::{Script, Step};
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
-use super::{BOTH, Cli, Rig, Sdk, alike, failed, gone, succeeded};
+use super::{BOTH, Cli, Rig, Sdk, alike, failed, gone, succeeded, told, tool_results};
 
 fn cheap_tool() -> Step {
     let usage = json!({"input_tokens": 1_000_000, "output_tokens": 1000});
@@ -140,6 +140,13 @@ fn a_stalled_stream_is_cut_by_us() {
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Stalled, Timeout);
+        assert_eq!(
+            end.row("system", "interrupted")["content"],
+            "interrupted: the agent said nothing for 6 s"
+        );
+        assert!(!rig.show(&end.rows).contains("by user"), "{:#?}", end.rows);
+        assert_eq!(end.sent.len(), 2);
+        assert!(told(&end).contains("result \"one\""), "{}", told(&end));
         assert_eq!(end.row("tool_result", "Bash")["result"], "one");
         assert!(end.result.error.as_ref().unwrap().recoverable);
     }
@@ -159,6 +166,11 @@ fn a_run_that_takes_too_long_is_ended() {
     failed(&end, ErrorClass::Timeout, Timeout);
     gone(tool);
     gone(claude);
+    let why = "interrupted: not done after 10 s";
+    assert_eq!(tool_results(&end), [(why.to_owned(), false)], "{:#?}", end.rows);
+    assert_eq!(end.row("system", "interrupted")["content"], why);
+    assert!(!rig.show(&end.rows).contains("user doesn't"), "{:#?}", end.rows);
+    assert_eq!(end.sent.len(), 1);
 }
 
 #[test]
@@ -178,14 +190,14 @@ fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
     alike(
         &shown,
         &expect![[r#"
-        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
-        {"type":"system","subtype":"user_input","content":"Please. <script>"}
-        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
-        {"type":"assistant","content":"partial partial partial "}
-        {"type":"system","subtype":"user_input","content":"[Request interrupted by user]"}
-        {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
-        {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
-    "#]],
+            {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+            {"type":"system","subtype":"user_input","content":"Please. <script>"}
+            {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+            {"type":"assistant","content":"partial partial partial "}
+            {"type":"system","subtype":"interrupted","content":"interrupted: cancelled by the test"}
+            {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
+            {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
+        "#]],
     );
 }
 

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_results};
 
-const MODES: [&str; 6] = ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
+pub(super) const MODES: [&str; 6] =
+    ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
 
 #[test]
 fn a_person_allows_changes_and_denies() {
