@@ -301,7 +301,7 @@ impl<'w> Live<'w> {
                 if row["type"] == "error" && self.watch.show == Show::All {
                     self.seen.error = row["message"].as_str().map(str::to_owned);
                 }
-                if let Some(line) = self.tools.row(row, self.screen.width()) {
+                if let Some(line) = self.tools.row(row, output::width()) {
                     self.screen.line(line)?;
                 }
             }
@@ -380,7 +380,7 @@ impl<'w> Live<'w> {
         let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
         let elapsed = output::duration(self.clock.elapsed_ms(&self.folder));
         let cost = output::price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
-        self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
+        self.screen.status(&format!("{cancelling}{doing}"), &format!("{elapsed}{cost}"));
     }
 }
 
