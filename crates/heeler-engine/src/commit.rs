@@ -302,7 +302,7 @@ fn rest(tx: &mut Tx<'_>, mut session: Session, at: Timestamp) -> Result<(), DbEr
 }
 
 /// The agent is free, or at another of its jobs.
-pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
     let filter = JobFilter {
