@@ -15,7 +15,9 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
+use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
@@ -33,6 +35,7 @@ use uuid::Uuid;
 use crate::asks::Asks;
 use crate::complaints::Complaints;
 use crate::control::{Asked, Control};
+use crate::files;
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
@@ -47,6 +50,8 @@ const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
+    /// The run's folder.
+    pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
     /// The session that is written to.
     pub(crate) session: AgentSessionId,
@@ -182,6 +187,12 @@ impl<'r> Pump<'r> {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
+        if let Some(code) = exit.and_then(|status| status.code())
+            && self.run.spec.runtime == RuntimeType::Command
+            && self.run.ending.is_none()
+        {
+            files::write_exit(&self.run.dir, code);
+        }
         let ended = self.tree.end().await;
         if !ended.left.is_empty() {
             tracing::warn!(left = ?ended.left, "processes of the run could not be ended");
