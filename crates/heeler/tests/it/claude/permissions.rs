@@ -58,6 +58,10 @@ fn a_person_allows_changes_and_denies() {
     assert_eq!(content("changed.txt").as_deref(), Some("as the person wants it"));
     assert_eq!(content("denied.txt"), None);
     assert!(told(&end).contains("failed result \"not this one\""), "{}", told(&end));
+    let created = |name: &str| format!("result \"File created successfully at: {}", rig.work(name));
+    for name in ["allowed.txt", "changed.txt"] {
+        assert!(told(&end).contains(&created(name)), "{}", told(&end));
+    }
 }
 
 #[test]
