@@ -99,7 +99,14 @@ fn commit_in(
         None => None,
     };
     close_job(&mut job, result);
-    leave_session(tx, root, planned, result)?;
+    if let Some(session) = planned.as_ref()
+        && never_began(tx, session, &job_id, result)?
+    {
+        tx.remove_session(session)?;
+        job.head.session_id = None;
+    } else {
+        leave_session(tx, root, planned, result)?;
+    }
     tx.update_job(&job)?;
     release_agent(tx, &job)?;
     Ok(Committed { job: job_id, status: job.head.status, end })
@@ -263,6 +270,25 @@ fn is_counted(tx: &Tx<'_>, run: RunId, session: &AgentSessionId) -> Result<bool,
         }
     }
     Ok(false)
+}
+
+/// Says whether a session is nothing but the plan of a run that never came to its start.
+fn never_began(
+    tx: &Tx<'_>,
+    session: &Session,
+    job: &JobId,
+    result: &RunResult,
+) -> Result<bool, DbError> {
+    // Of a run that is lost nobody knows how far it came.
+    let was_unused = result.session.is_none() && result.end != End::Interrupted;
+    let is_empty = session.message_count == 0 && session.job_count == 0;
+    let agent_id = session.agent_session_id.as_ref();
+    Ok(was_unused
+        && is_empty
+        && match agent_id {
+            Some(id) => tx.job_ids_of_session(id)?.iter().all(|other| other == job),
+            None => true,
+        })
 }
 
 /// Puts a session to rest that the run did not use.

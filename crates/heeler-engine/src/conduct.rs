@@ -46,8 +46,8 @@ pub enum Notice {
     },
     /// The job was not started.
     Refused {
-        /// Whether the same again may succeed later.
-        busy: bool,
+        /// What kind of refusal it is.
+        kind: Refusal,
         /// Why, with causes.
         reason: String,
     },
@@ -58,6 +58,30 @@ pub enum Notice {
         /// How far the run came.
         end: End,
     },
+}
+
+/// Why a job was not started, as far as whoever asked can act on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Refusal {
+    /// Another process writes the state, for now.
+    StateBusy,
+    /// As many jobs run as may.
+    AtLimit {
+        /// Those that run.
+        running: Vec<JobId>,
+    },
+    /// Another run is at the conversation.
+    SessionBusy {
+        /// Its job, when that is known. It may be one of another fleet.
+        job: Option<JobId>,
+    },
+    /// The session that it names is nowhere.
+    NoSession,
+    /// The session that it names is another agent's.
+    OthersSession,
+    /// Something is wrong with the state or the disk.
+    Trouble,
 }
 
 /// Why a job could not be brought to its end.
@@ -87,13 +111,20 @@ pub enum ConductError {
 }
 
 impl ConductError {
-    /// Says whether the job was refused for now, and may be started later.
-    pub fn is_busy(&self) -> bool {
-        matches!(
-            self,
-            ConductError::Open(OpenError::Busy { .. })
-                | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. })
-        )
+    /// Says what kind of refusal it is, if the job was not started.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            ConductError::Open(OpenError::Busy { .. }) => Refusal::StateBusy,
+            ConductError::Start(StartError::AtLimit { running, .. }) => {
+                Refusal::AtLimit { running: running.clone() }
+            }
+            ConductError::Start(StartError::SessionBusy { job, .. }) => {
+                Refusal::SessionBusy { job: job.clone() }
+            }
+            ConductError::Start(StartError::NoSession { .. }) => Refusal::NoSession,
+            ConductError::Start(StartError::OthersSession { .. }) => Refusal::OthersSession,
+            _ => Refusal::Trouble,
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody, Request, Started};
+use heeler_model::run::{
+    Happening, Op, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, Started, reads,
+};
 use heeler_transcript::plain;
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -61,7 +63,9 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The runner speaks another language.
-    #[error("the run at {socket} speaks protocol {found}, and this heeler speaks {PROTOCOL}")]
+    #[error(
+        "the run at {socket} speaks protocol {found}, and this heeler reads {PROTOCOL_MIN} to {PROTOCOL}"
+    )]
     Protocol {
         /// The control socket.
         socket: Utf8PathBuf,
@@ -124,7 +128,7 @@ impl Control {
             let line = self.read_line()?;
             // What is not a reply to this is a happening, or of a later version.
             let Ok(reply) = serde_json::from_slice::<Reply>(&line) else { continue };
-            if reply.protocol > PROTOCOL {
+            if !reads(reply.protocol) {
                 let (socket, found) = (self.socket.clone(), reply.protocol);
                 return Err(ControlError::Protocol { socket, found });
             }
@@ -254,10 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_of_a_later_protocol_is_refused() {
-        let (_temp, socket, _heard) = runner(&["{\"protocol\":9,\"id\":1,\"reply\":\"done\"}\n"]);
-        let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
-        assert!(matches!(error, ControlError::Protocol { found: 9, .. }), "{error}");
+    fn a_runner_of_a_protocol_that_is_not_read_is_refused() {
+        for (line, number) in [
+            ("{\"protocol\":9,\"id\":1,\"reply\":\"done\"}\n", 9),
+            ("{\"protocol\":0,\"id\":1,\"reply\":\"done\"}\n", 0),
+        ] {
+            let (_temp, socket, _heard) = runner(Vec::leak(vec![line]));
+            let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
+            assert!(
+                matches!(error, ControlError::Protocol { found, .. } if found == number),
+                "{error}"
+            );
+        }
     }
 
     #[test]

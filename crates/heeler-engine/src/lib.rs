@@ -11,6 +11,7 @@ mod conduct;
 mod control;
 mod fleet;
 mod launch;
+mod named;
 mod prepare;
 mod recover;
 mod request;
@@ -19,7 +20,7 @@ mod start;
 
 pub use cancel::{KillError, kill_runner, wish_to_cancel};
 pub use commit::{CommitError, Committed};
-pub use conduct::{ConductError, Notice, conduct};
+pub use conduct::{ConductError, Notice, Refusal, conduct};
 pub use control::{Control, ControlError, Happenings};
 pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};

@@ -7,13 +7,13 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
-    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionStatus,
+    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
 };
 use heeler_store::{DbError, Reader, Run, StateDir, Store, Tx, WriteError};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
+use crate::named;
 use crate::request::{JobRequest, SessionWish};
 
 /// How long a runner may take until it has its locks. After that the state is given up to other
@@ -50,10 +51,28 @@ pub enum StartError {
     /// Another run is at the conversation.
     #[error("session {session} is busy: {holder}")]
     SessionBusy {
-        /// The conversation.
-        session: AgentSessionId,
+        /// The conversation, as people know it.
+        session: String,
         /// Who has it.
         holder: String,
+        /// The job that it is of, when the lock says so.
+        job: Option<JobId>,
+    },
+    /// The conversation that the caller names is nowhere.
+    #[error("there is no session {session}: it is not on record{place}")]
+    NoSession {
+        /// The agent's own id of it.
+        session: AgentSessionId,
+        /// Where else it was looked for.
+        place: String,
+    },
+    /// The conversation that the caller names is another agent's.
+    #[error("session {session} belongs to agent {agent}: trigger that one to go on with it")]
+    OthersSession {
+        /// The conversation.
+        session: SessionId,
+        /// Whose it is.
+        agent: String,
     },
     /// The state cannot be read.
     #[error("cannot read the state")]
@@ -94,9 +113,15 @@ pub(crate) fn begin(
     let reader = Reader::open(&fleet.dir).map_err(|error| StartError::Read(Box::new(error)))?;
     let unreadable = |error: DbError| StartError::Read(Box::new(error));
     refuse_beyond_limits(&reader, request).map_err(unreadable)??;
-    let known = known_session(&reader, request).map_err(unreadable)?;
+    let known = match &request.session {
+        SessionWish::Fresh => None,
+        SessionWish::ByRules => usual_session(&reader, request).map_err(unreadable)?,
+        SessionWish::Given { id } | SessionWish::Fork { source: id } => {
+            named::find(&reader, request, id)?
+        }
+    };
     let plan = plan(request, known.as_ref(), now);
-    refuse_busy(&request.home, plan.start.id())?;
+    refuse_busy(request, &plan.start, known.as_ref())?;
     drop(reader);
 
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
@@ -173,11 +198,21 @@ fn refuse_beyond_limits(
 
 /// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only
 /// spares a job that could not start.
-fn refuse_busy(home: &Utf8Path, session: &AgentSessionId) -> Result<(), StartError> {
-    match LockFile::probe(&home.join("locks").join(session.as_str())) {
+fn refuse_busy(
+    request: &JobRequest,
+    start: &SessionStart,
+    known: Option<&Session>,
+) -> Result<(), StartError> {
+    // What is new has no lock that anybody could hold.
+    let SessionStart::Resume { id } = start else { return Ok(()) };
+    match LockFile::probe(&request.home.join("locks").join(id.as_str())) {
         Ok(Some(held)) => {
+            // A runner says in its lock whose it is.
+            let command = held.holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
+            let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
             let holder = held.holder.map_or("another process".to_owned(), |it| it.to_string());
-            Err(StartError::SessionBusy { session: session.clone(), holder })
+            let session = known.map_or(id.to_string(), |session| session.id.to_string());
+            Err(StartError::SessionBusy { session, holder, job })
         }
         // A lock that cannot be asked is the runner's to judge.
         Ok(None) | Err(_) => Ok(()),
@@ -185,7 +220,7 @@ fn refuse_busy(home: &Utf8Path, session: &AgentSessionId) -> Result<(), StartErr
 }
 
 /// Returns the session that the agent's rules would continue.
-fn known_session(reader: &Reader, request: &JobRequest) -> Result<Option<Session>, DbError> {
+fn usual_session(reader: &Reader, request: &JobRequest) -> Result<Option<Session>, DbError> {
     let agent = request.agent.as_str();
     match &request.channel {
         Some(channel) => reader.session_of_channel(agent, channel),
@@ -203,11 +238,12 @@ fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> Sessio
         max_context_tokens: None,
         context_window: None,
     };
+    let name = known.map(|session| &session.id);
     let wish = match &request.session {
         SessionWish::ByRules => Wish::Usual { session: known },
         SessionWish::Fresh => Wish::Fresh,
-        SessionWish::Given { id } => Wish::Given { id: id.clone() },
-        SessionWish::Fork { source } => Wish::Fork { source: source.clone(), at: None },
+        SessionWish::Given { id } => Wish::Given { id: id.clone(), name },
+        SessionWish::Fork { source } => Wish::Fork { source: source.clone(), name, at: None },
     };
     let context = Context {
         working_directory: &request.working_directory,
@@ -237,6 +273,9 @@ fn insert_job(
     job.head.status = JobStatus::Running;
     job.run_started_at = Some(now);
     job.working_directory = Some(request.working_directory.clone());
+    if let SessionStart::Fork { source, .. } = &plan.start {
+        job.forked_from = tx.job_ids_of_session(source)?.pop();
+    }
     tx.insert_job(&job)?;
     Ok(id)
 }
@@ -289,10 +328,7 @@ fn use_session(
         session.last_active_at = now;
         return tx.put_session(&session).map(|_| ());
     }
-    let parent = match start {
-        SessionStart::Fork { source, .. } => tx.session_by_agent_id(source)?.map(|it| it.id),
-        SessionStart::Fresh { .. } | SessionStart::Resume { .. } => None,
-    };
+    let source = fork_source(tx, start)?;
     // Only a caller can name one that is new to us: it began elsewhere.
     let is_foreign = matches!(start, SessionStart::Resume { .. });
     let log = StateDir::session_log_relative(&request.working_directory, start.id());
@@ -312,13 +348,21 @@ fn use_session(
         working_directory: Some(request.working_directory.clone()),
         runtime: request.runtime.to_string(),
         docker_enabled: false,
-        parent,
-        forked_at_message: None,
+        forked_at_message: source.as_ref().map(|source| source.message_count),
+        parent: source.map(|source| source.id),
         log_path: Some(log),
         origin: is_foreign.then(|| FOREIGN.to_owned()),
         version: 1,
     };
     tx.put_session(&session).map(|_| ())
+}
+
+/// Returns the session that a fork has its history from, where we know it.
+pub(crate) fn fork_source(tx: &Tx<'_>, start: &SessionStart) -> Result<Option<Session>, DbError> {
+    match start {
+        SessionStart::Fork { source, .. } => tx.session_by_agent_id(source),
+        SessionStart::Fresh { .. } | SessionStart::Resume { .. } => Ok(None),
+    }
 }
 
 fn occupy_agent(tx: &mut Tx<'_>, request: &JobRequest, job: &JobId) -> Result<(), DbError> {
@@ -338,7 +382,6 @@ fn spec(
     attempt: i64,
     session: SessionPlan,
 ) -> RunSpec {
-    let output: Utf8PathBuf = dir.jobs().join(job.as_str()).join("output.log");
     RunSpec {
         protocol: PROTOCOL,
         run,
@@ -350,7 +393,7 @@ fn spec(
         working_directory: request.working_directory.clone(),
         job_log: dir.log_of(job),
         projects: dir.projects(),
-        output_file: request.output_file.then_some(output),
+        output_file: request.output_file.then(|| dir.text_of(job)),
         home: request.home.clone(),
         sockets: request.sockets.clone(),
         session,

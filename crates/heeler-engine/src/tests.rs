@@ -11,7 +11,7 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL, Work};
-use heeler_model::{Approvals, Job, JobId, Session, SessionMode, TriggerType};
+use heeler_model::{AgentSessionId, Approvals, Job, JobId, Session, SessionMode, TriggerType};
 use heeler_store::{Reader, StateDir, Store};
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -161,6 +161,14 @@ impl Place {
                 send_files_to: None,
             },
         }
+    }
+
+    /// Makes a session that only the agent knows.
+    pub(crate) fn agent_has(&self, session: &str) -> AgentSessionId {
+        let folder = self.root.join("home/scripted/projects/-elsewhere");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{session}.jsonl")), "{}\n").unwrap();
+        session.parse().unwrap()
     }
 
     pub(crate) fn persistent(&self) -> JobRequest {

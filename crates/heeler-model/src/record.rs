@@ -21,10 +21,11 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use crate::message::{Assistant, Body, ID_BYTES_MAX, Message, User};
-use crate::run::RunError;
+use crate::run::{RunError, SessionStart};
 use crate::{AgentSessionId, from_iso};
 
 pub use cut::{GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
+pub use job::{nth_uuid, whole_text};
 pub use number::MessageCount;
 
 /// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result
@@ -150,6 +151,20 @@ impl Recorder {
         let mut message = Message::of(Body::System { subtype: subtype.to_owned() });
         message.fields = fields;
         message.fields.insert("content".to_owned(), content.into());
+        let row = self.envelope(message, now);
+        self.recorded(row, now)
+    }
+
+    /// Records which conversation it is and why; of a fork also which one it has its history from,
+    /// and up to which message.
+    pub fn session(&mut self, start: &SessionStart, reason: &str, now: Timestamp) -> Rows {
+        let mut message = Message::of(Body::System { subtype: "session".to_owned() });
+        message.fields.insert("content".to_owned(), reason.into());
+        if let SessionStart::Fork { source, at, .. } = start {
+            let last = at.or(self.last);
+            let from = json!({"sessionId": source, "messageUuid": last});
+            message.fields.insert("forkedFrom".to_owned(), from);
+        }
         let row = self.envelope(message, now);
         self.recorded(row, now)
     }

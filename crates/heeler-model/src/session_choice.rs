@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::config::{Period, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
-use crate::{AgentSessionId, Session, SessionMode, SessionStatus, iso_millis};
+use crate::{AgentSessionId, Session, SessionId, SessionMode, SessionStatus, iso_millis};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,11 +25,15 @@ pub enum Wish<'s> {
     Given {
         /// The agent's own id of it.
         id: AgentSessionId,
+        /// Our id of it, which people know it by.
+        name: Option<&'s SessionId>,
     },
     /// A new conversation with the history of another.
     Fork {
         /// The agent's own id of the source.
         source: AgentSessionId,
+        /// Our id of the source.
+        name: Option<&'s SessionId>,
         /// The last entry that is taken over; all if left out.
         at: Option<Uuid>,
     },
@@ -54,18 +58,19 @@ pub struct Context<'c> {
 pub fn choose(wish: &Wish<'_>, context: &Context<'_>, new_id: AgentSessionId) -> SessionPlan {
     let (start, reason) = match wish {
         Wish::Fresh => (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned()),
-        Wish::Given { id } => {
-            let reason = format!("session {id} goes on, as asked");
+        Wish::Given { id, name } => {
+            let reason = format!("session {} goes on, as asked", known_as(id, *name));
             (SessionStart::Resume { id: id.clone() }, reason)
         }
-        Wish::Fork { source, at } => {
+        Wish::Fork { source, name, at } => {
             let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
-            let reason = format!("a new session with the history of {source}{at_entry}, as asked");
+            let name = known_as(source, *name);
+            let reason = format!("a new session with the history of {name}{at_entry}, as asked");
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
         Wish::Usual { session } => match resumable(*session, context) {
-            Ok(id) => {
-                let reason = format!("session {id} goes on");
+            Ok((id, name)) => {
+                let reason = format!("session {name} goes on");
                 (SessionStart::Resume { id }, reason)
             }
             Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
@@ -74,8 +79,16 @@ pub fn choose(wish: &Wish<'_>, context: &Context<'_>, new_id: AgentSessionId) ->
     SessionPlan { start, reason }
 }
 
-/// Returns the agent's own id of a session that may be resumed, or why it may not.
-fn resumable(session: Option<&Session>, context: &Context<'_>) -> Result<AgentSessionId, String> {
+/// Returns what people know a session by: our id, or the agent's own where we have none yet.
+fn known_as<'n>(id: &'n AgentSessionId, name: Option<&'n SessionId>) -> &'n str {
+    name.map_or(id.as_str(), SessionId::as_str)
+}
+
+/// Returns the agent's own id and ours of a session that may be resumed, or why it may not.
+fn resumable<'s>(
+    session: Option<&'s Session>,
+    context: &Context<'_>,
+) -> Result<(AgentSessionId, &'s SessionId), String> {
     if context.rules.mode == SessionMode::FreshPerJob {
         return Err("each job of this agent has its own".to_owned());
     }
@@ -89,7 +102,7 @@ fn resumable(session: Option<&Session>, context: &Context<'_>) -> Result<AgentSe
     }
     check_age(session, context)?;
     check_place(session, context)?;
-    Ok(id)
+    Ok((id, &session.id))
 }
 
 fn check_age(session: &Session, context: &Context<'_>) -> Result<(), String> {

@@ -51,10 +51,17 @@ fn readable(row: &Json) -> String {
             let tool = row["tool_name"].as_str().unwrap_or("?");
             (format!("tool {tool}"), plain_text(&row["input"]))
         }
+        // The end of a turn; what was said in it is in the rows before.
+        "tool_result" if row["subtype"].is_string() && row["tool_use_id"].is_null() => {
+            let (subtype, error) = (plain_text(&row["subtype"]), plain_text(&row["error"]));
+            let error = if error.is_empty() { error } else { format!(": {error}") };
+            ("result".to_owned(), subtype + &error)
+        }
         "tool_result" => {
             let failed = row["success"] == Json::Bool(false);
             let who = if failed { "tool failed" } else { "tool result" };
-            (who.to_owned(), plain_text(&row["result"]))
+            let said = [&row["error"], &row["result"]].map(plain_text);
+            (who.to_owned(), said.into_iter().find(|text| !text.is_empty()).unwrap_or_default())
         }
         "error" => (kind.to_owned(), plain_text(&row["message"])),
         _ => (kind.to_owned(), plain_text(&row["content"])),
@@ -88,6 +95,8 @@ mod tests {
             json!({"type": "tool_use", "tool_name": "Bash", "input": {"command": "ls"}, "timestamp": "T3"}),
             json!({"type": "tool_result", "result": "total 1", "success": true, "timestamp": "T4"}),
             json!({"type": "tool_result", "result": "no", "success": false, "timestamp": "T5"}),
+            json!({"type": "tool_result", "error": "exit code 1", "success": false, "timestamp": "T5"}),
+            json!({"type": "tool_result", "subtype": "success", "result": "hi", "timestamp": "T6"}),
             json!({"type": "error", "message": "broken", "timestamp": "T6"}),
         ] {
             output.row(row.to_string().as_bytes());
@@ -100,6 +109,8 @@ mod tests {
             [T3] tool Bash: {"command":"ls"}
             [T4] tool result: total 1
             [T5] tool failed: no
+            [T5] tool failed: exit code 1
+            [T6] result: success
             [T6] error: broken
             [-] row
         "#]]

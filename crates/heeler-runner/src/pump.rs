@@ -22,7 +22,7 @@ use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::redact::{Redactor, Stream};
-use heeler_model::run::RunSpec;
+use heeler_model::run::{RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -92,6 +92,12 @@ impl Run {
         self.redactor.json(&mut fields);
         let Json::Object(fields) = fields else { return };
         let rows = self.recorder.note_with(note.subtype(), &content, fields, (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records which conversation it is, and why.
+    pub(crate) fn begin_in(&mut self, start: &SessionStart, reason: &str) {
+        let rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
         self.journal.push(rows);
     }
 

@@ -219,11 +219,9 @@ impl Order<'_> {
                     may_begin_anew = false;
                     let Ok(fresh) = self.begin_anew(run, &mut started) else { return judged };
                     *lock = fresh;
-                    let gone = start.id().clone();
                     start = SessionStart::Fresh { id: run.session.clone() };
-                    reason = format!(
-                        "the agent does not know session {gone} any more, so a fresh one begins"
-                    );
+                    reason = "the agent does not know the session any more, so a fresh one begins"
+                        .to_owned();
                 }
                 Some(ErrorClass::TokenExpired) if may_try_again => {
                     may_try_again = false;
@@ -245,7 +243,7 @@ impl Order<'_> {
         (start, reason): (&SessionStart, &str),
     ) -> Ending {
         let uuid = Uuid::new_v4();
-        run.note("session", reason);
+        run.begin_in(start, reason);
         run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
         let inherit = [lock.fd()];

@@ -174,6 +174,11 @@ impl StateDir {
         self.root.join(format!("jobs/{job}.jsonl"))
     }
 
+    /// Returns a job's rows as text, which are there when that was asked for.
+    pub fn text_of(&self, job: &JobId) -> Utf8PathBuf {
+        self.root.join(format!("jobs/{job}/output.log"))
+    }
+
     /// Returns the folder of session views.
     pub fn sessions(&self) -> Utf8PathBuf {
         self.root.join("sessions")

@@ -132,6 +132,17 @@ impl<'c> Tx<'c> {
         Ok(version)
     }
 
+    /// Takes away a session that nothing was said in; its files go with the next publication.
+    pub fn remove_session(&mut self, session: &Session) -> Result<(), DbError> {
+        let id = &session.id;
+        if !sessions::remove(&self.conn, id, session.version)? {
+            let id = id.to_string();
+            return Err(DbError::Stale { what: "session", id, version: session.version });
+        }
+        self.count(Kind::Session, &session.agent, session.status.as_str(), -1)?;
+        self.mark(&View::Session(id.clone()))
+    }
+
     /// Makes a session the one that the agent's next job continues; `None` starts afresh.
     pub fn set_agent_session(
         &mut self,

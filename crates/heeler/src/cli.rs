@@ -31,6 +31,7 @@ pub(crate) struct Cli {
 
 /// Options that every command takes.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Config file, or the folder to look upward from [default: the working directory]
     #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
@@ -72,7 +73,7 @@ pub(crate) enum Command {
     Job(commands::jobs::JobArgs),
     /// Print the newest transcript lines of an agent or of the fleet
     Logs(commands::logs::LogsArgs),
-    /// List sessions
+    /// List and show sessions
     Session {
         #[command(subcommand)]
         command: commands::session::SessionCommand,
@@ -229,6 +230,7 @@ impl Command {
             Command::Session { command: SessionCommand::List(args) } | Command::Sessions(args) => {
                 args.page.json
             }
+            Command::Session { command: SessionCommand::Show(args) } => args.json,
             Command::Search(args) => args.json,
             Command::Config { command } => match command {
                 ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,

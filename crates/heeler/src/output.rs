@@ -49,8 +49,18 @@ impl Text {
         self
     }
 
+    /// Says whether there is nothing to see.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.trim_end().is_empty()
+    }
+
+    /// Returns it without its styles.
+    pub(crate) fn plain(&self) -> String {
+        anstream::adapter::strip_str(&self.0).to_string()
+    }
+
     /// Indents every line but the first.
-    fn indented(self, columns: usize) -> Text {
+    pub(crate) fn indented(self, columns: usize) -> Text {
         Text(self.0.trim_end().replace('\n', &format!("\n{:columns$}", "")))
     }
 }

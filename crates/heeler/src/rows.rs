@@ -8,20 +8,23 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::output::{Text, duration, harmless, one_line, price};
+use crate::live::{Tools, gist};
+use crate::output::{Text, duration, one_line, price};
 
 /// How much of a tool's input or result is shown; the whole is in the transcript.
 const TOOL_TEXT_CHARS_MAX: usize = 400;
+/// How wide the line of a tool call may be.
+const TOOL_LINE_CHARS_MAX: usize = 160;
 
 /// A row ready for the screen.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Row {
     /// When it was written.
     pub(crate) at: Option<Timestamp>,
-    /// Who speaks: `assistant`, `tool`, …
+    /// Who speaks: `you`, `assistant`, `tool`, …
     pub(crate) who: String,
     /// What is said; may have several lines.
-    pub(crate) text: String,
+    pub(crate) text: Text,
 }
 
 impl Row {
@@ -30,14 +33,13 @@ impl Row {
         match serde_json::from_slice::<Value>(line) {
             Ok(value) => Row::from_value(&value),
             Err(_) => {
-                let text = harmless(&String::from_utf8_lossy(line));
+                let text = String::from_utf8_lossy(line).into_owned().into();
                 Row { at: None, who: "unreadable".to_owned(), text }
             }
         }
     }
 
     fn from_value(value: &Value) -> Row {
-        let at = value["timestamp"].as_str().and_then(from_iso);
         let kind = value["type"].as_str().or(value["role"].as_str()).unwrap_or("row");
         let kind = if is_turn_result(value) { "result" } else { kind };
         let text = match kind {
@@ -45,16 +47,17 @@ impl Row {
             "tool_result" => tool_result(value),
             "error" => plain(&value["message"]),
             "result" => result(value),
-            _ => match message(value) {
-                Some(content) => blocks(content),
-                None => plain(&value["subtype"]),
-            },
+            "system" => system(value),
+            _ => message(value).map(blocks).unwrap_or_else(|| plain(&value["subtype"])),
         };
         let who = match kind {
             "tool_use" | "tool_result" => "tool",
+            "user" if is_of_tool(value) => "tool",
+            "user" => "you",
+            "system" if is_prompt(value) => "you",
             kind => kind,
         };
-        Row { at, who: one_line(who), text: harmless(&text) }
+        Row { at: time(value), who: one_line(who), text: text.into() }
     }
 
     /// Returns the row with its time of day in the given zone, continuation lines indented.
@@ -64,12 +67,11 @@ impl Row {
             None => "--:--:--".to_owned(),
         };
         let start = Text::from(time).then(" ");
-        let indent = format!("\n{:21}", "");
-        match self.text.trim_end() {
-            "" => start.then(Text::styled(self.style(), &self.who)),
-            text => {
+        match self.text.is_empty() {
+            true => start.then(Text::styled(self.style(), &self.who)),
+            false => {
                 let who = Text::styled(self.style(), &format!("{:<11}", self.who));
-                start.then(who).then(" ").then(text.replace('\n', &indent))
+                start.then(who).then(" ").then(self.text.clone().indented(21))
             }
         }
     }
@@ -77,11 +79,70 @@ impl Row {
     fn style(&self) -> Style {
         match self.who.as_str() {
             "assistant" => AnsiColor::Green.on_default(),
-            "user" => AnsiColor::Blue.on_default(),
+            "you" => AnsiColor::Blue.on_default(),
             "tool" => AnsiColor::Cyan.on_default(),
             "error" | "unreadable" => AnsiColor::Red.on_default(),
             _ => AnsiColor::BrightBlack.on_default(),
         }
+    }
+}
+
+/// The rows of one transcript, told as whoever watched the run saw them: a tool call and its result
+/// are one line, and what a sub-agent's call says anyway is not said again.
+pub(crate) struct Telling(Tools);
+
+impl Telling {
+    /// Begins with any row of a transcript.
+    pub(crate) fn new() -> Telling {
+        Telling(Tools::new(0))
+    }
+
+    /// Takes the next line; a call is told when it has ended.
+    pub(crate) fn row(&mut self, line: &[u8]) -> Option<Row> {
+        let Ok(value) = serde_json::from_slice::<Value>(line) else { return Some(Row::read(line)) };
+        let is_sub_agents = !value["parent_tool_use_id"].is_null();
+        let subtype = value["subtype"].as_str().unwrap_or_default();
+        let who = match value["type"].as_str() {
+            Some("tool_use") => "tool",
+            Some("tool_result") if value["tool_use_id"].is_string() => "tool",
+            Some("assistant") if is_sub_agents && value["content"].is_string() => "sub-agent",
+            Some("system") if subtype.starts_with("task_") || is_sub_agents => "system",
+            _ => return Some(Row::from_value(&value)),
+        };
+        let text = self.0.row(&value, TOOL_LINE_CHARS_MAX)?;
+        Some(Row { at: time(&value), who: who.to_owned(), text })
+    }
+
+    /// Returns the calls that have no result.
+    pub(crate) fn unfinished(&mut self, why: &str) -> Vec<Row> {
+        let row = |text| Row { at: None, who: "tool".to_owned(), text };
+        self.0.unfinished(why).into_iter().map(row).collect()
+    }
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value["timestamp"].as_str().and_then(from_iso)
+}
+
+/// Says whether a row of a job is what the agent was asked.
+fn is_prompt(value: &Value) -> bool {
+    value["subtype"] == "user_input" && value["parent_tool_use_id"].is_null()
+}
+
+/// Says whether a user's row brings the results of tools.
+fn is_of_tool(value: &Value) -> bool {
+    let blocks = message(value).and_then(Value::as_array);
+    blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
+}
+
+/// Returns what a system row tells. Questions have ids that only programs need.
+fn system(value: &Value) -> String {
+    let text = message(value).map(blocks).unwrap_or_else(|| plain(&value["subtype"]));
+    match value["subtype"].as_str() {
+        Some("asked" | "answered" | "denied" | "withdrawn") => {
+            text.rsplit_once(" (question ").map_or(text.as_str(), |(told, _)| told).to_owned()
+        }
+        _ => text,
     }
 }
 
@@ -108,11 +169,7 @@ fn block(block: &Value) -> String {
 }
 
 fn tool_use(name: &Value, input: &Value) -> String {
-    let input = match input {
-        Value::Object(fields) if fields.len() == 1 => fields.values().map(plain).collect(),
-        other => plain(other),
-    };
-    format!("{} {}", plain(name), shortened(&input))
+    format!("{} {}", plain(name), shortened(&gist(input)))
 }
 
 fn tool_result(value: &Value) -> String {
@@ -219,6 +276,82 @@ mod tests {
         check(r#"{"role":"tool","name":"view","content":"x"}"#, "--:--:-- tool        x");
     }
 
+    #[track_caller]
+    fn told(rows: &[Value], expected: &[&str]) {
+        let mut telling = Telling::new();
+        let line = |row: &Value| telling.row(row.to_string().as_bytes());
+        let mut shown: Vec<Row> = rows.iter().filter_map(line).collect();
+        shown.extend(telling.unfinished("no result yet"));
+        let shown: Vec<String> = shown.iter().map(|row| row.show(&TimeZone::UTC).plain()).collect();
+        assert_eq!(shown, expected);
+    }
+
+    fn system(subtype: &str, content: &str) -> Value {
+        serde_json::json!({"type": "system", "subtype": subtype, "content": content})
+    }
+
+    #[test]
+    fn a_transcript_reads_as_the_run_was_seen() {
+        use serde_json::json;
+        told(
+            &[
+                system("user_input", "Count them."),
+                json!({"type": "tool_use", "tool_name": "Bash", "tool_use_id": "1",
+                    "input": {"command": "ls", "description": "Looks around"}}),
+                json!({"type": "tool_result", "tool_use_id": "1", "result": "a\nb", "success": true,
+                    "duration_ms": 26, "timestamp": "2024-01-19T09:00:01Z"}),
+                json!({"type": "tool_use", "tool_name": "Agent", "tool_use_id": "2",
+                    "input": {"description": "Count", "prompt": "How many?"}}),
+                json!({"type": "system", "subtype": "task_started", "tool_use_id": "2", "content": "started"}),
+                json!({"type": "system", "subtype": "user_input", "parent_tool_use_id": "2", "content": "How many?"}),
+                json!({"type": "assistant", "parent_tool_use_id": "2", "content": "3"}),
+                json!({"type": "system", "subtype": "task_updated", "tool_use_id": "2", "content": "task completed"}),
+                json!({"type": "system", "subtype": "task_notification", "tool_use_id": "2", "content": "task completed: 3"}),
+                json!({"type": "tool_result", "tool_use_id": "2", "error": "it broke", "success": false,
+                    "duration_ms": 1500}),
+                system(
+                    "asked",
+                    "the agent wants to use Write (question de03ca1e-3bc8-43f1-b418-f7403063818f)",
+                ),
+                system(
+                    "answered",
+                    "me allowed Write (question de03ca1e-3bc8-43f1-b418-f7403063818f)",
+                ),
+                json!({"type": "assistant", "content": "There are 3."}),
+                json!({"type": "tool_use", "tool_name": "Bash", "tool_use_id": "3", "input": "sleep 9"}),
+            ],
+            &[
+                "--:--:-- you         Count them.",
+                "09:00:01 tool        ✓ Bash ls  26ms",
+                "--:--:-- sub-agent     3",
+                "--:--:-- tool        ✗ Agent Count  1.5s\n                       it broke",
+                "--:--:-- system      the agent wants to use Write",
+                "--:--:-- system      me allowed Write",
+                "--:--:-- assistant   There are 3.",
+                "--:--:-- tool        · Bash sleep 9 (no result yet)",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_result_whose_call_is_not_shown_names_its_tool() {
+        let row = serde_json::json!({"type": "tool_result", "tool_use_id": "1", "tool_name": "Bash",
+            "success": true, "duration_ms": 26});
+        told(&[row], &["--:--:-- tool        ✓ Bash  26ms"]);
+    }
+
+    #[test]
+    fn what_a_session_was_asked_is_told_from_what_its_tools_returned() {
+        check(
+            r#"{"type":"user","message":{"role":"user","content":"Go."}}"#,
+            "--:--:-- you         Go.",
+        );
+        check(
+            r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"done"}]}}"#,
+            "--:--:-- tool        done",
+        );
+    }
+
     #[test]
     fn garbage_is_shown_as_garbage() {
         check("not json", "--:--:-- unreadable  not json");
@@ -229,6 +362,6 @@ mod tests {
     fn long_tool_output_is_cut_at_a_character() {
         let long = "é".repeat(500);
         let row = Row::read(format!(r#"{{"type":"tool_result","result":"{long}"}}"#).as_bytes());
-        assert!(row.text.ends_with("é…[100 more chars]"), "{}", row.text);
+        assert!(row.text.plain().ends_with("é…[100 more chars]"), "{}", row.text);
     }
 }

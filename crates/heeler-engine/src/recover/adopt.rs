@@ -165,6 +165,7 @@ fn job_of(found: &Found) -> Job {
 fn session_of(tx: &mut Tx<'_>, found: &Found) -> Result<Session, DbError> {
     let (spec, at) = (&found.spec, found.at());
     let id = spec.session.start.id();
+    let source = start::fork_source(tx, &spec.session.start)?;
     Ok(Session {
         id: tx.new_session_id()?,
         agent_session_id: Some(id.clone()),
@@ -181,8 +182,8 @@ fn session_of(tx: &mut Tx<'_>, found: &Found) -> Result<Session, DbError> {
         working_directory: Some(spec.working_directory.clone()),
         runtime: spec.runtime.to_string(),
         docker_enabled: false,
-        parent: None,
-        forked_at_message: None,
+        forked_at_message: source.as_ref().map(|source| source.message_count),
+        parent: source.map(|source| source.id),
         log_path: Some(StateDir::session_log_relative(&spec.working_directory, id)),
         origin: Some(ADOPTED.to_owned()),
         version: 1,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use heeler_model::run::{End, ErrorClass};
 use heeler_model::{AgentStatus, ExitReason, JobStatus, SessionStatus};
-use heeler_store::SessionFilter;
+use heeler_store::{JobFilter, SessionFilter};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::{OpenError, StartError};
+use crate::{OpenError, Refusal, StartError};
 
 #[test]
 fn a_job_goes_from_request_to_record() {
@@ -116,10 +116,106 @@ fn a_persistent_agent_continues_its_session_until_it_is_told_otherwise() {
 fn a_session_from_elsewhere_does_not_become_the_agents() {
     let place = Place::new("success");
     let mut given = place.persistent();
-    given.session = SessionWish::Given { id: "5b7c2c0e-elsewhere".parse().unwrap() };
+    given.session = SessionWish::Given { id: place.agent_has("5b7c2c0e-elsewhere") };
     let job = place.conducted(&given).job;
     assert_eq!(place.session_of(&job).origin.as_deref(), Some("elsewhere"));
     assert_eq!(place.reader().agent_session("coder").unwrap(), None);
+}
+
+#[test]
+fn a_session_that_is_nowhere_is_refused_before_anything_is_written() {
+    let place = Place::new("success");
+    let nowhere: AgentSessionId = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a00".parse().unwrap();
+    let wishes =
+        [SessionWish::Given { id: nowhere.clone() }, SessionWish::Fork { source: nowhere.clone() }];
+    for runtime in [RuntimeType::Scripted, RuntimeType::Command, RuntimeType::Sdk] {
+        for wish in &wishes {
+            let mut request = place.persistent();
+            (request.runtime, request.session) = (runtime, wish.clone());
+            request.brief.env.insert("HOME".to_owned(), place.root.to_string());
+            let (told, done) = place.conduct(&request);
+            let error = done.unwrap_err();
+            assert_eq!((error.refusal(), told), (Refusal::NoSession, vec![]), "{error}");
+            assert!(error.to_string().contains(nowhere.as_str()), "{error}");
+        }
+    }
+    let reader = place.reader();
+    assert_eq!(reader.jobs(&JobFilter::default(), None, 9).unwrap(), []);
+    assert_eq!(reader.sessions(&SessionFilter::default(), None, 9).unwrap(), []);
+}
+
+#[test]
+fn a_session_that_only_claude_has_goes_on() {
+    let place = Place::new("success");
+    let id: AgentSessionId = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a01".parse().unwrap();
+    for (variable, projects) in [("HOME", ".claude/projects"), ("CLAUDE_CONFIG_DIR", "projects")] {
+        let mut request = place.request();
+        request.runtime = RuntimeType::Sdk;
+        request.session = SessionWish::Fork { source: id.clone() };
+        let config = place.root.join(variable);
+        request.brief.env.insert(variable.to_owned(), config.to_string());
+        assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::NoSession);
+        let folder = config.join(projects).join("-srv-demo");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{id}.jsonl")), "{}\n").unwrap();
+        assert_eq!(place.conducted(&request).status, JobStatus::Completed);
+    }
+}
+
+#[test]
+fn the_session_of_another_agent_is_refused_and_the_agent_named() {
+    let place = Place::new("success");
+    let first = place.conducted(&place.request()).job;
+    let session = place.session_of(&first);
+    let id = session.agent_session_id.clone().unwrap();
+    for wish in [SessionWish::Given { id: id.clone() }, SessionWish::Fork { source: id }] {
+        let mut other = place.request();
+        other.agent = "writer".parse().unwrap();
+        other.session = wish;
+        let error = place.conduct(&other).1.unwrap_err();
+        assert_eq!(error.refusal(), Refusal::OthersSession);
+        let said = format!("session {} belongs to agent coder", session.id);
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
+    assert_eq!(place.reader().jobs(&JobFilter::default(), None, 9).unwrap().len(), 1);
+}
+
+#[test]
+fn a_fork_says_where_it_came_from() {
+    let place = Place::new("success");
+    let first = place.conducted(&place.persistent()).job;
+    let source = place.session_of(&first);
+    let second = place.conducted(&place.persistent()).job;
+    let mut fork = place.persistent();
+    fork.session = SessionWish::Fork { source: source.agent_session_id.clone().unwrap() };
+    let job = place.conducted(&fork).job;
+    assert_eq!(place.job(&job).forked_from, Some(second));
+    let session = place.session_of(&job);
+    assert_ne!(session.id, source.id);
+    assert_eq!((session.parent, session.forked_at_message), (Some(source.id), Some(4)));
+}
+
+#[test]
+fn a_run_that_never_started_leaves_no_session() {
+    let place = Place::new("die");
+    let done = place.conducted(&place.persistent());
+    assert_eq!(done.end, End::NeverStarted);
+    let filter = SessionFilter::default();
+    assert_eq!(place.reader().sessions(&filter, None, 9).unwrap(), []);
+    assert_eq!(place.reader().count_sessions(&filter).unwrap(), 0);
+    assert_eq!(place.job(&done.job).head.session_id, None);
+    let left = place.root.join(".heeler/sessions").read_dir_utf8().unwrap();
+    let left: Vec<String> = left.map(|entry| entry.unwrap().path().to_string()).collect();
+    assert_eq!(left, Vec::<String>::new());
+
+    // One that was used before stays, whatever becomes of this run.
+    place.behave("success");
+    let first = place.conducted(&place.persistent()).job;
+    let session = place.session_of(&first);
+    place.behave("die");
+    let done = place.conducted(&place.persistent());
+    assert_eq!(done.end, End::NeverStarted);
+    assert_eq!(place.session_of(&done.job).id, session.id);
 }
 
 #[test]
@@ -159,16 +255,18 @@ fn an_agent_at_its_limit_is_refused_and_told_what_runs() {
 #[test]
 fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
     let place = Place::new("success");
-    let id: heeler_model::AgentSessionId = "11111111-busy".parse().unwrap();
+    let id = place.agent_has("11111111-busy");
     std::fs::create_dir_all(place.root.join("home/locks")).unwrap();
     let lock = place.root.join("home/locks").join(id.as_str());
-    let holder = Holder::this_process("runner", clock());
+    let holder = Holder::this_process("runner job-2026-11-15-abcdef", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let mut request = place.request();
     request.session = SessionWish::Given { id };
     let (told, done) = place.conduct(&request);
     let error = done.unwrap_err();
-    assert!(error.is_busy() && told.is_empty(), "{error}");
+    let job = Some("job-2026-11-15-abcdef".parse().unwrap());
+    assert_eq!(error.refusal(), Refusal::SessionBusy { job });
+    assert!(told.is_empty(), "{error}");
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     assert_eq!(place.reader().running_jobs().unwrap(), []);
     drop(held);

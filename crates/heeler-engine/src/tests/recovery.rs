@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heeler_model::run::End;
 use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
+use heeler_store::SessionFilter;
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
@@ -53,7 +54,10 @@ impl Place {
         let agent = self.reader().agent("coder").unwrap().unwrap();
         assert_eq!(agent.current_job, None);
         assert_ne!(agent.status, AgentStatus::Running);
-        assert_ne!(self.session_of(&begun.job).status, SessionStatus::Active);
+        let own = SessionFilter { agent: Some("coder".to_owned()), ..SessionFilter::default() };
+        let sessions = self.reader().sessions(&own, None, 9).unwrap();
+        assert!(sessions.iter().all(|it| it.status != SessionStatus::Active), "{sessions:?}");
+        assert_eq!(sessions.is_empty(), end == End::NeverStarted, "{sessions:?}");
         let again = self.recover();
         assert!(again.committed.is_empty() && again.unsettled.is_empty(), "{again:?}");
         self.behave("success");

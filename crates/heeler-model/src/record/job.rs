@@ -49,6 +49,9 @@ const RESULT_KEYS: [&str; 8] = [
     "total_cost_usd",
 ];
 
+/// How many failed MCP servers a row names.
+const MCP_FAILED_MAX: usize = 32;
+
 /// The token counts that a row keeps.
 const USAGE_KEYS: [&str; 4] =
     ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
@@ -89,23 +92,13 @@ impl Recorder {
         if is_main {
             self.weigh(message, begins);
         }
-        let mut said = String::new();
-        for block in blocks(&message["content"]) {
-            match block_kind(block) {
-                "text" => join(&mut said, block_text(block)),
-                "thinking" | "redacted_thinking" => {}
-                "tool_use" | "server_tool_use" | "mcp_tool_use" => {
-                    rows.say(&mut said, &mut usage);
-                    rows.push(self.tool_use_row(block, at));
-                }
-                kind if kind.ends_with("tool_result") => {
-                    rows.say(&mut said, &mut usage);
-                    rows.push(self.tool_result_row(block, None, at));
-                }
-                kind => join(&mut said, &format!("[{kind}]")),
+        for part in parts(&message["content"]) {
+            match part {
+                Part::Said(said) => rows.say(&said, &mut usage),
+                Part::Call(block) => rows.push(self.tool_use_row(block, at)),
+                Part::Result(block) => rows.push(self.tool_result_row(block, None, at)),
             }
         }
-        rows.say(&mut said, &mut usage);
         if has_usage && usage.is_none() {
             self.usage_told_of = message["id"].as_str().map(str::to_owned);
         }
@@ -233,23 +226,74 @@ impl JobRows {
         self.rows.push(Json::Object(row));
     }
 
-    /// Adds what was said so far, if anything; the first such row carries the usage.
-    fn say(&mut self, said: &mut String, usage: &mut Option<Json>) {
-        if said.is_empty() {
-            return;
-        }
+    /// Adds what was said; the first such row carries the usage.
+    fn say(&mut self, said: &str, usage: &mut Option<Json>) {
         let content = cut(said, JOB_TEXT_BYTES_MAX);
         let mut row = fields([("type", "assistant".into()), ("content", content.into())]);
         if let Some(usage) = usage.take() {
             row.insert("usage".to_owned(), usage);
         }
-        said.clear();
         self.push(row);
     }
 }
 
+/// What becomes one job row of an assistant message.
+enum Part<'r> {
+    /// Texts that stand together.
+    Said(String),
+    Call(&'r Json),
+    Result(&'r Json),
+}
+
+/// Returns what the job rows of an assistant message are made of, in their order.
+fn parts(content: &Json) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut said = String::new();
+    for block in blocks(content) {
+        let part = match block_kind(block) {
+            "thinking" | "redacted_thinking" => continue,
+            "tool_use" | "server_tool_use" | "mcp_tool_use" => Part::Call(block),
+            kind if kind.ends_with("tool_result") => Part::Result(block),
+            "text" => {
+                join(&mut said, block_text(block));
+                continue;
+            }
+            kind => {
+                join(&mut said, &format!("[{kind}]"));
+                continue;
+            }
+        };
+        parts.extend(take_said(&mut said));
+        parts.push(part);
+    }
+    parts.extend(take_said(&mut said));
+    parts
+}
+
+fn take_said<'r>(said: &mut String) -> Option<Part<'r>> {
+    (!said.is_empty()).then(|| Part::Said(std::mem::take(said)))
+}
+
+/// Returns the whole text of a job row, which has at most [`JOB_TEXT_BYTES_MAX`] bytes of it, from
+/// the session row that it came of; none if it came of another row, or is no text of the agent.
+pub fn whole_text(session_row: &Json, job_row: Uuid) -> Option<String> {
+    let uuid = text(session_row, "uuid").and_then(|uuid| Uuid::try_parse(uuid).ok())?;
+    match text(session_row, "type")? {
+        "result" => (uuid == job_row).then(|| result_said(session_row)),
+        "assistant" => {
+            let parts = parts(&session_row["message"]["content"]).into_iter().enumerate();
+            let mut own = parts.filter(|(number, _)| nth_uuid(uuid, *number) == job_row);
+            match own.next()? {
+                (_, Part::Said(said)) => Some(said),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 /// Returns the id of the n-th job row of a session row: the first one has the row's own.
-fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
+pub fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
     match n {
         0 => uuid,
         n => uuid::Builder::from_custom_bytes(uuid.as_u128().wrapping_add(n as u128).to_be_bytes())
@@ -340,7 +384,18 @@ fn system_row(row: &Json) -> Fields {
         system.insert("content".to_owned(), cut(content, JOB_TEXT_BYTES_MAX).into());
     }
     copy_scalars(row, &SYSTEM_KEYS, &mut system);
+    let failed: Vec<Json> = failed_servers(row).map(|name| short(name).into()).collect();
+    if !failed.is_empty() {
+        system.insert("mcp_failed".to_owned(), failed.into());
+    }
     system
+}
+
+/// Returns the MCP servers that an `init` row says could not be used.
+fn failed_servers(init: &Json) -> impl Iterator<Item = &str> {
+    let servers = init["mcp_servers"].as_array().into_iter().flatten();
+    let failed = servers.filter(|server| server["status"] == "failed");
+    failed.filter_map(|server| server["name"].as_str()).take(MCP_FAILED_MAX)
 }
 
 fn copy_scalars(from: &Json, keys: &[&str], to: &mut Fields) {

@@ -106,6 +106,42 @@ fn large_results_are_cut_in_the_job_log_only() {
 }
 
 #[test]
+fn the_whole_of_a_cut_text_is_found_in_the_row_that_it_came_of() {
+    let mut session = Session::new();
+    let long = |letter: &str| letter.repeat(JOB_TEXT_BYTES_MAX + 1);
+    let blocks = json!([
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": long("a")},
+        {"type": "tool_use", "id": "t", "name": "Read", "input": {}},
+        {"type": "text", "text": long("b")},
+        {"type": "text", "text": "c"},
+    ]);
+    let line = json!({"type": "assistant", "message": {"content": blocks}});
+    let said = session.line(&line.to_string());
+    let line =
+        json!({"type": "result", "subtype": "success", "is_error": false, "result": long("d")});
+    let ended = session.line(&line.to_string());
+    let whole = |row: &Json, of: &Json| {
+        crate::record::whole_text(of, row["uuid"].as_str().unwrap().parse().unwrap())
+    };
+    let [first, call, second] = &said.job[..] else { panic!("{:#?}", said.job) };
+    assert_eq!(whole(first, &said.session[0]), Some(long("a")));
+    assert_eq!(whole(call, &said.session[0]), None, "it is no text");
+    assert_eq!(whole(second, &said.session[0]), Some(format!("{}\nc", long("b"))));
+    assert_eq!(whole(&ended.job[0], &ended.session[0]), Some(long("d")));
+    assert_eq!(whole(first, &ended.session[0]), None, "it came of another row");
+}
+
+#[test]
+fn an_mcp_server_that_failed_is_named_in_the_job_row() {
+    let mut session = Session::new();
+    let servers =
+        json!([{"name": "web", "status": "failed"}, {"name": "ok", "status": "connected"}]);
+    let line = json!({"type": "system", "subtype": "init", "mcp_servers": servers});
+    assert_eq!(session.job_row(&line.to_string())["mcp_failed"], json!(["web"]));
+}
+
+#[test]
 fn a_large_input_keeps_its_shape_with_its_texts_cut() {
     let mut session = Session::new();
     let line = |input: Json| {
@@ -286,6 +322,24 @@ fn notes_and_warnings_are_system_rows_in_both_logs() {
         row["content"],
         r#"unknown message of type `control_request`: {"type":"control_request","request":{}}"#
     );
+}
+
+#[test]
+fn a_fork_says_what_it_has_its_history_from() {
+    let mut session = Session::new();
+    let prompt = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
+    let now = session.tick();
+    session.recorder.prompt(prompt, "Go.", now);
+    let (source, id) = ("theirs".parse().unwrap(), "ours".parse().unwrap());
+    let start = SessionStart::Fork { source, id, at: None };
+    let rows = session.recorder.session(&start, "a branch, as asked", now);
+    assert_eq!(rows.session[0]["subtype"], "session");
+    let from = json!({"sessionId": "theirs", "messageUuid": prompt.to_string()});
+    assert_eq!(rows.session[0]["forkedFrom"], from);
+    assert_eq!(rows.job[0]["content"], "a branch, as asked");
+    let start = SessionStart::Resume { id: "ours".parse().unwrap() };
+    let rows = session.recorder.session(&start, "it goes on", now);
+    assert_eq!(rows.session[0].get("forkedFrom"), None);
 }
 
 #[test]

@@ -13,10 +13,45 @@ use aho_corasick::nfa::contiguous::NFA;
 /// More white space than this ends a folded pattern, so that little is held back for it.
 const GAP_BYTES_MAX: usize = 64;
 
+/// What a folded pattern does not see begins with one of these.
+const GAPS: [u8; 5] = *b" \t\r\n\\";
+
 /// Finds patterns.
 pub(super) struct Matcher {
     automaton: NFA,
+    beginnings: Beginnings,
     folded: bool,
+}
+
+/// Pairs of bytes that can begin a pattern: nearly all text is passed over by them alone.
+struct Beginnings(Box<[u64; 1024]>);
+
+impl Beginnings {
+    fn new(patterns: &BTreeSet<String>, folded: bool) -> Self {
+        let mut pairs = Self(Box::new([0; 1024]));
+        for pattern in patterns {
+            let &[first, second, ..] = pattern.as_bytes() else {
+                unreachable!("a form of a secret is as long as the secret, at least")
+            };
+            pairs.add(first, second);
+            GAPS.into_iter().filter(|_| folded).for_each(|gap| pairs.add(first, gap));
+        }
+        pairs
+    }
+
+    fn add(&mut self, first: u8, second: u8) {
+        let pair = usize::from(u16::from_le_bytes([first, second]));
+        self.0[pair / 64] |= 1 << (pair % 64);
+    }
+
+    /// Returns where a pattern may begin at the earliest; a last byte alone always may.
+    fn first(&self, bytes: &[u8]) -> usize {
+        let may_begin = |window: &[u8]| {
+            let pair = usize::from(u16::from_le_bytes([window[0], window[1]]));
+            self.0[pair / 64] >> (pair % 64) & 1 == 1
+        };
+        bytes.windows(2).position(may_begin).unwrap_or(bytes.len().saturating_sub(1))
+    }
 }
 
 impl Matcher {
@@ -36,7 +71,8 @@ impl Matcher {
             .prefilter(false)
             .build(&patterns)
             .expect("secrets are environment values, far below the automaton's 2^31 states");
-        Self { automaton, folded }
+        let beginnings = Beginnings::new(&patterns, folded);
+        Self { automaton, beginnings, folded }
     }
 
     /// Returns where patterns stand. Of those that end at one place only the longest.
@@ -45,6 +81,9 @@ impl Matcher {
         let start = self.start(Anchored::No);
         let (mut state, mut at, mut gap) = (start, 0, 0);
         while at < bytes.len() {
+            if state == start {
+                at += self.beginnings.first(&bytes[at..]);
+            }
             let skip = self.skip(&bytes[at..]);
             if skip > 0 {
                 (at, gap) = (at + skip, gap + skip);
@@ -131,7 +170,7 @@ impl Matcher {
         while left > 0 {
             at -= 1;
             match bytes[at] {
-                b' ' | b'\t' | b'\r' | b'\n' | b'\\' => {}
+                byte if GAPS.contains(&byte) => {}
                 b'n' | b'r' | b't' if at > 0 && bytes[at - 1] == b'\\' => {}
                 _ => left -= 1,
             }

@@ -69,7 +69,7 @@ fn resumed(change: impl FnOnce(&mut Session)) {
     change(&mut session);
     let plan = plan(&Wish::Usual { session: Some(&session) }, &rules());
     assert_eq!(plan.start, SessionStart::Resume { id: "earlier".parse().unwrap() });
-    assert_eq!(plan.reason, "session earlier goes on");
+    assert_eq!(plan.reason, "session sess-a1b2c3d4 goes on");
 }
 
 #[test]
@@ -151,10 +151,14 @@ fn what_a_caller_asks_for_is_trusted_whatever_the_rules_say() {
     let rules = SessionRules { mode: SessionMode::FreshPerJob, expires_after: None, ..rules() };
     let at = uuid::uuid!("de03ca1e-3bc8-43f1-b418-f7403063818f");
     let source: AgentSessionId = "theirs".parse().unwrap();
-    let given = plan(&Wish::Given { id: source.clone() }, &rules);
+    let given = plan(&Wish::Given { id: source.clone(), name: None }, &rules);
     assert_eq!(given.start, SessionStart::Resume { id: source.clone() });
     assert_eq!(given.reason, "session theirs goes on, as asked");
-    let fork = plan(&Wish::Fork { source: source.clone(), at: Some(at) }, &rules);
+    let ours = session().id;
+    let known = plan(&Wish::Given { id: source.clone(), name: Some(&ours) }, &rules);
+    assert_eq!(known.start, SessionStart::Resume { id: source.clone() });
+    assert_eq!(known.reason, "session sess-a1b2c3d4 goes on, as asked");
+    let fork = plan(&Wish::Fork { source: source.clone(), name: None, at: Some(at) }, &rules);
     let id = "minted".parse().unwrap();
     assert_eq!(fork.start, SessionStart::Fork { source, id, at: Some(at) });
     assert_eq!(

@@ -132,12 +132,11 @@ impl Order<'_> {
 
     /// Returns the result of a run whose session is not to be had.
     pub(super) fn not_locked(&self, error: &SessionLockError) -> RunResult {
-        let session = self.spec.session.start.id();
         match error {
             SessionLockError::Lock(LockError::Held { holder, .. }) => {
                 let holder =
                     holder.as_ref().map_or("another process".to_owned(), ToString::to_string);
-                let message = format!("session {session} is held by {holder}");
+                let message = format!("the session is held by {holder}");
                 self.bare(End::SessionBusy, busy(message))
             }
             error => self.not_started(explain(error)),

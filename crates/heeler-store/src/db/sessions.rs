@@ -67,6 +67,7 @@ sql! {
         docker_enabled = :docker_enabled, parent = :parent, \
         forked_at_message = :forked_at_message, log_path = :log_path, origin = :origin, \
         version = :version + 1 WHERE id = :id AND version = :version";
+    REMOVE = "DELETE FROM sessions WHERE id = ?1 AND version = ?2";
     COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
 }
 
@@ -255,6 +256,11 @@ pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), DbError
 /// Updates and says whether the version was the current one.
 pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DbError> {
     Ok(bind(conn, UPDATE, session, "update a session")? == 1)
+}
+
+/// Removes and says whether the version was the current one.
+pub(crate) fn remove(conn: &Connection, id: &SessionId, version: i64) -> Result<bool, DbError> {
+    Ok(execute(conn, REMOVE, params![id.as_str(), version], "remove a session")? == 1)
 }
 
 /// Counts sessions by agent and status from the rows themselves, to check the counters by.

@@ -260,6 +260,7 @@ fn perform(dir: &StateDir, planned: &Planned, report: &mut PublishReport) -> Res
             report.unchanged += 1;
         }
         Action::Remove => {
+            unlink_context(&file)?;
             std::fs::remove_file(&file).map_err(failed("remove", &file))?;
             report.removed += 1;
         }
@@ -281,6 +282,15 @@ fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), D
     let temp = temp_name(&link);
     std::os::unix::fs::symlink(&target, &temp).map_err(failed("make the link", &temp))?;
     std::fs::rename(&temp, &link).map_err(failed("put in place", &link))
+}
+
+/// Takes away the link beside a view. A real file of that name is left alone.
+fn unlink_context(view: &Utf8Path) -> Result<(), DiskError> {
+    let link = view.with_extension("context");
+    match link.read_link_utf8() {
+        Ok(_) => std::fs::remove_file(&link).map_err(failed("remove", &link)),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Keeps a file that cannot be read as what it is, under another name.

@@ -40,7 +40,7 @@ pub(crate) fn run(global: &Global) -> Outcome {
         Ok(_) => Ok(()),
         Err(error) if is_started => Err(Failure::new(Code::Failed, error)),
         Err(error) => {
-            tell(&Notice::Refused { busy: error.is_busy(), reason: chain(&error) });
+            tell(&Notice::Refused { kind: error.refusal(), reason: chain(&error) });
             Err(Failure::silent(Code::Refused))
         }
     }

@@ -1,10 +1,10 @@
 //! `heeler jobs`: the list, one job with its runs, its transcript.
 
-use camino::Utf8Path;
+use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
-use heeler_model::{Job, JobHead, JobId, JobStatus};
-use heeler_store::{JobCursor, JobFilter, Reader, Run, StateDir};
+use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId, TriggerType};
+use heeler_store::{JobCursor, JobFilter, Reader, Run, SentFile, StateDir};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -15,6 +15,11 @@ use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 use crate::since;
+
+/// How much of a prompt is shown.
+const PROMPT_CHARS_MAX: usize = 2_000;
+/// How many lines of a prompt are shown.
+const PROMPT_LINES_MAX: usize = 20;
 
 /// Arguments of `jobs`.
 #[derive(Args)]
@@ -165,7 +170,7 @@ fn print_list(
             head.id.as_str().into(),
             output::one_line(&head.agent).into(),
             status_text(head.status, *dead),
-            output::one_line(head.schedule.as_deref().unwrap_or(head.trigger_type.as_str())).into(),
+            trigger(head).into(),
             output::relative(head.started_at, now).into(),
             head.duration_ms.map(output::duration).unwrap_or_default().into(),
             account.as_str().into(),
@@ -184,6 +189,16 @@ fn print_list(
         output::note(&older)?;
     }
     Ok(())
+}
+
+/// Returns what started a job: the schedule by its name, or something else that took its settings.
+fn trigger(head: &JobHead) -> String {
+    let kind = head.trigger_type.as_str();
+    output::one_line(&match (&head.schedule, &head.trigger_type) {
+        (Some(name), TriggerType::Schedule | TriggerType::Cron) => name.clone(),
+        (Some(name), _) => format!("{kind} ({name})"),
+        (None, _) => kind.to_owned(),
+    })
 }
 
 /// Returns one line on what a job did; where it failed, why.
@@ -278,76 +293,162 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let place = Place::find(global)?;
     let reader = place.reader_for("job", &args.id)?;
     let job = reader.find_job(&args.id)?;
-    if args.json {
-        let job = full_json(&job, &reader, &place)?;
-        return Ok(output::json(&json!({ "job": job }))?);
-    }
-    let dead = is_dead(&job, &reader, &place)?;
-    let log = place.log_path(&reader, &job.head)?;
-    let attempts = attempts(&reader, &job.head.id)?;
+    let details = Details::read(&job, &reader, &place)?;
     drop(reader);
-    // That somebody cancelled it is no fault to be cured.
-    let dir = place.dir()?;
-    let error = attempts.last().and_then(|last| last.error(&dir));
-    let error = error.filter(|error| error.class != ErrorClass::Cancelled);
-    print_job(&job, dead, log.as_deref(), &attempts, error.as_ref(), now)?;
-    let sent = dir.sent_files(&job.head.id).into_iter();
-    let sent: Vec<String> = sent.map(|it| format!("{} ({} bytes)", it.path, it.bytes)).collect();
-    let sent = (!sent.is_empty()).then(|| sent.join("\n"));
-    Ok(output::field("files", sent.map(Text::from))?)
-}
-
-fn is_dead(job: &Job, reader: &Reader, place: &Place) -> Outcome<bool> {
-    let running = job.head.status == JobStatus::Running;
-    Ok(running && !reader.is_alive(&place.dir()?, &job.head.id)?)
+    if args.json {
+        return Ok(output::json(&json!({ "job": details.to_json() }))?);
+    }
+    details.print(&place.dir()?, now)
 }
 
 /// Returns all that programs get of one job.
 pub(crate) fn full_json(job: &Job, reader: &Reader, place: &Place) -> Outcome<Value> {
-    let dead = is_dead(job, reader, place)?;
-    let log = place.log_path(reader, &job.head)?;
-    let attempts = attempts(reader, &job.head.id)?;
-    let mut value = job_json(job, dead, log.as_deref(), &attempts);
-    let sent = place.dir()?.sent_files(&job.head.id);
-    let sent = sent.iter().map(|it| json!({ "name": it.name, "bytes": it.bytes, "path": it.path }));
-    value["files"] = sent.collect();
-    Ok(value)
+    Ok(Details::read(job, reader, place)?.to_json())
 }
 
-fn job_json(job: &Job, dead: bool, log: Option<&Utf8Path>, attempts: &[Attempt]) -> Value {
-    let mut value = head_json(&job.head, dead);
-    let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
-    let rest = json!({
-        "prompt": job.prompt,
-        "error": job.error,
-        "errorDetails": last.and_then(|result| result.error.as_ref()).map(error_json),
-        "stopReason": job.stop_reason,
-        "interrupted": job.interrupted,
-        "restartCount": job.restart_count,
-        "forkedFrom": job.forked_from,
-        "skill": job.skill,
-        "triggerId": job.trigger_id,
-        "repo": job.repo,
-        "issueNumber": job.issue_number,
-        "workflowRunId": job.workflow_run_id,
-        "workingDirectory": job.working_directory,
-        "outputFile": log,
-        "origin": job.origin,
-        "runs": attempts.iter().map(run_json).collect::<Vec<_>>(),
-        "usage": {
-            "numTurns": job.usage.num_turns,
-            "apiDurationMs": job.usage.api_duration_ms,
-            "inputTokens": job.usage.input_tokens,
-            "cacheCreationInputTokens": job.usage.cache_creation_input_tokens,
-            "cacheReadInputTokens": job.usage.cache_read_input_tokens,
-            "outputTokens": job.usage.output_tokens,
-            "perModel": job.usage.per_model,
-        },
-    });
-    if let (Value::Object(value), Value::Object(rest)) = (&mut value, rest) {
-        value.extend(rest);
+/// All that is known of one job.
+struct Details<'j> {
+    job: &'j Job,
+    /// It is `running` by the record, and no process runs it.
+    dead: bool,
+    /// Our id of its session.
+    session: Option<SessionId>,
+    log: Option<Utf8PathBuf>,
+    /// Its rows as text, where that was asked for.
+    text: Option<Utf8PathBuf>,
+    attempts: Vec<Attempt>,
+    /// What its agent handed over.
+    files: Vec<SentFile>,
+}
+
+impl Details<'_> {
+    fn read<'j>(job: &'j Job, reader: &Reader, place: &Place) -> Outcome<Details<'j>> {
+        let (dir, id) = (place.dir()?, &job.head.id);
+        let session = match &job.head.session_id {
+            Some(id) => reader.session_by_agent_id(id)?,
+            None => None,
+        };
+        Ok(Details {
+            job,
+            dead: job.head.status == JobStatus::Running && !reader.is_alive(&dir, id)?,
+            session: session.map(|session| session.id),
+            log: place.log_path(reader, &job.head)?,
+            text: Some(dir.text_of(id)).filter(|path| path.is_file()),
+            attempts: attempts(reader, id)?,
+            files: dir.sent_files(id),
+        })
     }
-    value
+
+    fn to_json(&self) -> Value {
+        let Details { job, dead, session, log, text, attempts, files } = self;
+        let mut value = head_json(&job.head, *dead);
+        let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
+        let rest = json!({
+            "prompt": job.prompt,
+            "error": job.error,
+            "errorDetails": last.and_then(|result| result.error.as_ref()).map(error_json),
+            "stopReason": job.stop_reason,
+            "interrupted": job.interrupted,
+            "restartCount": job.restart_count,
+            "forkedFrom": job.forked_from,
+            "skill": job.skill,
+            "triggerId": job.trigger_id,
+            "repo": job.repo,
+            "issueNumber": job.issue_number,
+            "workflowRunId": job.workflow_run_id,
+            "workingDirectory": job.working_directory,
+            "outputFile": log,
+            "textFile": text,
+            "files": files.iter().map(file_json).collect::<Vec<_>>(),
+            "session": session,
+            "origin": job.origin,
+            "runs": attempts.iter().map(run_json).collect::<Vec<_>>(),
+            "usage": {
+                "numTurns": job.usage.num_turns,
+                "apiDurationMs": job.usage.api_duration_ms,
+                "inputTokens": job.usage.input_tokens,
+                "cacheCreationInputTokens": job.usage.cache_creation_input_tokens,
+                "cacheReadInputTokens": job.usage.cache_read_input_tokens,
+                "outputTokens": job.usage.output_tokens,
+                "perModel": job.usage.per_model,
+            },
+        });
+        if let (Value::Object(value), Value::Object(rest)) = (&mut value, rest) {
+            value.extend(rest);
+        }
+        value
+    }
+
+    fn print(&self, dir: &StateDir, now: Timestamp) -> Outcome {
+        let Details { job, dead, session, log, text, attempts, files } = self;
+        let error = attempts.last().and_then(|last| last.error(dir));
+        // That somebody cancelled it is no fault to be cured.
+        let error = error.as_ref().filter(|error| error.class != ErrorClass::Cancelled);
+        let path = |path: &Option<Utf8PathBuf>| path.as_ref().map(|path| path.as_str().into());
+        let head = &job.head;
+        let when = |at: Timestamp| {
+            format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now))
+        };
+        let reason = head.exit_reason.filter(|reason| reason.as_str() != head.status.as_str());
+        let status = match reason {
+            Some(reason) => status_text(head.status, *dead).then(format!(" ({reason})")),
+            None => status_text(head.status, *dead),
+        };
+        let fields: [(&str, Option<Text>); 24] = [
+            ("job", Some(head.id.as_str().into())),
+            ("agent", Some(head.agent.as_str().into())),
+            ("status", Some(status)),
+            ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
+            ("trigger", Some(head.trigger_type.as_str().into())),
+            ("schedule", head.schedule.as_deref().map(Text::from)),
+            ("started", Some(when(head.started_at).into())),
+            ("finished", head.finished_at.map(when).map(Text::from)),
+            ("took", head.duration_ms.map(output::duration).map(Text::from)),
+            ("cost", output::price(head.cost_usd).map(Text::from)),
+            ("tokens", tokens(job).map(Text::from)),
+            ("models", models(job).map(Text::from)),
+            ("session", session.as_ref().map(|id| id.as_str().into())),
+            ("forked from", job.forked_from.as_ref().map(|id| id.as_str().into())),
+            ("origin", job.origin.as_deref().map(Text::from)),
+            ("transcript", path(log)),
+            ("as text", path(text)),
+            ("files", (!files.is_empty()).then(|| file_list(files).into())),
+            ("runs", (attempts.len() > 1).then(|| runs(attempts).into())),
+            ("summary", head.summary.as_deref().map(Text::from)),
+            ("error", job.error.as_deref().map(Text::from)),
+            ("error class", error.map(|error| class(error, now).into())),
+            ("cure", error.map(|error| error.cure.as_str().into())),
+            ("prompt", job.prompt.as_deref().map(|prompt| beginning(prompt, head).into())),
+        ];
+        for (name, value) in fields {
+            output::field(name, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn file_json(file: &SentFile) -> Value {
+    json!({ "name": file.name, "bytes": file.bytes, "path": file.path })
+}
+
+fn file_list(files: &[SentFile]) -> String {
+    let line = |file: &SentFile| format!("{} ({})", file.path, output::size(file.bytes));
+    files.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the beginning of a prompt, and where the rest is.
+fn beginning(prompt: &str, head: &JobHead) -> String {
+    let lines = prompt.char_indices().filter(|(_, letter)| *letter == '\n').map(|(at, _)| at);
+    let end = lines.skip(PROMPT_LINES_MAX - 1).chain([prompt.len()]).next();
+    let by_chars = prompt.char_indices().nth(PROMPT_CHARS_MAX).map(|(at, _)| at);
+    let end = end.into_iter().chain(by_chars).min().unwrap_or(prompt.len());
+    match prompt[end..].trim().is_empty() {
+        true => prompt.trim_end().to_owned(),
+        false => {
+            let (id, more) = (&head.id, output::grouped(prompt[end..].chars().count() as u64));
+            format!("{}…\n({more} more chars: heeler jobs show {id} --json)", &prompt[..end])
+        }
+    }
 }
 
 fn error_json(error: &RunError) -> Value {
@@ -378,52 +479,6 @@ fn run_json(Attempt { run, result }: &Attempt) -> Value {
         "sessionId": result.as_ref().and_then(|result| Some(&result.session.as_ref()?.id)),
         "error": error.map(error_json),
     })
-}
-
-fn print_job(
-    job: &Job,
-    dead: bool,
-    log: Option<&Utf8Path>,
-    attempts: &[Attempt],
-    error: Option<&RunError>,
-    now: Timestamp,
-) -> Outcome {
-    let head = &job.head;
-    let when =
-        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
-    let reason = head.exit_reason.filter(|reason| reason.as_str() != head.status.as_str());
-    let status = match reason {
-        Some(reason) => status_text(head.status, dead).then(format!(" ({reason})")),
-        None => status_text(head.status, dead),
-    };
-    let fields: [(&str, Option<Text>); 22] = [
-        ("job", Some(head.id.as_str().into())),
-        ("agent", Some(head.agent.as_str().into())),
-        ("status", Some(status)),
-        ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
-        ("trigger", Some(head.trigger_type.as_str().into())),
-        ("schedule", head.schedule.as_deref().map(Text::from)),
-        ("started", Some(when(head.started_at).into())),
-        ("finished", head.finished_at.map(when).map(Text::from)),
-        ("took", head.duration_ms.map(output::duration).map(Text::from)),
-        ("cost", output::price(head.cost_usd).map(Text::from)),
-        ("tokens", tokens(job).map(Text::from)),
-        ("models", models(job).map(Text::from)),
-        ("session", head.session_id.as_ref().map(|id| id.as_str().into())),
-        ("forked from", job.forked_from.as_ref().map(|id| id.as_str().into())),
-        ("origin", job.origin.as_deref().map(Text::from)),
-        ("transcript", log.map(|path| path.as_str().into())),
-        ("runs", (attempts.len() > 1).then(|| runs(attempts).into())),
-        ("summary", head.summary.as_deref().map(Text::from)),
-        ("error", job.error.as_deref().map(Text::from)),
-        ("error class", error.map(|error| class(error, now).into())),
-        ("cure", error.map(|error| error.cure.as_str().into())),
-        ("prompt", job.prompt.as_deref().map(Text::from)),
-    ];
-    for (name, value) in fields {
-        output::field(name, value)?;
-    }
-    Ok(())
 }
 
 fn tokens(job: &Job) -> Option<String> {

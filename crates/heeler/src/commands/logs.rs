@@ -12,7 +12,8 @@ use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobFilter, Reader};
-use heeler_transcript::{Fault, Follower, Record, Start, Update, tail};
+use heeler_transcript::{Fault, Follower, Page, Record, Start, Update, tail};
+use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
@@ -20,7 +21,7 @@ use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
 use crate::place::{self, Place};
-use crate::rows::Row;
+use crate::rows::{Row, Telling};
 
 /// How many of an agent's newest jobs are looked at for its newest lines.
 const JOBS_LOOKED_AT_MAX: usize = 200;
@@ -81,7 +82,7 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
     let agent = args.agent.as_deref().map(|name| place.known_agent(&reader, name)).transpose()?;
     let heads = newest_jobs(&reader, agent.as_deref())?;
     let mut view = View::new(&args.how);
-    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max().unwrap_or(0);
+    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
     let ends = view.print_newest(&place, &reader, &heads)?;
     if ends.is_empty() && !args.how.follow {
         output::note("no transcripts yet")?;
@@ -101,8 +102,8 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
     let mut view = View::new(how);
     let start = match &path {
         Some(path) if path.is_file() => {
-            let page = tail(path, how.lines.get()).map_err(anyhow::Error::from)?;
-            view.print_page(None, &page.records, &page.faults)?;
+            let page = tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
+            view.print_page(&job.head, &page)?;
             page.end
         }
         _ if how.follow && !job.head.status.is_final() => 0,
@@ -118,22 +119,27 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         Some(path) if how.follow => {
             let mut follower = Follower::new();
             follower.add(&path, Start::Offset(start));
-            follow_job(&reader, &job.head.id, &mut follower, &mut view)
+            follow_job(&reader, &job.head, &mut follower, &mut view)
         }
         _ => Ok(()),
     }
 }
 
-fn follow_job(reader: &Reader, id: &JobId, follower: &mut Follower, view: &mut View) -> Outcome {
+fn follow_job(
+    reader: &Reader,
+    head: &JobHead,
+    follower: &mut Follower,
+    view: &mut View,
+) -> Outcome {
     loop {
         // Asked before the lines are read: what an ended job wrote is then all there.
-        let ended = reader.job(id)?.is_none_or(|job| job.head.status.is_final());
+        let ended = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
         let patience = if ended { LAST_LINES } else { LOOK_EVERY };
         while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(None, &update)?;
+            view.print_update(head, &update)?;
         }
         if ended {
-            return Ok(());
+            return view.unfinished(head, true).iter().try_for_each(|line| view.print(line));
         }
     }
 }
@@ -166,8 +172,7 @@ fn follow_fleet(
             let (Update::Record { file, .. }
             | Update::Fault { file, .. }
             | Update::Restarted { file, .. }) = &update;
-            let agent = followed[*file].agent.clone();
-            view.print_update(Some(&agent), &update)?;
+            view.print_update(&followed[*file], &update)?;
         }
     }
 }
@@ -196,16 +201,37 @@ fn newest_jobs(reader: &Reader, agent: Option<&str>) -> Outcome<Vec<JobHead>> {
 struct View {
     how: How,
     zone: TimeZone,
-    agent_width: usize,
+    /// How wide the names of agents are, where lines begin with them.
+    agent_width: Option<usize>,
     /// The day of the last line; another day is announced.
     day: Date,
+    /// What each job has told so far.
+    told: HashMap<JobId, Telling>,
+}
+
+/// One line that is to be printed.
+struct Line {
+    at: Option<Timestamp>,
+    agent: String,
+    what: What,
+}
+
+enum What {
+    Row(Row),
+    Json(String),
 }
 
 impl View {
     fn new(how: &How) -> View {
         let zone = TimeZone::system();
         let day = place::now().to_zoned(zone.clone()).date();
-        View { how: how.clone(), zone, agent_width: 0, day }
+        View { how: how.clone(), zone, agent_width: None, day, told: HashMap::new() }
+    }
+
+    /// Returns how many rows make the lines that are wanted: a call and its result are one line.
+    fn rows_wanted(&self) -> usize {
+        let lines = self.how.lines.get();
+        if self.how.json { lines } else { lines.saturating_mul(2) }
     }
 
     /// Prints the newest lines over several jobs in order of time; returns where each ended.
@@ -216,71 +242,96 @@ impl View {
         heads: &[JobHead],
     ) -> Outcome<HashMap<JobId, u64>> {
         let wanted = self.how.lines.get();
-        let mut rows: Vec<(String, Row, Record)> = Vec::new();
+        let mut lines: Vec<Line> = Vec::new();
         let mut ends = HashMap::new();
         for head in heads {
-            if rows.len() >= wanted {
+            if lines.len() >= wanted {
                 break;
             }
             let Some(path) = place.log_path(reader, head)?.filter(|path| path.is_file()) else {
                 continue;
             };
-            let page = tail(&path, wanted).map_err(anyhow::Error::from)?;
+            let page = tail(&path, self.rows_wanted()).map_err(anyhow::Error::from)?;
             ends.insert(head.id.clone(), page.end);
             self.tell_faults(&page.faults, &path)?;
-            rows.extend(
-                page.records
-                    .into_iter()
-                    .map(|record| (head.agent.clone(), Row::read(record.text.as_bytes()), record)),
-            );
+            lines.extend(page.records.iter().filter_map(|record| self.line(head, record)));
         }
         // Stable: rows of one job stay in the order in which they were written.
-        rows.sort_by_key(|(_, row, _)| row.at);
-        let skip = rows.len().saturating_sub(wanted);
-        for (agent, row, record) in rows.into_iter().skip(skip) {
-            self.print_row(Some(&agent), &row, &record)?;
-        }
+        lines.sort_by_key(|line| line.at);
+        self.print_last(lines)?;
         Ok(ends)
     }
 
-    fn print_page(&mut self, agent: Option<&str>, records: &[Record], faults: &[Fault]) -> Outcome {
-        for record in records {
-            self.print_row(agent, &Row::read(record.text.as_bytes()), record)?;
+    fn print_page(&mut self, head: &JobHead, page: &Page) -> Outcome {
+        let mut lines: Vec<Line> =
+            page.records.iter().filter_map(|record| self.line(head, record)).collect();
+        if !self.how.follow {
+            lines.extend(self.unfinished(head, head.status.is_final()));
         }
-        self.tell_faults(faults, &Utf8PathBuf::from("the transcript"))
+        self.print_last(lines)?;
+        self.tell_faults(&page.faults, &Utf8PathBuf::from("the transcript"))
     }
 
-    fn print_update(&mut self, agent: Option<&str>, update: &Update) -> Outcome {
+    fn print_last(&mut self, lines: Vec<Line>) -> Outcome {
+        let skip = lines.len().saturating_sub(self.how.lines.get());
+        lines.into_iter().skip(skip).try_for_each(|line| self.print(&line))
+    }
+
+    fn print_update(&mut self, head: &JobHead, update: &Update) -> Outcome {
         match update {
-            Update::Record { record, .. } => {
-                self.print_row(agent, &Row::read(record.text.as_bytes()), record)
-            }
+            Update::Record { record, .. } => match self.line(head, record) {
+                Some(line) => self.print(&line),
+                None => Ok(()),
+            },
             Update::Fault { fault, .. } => {
                 self.tell_faults(&[*fault], &Utf8PathBuf::from("the transcript"))
             }
             Update::Restarted { .. } => {
+                self.told.remove(&head.id);
                 Ok(output::note("the transcript was replaced; reading it from its start")?)
             }
         }
     }
 
-    fn print_row(&mut self, agent: Option<&str>, row: &Row, record: &Record) -> Outcome {
-        if self.how.json {
-            return Ok(output::json_line(&record.text)?);
-        }
+    /// Returns the calls of a job that have no result, or not yet.
+    fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<Line> {
+        let why = if ended { "no result" } else { "no result yet" };
+        let told = self.told.get_mut(&head.id).map(|told| told.unfinished(why));
+        let line = |row: Row| Line { at: row.at, agent: head.agent.clone(), what: What::Row(row) };
+        told.into_iter().flatten().map(line).collect()
+    }
+
+    /// Returns the line that a row becomes, if it becomes one now.
+    fn line(&mut self, head: &JobHead, record: &Record) -> Option<Line> {
+        let text = record.text.as_bytes();
+        let (at, what) = match self.how.json {
+            true => (Row::read(text).at, What::Json(record.text.clone())),
+            false => {
+                let told = self.told.entry(head.id.clone()).or_insert_with(Telling::new);
+                let row = told.row(text)?;
+                (row.at, What::Row(row))
+            }
+        };
+        Some(Line { at, agent: head.agent.clone(), what })
+    }
+
+    fn print(&mut self, line: &Line) -> Outcome {
+        let row = match &line.what {
+            What::Json(text) => return Ok(output::json_line(text)?),
+            What::Row(row) => row,
+        };
         if let Some(day) = row.at.map(|at| at.to_zoned(self.zone.clone()).date())
             && day != self.day
         {
             self.day = day;
             output::line(Text::styled(Style::new().dimmed(), &format!("{day}")))?;
         }
-        let line = row.show(&self.zone);
-        match agent {
-            None => output::line(line)?,
-            Some(agent) => {
-                let width = self.agent_width;
-                let agent = format!("{:<width$} ", output::one_line(agent));
-                output::line(Text::from(agent).then(line))?;
+        let shown = row.show(&self.zone);
+        match self.agent_width {
+            None => output::line(shown)?,
+            Some(width) => {
+                let agent = format!("{:<width$} ", output::one_line(&line.agent));
+                output::line(Text::from(agent).then(shown))?;
             }
         }
         Ok(())

@@ -1,14 +1,20 @@
-//! `heeler search`: text in all transcripts, newest files first.
+//! `heeler search`: text in all transcripts, those of jobs first, newest files first.
+//!
+//! What a job did is in its own transcript and in its session's, and in those of its forks; it is
+//! shown once.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_store::is_sent_file;
+use heeler_model::record::nth_uuid;
+use heeler_store::{Reader, is_sent_file};
 use heeler_transcript::{Case, Hit, Pattern, Query, search};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
@@ -47,16 +53,25 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
         return Err(Failure::message(Code::Usage, "there is nothing to search for"));
     }
     let place = Place::find(global)?;
-    let paths = transcripts(&place, args.agent.as_deref())?;
+    let reader = place.reader()?;
+    let paths = transcripts(&place, reader.as_ref(), args.agent.as_deref())?;
     let query = Query {
         pattern: pattern(args),
         case: if args.ignore_case { Case::Insensitive } else { Case::Smart },
-        hits_max: args.limit,
+        // What was shown already does not count.
+        hits_max: usize::MAX,
     };
-    let zone = TimeZone::system();
+    let mut printer = Printer {
+        args,
+        reader: reader.as_ref(),
+        zone: TimeZone::system(),
+        seen: HashSet::new(),
+        said: None,
+        shown: 0,
+    };
     let mut failed = None;
-    let found = search(&query, &paths, &mut |hit| match print(args, &zone, &hit) {
-        Ok(()) => ControlFlow::Continue(()),
+    let found = search(&query, &paths, &mut |hit| match printer.take(&hit) {
+        Ok(next) => next,
         Err(error) => {
             failed = Some(error);
             ControlFlow::Break(())
@@ -64,18 +79,18 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
     });
     let found = found.map_err(|error| Failure::new(Code::Usage, error))?;
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     for error in &found.unreadable {
         output::note(&format!("{error}: {}", error.source))?;
     }
-    if found.ended_early && found.hits == args.limit {
+    if found.ended_early {
         output::note(&format!(
             "stopped after {}; --limit shows more",
-            output::counted(found.hits as u64, "hit")
+            output::counted(printer.shown as u64, "hit")
         ))?;
     }
-    match found.hits {
+    match printer.shown {
         0 => Err(Failure::message(
             Code::Failed,
             format!(
@@ -97,21 +112,85 @@ fn pattern(args: &SearchArgs) -> Pattern {
     Pattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
-fn print(args: &SearchArgs, zone: &TimeZone, hit: &Hit<'_>) -> std::io::Result<()> {
-    let name = hit.path.file_stem().unwrap_or_default();
-    if args.json {
+/// Prints hits, each message once.
+struct Printer<'p> {
+    args: &'p SearchArgs,
+    reader: Option<&'p Reader>,
+    zone: TimeZone,
+    /// The rows that were found.
+    seen: HashSet<Uuid>,
+    /// What the agent said last, of what was found.
+    said: Option<String>,
+    shown: usize,
+}
+
+impl Printer<'_> {
+    fn take(&mut self, hit: &Hit<'_>) -> Outcome<ControlFlow<()>> {
         // A row nested too deep to be parsed is given as text.
         let row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
-        return output::json_line(
-            &json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row }).to_string(),
-        );
+        // Both are kept up to date, whatever the other says.
+        let (is_new, is_echo) = (self.is_new(&row), self.is_echo(&row));
+        if !is_new || is_echo {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // Told apart from a search that found just as many as it may show.
+        if self.shown == self.args.limit {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.shown += 1;
+        self.print(hit, &row)?;
+        Ok(ControlFlow::Continue(()))
     }
-    let row = Row::read(hit.record.text.as_bytes());
-    let shown = Row { text: around(&row.text, &args.text), ..row }.show(zone);
-    let dim = anstyle::Style::new().dimmed();
-    let place = format!("{}:{}", output::one_line(name), hit.line + 1);
-    output::line(Text::styled(dim, &place).then(" ").then(shown))
+
+    /// Says whether a row was not found before: under its own id, or as rows of a job that came of
+    /// it.
+    fn is_new(&mut self, row: &Value) -> bool {
+        let uuid = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok());
+        let Some(uuid) = uuid else { return true };
+        let parts = row["message"]["content"].as_array().map_or(0, Vec::len);
+        let is_known = (0..=parts).any(|part| self.seen.contains(&nth_uuid(uuid, part)));
+        self.seen.insert(uuid);
+        !is_known
+    }
+
+    /// Says whether a row is the result of a turn that repeats what was said in it.
+    fn is_echo(&mut self, row: &Value) -> bool {
+        match row["type"].as_str() {
+            Some("assistant") => {
+                self.said = row["content"].as_str().map(str::to_owned);
+                false
+            }
+            Some("tool_result") if row["tool_use_id"].is_null() => {
+                row["result"].is_string() && row["result"].as_str() == self.said.as_deref()
+            }
+            _ => false,
+        }
+    }
+
+    fn print(&self, hit: &Hit<'_>, row: &Value) -> Outcome {
+        let name = self.name_of(hit.path)?;
+        if self.args.json {
+            let line = json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row });
+            return Ok(output::json_line(&line.to_string())?);
+        }
+        let row = Row::read(hit.record.text.as_bytes());
+        let text = around(&row.text.plain(), &self.args.text).into();
+        let shown = Row { text, ..row }.show(&self.zone);
+        let dim = anstyle::Style::new().dimmed();
+        let place = format!("{}:{}", output::one_line(&name), hit.line + 1);
+        Ok(output::line(Text::styled(dim, &place).then(" ").then(shown))?)
+    }
+
+    /// Returns what people know a transcript by: its job's id, or our id of its session.
+    fn name_of(&self, path: &Utf8Path) -> Outcome<String> {
+        let name = path.file_stem().unwrap_or_default();
+        let session = match (self.reader, name.parse()) {
+            (Some(reader), Ok(id)) => reader.session_by_agent_id(&id)?,
+            _ => None,
+        };
+        Ok(session.map_or(name.to_owned(), |session| session.id.to_string()))
+    }
 }
 
 /// Returns the part of the text that shows the match, on one line.
@@ -129,27 +208,30 @@ fn around(text: &str, wanted: &str) -> String {
 }
 
 /// Lists the transcripts: of an agent's jobs, or every one there is.
-fn transcripts(place: &Place, agent: Option<&str>) -> Outcome<Vec<Utf8PathBuf>> {
-    let reader = place.reader()?;
-    let mut found: Vec<(SystemTime, Utf8PathBuf)> = Vec::new();
-    match (agent, &reader) {
+fn transcripts(
+    place: &Place,
+    reader: Option<&Reader>,
+    agent: Option<&str>,
+) -> Outcome<Vec<Utf8PathBuf>> {
+    let mut found: Vec<Vec<(SystemTime, Utf8PathBuf)>> = vec![Vec::new(), Vec::new()];
+    match (agent, reader) {
         (Some(agent), Some(reader)) => {
             let agent = place.known_agent(reader, agent)?;
             for path in place.logs_of_agent(reader, &agent)? {
-                found.extend(modified(&path).map(|at| (at, path)));
+                found[0].extend(modified(&path).map(|at| (at, path)));
             }
         }
         (Some(_), None) => {}
         (None, _) => {
-            collect(&place.state_dir.join("jobs"), &mut found);
-            collect(&place.state_dir.join("agent-sessions"), &mut found);
+            collect(&place.state_dir.join("jobs"), &mut found[0]);
+            collect(&place.state_dir.join("agent-sessions"), &mut found[1]);
             if let Some(sessions) = place.interactive_sessions() {
-                collect(&sessions, &mut found);
+                collect(&sessions, &mut found[1]);
             }
         }
     }
-    found.sort_by(|a, b| b.cmp(a));
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    found.iter_mut().for_each(|files| files.sort_by(|a, b| b.cmp(a)));
+    Ok(found.into_iter().flatten().map(|(_, path)| path).collect())
 }
 
 fn modified(path: &Utf8Path) -> Option<SystemTime> {

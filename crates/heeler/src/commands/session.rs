@@ -1,20 +1,26 @@
-//! `heeler session list`.
+//! `heeler session`: the list, and one session.
 
+use camino::Utf8Path;
 use clap::{Args, Subcommand};
-use heeler_model::{Session, SessionStatus};
+use heeler_model::{JobId, Session, SessionStatus};
 use heeler_store::{Reader, SessionCursor, SessionFilter};
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
 use crate::failure::Outcome;
-use crate::output::{self, Lines};
+use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 use crate::since;
+
+/// How many of a session's jobs are shown.
+const JOBS_SHOWN_MAX: usize = 10;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
     /// List sessions, last used first
     List(ListArgs),
+    /// Show one session: whose it is, where it came from, its jobs
+    Show(ShowArgs),
 }
 
 /// Arguments of `session list`.
@@ -27,10 +33,22 @@ pub(crate) struct ListArgs {
     pub(crate) page: Page,
 }
 
+/// Arguments of `session show`.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// The session's id or the agent's own id of it; a beginning will do while it is unique
+    #[arg(add = cli::sessions())]
+    id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Runs `session` and its verbs.
 pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
     match command {
         SessionCommand::List(args) => list(global, args),
+        SessionCommand::Show(args) => show(global, args),
     }
 }
 
@@ -75,8 +93,8 @@ fn print(
     };
     let now = place::now();
     let mut lines = Lines::new(
-        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "OWN ID"],
-        &["AGENT", "MODE", "OWN ID"],
+        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FORKED FROM"],
+        &["AGENT", "MODE", "FORKED FROM"],
     );
     for session in sessions {
         lines.push(vec![
@@ -87,7 +105,7 @@ fn print(
             output::relative(session.last_active_at, now).into(),
             session.message_count.to_string().into(),
             session.job_count.to_string().into(),
-            session.agent_session_id.as_ref().map_or("", |id| id.as_str()).into(),
+            session.parent.as_ref().map_or("", |id| id.as_str()).into(),
         ]);
     }
     lines.print()?;
@@ -100,11 +118,71 @@ fn print(
     Ok(())
 }
 
+fn show(global: &Global, args: &ShowArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let reader = place.reader_for("session", &args.id)?;
+    let session = reader.find_session(&args.id)?;
+    let log = place.dir()?.session_log_path(place.home.as_deref(), &session);
+    let log = log.filter(|log| log.is_file());
+    if args.json {
+        let mut value = to_json(&reader, &session)?;
+        value["log"] = json!(log);
+        return Ok(output::json(&json!({ "session": value }))?);
+    }
+    let jobs = jobs_of(&reader, &session)?;
+    drop(reader);
+    print_one(&session, &jobs, log.as_deref())
+}
+
+fn print_one(session: &Session, jobs: &[JobId], log: Option<&Utf8Path>) -> Outcome {
+    let now = place::now();
+    let when = |at| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+    let from = session.parent.as_ref().map(|parent| match session.forked_at_message {
+        Some(at) => format!("{parent}, at message {at}"),
+        None => parent.to_string(),
+    });
+    let fields: [(&str, Option<Text>); 15] = [
+        ("session", Some(session.id.as_str().into())),
+        ("own id", session.agent_session_id.as_ref().map(|id| id.as_str().into())),
+        ("agent", Some(session.agent.as_str().into())),
+        ("status", Some(session.status.as_str().into())),
+        ("forked from", from.map(Text::from)),
+        ("mode", Some(session.mode.as_str().into())),
+        ("channel", session.channel_id.as_deref().map(Text::from)),
+        ("created", Some(when(session.created_at).into())),
+        ("last used", Some(when(session.last_active_at).into())),
+        ("messages", Some(session.message_count.to_string().into())),
+        ("directory", session.working_directory.as_ref().map(|path| path.as_str().into())),
+        ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
+        ("origin", session.origin.as_deref().map(Text::from)),
+        ("log", log.map(|path| path.as_str().into())),
+        ("jobs", (!jobs.is_empty()).then(|| newest(jobs).into())),
+    ];
+    for (name, value) in fields {
+        output::field(name, value)?;
+    }
+    Ok(())
+}
+
+/// Returns the newest jobs, one a line, and how many are older.
+fn newest(jobs: &[JobId]) -> String {
+    let mut lines: Vec<String> =
+        jobs.iter().rev().take(JOBS_SHOWN_MAX).map(ToString::to_string).collect();
+    if jobs.len() > JOBS_SHOWN_MAX {
+        lines.push(format!("and {} older", jobs.len() - JOBS_SHOWN_MAX));
+    }
+    lines.join("\n")
+}
+
+fn jobs_of(reader: &Reader, session: &Session) -> Outcome<Vec<JobId>> {
+    match &session.agent_session_id {
+        Some(id) => Ok(reader.job_ids_of_session(id)?),
+        None => Ok(Vec::new()),
+    }
+}
+
 fn to_json(reader: &Reader, session: &Session) -> Outcome<Value> {
-    let jobs = match &session.agent_session_id {
-        Some(id) => reader.job_ids_of_session(id)?,
-        None => Vec::new(),
-    };
+    let jobs = jobs_of(reader, session)?;
     Ok(json!({
         "id": session.id,
         "agentSessionId": session.agent_session_id,

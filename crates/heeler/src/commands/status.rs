@@ -210,10 +210,13 @@ fn print_agents(snapshot: &Snapshot, now: Timestamp) -> Outcome {
         let next = agent
             .next_trigger_at
             .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
+        let current = agent.current_job.as_ref();
+        let is_current = |job: &&Shown| Some(&job.head.id) == current;
+        let dead = snapshot.running.iter().find(is_current).is_some_and(|job| job.dead);
         lines.push(vec![
             output::one_line(name).into(),
-            agent.status.as_str().into(),
-            agent.last_job.as_ref().map_or("", |id| id.as_str()).into(),
+            if dead { status_text(JobStatus::Running, dead) } else { agent.status.as_str().into() },
+            current.or(agent.last_job.as_ref()).map_or("", |id| id.as_str()).into(),
             output::one_line(&schedules.join(", ")).into(),
             next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
         ]);

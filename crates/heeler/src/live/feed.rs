@@ -118,6 +118,8 @@ impl Feed {
                         self.take(happening)?;
                     }
                 }
+                // It is starting.
+                Err(ControlError::NotStarted { .. }) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen to the run"),
             }
             let is_over = self.is_over();

@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::Style;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::Outcome;
 use crate::output::{Text, harmless, one_line};
@@ -38,8 +39,8 @@ pub(crate) struct Screen {
     closed: bool,
     /// Words stand on the current line, without their end.
     open: bool,
-    /// The status stands on the current line.
-    drawn: bool,
+    /// How many columns the status fills that stands on the current line; none if none does.
+    drawn: usize,
     /// What was said of a row that has not come yet.
     said: String,
     turn: usize,
@@ -56,7 +57,7 @@ impl Screen {
             has_status: all && moves && io::stderr().is_terminal(),
             closed: false,
             open: false,
-            drawn: false,
+            drawn: 0,
             said: String::new(),
             turn: 0,
         }
@@ -136,10 +137,11 @@ impl Screen {
         self.turn = (self.turn + 1) % SIGNS.len();
         self.erase();
         let text = format!("{} {}", SIGNS[self.turn], one_line(text));
-        let text = Text::styled(Style::new().dimmed(), fitting(&text, self.width() - 1));
+        let text = fitting(&text, self.width() - 1);
+        self.drawn = text.width();
+        let text = Text::styled(Style::new().dimmed(), text);
         let mut out = anstream::stderr().lock();
         drop(write!(out, "{text}").and_then(|()| out.flush()));
-        self.drawn = true;
     }
 
     /// Takes the status away and ends an unfinished line.
@@ -149,11 +151,12 @@ impl Screen {
     }
 
     fn erase(&mut self) {
-        if self.drawn {
-            self.drawn = false;
+        let drawn = std::mem::take(&mut self.drawn);
+        if drawn > 0 {
             // Not a colour: it is written even where colours are not wanted.
             let mut out = io::stderr().lock();
-            drop(out.write_all(b"\r\x1b[K").and_then(|()| out.flush()));
+            let erase = erasure(drawn, self.width());
+            drop(out.write_all(erase.as_bytes()).and_then(|()| out.flush()));
         }
     }
 
@@ -189,6 +192,15 @@ impl Screen {
     }
 }
 
+/// Returns what erases a line of these columns, at whose end the cursor stands. In a terminal that
+/// has become narrower since, it fills several lines.
+fn erasure(columns: usize, width: usize) -> String {
+    match columns.div_ceil(width) - 1 {
+        0 => "\r\x1b[K".to_owned(),
+        above => format!("\r\x1b[{above}A\x1b[J"),
+    }
+}
+
 /// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
 fn fitting(text: &str, columns: usize) -> &str {
     let mut used = 0;
@@ -212,5 +224,13 @@ mod tests {
         assert_eq!(fitting("abc", 3), "abc");
         assert_eq!(fitting("日本語", 5), "日本");
         assert_eq!(fitting("", 0), "");
+    }
+
+    #[test]
+    fn a_line_that_a_narrower_terminal_has_wrapped_is_erased_whole() {
+        assert_eq!(erasure(40, 80), "\r\x1b[K");
+        assert_eq!(erasure(40, 40), "\r\x1b[K");
+        assert_eq!(erasure(41, 40), "\r\x1b[1A\x1b[J");
+        assert_eq!(erasure(79, 20), "\r\x1b[3A\x1b[J");
     }
 }

@@ -15,6 +15,7 @@ mod play;
 mod reads;
 mod rig;
 mod sent;
+mod terminal;
 mod tidy;
 mod trigger;
 mod writes;

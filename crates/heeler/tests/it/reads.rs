@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use heeler_model::JobStatus;
+use heeler_model::{JobStatus, TriggerType};
 use heeler_transcript::{Log, LogOptions};
 
 use crate::fleet::{Fleet, job};
@@ -81,6 +81,39 @@ fn the_table_is_aligned_and_plain_in_a_pipe() {
     let columns: Vec<usize> = text.lines().map(column).collect();
     assert_eq!(columns.len(), 3);
     assert!(columns.iter().all(|at| *at == columns[0]), "{text}");
+}
+
+#[test]
+fn a_list_tells_what_started_a_job_from_whose_settings_it_had() {
+    let (mut timed, mut by_hand) = (job("coder", 1), job("coder", 2));
+    timed.head.trigger_type = TriggerType::Schedule;
+    (timed.head.schedule, by_hand.head.schedule) = (Some("nightly".into()), Some("nightly".into()));
+    let fleet = Fleet::new().with_jobs(vec![timed, by_hand, job("coder", 3)]);
+    let list = fleet.run(&["jobs"]).ok();
+    let words = list.lines().skip(1).map(|line| line.split("  ").nth(3).unwrap().trim());
+    assert_eq!(words.collect::<Vec<_>>(), ["manual", "manual (nightly)", "nightly"], "{list}");
+}
+
+#[test]
+fn a_long_prompt_is_cut_where_a_job_is_shown_and_whole_in_json() {
+    let (mut long, mut tall, mut short) = (job("coder", 1), job("coder", 2), job("coder", 3));
+    long.prompt = Some("é".repeat(5_000));
+    tall.prompt = Some("line\n".repeat(500));
+    short.prompt = Some("line\n".repeat(20));
+    let jobs = vec![long.clone(), tall.clone(), short.clone()];
+    let fleet = Fleet::new().with_jobs(jobs);
+    for (job, most) in [(&long, "3,000 more chars"), (&tall, "2,401 more chars")] {
+        let id = job.head.id.as_str();
+        let shown = fleet.run(&["jobs", "show", id]).ok();
+        assert!(shown.contains(&format!("({most}: heeler jobs show {id} --json)")), "{shown}");
+        assert!(shown.lines().count() < 40 && shown.chars().count() < 3_000, "{shown}");
+        assert_eq!(
+            fleet.json(&["jobs", "show", id, "--json"])["job"]["prompt"],
+            *job.prompt.as_ref().unwrap()
+        );
+    }
+    let shown = fleet.run(&["jobs", "show", short.head.id.as_str()]).ok();
+    assert!(!shown.contains("more chars"), "{shown}");
 }
 
 #[test]

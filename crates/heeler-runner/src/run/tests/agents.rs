@@ -351,7 +351,7 @@ fn a_fork_knows_its_source_up_to_the_cut_and_leaves_it_as_it_is() {
     let before = std::fs::read(source.session_log()).unwrap();
     let rows = Trial::rows(&source.session_log());
     let one = rows.iter().position(|row| row["type"] == "assistant").unwrap();
-    let at = rows[one]["uuid"].as_str().unwrap().parse().unwrap();
+    let at: uuid::Uuid = rows[one]["uuid"].as_str().unwrap().parse().unwrap();
 
     let mut fork = speaks("await user; say three; result done");
     let start = SessionStart::Fork {
@@ -371,6 +371,10 @@ fn a_fork_knows_its_source_up_to_the_cut_and_leaves_it_as_it_is() {
     assert_eq!(forked[..=one], rows[..=one]);
     let prompt = forked[one + 1..].iter().find(|row| row["type"] == "user").unwrap();
     assert_eq!(prompt["parentUuid"], rows[one]["uuid"]);
+    let told =
+        forked.iter().find(|row| row["subtype"] == "session" && row["forkedFrom"].is_object());
+    let from = json!({"sessionId": source.spec.session.start.id(), "messageUuid": at.to_string()});
+    assert_eq!(told.unwrap()["forkedFrom"], from);
     // The prompt and the first answer of the source, the prompt and the answer of the fork.
     assert_eq!(result.session.unwrap().messages, 4);
     let started: Started =
