@@ -199,6 +199,18 @@ impl Rig {
         child
     }
 
+    /// Settles a run whose runner is dead.
+    #[track_caller]
+    pub(crate) fn settle(&self, spec: &RunSpec) {
+        let settled = Command::new(env!("CARGO_BIN_EXE_heeler"))
+            .args(["runner", "--settle", self.run_dir(spec).as_str()])
+            .env_clear()
+            .env("HEELER_HOME", &spec.home)
+            .output()
+            .unwrap();
+        assert!(settled.status.success(), "{settled:#?}");
+    }
+
     #[track_caller]
     fn end(&self, spec: &RunSpec, child: Child, asked_before: usize) -> End {
         let output = child.wait_with_output().unwrap();

@@ -1,12 +1,13 @@
 //! Conversations: resumed, forked, forked at a message, and gone.
 
 use expect_test::expect;
-use heeler_model::run::{ErrorClass, SessionStart};
-use heeler_testkit::Script;
+use heeler_model::run::{End as Ended, ErrorClass, SessionStart};
+use heeler_testkit::{Script, Step};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told};
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, gone, succeeded, told};
 use crate::rig::{End, new_session};
 
 /// The id of the last thing that the agent said.
@@ -113,6 +114,38 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
         {"type":"tool_result","subtype":"success","result":"Here I am.","success":true,"is_error":false,"num_turns":1,"stop_reason":"end_turn","terminal_reason":"completed","total_cost_usd":0.00014}
     "#]],
     );
+}
+
+#[test]
+fn an_orphaned_claude_still_holds_its_session() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        let first = plan.spec.clone();
+        let mut live = rig.start(plan);
+        let [tool, claude] = rig.pids();
+        // Stopped, it cannot heed that its runner is gone.
+        kill_process(claude, Signal::STOP).unwrap();
+        let runner = live.child.id();
+        live.child.kill().unwrap();
+        live.child.wait().unwrap();
+        let resume = || {
+            let mut plan = rig.script(runtime, &Script::new().text("Here I am."));
+            plan.spec.session.start = SessionStart::Resume { id: first.session.start.id().clone() };
+            rig.run(plan)
+        };
+        let busy = resume();
+        assert_eq!(busy.result.end, Ended::SessionBusy, "{:#?}", busy.result);
+        let told = &busy.result.error.as_ref().unwrap().message;
+        assert!(told.contains(&format!("process {runner}")), "{told}");
+        assert!(told.contains(first.job.as_str()), "{told}");
+        assert_eq!(busy.sent.len(), 0);
+        rig.settle(&first);
+        gone(claude);
+        gone(tool);
+        succeeded(&resume());
+    }
 }
 
 #[test]
