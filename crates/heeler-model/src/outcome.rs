@@ -268,6 +268,9 @@ impl Tally {
         if code == Some(0) && (self.by_exit_code || self.said_end) {
             return Ok(());
         }
+        if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
+            return Err((ExitReason::Error, self.failure(ErrorClass::NotStarted, tail(stderr))));
+        }
         let told = Symptoms::of_text(stderr);
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
             return Err(self.judge_symptoms(&told));
@@ -362,6 +365,15 @@ impl Tally {
         };
         RunError { messages_received: self.received, ..RunError::of(class, message) }
     }
+}
+
+/// Says whether an agent did not understand how it was started: it lacks an option, or knows other
+/// values for it. The same again would fail.
+fn refuses_options(stderr: &str) -> bool {
+    stderr.lines().any(|line| {
+        line.starts_with("error: unknown option ")
+            || (line.starts_with("error: option ") && line.contains(" is invalid"))
+    })
 }
 
 /// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.
