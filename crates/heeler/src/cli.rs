@@ -99,6 +99,7 @@ pub(crate) enum Command {
     /// Bring back what `backup` wrote; nothing newer is deleted
     Restore(commands::backup::RestoreArgs),
     /// See Heeler at work in a folder of its own
+    #[command(after_help = commands::demo::ABOUT)]
     Demo(commands::demo::DemoArgs),
     /// Be a scripted agent (started by a run)
     #[command(hide = true)]

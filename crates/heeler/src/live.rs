@@ -221,9 +221,7 @@ impl<'w> Live<'w> {
         let log = self.watch.fleet.dir.log_of(&self.watch.job);
         let feed = feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
         std::mem::replace(&mut self.feed, feed).stop();
-        if self.screen.has_status() {
-            feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
-        }
+        feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
     }
 
     fn go(&mut self, events: &Receiver<Event>) -> Outcome<Seen> {
@@ -301,7 +299,7 @@ impl<'w> Live<'w> {
                 if row["type"] == "error" && self.watch.show == Show::All {
                     self.seen.error = row["message"].as_str().map(str::to_owned);
                 }
-                if let Some(line) = self.tools.row(row, self.screen.width()) {
+                if let Some(line) = self.tools.row(row, output::width()) {
                     self.screen.line(line)?;
                 }
             }
@@ -380,7 +378,7 @@ impl<'w> Live<'w> {
         let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
         let elapsed = output::duration(self.clock.elapsed_ms(&self.folder));
         let cost = output::price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
-        self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
+        self.screen.status(&format!("{cancelling}{doing}"), &format!("{elapsed}{cost}"));
     }
 }
 

@@ -47,10 +47,16 @@ const PROJECT: [(&str, &str); 9] = [
     (".herdctl/sessions/marketer.json", include_str!("demo/project/session.json")),
 ];
 
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str = "It takes some seconds, needs no model, key or network, and leaves the fleet for you to explore.
+Ctrl-C ends it; what it has made stays.
+
+Exit codes: 0 all went as told, 1 it did not, 5 the folder is in use, 130 interrupted by Ctrl-C.";
+
 /// Arguments of `demo`.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// A new folder for the demo [default: one in the temporary folder]
+    /// A new or empty folder for the demo [default: one in the temporary folder]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
     #[arg(long = "as-writer-of", hide = true, value_name = "FILE")]
@@ -183,7 +189,8 @@ impl Stage {
         let names = jobs.iter().filter_map(|job| job["agent"].as_str());
         let cancelled = match names.collect::<Vec<_>>()[..] {
             [] => "no job was running".to_owned(),
-            ref names => format!("cancelled the job of {}", names.join(", ")),
+            [one] => format!("cancelled the job of {one}"),
+            ref names => format!("cancelled the jobs of {}", names.join(", ")),
         };
         let message = format!("interrupted: {cancelled}; what the demo has made stays");
         let (program, folder) = (&self.program, &self.folder);

@@ -9,15 +9,7 @@ use anstyle::Style;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::Outcome;
-use crate::output::{Text, harmless, one_line};
-
-/// The width of what is no terminal.
-const WIDTH: usize = 120;
-/// The narrowest terminal that a line is fitted to.
-const WIDTH_MIN: usize = 20;
-
-/// The pictures of the moving sign.
-const SIGNS: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+use crate::output::{SIGNS, Text, fitting, harmless, one_line, width};
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,18 +53,6 @@ impl Screen {
             said: String::new(),
             turn: 0,
         }
-    }
-
-    /// Says whether there is a line for what goes on.
-    pub(crate) fn has_status(&self) -> bool {
-        self.has_status
-    }
-
-    /// Returns the width that a line may have; a terminal may change it at any time.
-    pub(crate) fn width(&self) -> usize {
-        let size = rustix::termios::tcgetwinsize(io::stderr());
-        let columns = size.map_or(0, |size| usize::from(size.ws_col));
-        if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
     }
 
     /// Shows a piece of text whose row follows.
@@ -129,15 +109,19 @@ impl Screen {
         Ok(())
     }
 
-    /// Draws the line that says what goes on, unless words stand there.
-    pub(crate) fn status(&mut self, text: &str) {
+    /// Draws the line that says what goes on, unless words stand there. On a narrow terminal what is
+    /// done gives way to the figures.
+    pub(crate) fn status(&mut self, doing: &str, figures: &str) {
         if !self.has_status || (self.open && self.streams) {
             return;
         }
         self.turn = (self.turn + 1) % SIGNS.len();
         self.erase();
-        let text = format!("{} {}", SIGNS[self.turn], one_line(text));
-        let text = fitting(&text, self.width() - 1);
+        let room = width() - 1;
+        let doing = format!("{} {}", SIGNS[self.turn], one_line(doing));
+        let doing = fitting(&doing, room.saturating_sub(figures.width() + 2));
+        let text = format!("{doing}  {figures}");
+        let text = fitting(&text, room);
         self.drawn = text.width();
         let text = Text::styled(Style::new().dimmed(), text);
         let mut out = anstream::stderr().lock();
@@ -155,7 +139,7 @@ impl Screen {
         if drawn > 0 {
             // Not a colour: it is written even where colours are not wanted.
             let mut out = io::stderr().lock();
-            let erase = erasure(drawn, self.width());
+            let erase = erasure(drawn, width());
             drop(out.write_all(erase.as_bytes()).and_then(|()| out.flush()));
         }
     }
@@ -201,30 +185,9 @@ fn erasure(columns: usize, width: usize) -> String {
     }
 }
 
-/// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
-fn fitting(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, character) in text.char_indices() {
-        // What is not ASCII may be wide.
-        used += if character.is_ascii() { 1 } else { 2 };
-        if used > columns {
-            return &text[..at];
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_is_cut_to_its_columns() {
-        assert_eq!(fitting("abcdef", 3), "abc");
-        assert_eq!(fitting("abc", 3), "abc");
-        assert_eq!(fitting("日本語", 5), "日本");
-        assert_eq!(fitting("", 0), "");
-    }
 
     #[test]
     fn a_line_that_a_narrower_terminal_has_wrapped_is_erased_whole() {

@@ -14,8 +14,8 @@ use crate::output::{self, Text, one_line, shortened};
 /// What a line has besides the call: the sign, the time, spaces.
 const MARGIN: usize = 14;
 
-/// The tool whose result is a row of its own.
-const SEND_FILE: &str = "mcp__heeler-files__send_file";
+/// Our own tools whose success is told by a row of its own.
+const TOLD_ELSEWHERE: [&str; 2] = ["mcp__heeler-files__send_file", "mcp__heeler__report_progress"];
 
 /// How many calls, and how many sub-agents, are followed at once; the oldest are given up for newer
 /// ones.
@@ -103,9 +103,8 @@ impl Tools {
 
     fn line(&mut self, row: &Json, indent: usize, width: usize) -> Option<Text> {
         let fit = |text: &str| shortened(&one_line(text), width.saturating_sub(indent + 2));
-        let dimmed = |text: &str| {
-            Text::styled(Style::new().dimmed(), &format!("{:indent$}{}", "", fit(text)))
-        };
+        let dim = Style::new().dimmed();
+        let dimmed = |text: &str| Text::styled(dim, &format!("{:indent$}{}", "", fit(text)));
         match row["type"].as_str()? {
             "tool_use" => {
                 self.begin(row, indent, width);
@@ -118,9 +117,16 @@ impl Tools {
                 Some(Text::styled(AnsiColor::Red.on_default(), &format!("{:indent$}{text}", "")))
             }
             "system" if row["subtype"] == "init" => self.failed_servers(row),
-            // Whole, too: it is there to be opened.
             "system" if row["subtype"] == "file_sent" => {
-                Some(format!("{:indent$}file {}", "", one_line(&file_sent(row))).into())
+                let (file, said) = file_sent(row);
+                // Whole, too: it is there to be opened.
+                let line = Text::from(format!("{:indent$}file {}", "", one_line(&file)));
+                Some(match said.as_str() {
+                    "" => line,
+                    said => line
+                        .then("\n")
+                        .then(Text::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
+                })
             }
             "system" => self.system(row).map(|text| dimmed(&text)),
             // Words of a sub-agent.
@@ -170,7 +176,7 @@ impl Tools {
         let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
         let failed = row["success"] == Json::Bool(false);
         // What came of it has a line of its own.
-        if !failed && row["tool_name"] == SEND_FILE {
+        if !failed && TOLD_ELSEWHERE.iter().any(|tool| row["tool_name"] == *tool) {
             return None;
         }
         let what = match &call {
@@ -240,10 +246,14 @@ impl Tools {
     }
 }
 
-/// Says what was handed over, how large it is, and where it is.
-fn file_sent(row: &Json) -> String {
-    let bytes = row["bytes"].as_u64().unwrap_or_default();
-    format!("{} ({}) → {}", plain(&row["name"]), output::size(bytes), plain(&row["path"]))
+/// Says what was handed over, how large it is and where it is; and what the agent says to it.
+fn file_sent(row: &Json) -> (String, String) {
+    let content = plain(&row["content"]);
+    let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
+    let (Some(name), Some(bytes), Some(path)) = fields else { return (content, String::new()) };
+    let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
+    let file = format!("{name} ({}) → {path}", output::size(bytes));
+    (file, said.unwrap_or_default().to_owned())
 }
 
 /// Says whether a row tells of a request that was denied because nobody could be asked, and not by
@@ -412,17 +422,23 @@ mod tests {
 
     #[test]
     fn a_file_that_is_handed_over_is_one_line() {
-        let id = "1";
-        let name = "mcp__heeler-files__send_file";
+        let call = |kind: &str| {
+            json!({"type": kind, "tool_name": TOLD_ELSEWHERE[0], "tool_use_id": "1", "success": true,
+                "input": {"file_path": "a.txt"}})
+        };
+        let row = |message: &str| {
+            let content = format!("a.txt (2000 bytes) is in /files/7-a.txt{message}");
+            json!({"type": "system", "subtype": "file_sent", "name": "a.txt", "bytes": 2000,
+                "path": "/files/7-a.txt", "content": content})
+        };
+        let without = json!({"type": "system", "subtype": "file_sent", "content": "some file"});
         check(
+            &[call("tool_use"), row(""), call("tool_result"), row(": as you asked"), without],
             &[
-                json!({"type": "tool_use", "tool_name": name, "tool_use_id": id,
-                    "input": {"file_path": "a (b).txt"}}),
-                json!({"type": "system", "subtype": "file_sent", "name": "a (b).txt",
-                    "bytes": 2000, "path": "/state/files/7-a (b).txt"}),
-                json!({"type": "tool_result", "tool_name": name, "tool_use_id": id, "success": true}),
+                "  file a.txt (2.00 kB) → /files/7-a.txt",
+                "  file a.txt (2.00 kB) → /files/7-a.txt\n    as you asked",
+                "  file some file",
             ],
-            &["  file a (b).txt (2.00 kB) → /state/files/7-a (b).txt"],
         );
     }
 

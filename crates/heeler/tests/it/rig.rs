@@ -308,7 +308,11 @@ impl Live<'_> {
 
     /// Waits for something to happen.
     #[track_caller]
-    pub(crate) fn until<T>(&mut self, what: &str, of: impl Fn(&Happening) -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut of: impl FnMut(&Happening) -> Option<T>,
+    ) -> T {
         let mut line = String::new();
         loop {
             line.clear();
@@ -345,9 +349,13 @@ impl Live<'_> {
     /// Waits until the agent has begun to say this.
     #[track_caller]
     pub(crate) fn until_said(&mut self, part: &str) {
-        self.until(part, |happening| match happening {
-            Happening::Delta { text } if text.contains(part) => Some(()),
-            _ => None,
+        // What may begin a secret comes with the next piece: no single one need have it all.
+        let mut said = String::new();
+        self.until(part, |happening| {
+            if let Happening::Delta { text } = happening {
+                said.push_str(text);
+            }
+            said.contains(part).then_some(())
         });
     }
 

@@ -69,7 +69,7 @@ fn a_file_that_an_agent_hands_over_is_kept_listed_and_backed_up() {
         (&json!("system"), &json!("report.md"), &json!(11), &files[0]["path"])
     );
     let shown = fleet.run(&["jobs", "show", &id]).ok();
-    assert!(shown.contains(&format!("{} (11 bytes)", path(0))), "{shown}");
+    assert!(shown.contains(&format!("{} (11 B)", path(0))), "{shown}");
 
     // They are nobody's transcripts and locks.
     let found = fleet.run(&["doctor", "--json"]).ok();

@@ -768,14 +768,14 @@ fn what_a_run_ran_out_of_is_told_once_with_its_cure() {
 
 #[test]
 fn a_file_that_the_agent_hands_over_is_told_with_its_place() {
-    let row = r#"{"type":"system","subtype":"file_sent","content":"report.txt (2000 bytes) is in /there/7-report.txt"}"#;
-    let fleet = fleet(&[("coder", &scripted(&format!("{{raw: '{row}'}}, {{say: Sent.}}")))]);
+    let tool = "mcp__heeler-files__send_file";
+    let steps = format!("{{call: {tool}, input: {{file_path: report.txt}}}}, {{say: Sent.}}");
+    let fleet = fleet(&[("coder", &scripted(&steps))]);
+    fleet.write("report.txt", &"x".repeat(2000));
     let ran = fleet.run(&["trigger", "coder"]);
-    assert!(
-        ran.stderr.contains("\n  file report.txt (2.00 kB) → /there/7-report.txt\n"),
-        "{}",
-        ran.stderr
-    );
+    let told = ran.stderr.lines().find(|line| line.starts_with("  file ")).expect(&ran.stderr);
+    assert!(told.starts_with("  file report.txt (2.00 kB) → "), "{told}");
+    assert!(told.ends_with("-report.txt"), "{told}");
     assert_eq!(ran.ok(), "Sent.\n");
 }
 
