@@ -10,6 +10,7 @@ mod spent;
 
 use serde_json::Value as Json;
 
+use crate::config::RuntimeType;
 use crate::message::{
     ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
@@ -133,9 +134,9 @@ impl Tally {
         Tally::default()
     }
 
-    /// Starts a run that is judged by its exit code: its agent reports no result.
-    pub fn by_exit_code() -> Tally {
-        Tally { by_exit_code: true, ..Tally::default() }
+    /// Starts a run of this runtime. A command is judged by its exit code: it reports no result.
+    pub fn of(runtime: RuntimeType) -> Tally {
+        Tally { by_exit_code: runtime == RuntimeType::Command, ..Tally::default() }
     }
 
     /// Tells what the session had cost before this run: the last `result` row of its log.

@@ -138,6 +138,11 @@ pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Star
     Ok(Some(started))
 }
 
+/// Returns the control group that a run says it has, whatever else is wrong with its folder.
+pub(crate) fn recorded_cgroup(dir: &Utf8Path) -> Option<Utf8PathBuf> {
+    read::<Started>(&dir.join("started.json")).ok()??.cgroup
+}
+
 /// Reads `result.json`; `None` when the run has none yet.
 pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, FileError> {
     let path = dir.join(RESULT);

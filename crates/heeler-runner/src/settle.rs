@@ -24,7 +24,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::files::{self, FileError, Reserved};
-use crate::process::{Cgroup, Ended, Hunt};
+use crate::process::{Cgroup, Ended, Hunt, has_runner};
 use crate::session;
 use account::Account;
 pub(crate) use account::RUN_KEY;
@@ -151,6 +151,28 @@ pub fn settle(
     };
     Reserved::make(dir)?.write(&result)?;
     Ok(result)
+}
+
+/// Ends what a dead run has left running, and nothing else: for one whose folder cannot be used, so
+/// that all that is known of it is its name.
+pub fn end_left(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<(), SettleError> {
+    let Some(run) = dir.file_name().and_then(|name| name.parse().ok()) else { return Ok(()) };
+    let holder = Holder::this_process("runner --end", now());
+    let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
+        Err(LockError::Held { holder, .. }) => {
+            return Err(SettleError::Running { dir: dir.to_owned(), holder });
+        }
+        result => result?,
+    };
+    // A copy has its lock to itself: the run may live where it was copied from.
+    if has_runner(run) {
+        return Err(SettleError::Running { dir: dir.to_owned(), holder: None });
+    }
+    let cgroup = Cgroup::find(run, files::recorded_cgroup(dir).as_deref());
+    for left in Hunt::of_dead(run, cgroup).end().left {
+        tracing::warn!(%run, "{left}");
+    }
+    Ok(())
 }
 
 /// Takes the session's lock, so that nothing is added to its log meanwhile. If nothing of the run is

@@ -1,6 +1,7 @@
 //! How runs are judged and what they cost.
 
 use super::*;
+use crate::config::RuntimeType;
 use crate::message::read_line;
 use serde_json::json;
 
@@ -201,7 +202,8 @@ fn an_agent_that_was_not_started_cost_nothing() {
 
 #[test]
 fn a_command_is_judged_by_its_exit_code() {
-    let conclude = |end: &Ending| told(Tally::by_exit_code(), &[said("line")]).conclude(end);
+    let conclude =
+        |end: &Ending| told(Tally::of(RuntimeType::Command), &[said("line")]).conclude(end);
     let conclusion = conclude(&exited(0));
     assert_eq!((conclusion.exit_reason, conclusion.error), (ExitReason::Success, None));
     assert_eq!(conclusion.summary.as_deref(), Some("line"));
@@ -219,7 +221,7 @@ fn a_command_is_judged_by_its_exit_code() {
 fn the_words_of_a_command_are_not_taken_for_the_apis() {
     let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
                         "errors": ["the command exited with code 3"]});
-    let told = told(Tally::by_exit_code(), &[result]);
+    let told = told(Tally::of(RuntimeType::Command), &[result]);
     let error = told.conclude(&exited(3)).error.unwrap();
     assert_eq!(error.class, ErrorClass::AgentFailed);
     assert_eq!(error.message, "the command exited with code 3");
@@ -453,7 +455,8 @@ fn an_agent_that_refuses_its_options_was_not_started() {
         // What a tool of its own prints says nothing about how it was started.
         let error = tally(&[said("hi")]).conclude(&exited_with(1, stderr)).error.unwrap();
         assert_eq!(error.class, ErrorClass::AgentDied);
-        let command = Tally::by_exit_code().conclude(&exited_with(1, stderr)).error.unwrap();
+        let command =
+            Tally::of(RuntimeType::Command).conclude(&exited_with(1, stderr)).error.unwrap();
         assert_eq!(command.class, ErrorClass::AgentFailed);
     }
 }

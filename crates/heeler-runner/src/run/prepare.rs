@@ -138,10 +138,7 @@ fn log_options(order: &Order<'_>) -> LogOptions {
 }
 
 fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
-    let tally = match order.spec.runtime {
-        RuntimeType::Command => Tally::by_exit_code(),
-        RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
-    };
+    let tally = Tally::of(order.spec.runtime);
     match last_result {
         Some(result) => tally.after(result),
         None => tally,

@@ -19,6 +19,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::SettleError;
+use crate::session::{self, History};
 
 /// Names the run in each row of a session's log: another run may have gone on with the session.
 pub(crate) const RUN_KEY: &str = "runId";
@@ -49,22 +50,24 @@ impl Account {
         append: &mut dyn FnMut(&Json) -> Result<(), SettleError>,
     ) -> Result<Account, SettleError> {
         let mut known = job_rows(&spec.job_log, started.job_rows_before)?;
-        let mut recorder =
-            Recorder::new(started.session.clone(), spec.working_directory.clone(), None);
+        let (log, session) = (&started.session_log, &started.session);
         let mut story = Story::new(spec.runtime, exit);
         let mut completed = 0;
-        let begin = match started.session_log.is_file() {
-            true => line_start(&started.session_log, started.session_rows_before)?,
-            false => return Ok(story.conclude(spec, started, &recorder, 0)),
-        };
-        for entry in Scan::open(&started.session_log)? {
+        if !log.is_file() {
+            let cwd = spec.working_directory.clone();
+            let recorder = Recorder::new(session.clone(), cwd, None);
+            return Ok(story.conclude(spec, started, &recorder, 0));
+        }
+        let begin = line_start(log, started.session_rows_before)?;
+        let History { mut recorder, last_result } =
+            session::history_until(spec, log, session, begin)?;
+        if let Some(result) = last_result {
+            story.tally = story.tally.after(&result);
+        }
+        for entry in Scan::open_at(log, begin)? {
             let Entry::Record(record) = entry? else { continue };
             let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
             let rows = recorder.replay(&row);
-            if record.offset < begin {
-                story.before(&row);
-                continue;
-            }
             if !is_of(&row, spec.run) {
                 continue;
             }
@@ -97,23 +100,13 @@ struct Story {
 impl Story {
     fn new(runtime: RuntimeType, exit: Option<i32>) -> Story {
         Story {
-            tally: match runtime {
-                RuntimeType::Command => Tally::by_exit_code(),
-                RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
-            },
+            tally: Tally::of(runtime),
             last_at: None,
             has_spoken: false,
             is_done: false,
             failure: None,
             exit,
             background: HashSet::new(),
-        }
-    }
-
-    /// Takes a row of the time before the run.
-    fn before(&mut self, row: &Json) {
-        if row["type"] == "result" {
-            self.tally = self.tally.again().after(row);
         }
     }
 
