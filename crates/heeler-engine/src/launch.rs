@@ -60,8 +60,10 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// A settling failed or did not end.
-    #[error("`heeler runner --settle {folder}` {outcome}; {log} says why")]
+    #[error("`heeler runner {what} {folder}` {outcome}; {log} says why")]
     Settle {
+        /// What it was to do.
+        what: &'static str,
         /// The run's folder.
         folder: Utf8PathBuf,
         /// How it ended.
@@ -100,12 +102,22 @@ pub(crate) fn start_runner(
 
 /// Gives a dead run its result, by a process that does nothing else.
 pub(crate) fn settle(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError> {
+    work_on_dead(fleet, folder, "--settle")
+}
+
+/// Ends what a dead run has left running, by a process that does nothing else.
+pub(crate) fn end_left(fleet: &Fleet, folder: &Utf8Path) -> Result<(), LaunchError> {
+    work_on_dead(fleet, folder, "--end")
+}
+
+fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<(), LaunchError> {
     let path = folder.join("runner.log");
     let log = open_log(&path)?;
-    let args = ["runner", "--settle", folder.as_str()];
+    let args = ["runner", what, folder.as_str()];
     let mut child = start(fleet, &args, Stdio::null(), log)?;
     drop(child.stdin.take());
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
+        what,
         folder: folder.to_owned(),
         outcome,
         lasting,

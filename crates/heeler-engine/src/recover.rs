@@ -194,6 +194,10 @@ pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, 
     match look_at(fleet, run, &folder) {
         // It must not keep its agent from working for ever.
         Err(error) if error.is_lasting() && is_free(&folder) => {
+            // Its result will not say so, but what it started ends with it.
+            if let Err(error) = launch::end_left(fleet, &folder) {
+                tracing::warn!(run = %run.id, reason = doctor::chain(&error), "what a run left may run on");
+            }
             let reason =
                 format!("it was cut off, and cannot be settled: {}", doctor::chain(&error));
             Ok(Some(lost(run, (fleet.now)(), &reason)))
@@ -218,8 +222,10 @@ fn look_at(
         return Ok(None);
     }
     if spec.run != run.id || spec.job != run.job_id {
-        let reason = "it was cut off, and its folder is of another run";
-        return Ok(Some(lost(run, (fleet.now)(), reason)));
+        let path = folder.join("spec.json");
+        let reason = "its folder is of another run";
+        let source = io::Error::new(io::ErrorKind::InvalidData, reason);
+        return Err(UnsettledError::Unreadable { path, source });
     }
     launch::settle(fleet, folder)?;
     match read_result(folder, run)? {

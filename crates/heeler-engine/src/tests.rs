@@ -27,6 +27,7 @@ here=$(dirname "$0")
 settle=no
 shift
 if [ "$1" = --settle ]; then settle=yes; shift; fi
+if [ "$1" = --end ]; then echo "$2" >> "$here/ended"; exit 0; fi
 dir=$1
 field() { sed -n "s/^ *\"$1\": \"\(.*\)\",*$/\1/p" "$dir/spec.json" | head -1; }
 result() {

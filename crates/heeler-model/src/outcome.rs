@@ -10,6 +10,7 @@ mod spent;
 
 use serde_json::Value as Json;
 
+use crate::config::RuntimeType;
 use crate::message::{
     ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
@@ -133,9 +134,9 @@ impl Tally {
         Tally::default()
     }
 
-    /// Starts a run that is judged by its exit code: its agent reports no result.
-    pub fn by_exit_code() -> Tally {
-        Tally { by_exit_code: true, ..Tally::default() }
+    /// Starts a run of this runtime. A command is judged by its exit code: it reports no result.
+    pub fn of(runtime: RuntimeType) -> Tally {
+        Tally { by_exit_code: runtime == RuntimeType::Command, ..Tally::default() }
     }
 
     /// Tells what the session had cost before this run: the last `result` row of its log.
@@ -268,6 +269,9 @@ impl Tally {
         if code == Some(0) && (self.by_exit_code || self.said_end) {
             return Ok(());
         }
+        if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
+            return Err((ExitReason::Error, self.failure(ErrorClass::NotStarted, tail(stderr))));
+        }
         let told = Symptoms::of_text(stderr);
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
             return Err(self.judge_symptoms(&told));
@@ -362,6 +366,15 @@ impl Tally {
         };
         RunError { messages_received: self.received, ..RunError::of(class, message) }
     }
+}
+
+/// Says whether an agent did not understand how it was started: it lacks an option, or knows other
+/// values for it. The same again would fail.
+fn refuses_options(stderr: &str) -> bool {
+    stderr.lines().any(|line| {
+        line.starts_with("error: unknown option ")
+            || (line.starts_with("error: option ") && line.contains(" is invalid"))
+    })
 }
 
 /// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.

@@ -32,6 +32,9 @@ pub use number::MessageCount;
 /// is recorded without name and duration, and the oldest sub-agent's chain begins anew.
 pub const OPEN_CALLS_MAX: usize = 1024;
 
+/// What a session row says of the rows before it.
+pub const BEFORE_KEY: &str = "before";
+
 type Fields = Map<String, Json>;
 
 /// What one event adds to the logs, in the order in which it is to be written.
@@ -156,10 +159,14 @@ impl Recorder {
     }
 
     /// Records which conversation it is and why; of a fork also which one it has its history from,
-    /// and up to which message.
+    /// and up to which message. What was counted so far is in the row too, so that whoever goes on
+    /// with a long session need not read all of it.
     pub fn session(&mut self, start: &SessionStart, reason: &str, now: Timestamp) -> Rows {
         let mut message = Message::of(Body::System { subtype: "session".to_owned() });
         message.fields.insert("content".to_owned(), reason.into());
+        let (messages, tokens) = (self.messages(), self.tokens);
+        let before = json!({"messages": messages, "tokens": tokens, "last": self.last});
+        message.fields.insert(BEFORE_KEY.to_owned(), before);
         if let SessionStart::Fork { source, at, .. } = start {
             let last = at.or(self.last);
             let from = json!({"sessionId": source, "messageUuid": last});
@@ -185,6 +192,24 @@ impl Recorder {
         self.last = last;
         row.insert("failure".to_owned(), json!(error));
         self.recorded(row, now)
+    }
+
+    /// Goes on from a row that [`Recorder::session`] made; returns whether it is one. The rows before
+    /// it need not be replayed.
+    pub fn go_on_from(&mut self, row: &Json) -> bool {
+        let before = &row[BEFORE_KEY];
+        let (Some(messages), Some(tokens)) =
+            (before["messages"].as_u64(), before["tokens"].as_u64())
+        else {
+            return false;
+        };
+        if row["type"] != "system" || row["subtype"] != "session" {
+            return false;
+        }
+        self.count = MessageCount::after(messages);
+        self.tokens = tokens;
+        self.last = before["last"].as_str().and_then(|last| Uuid::try_parse(last).ok());
+        true
     }
 
     /// Takes a row of the session log as if it had just been recorded, and returns its job rows.

@@ -30,4 +30,4 @@ mod writer;
 pub use files::FileError;
 pub use process::{MARKER, NoCgroup, SpawnError, shed_marker};
 pub use run::{Host, RunnerError, run};
-pub use settle::{SettleError, settle};
+pub use settle::{SettleError, end_left, settle};

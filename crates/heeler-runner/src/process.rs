@@ -45,7 +45,7 @@ pub(crate) use agent::Agent;
 use agent::Children;
 pub(crate) use cgroup::Cgroup;
 pub use cgroup::NoCgroup;
-pub(crate) use hunt::{Ended, Hunt};
+pub(crate) use hunt::{Ended, Hunt, has_runner};
 pub use marker::{MARKER, shed_marker};
 pub(crate) use os::memory_file;
 

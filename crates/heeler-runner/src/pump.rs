@@ -15,7 +15,9 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
+use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
@@ -33,11 +35,12 @@ use uuid::Uuid;
 use crate::asks::Asks;
 use crate::complaints::Complaints;
 use crate::control::{Asked, Control};
+use crate::files;
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
 use crate::mcp::{Injected, Note};
-use crate::process::{Agent, Tree};
+use crate::process::{Agent, Ended, Tree};
 use crate::runtime::{Runtime, Step};
 use crate::signals::Signals;
 use crate::writer::Writer;
@@ -47,6 +50,8 @@ const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
+    /// The run's folder.
+    pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
     /// The session that is written to.
     pub(crate) session: AgentSessionId,
@@ -134,7 +139,7 @@ pub(crate) struct Pump<'r> {
     behind: bool,
     /// The tree is to be ended now.
     kill: bool,
-    /// The tree is ended: all that it said is in the pipes.
+    /// The tree is being ended: all that it will have said is in the pipes.
     ended: bool,
 }
 
@@ -188,13 +193,19 @@ impl<'r> Pump<'r> {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
-        let ended = self.tree.end().await;
+        if let Some(code) = exit.and_then(|status| status.code())
+            && self.run.spec.runtime == RuntimeType::Command
+            && self.run.ending.is_none()
+        {
+            files::write_exit(&self.run.dir, code);
+        }
+        self.ended = true;
+        let ended = self.end_tree().await;
         if !ended.left.is_empty() {
             tracing::warn!(left = ?ended.left, "processes of the run could not be ended");
         }
         crate::fault::point(crate::fault::Point::TreeEnded);
         self.input.close();
-        self.ended = true;
         self.drain().await;
         // Nobody is waited for any more: what was begun and not ended is a line all the same.
         (self.stdout, self.stderr) = (None, None);
@@ -209,6 +220,17 @@ impl<'r> Pump<'r> {
         self.drain().await;
         let stderr = self.complaints.finish().to_owned();
         AgentEnd { exit, stderr }
+    }
+
+    /// Ends what the agent leaves behind. That may take a while: whoever asks is answered meanwhile.
+    async fn end_tree(&mut self) -> Ended {
+        let mut ending = std::pin::pin!(self.tree.end());
+        loop {
+            tokio::select! {
+                ended = &mut ending => return ended,
+                asked = self.run.control.next() => self.asked(&asked),
+            }
+        }
     }
 
     /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the

@@ -8,20 +8,26 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::record::Recorder;
+use heeler_model::record::{BEFORE_KEY, Recorder};
 use heeler_model::run::{RunSpec, SessionStart};
 use heeler_model::{AgentSessionId, slug};
 use heeler_transcript::{
-    CopyError, Disk, DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, UpTo,
-    copy_prefix, create_folder,
+    Before, CopyError, Disk, DiskError, Entry, Holder, LockError, LockFile, OsDisk, Scan, UpTo,
+    copy_prefix, create_folder, range, tail,
 };
 use jiff::Timestamp;
+use memchr::memmem;
 use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
 /// How long to wait for a lock that somebody may only be looking at.
 const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
+
+/// How many rows are looked at at once, from the end.
+const PAGE_ROWS: usize = 64;
+/// What the result of a turn holds, so that no other row need be parsed.
+const RESULT: &str = "\"result\"";
 
 /// Why a session's lock was not taken.
 #[derive(Debug, Error)]
@@ -101,17 +107,17 @@ fn find_log(spec: &RunSpec, session: &AgentSessionId) -> Option<Utf8PathBuf> {
 
 /// Returns where the row with this id ends, or the last one.
 fn end_of(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
-    let mut end = None;
+    let Some(at) = at else {
+        return Ok(tail(log, 1)?.records.last().map(|record| record.next));
+    };
     for entry in Scan::open(log)? {
         let Entry::Record(record) = entry? else { continue };
-        end = Some(record.next);
-        let Some(at) = at else { continue };
         let row: Json = serde_json::from_str(&record.text).unwrap_or_default();
         if row["uuid"].as_str().and_then(|uuid| Uuid::try_parse(uuid).ok()) == Some(at) {
-            return Ok(end);
+            return Ok(Some(record.next));
         }
     }
-    Ok(end.filter(|_| at.is_none()))
+    Ok(None)
 }
 
 /// What was said in a session before.
@@ -123,14 +129,28 @@ pub(crate) struct History {
     pub(crate) last_result: Option<Json>,
 }
 
-/// Reads the log of a session, which may be empty.
+/// Reads the log of a session, which may be empty. Of a long one only what follows the last row that
+/// counts those before it is read, and where the last result is.
 pub(crate) fn history(spec: &RunSpec, session: &AgentSessionId) -> Result<History, DiskError> {
+    history_until(spec, &log_path(spec, session), session, u64::MAX)
+}
+
+/// The same of the rows before a place in the log.
+pub(crate) fn history_until(
+    spec: &RunSpec,
+    log: &Utf8Path,
+    session: &AgentSessionId,
+    end: u64,
+) -> Result<History, DiskError> {
     let cwd = spec.working_directory.clone();
     let mut recorder = Recorder::new(session.clone(), cwd, None);
-    let mut last_result = None;
-    for entry in Scan::open(&log_path(spec, session))? {
+    let Landmarks { counted, mut last_result } = landmarks(log, &mut recorder, end)?;
+    for entry in Scan::open_at(log, counted.unwrap_or(0))? {
         // What is no record was reported when the log was repaired; it is no reason not to go on.
         let Entry::Record(record) = entry? else { continue };
+        if record.offset >= end {
+            break;
+        }
         let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
         recorder.replay(&row);
         if row["type"] == "result" {
@@ -138,4 +158,121 @@ pub(crate) fn history(spec: &RunSpec, session: &AgentSessionId) -> Result<Histor
         }
     }
     Ok(History { recorder, last_result })
+}
+
+/// What is looked for from the end of a log.
+#[derive(Default)]
+struct Landmarks {
+    /// Where the last row is that counts those before it.
+    counted: Option<u64>,
+    last_result: Option<Json>,
+}
+
+impl Landmarks {
+    fn are_found(&self) -> bool {
+        self.counted.is_some() && self.last_result.is_some()
+    }
+}
+
+/// Looks for them, and has the recorder go on from where rows are counted.
+fn landmarks(log: &Utf8Path, recorder: &mut Recorder, end: u64) -> Result<Landmarks, DiskError> {
+    let counts = format!("\"{BEFORE_KEY}\"");
+    let counts = memmem::Finder::new(&counts);
+    let results = memmem::Finder::new(RESULT);
+    let mut found = Landmarks::default();
+    let mut before = Before::Offset(end);
+    loop {
+        let page = range(log, before, PAGE_ROWS)?;
+        for record in page.records.iter().rev() {
+            let text = record.text.as_bytes();
+            let may_count = found.counted.is_none() && counts.find(text).is_some();
+            let may_end = found.last_result.is_none() && results.find(text).is_some();
+            if !may_count && !may_end {
+                continue;
+            }
+            let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+            if may_count && recorder.go_on_from(&row) {
+                found.counted = Some(record.offset);
+            }
+            if may_end && row["type"] == "result" {
+                found.last_result = Some(row);
+            }
+            if found.are_found() {
+                return Ok(found);
+            }
+        }
+        if page.start == 0 {
+            return Ok(found);
+        }
+        before = Before::Offset(page.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::files::tests::Folder;
+
+    fn row(kind: &str) -> Json {
+        json!({"type": kind, "uuid": Uuid::new_v4(), "message": {"role": kind, "content": "x"},
+            "timestamp": "2026-11-15T10:00:00Z"})
+    }
+
+    fn counts(messages: u64) -> Json {
+        json!({"type": "system", "subtype": "session", "uuid": Uuid::new_v4(),
+            "before": {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
+    }
+
+    /// Reads the history of a log with these rows.
+    fn history_of(rows: &[Json]) -> History {
+        let folder = Folder::new();
+        let id = folder.spec.session.start.id();
+        let log = log_path(&folder.spec, id);
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+        std::fs::write(&log, lines).unwrap();
+        history(&folder.spec, id).unwrap()
+    }
+
+    #[test]
+    fn of_a_long_session_only_what_follows_its_last_count_is_read() {
+        let mut rows: Vec<Json> = (0..5000).map(|_| row("user")).collect();
+        rows.push(json!({"type": "result", "subtype": "success", "total_cost_usd": 1.5}));
+        // If the rows before it were read, they would count as well.
+        rows.extend([counts(1_000_000), row("user"), row("assistant")]);
+        let History { recorder, last_result } = history_of(&rows);
+        assert_eq!(recorder.messages(), 1_000_002);
+        assert_eq!(last_result.unwrap()["total_cost_usd"], 1.5);
+    }
+
+    #[test]
+    fn a_session_without_a_count_is_read_from_its_start() {
+        let mut rows: Vec<Json> = (0..500).map(|_| row("user")).collect();
+        // What only looks like one: of an agent that writes about us, and of nobody.
+        rows.insert(300, json!({"type": "user", "message": {"content": "{\"before\": 1}"}}));
+        rows.insert(400, json!({"type": "system", "subtype": "other", "before": {"messages": 9}}));
+        let History { recorder, last_result } = history_of(&rows);
+        assert_eq!((recorder.messages(), last_result), (501, None));
+    }
+
+    #[test]
+    fn the_last_count_and_the_last_result_count() {
+        let ended = |cost: f64| json!({"type": "result", "total_cost_usd": cost});
+        let rows = [
+            counts(0),
+            row("user"),
+            ended(1.0),
+            counts(10),
+            row("user"),
+            ended(2.0),
+            counts(20),
+            row("user"),
+        ];
+        let History { recorder, last_result } = history_of(&rows);
+        assert_eq!(recorder.messages(), 21);
+        assert_eq!(last_result.unwrap()["total_cost_usd"], 2.0);
+        assert_eq!(history_of(&[]).recorder.messages(), 0);
+    }
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
 use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started};
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
@@ -20,7 +21,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::files::{self, FileError, Reserved};
-use crate::process::{Cgroup, Ended, Hunt};
+use crate::process::{Cgroup, Ended, Hunt, has_runner};
 use crate::session;
 use account::Account;
 pub(crate) use account::RUN_KEY;
@@ -139,13 +140,36 @@ pub fn settle(
         None => never_started(&spec, &ended, now()),
         Some(started) => {
             let _session = hold_session(dir, &spec, started, &ended, &holder)?;
-            let account = complete(&spec, started)?;
+            let exit = files::read_exit(dir).filter(|_| spec.runtime == RuntimeType::Command);
+            let account = complete(&spec, started, exit)?;
             remove_socket(&spec, started);
-            cut_off(&spec, started, account, &ended)
+            RunResult { exit_code: exit, ..cut_off(&spec, started, account, &ended) }
         }
     };
     Reserved::make(dir)?.write(&result)?;
     Ok(result)
+}
+
+/// Ends what a dead run has left running, and nothing else: for one whose folder cannot be used, so
+/// that all that is known of it is its name.
+pub fn end_left(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<(), SettleError> {
+    let Some(run) = dir.file_name().and_then(|name| name.parse().ok()) else { return Ok(()) };
+    let holder = Holder::this_process("runner --end", now());
+    let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
+        Err(LockError::Held { holder, .. }) => {
+            return Err(SettleError::Running { dir: dir.to_owned(), holder });
+        }
+        result => result?,
+    };
+    // A copy has its lock to itself: the run may live where it was copied from.
+    if has_runner(run) {
+        return Err(SettleError::Running { dir: dir.to_owned(), holder: None });
+    }
+    let cgroup = Cgroup::find(run, files::recorded_cgroup(dir).as_deref());
+    for left in Hunt::of_dead(run, cgroup).end().left {
+        tracing::warn!(%run, "{left}");
+    }
+    Ok(())
 }
 
 /// Takes the session's lock, so that nothing is added to its log meanwhile. If nothing of the run is
@@ -171,7 +195,7 @@ fn hold_session(
 }
 
 /// Adds what the job's log lacks of the session's log, and returns what the session's log tells.
-fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
+fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Account, SettleError> {
     // To open a log is to repair it; another run that has the session has done so.
     let session = match started.session_log.is_file() {
         true => match Log::open(&started.session_log, LogOptions::default()) {
@@ -182,7 +206,7 @@ fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
     };
     let mut job = Log::open(&spec.job_log, LogOptions::default())?.log;
     let mut append = |row: &Json| Ok(job.append(row.to_string().as_bytes())?);
-    let account = Account::read(spec, started, &mut append)?;
+    let account = Account::read(spec, started, exit, &mut append)?;
     job.close()?;
     session.map(Log::close).transpose()?;
     Ok(account)

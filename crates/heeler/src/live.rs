@@ -221,9 +221,7 @@ impl<'w> Live<'w> {
         let log = self.watch.fleet.dir.log_of(&self.watch.job);
         let feed = feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
         std::mem::replace(&mut self.feed, feed).stop();
-        if self.screen.has_status() {
-            feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
-        }
+        feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
     }
 
     fn go(&mut self, events: &Receiver<Event>) -> Outcome<Seen> {

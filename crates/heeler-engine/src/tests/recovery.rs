@@ -279,7 +279,9 @@ fn a_folder_of_another_run_is_not_settled() {
     place.in_folder(begun.run, "spec.json", &serde_json::to_string(&begun.spec).unwrap());
     place.in_folder(begun.run, "started.json", "{}");
     place.check(&begun, End::Interrupted);
-    assert!(!place.fleet.dir.run(begun.run).join("result.json").exists(), "nothing was settled");
+    let folder = place.fleet.dir.run(begun.run);
+    assert!(!folder.join("result.json").exists(), "nothing was settled");
+    assert_eq!(place.read("ended"), format!("{folder}\n"), "what it left running is ended");
 }
 
 #[test]
@@ -316,6 +318,8 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
         place.check(&begun, End::Interrupted);
         let error = place.job(&begun.job).error.unwrap();
         assert!(error.contains("cannot be settled") && error.contains(file), "{error}");
+        let folder = place.fleet.dir.run(begun.run);
+        assert_eq!(place.read("ended"), format!("{folder}\n"), "what it left running is ended");
     }
     let place = Place::new("success");
     let begun = place.begin_with_spec();

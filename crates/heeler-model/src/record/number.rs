@@ -14,6 +14,11 @@ pub struct MessageCount {
 }
 
 impl MessageCount {
+    /// Goes on after so many.
+    pub fn after(messages: u64) -> MessageCount {
+        MessageCount { messages, last_id: None }
+    }
+
     /// Takes the next row and says whether a message begins with it.
     pub fn row(&mut self, row: &Json) -> bool {
         let is_apart = |key: &str| row[key] == Json::Bool(true);

@@ -343,6 +343,25 @@ fn a_fork_says_what_it_has_its_history_from() {
 }
 
 #[test]
+fn a_recorder_goes_on_from_a_session_row_as_if_it_had_seen_all_before() {
+    let mut session = Session::new();
+    let first = Uuid::from_u128(1 << 64);
+    let now = session.tick();
+    session.recorder.prompt(first, "Go.", now);
+    session.job_row(r#"{"type":"assistant","message":{"id":"m","content":"Gone."}}"#);
+    let start = SessionStart::Resume { id: "s".parse().unwrap() };
+    let row = session.recorder.session(&start, "it goes on", now).session.remove(0);
+    let mut other = Session::new();
+    assert!(other.recorder.go_on_from(&row));
+    assert_eq!(other.recorder.messages(), 2);
+    assert_eq!(other.recorder.tokens(), session.recorder.tokens());
+    let next = Uuid::from_u128(2 << 64);
+    let prompts = [&mut session, &mut other].map(|it| it.recorder.prompt(next, "And?", now));
+    assert_eq!(prompts[0].session, prompts[1].session);
+    assert!(!other.recorder.go_on_from(&prompts[0].session[0]));
+}
+
+#[test]
 fn passing_states_leave_no_row() {
     let mut session = Session::new();
     for line in [

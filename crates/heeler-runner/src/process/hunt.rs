@@ -225,6 +225,20 @@ fn wait(dying: &[Handle], deadline: Instant) {
     }
 }
 
+/// Says whether a runner of this run lives, in whatever folder. It does not carry the marker, but it
+/// was told the run's folder when it was started.
+pub(crate) fn has_runner(run: RunId) -> bool {
+    let run = run.to_string();
+    let is_runner = |pid: Pid| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let has = |is: &dyn Fn(&[u8]) -> bool| arguments.split(|&byte| byte == 0).any(is);
+        has(&|word| word == b"runner")
+            && has(&|word| word.strip_suffix(b"/").unwrap_or(word).ends_with(run.as_bytes()))
+            && !has(&|word| word == b"--settle")
+    };
+    pids().any(is_runner)
+}
+
 /// Sends a signal if the process is still the one that was found.
 fn signal(process: Process, signal: Signal) -> Result<Option<Handle>, Errno> {
     let handle = Handle::open(process.pid)?;

@@ -1,6 +1,7 @@
 //! Every state that the death of a runner, or of a settling, leaves.
 
 use heeler_model::ExitReason;
+use heeler_model::config::RuntimeType;
 use heeler_model::message::read_line;
 use heeler_model::record::{Recorder, Rows};
 use heeler_model::run::{End, ErrorClass, RunError};
@@ -10,8 +11,10 @@ use uuid::Uuid;
 
 use super::account::RUN_KEY;
 use super::*;
+use crate::command::CommandRuntime;
 use crate::files::tests::Folder;
 use crate::files::{read_result, write_started};
+use crate::runtime::{Runtime as _, Step};
 
 fn now() -> Timestamp {
     "2026-11-15T10:00:00Z".parse().unwrap()
@@ -271,6 +274,27 @@ fn an_agent_that_had_said_its_result_was_not_interrupted() {
 }
 
 #[test]
+fn a_command_whose_exit_code_was_recorded_was_not_interrupted() {
+    for (code, reason) in [(0, ExitReason::Success), (3, ExitReason::Error)] {
+        let mut dead = Dead::new();
+        dead.folder.spec.runtime = RuntimeType::Command;
+        dead.folder.write_spec(&dead.folder.spec);
+        let prompt = dead.prompt();
+        dead.both(&prompt);
+        let mut command = CommandRuntime::new(String::new(), String::new());
+        let steps = [command.line(b"all done"), command.exited(Some(code))].concat();
+        for step in steps {
+            let Step::Message(message) = step else { continue };
+            let rows = dead.recorder.message(message, now());
+            dead.session(&rows);
+        }
+        let result = dead.settle();
+        assert_eq!((result.end, result.exit_reason), (End::Finished, reason));
+        assert_eq!(result.summary.as_deref(), Some("all done"));
+    }
+}
+
+#[test]
 fn an_agent_that_went_on_after_a_result_was_interrupted() {
     let queued = json!({"type": "result", "is_error": false, "queued_turn_count": 1});
     for last in [text("more"), queued] {
@@ -368,6 +392,34 @@ fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
     let result = dead.settle();
     assert_eq!(result.settled.unwrap().processes_ended, 2, "the lock's holder and the sleeper");
     assert!(LockFile::probe(&path).unwrap().is_none());
+    assert!(!orphan.wait().unwrap().success());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
+fn what_a_run_left_running_ends_also_where_its_folder_cannot_be_used() {
+    use std::process::{Command, Stdio};
+    let dead = Dead::new();
+    let (dir, run) = (&dead.folder.dir, dead.folder.spec.run.to_string());
+    std::fs::write(dir.join("spec.json"), "{").unwrap();
+    std::fs::write(dir.join("started.json"), "[]").unwrap();
+    let mut orphan = Command::new("sleep").arg("1000").env("HEELER_RUN", &run).spawn().unwrap();
+    // A runner of the same run in another folder, of which this one is a copy.
+    let folder = format!("/elsewhere/runs/{run}");
+    let mut runner = Command::new("sh");
+    let runner = runner.args(["-c", "echo ready; read line", "runner", &folder]);
+    let mut runner = runner.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 6];
+    std::io::Read::read_exact(runner.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(matches!(end_left(dir, now), Err(SettleError::Running { .. })));
+    assert!(orphan.try_wait().unwrap().is_none(), "its runner lives");
+    drop(runner.stdin.take());
+    runner.wait().unwrap();
+    let holder = Holder::this_process("runner", now());
+    let lock = LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT).unwrap();
+    assert!(matches!(end_left(dir, now), Err(SettleError::Running { .. })));
+    drop(lock);
+    end_left(dir, now).unwrap();
     assert!(!orphan.wait().unwrap().success());
 }
 

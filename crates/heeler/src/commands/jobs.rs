@@ -204,7 +204,7 @@ fn trigger(head: &JobHead) -> String {
 /// Returns one line on what a job did; where it failed, why.
 fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
     let error = match head.status {
-        JobStatus::Failed => reader.job(&head.id)?.and_then(|job| job.error),
+        JobStatus::Failed => reader.job_error(&head.id)?,
         _ => None,
     };
     Ok(output::one_line(error.as_ref().or(head.summary.as_ref()).map_or("", String::as_str)))

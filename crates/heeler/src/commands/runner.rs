@@ -18,6 +18,9 @@ pub(crate) struct RunnerArgs {
     /// Give a run whose runner died its result, instead of running it
     #[arg(long)]
     settle: bool,
+    /// Only end what a run has left running whose folder cannot be used
+    #[arg(long, conflicts_with = "settle")]
+    end: bool,
 }
 
 /// Runs or settles.
@@ -26,6 +29,10 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     heeler_runner::shed_marker()?;
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
+    if args.end {
+        let ended = heeler_runner::end_left(&args.dir, place::now);
+        return ended.map_err(|error| Failure::new(Code::Failed, error));
+    }
     if args.settle {
         let env = place::environment();
         let home = place::home(&env, &place::working_directory()?)

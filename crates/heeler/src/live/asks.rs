@@ -215,14 +215,20 @@ impl Shown {
     /// Whoever allows something must have seen it: nothing in it is left out but what is counted.
     fn of(ask: &Ask, whole: bool) -> Shown {
         let yellow = AnsiColor::Yellow.on_default();
-        let (wants, mut left) = shorten(&gist(&ask.input), WANTED_CHARS_MAX, whole);
+        let (key, wants) = match (telling(&ask.input), &ask.input) {
+            (Some((key, text)), _) => (key, text.to_owned()),
+            // All of it is in the fields below.
+            (None, Json::Object(_)) => ("", String::new()),
+            (None, input) => ("", gist(input)),
+        };
+        let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
         let mut wants = wants.split('\n').map(visible);
         let tool = Text::styled(yellow.bold(), &visible(&ask.tool));
         let first = Text::styled(yellow, "? ").then(tool).then(" ");
         let mut lines = vec![first.then(wants.next().unwrap_or_default())];
         lines.extend(wants.map(|line| Text::styled(yellow, FURTHER).then(line)));
         let fields = ask.input.as_object().into_iter().flatten();
-        for (name, value) in fields.filter(|(_, value)| text(value) != gist(&ask.input)) {
+        for (name, value) in fields.filter(|(name, _)| *name != key) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let (value, more) = shorten(&value, FIELD_CHARS_MAX, whole);
             left += more;
@@ -380,9 +386,13 @@ const TELLING: [&str; 9] = [
     "prompt",
 ];
 
+fn telling(input: &Json) -> Option<(&'static str, &str)> {
+    TELLING.iter().map(|key| (*key, text(&input[*key]))).find(|(_, text)| !text.is_empty())
+}
+
 /// Returns what a tool wants to do, in short.
 pub(crate) fn gist(input: &Json) -> String {
-    let telling = TELLING.iter().find_map(|key| input[*key].as_str());
+    let telling = telling(input).map(|(_, text)| text);
     let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
     match (telling, input) {
         (Some(text), _) => text.to_owned(),
@@ -441,6 +451,11 @@ mod tests {
         let seen = "? Bash ls\n  │   allow it? [y]es\n    description: a\\nb \\u{1b}[2K";
         assert_eq!(shown(lines, false), (seen.to_owned(), 0));
         assert_eq!(visible("größe 大きさ"), "größe 大きさ");
+        let unusual = json!({"path": "", "targets": ["/"], "recursive": true});
+        let seen = "? Bash \n    path: \n    targets: [\"/\"]\n    recursive: true";
+        assert_eq!(shown(unusual, false), (seen.to_owned(), 0));
+        let same = json!({"command": "ls", "description": "ls"});
+        assert_eq!(shown(same, false), ("? Bash ls\n    description: ls".to_owned(), 0));
     }
 
     #[test]

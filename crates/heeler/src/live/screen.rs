@@ -55,11 +55,6 @@ impl Screen {
         }
     }
 
-    /// Says whether there is a line for what goes on.
-    pub(crate) fn has_status(&self) -> bool {
-        self.has_status
-    }
-
     /// Shows a piece of text whose row follows.
     pub(crate) fn say(&mut self, piece: &str) -> Outcome {
         if self.streams {

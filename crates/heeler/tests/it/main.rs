@@ -15,6 +15,7 @@ mod play;
 mod reads;
 mod rig;
 mod sent;
+mod sessions;
 mod terminal;
 mod tidy;
 mod trigger;

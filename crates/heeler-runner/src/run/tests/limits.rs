@@ -223,16 +223,7 @@ fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
         fn line(&mut self, _: &[u8]) -> Vec<crate::runtime::Step> {
             Vec::new()
         }
-        fn say(&mut self, _: Uuid, _: &str) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
-        fn answer(&mut self, _: &str, _: &heeler_model::run::Answer) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
         fn interrupt(&mut self) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
-        fn mcp_reply(&mut self, _: &str, _: Json) -> Vec<crate::runtime::Step> {
             Vec::new()
         }
     }

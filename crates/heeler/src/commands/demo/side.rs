@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, PipeReader, Write as _};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use crate::failure::{Code, Failure, Outcome};
@@ -12,13 +12,16 @@ use crate::output::{self, SIGNS, fitting, one_line};
 /// How often the lines move.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How many lines may wait to be shown.
+const LINES_MAX: usize = 256;
+
 /// A line, and the number of its writer.
 type Told = (usize, String);
 
 /// Runs all of them and shows what they do; fails if one does.
 pub(super) fn by_side(commands: Vec<(&str, Command)>) -> Outcome {
     let shown = std::io::stderr().is_terminal();
-    let (sender, told) = channel::<Told>();
+    let (sender, told) = sync_channel::<Told>(LINES_MAX);
     let mut children = Vec::new();
     for (number, (name, mut command)) in commands.into_iter().enumerate() {
         // One pipe for both, so that words and deeds come in their order.
@@ -97,7 +100,7 @@ fn write(text: &str) {
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-fn forward(number: usize, pipe: PipeReader, told: Sender<Told>) {
+fn forward(number: usize, pipe: PipeReader, told: SyncSender<Told>) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             // What to type next is for somebody who typed this.

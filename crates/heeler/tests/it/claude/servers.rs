@@ -46,6 +46,8 @@ fn our_own_tools_work_in_process_and_over_http() {
             std::fs::read_dir(rig.path("sent")).unwrap().map(Result::unwrap).collect();
         let [sent] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(std::fs::read_to_string(sent.path()).unwrap(), "all is well");
+        let said = ["recorded", "is handed over", "the heeler daemon is not running"];
+        assert!(said.iter().all(|it| told(&end).contains(it)), "{}", told(&end));
         rig.show(&end.rows)
     });
     alike(
@@ -97,11 +99,11 @@ fn our_own_tools_need_nobody_who_allows_them_and_no_list_in_any_mode() {
 fn configured_servers_get_their_headers_and_variables() {
     for runtime in BOTH {
         let rig = Rig::new();
-        let told = [("TOLD".to_owned(), "by-variable".to_owned())];
+        let variables = [("TOLD".to_owned(), "by-variable".to_owned())];
         let teller = McpBrief::Stdio {
             command: "sh".to_owned(),
             args: vec!["-c".to_owned(), TELLER.to_owned()],
-            env: told.into(),
+            env: variables.into(),
             timeout_ms: None,
             always_load: None,
         };
@@ -123,6 +125,7 @@ fn configured_servers_get_their_headers_and_variables() {
         succeeded(&end);
         let expected = [("told by-variable".to_owned(), true), ("5".to_owned(), true)];
         assert_eq!(tool_results(&end), expected, "{:#?}", end.rows);
+        assert!(told(&end).contains("told by-variable"), "{}", told(&end));
         let asked = rig.api.requests();
         let mut calls = asked.iter().filter(|request| request.path == "/mcp");
         assert!(calls.all(|request| request.header("x-told") == Some("by-header")));
