@@ -227,7 +227,10 @@ fn look_at(
         let source = io::Error::new(io::ErrorKind::InvalidData, reason);
         return Err(UnsettledError::Unreadable { path, source });
     }
-    launch::settle(fleet, folder)?;
+    match launch::settle(fleet, folder) {
+        Err(LaunchError::Busy { .. }) => return Ok(None),
+        done => done?,
+    }
     match read_result(folder, run)? {
         Some(result) => Ok(Some(result)),
         None => Err(UnsettledError::NoResult(folder.to_owned())),

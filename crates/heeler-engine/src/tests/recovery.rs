@@ -323,7 +323,7 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
     }
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "settle-with", "2");
+    place.in_folder(begun.run, "settle-with", "65");
     place.check(&begun, End::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
     assert!(error.contains("runner.log says why"), "{error}");
@@ -344,12 +344,34 @@ fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
 }
 
 #[test]
+fn a_run_that_another_process_is_at_counts_as_one_that_goes_on() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "settle-with", "5");
+    let recovered = place.recover();
+    assert_eq!(recovered.alive, std::slice::from_ref(&begun.job));
+    assert!(recovered.committed.is_empty() && recovered.unsettled.is_empty(), "{recovered:?}");
+    std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
+    place.check(&begun, End::NeverStarted);
+}
+
+#[test]
+fn a_conductor_waits_for_another_process_that_settles_its_run() {
+    let place = Place::new("die-late");
+    std::fs::write(place.root.join("settle-once-with"), "5").unwrap();
+    assert_eq!(place.conducted(&place.request()).end, End::Interrupted);
+}
+
+#[test]
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "settle-with", "1");
+    // The second is how a program ends that does not understand its command line.
+    for code in ["1", "2"] {
+        place.in_folder(begun.run, "settle-with", code);
+        assert_eq!(place.recover().unsettled[0].0, begun.run);
+    }
     let recovered = place.recover();
-    assert_eq!(recovered.unsettled[0].0, begun.run);
     assert!(recovered.unsettled[0].1.contains("runner.log"), "{recovered:?}");
     let mut other = place.request();
     other.agent = "writer".parse().unwrap();
