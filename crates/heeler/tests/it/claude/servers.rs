@@ -5,8 +5,8 @@ use heeler_model::run::McpBrief;
 use heeler_testkit::{Script, Step};
 use serde_json::json;
 
-use super::permissions::MODES;
-use super::{BOTH, Rig, alike, succeeded, told, tool_results};
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told, tool_results};
+use heeler_model::config::PermissionMode;
 
 /// A server on standard input that tells what is in its environment.
 const TELLER: &str = r#"
@@ -70,29 +70,38 @@ fn our_own_tools_work_in_process_and_over_http() {
     );
 }
 
-#[test]
-fn our_own_tools_need_nobody_who_allows_them_and_no_list_in_any_mode() {
-    for runtime in BOTH {
-        let rig = Rig::new();
-        std::fs::write(rig.work("report.txt"), "all is well").unwrap();
-        for mode in MODES {
-            let script = Script::new()
-                .tool("mcp__heeler__report_progress", json!({"message": "half way"}))
-                .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
-                .text("Sent.");
-            let mut plan = rig.script(runtime, &script);
-            plan.brief.send_files_to = Some(rig.path("sent"));
-            plan.claude().permission_mode = mode.to_owned();
-            let end = rig.run(plan);
-            succeeded(&end);
-            let expected = [
-                ("recorded".to_owned(), true),
-                ("report.txt (11 bytes) is handed over".to_owned(), true),
-            ];
-            assert_eq!(tool_results(&end), expected, "{runtime} {mode}: {:#?}", end.rows);
-            assert!(told(&end).contains(r#""text":"recorded""#), "{}", told(&end));
-        }
+/// Nobody has to allow them, and no list has to name them.
+fn our_own_tools_run_in_every_mode(runtime: RuntimeType) {
+    let rig = Rig::new();
+    std::fs::write(rig.work("report.txt"), "all is well").unwrap();
+    for mode in PermissionMode::ALL {
+        let mode = mode.as_str();
+        let script = Script::new()
+            .tool("mcp__heeler__report_progress", json!({"message": "half way"}))
+            .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
+            .text("Sent.");
+        let mut plan = rig.script(runtime, &script);
+        plan.brief.send_files_to = Some(rig.path("sent"));
+        plan.claude().permission_mode = mode.to_owned();
+        let end = rig.run(plan);
+        succeeded(&end);
+        let expected = [
+            ("recorded".to_owned(), true),
+            ("report.txt (11 bytes) is handed over".to_owned(), true),
+        ];
+        assert_eq!(tool_results(&end), expected, "{runtime} {mode}: {:#?}", end.rows);
+        assert!(told(&end).contains(r#""text":"recorded""#), "{}", told(&end));
     }
+}
+
+#[test]
+fn our_own_tools_run_in_every_mode_of_the_sdk_runtime() {
+    our_own_tools_run_in_every_mode(Sdk);
+}
+
+#[test]
+fn our_own_tools_run_in_every_mode_of_the_cli_runtime() {
+    our_own_tools_run_in_every_mode(Cli);
 }
 
 #[test]
