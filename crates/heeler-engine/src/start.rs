@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart};
+use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
     AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
@@ -151,7 +151,7 @@ pub(crate) fn launch(
     let folder = fleet.dir.run(begun.run);
     create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
-    replace_file(&OsDisk, &folder.join("spec.json"), &spec).map_err(StartError::Disk)?;
+    replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(StartError::Disk)?;
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
     let mut child = launch::start_runner(fleet, &folder, &brief)?;
@@ -165,8 +165,8 @@ fn wait_until_held(folder: &Utf8Path, child: &mut Child) {
     let deadline = Instant::now() + HOLD_WAIT;
     let is_there = |name: &str| folder.join(name).exists();
     while Instant::now() < deadline
-        && !is_there("started.json")
-        && !is_there("result.json")
+        && !is_there(file::STARTED)
+        && !is_there(file::RESULT)
         && matches!(child.try_wait(), Ok(None))
     {
         std::thread::sleep(LOOK_EVERY);

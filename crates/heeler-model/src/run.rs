@@ -7,6 +7,7 @@
 
 mod brief;
 mod control;
+pub mod file;
 mod result;
 mod spec;
 

@@ -294,7 +294,7 @@ fn the_result_of_another_run_is_not_taken() {
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
     place.check(&begun, End::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
-    assert!(error.contains(&format!("it is the result of run {other}")), "{error}");
+    assert!(error.contains("result.json is of another run"), "{error}");
 }
 
 #[test]
@@ -327,6 +327,24 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
     place.check(&begun, End::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
     assert!(error.contains("runner.log says why"), "{error}");
+}
+
+#[test]
+fn what_a_later_release_wrote_is_left_for_it() {
+    let later = r#"{"protocol": 99, "of": "the future"}"#;
+    for file in ["spec.json", "result.json"] {
+        let place = Place::new("success");
+        let begun = place.begin_with_spec();
+        let spec = std::fs::read_to_string(place.fleet.dir.run(begun.run).join("spec.json"));
+        place.in_folder(begun.run, file, later);
+        let recovered = place.recover();
+        assert!(recovered.committed.is_empty(), "{recovered:?}");
+        assert!(recovered.unsettled[0].1.contains("protocol version 99"), "{recovered:?}");
+        place.in_folder(begun.run, "spec.json", &spec.unwrap());
+        // No release to come reads this one.
+        place.in_folder(begun.run, "result.json", r#"{"protocol": 0}"#);
+        place.check(&begun, End::Interrupted);
+    }
 }
 
 #[test]

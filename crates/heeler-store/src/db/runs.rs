@@ -1,6 +1,7 @@
 //! Runs: the attempts at a job.
 
-use heeler_model::run::RunResult;
+use camino::Utf8Path;
+use heeler_model::run::{RunResult, file};
 use heeler_model::{JobId, RunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
@@ -73,7 +74,7 @@ impl Db {
 
     /// Says whether a process works on a job: only then is the lock of one of its runs held.
     pub fn is_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
-        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(dir, run.id)))
+        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
     }
 
     /// Lists every run's id.
@@ -96,10 +97,10 @@ impl Db {
     }
 }
 
-/// Says whether a process works on a run. A lock that cannot be asked may be held: nobody is
+/// Says whether a process works on the run of a folder. A lock that cannot be asked may be held: nobody is
 /// called dead on a guess.
-pub(crate) fn is_run_alive(dir: &StateDir, run: RunId) -> bool {
-    !matches!(LockFile::probe(&dir.run(run).join("lock")), Ok(None))
+pub fn is_run_alive(folder: &Utf8Path) -> bool {
+    !matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(None))
 }
 
 fn read(row: &Row<'_>) -> Result<Run, DbError> {
