@@ -13,7 +13,8 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
-    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
+    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
+    SessionStatus,
 };
 use heeler_store::{DbError, Reader, Run, StateDir, Store, Tx, WriteError};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
@@ -122,6 +123,7 @@ pub(crate) fn begin(
     };
     let plan = plan(request, known.as_ref(), now);
     refuse_busy(request, &plan.start, known.as_ref())?;
+    refuse_second_beginning(&reader, request, &plan.start).map_err(unreadable)??;
     drop(reader);
 
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
@@ -217,6 +219,41 @@ fn refuse_busy(
         // A lock that cannot be asked is the runner's to judge.
         Ok(None) | Err(_) => Ok(()),
     }
+}
+
+/// Refuses to begin the agent's own session while another job of it does: the two are one
+/// conversation, which is on record as the agent's when that job has ended.
+fn refuse_second_beginning(
+    reader: &Reader,
+    request: &JobRequest,
+    start: &SessionStart,
+) -> Result<Result<(), StartError>, DbError> {
+    let is_kept = request.keeping.mode != SessionMode::FreshPerJob && request.channel.is_none();
+    let is_asked_for = request.session == SessionWish::ByRules;
+    if !(is_kept && is_asked_for && matches!(start, SessionStart::Fresh { .. })) {
+        return Ok(Ok(()));
+    }
+    for head in reader.running_jobs()? {
+        let Some(id) = head.session_id.filter(|_| head.agent == request.agent.as_str()) else {
+            continue;
+        };
+        let session = reader.session_by_agent_id(&id)?;
+        let is_kept = |session: &Session| session.mode != SessionMode::FreshPerJob;
+        if let Some(session) = session.filter(|session| is_kept(session) && begins_own(session)) {
+            return Ok(Err(StartError::SessionBusy {
+                session: session.id.to_string(),
+                holder: format!("job {} begins it", head.id),
+                job: Some(head.id),
+            }));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Says whether the first job of a session makes it the agent's own. Channels keep theirs
+/// themselves, and one that we did not begin is its caller's.
+pub(crate) fn begins_own(session: &Session) -> bool {
+    session.job_count == 0 && session.origin.is_none() && session.channel_id.is_none()
 }
 
 /// Returns the session that the agent's rules would continue.

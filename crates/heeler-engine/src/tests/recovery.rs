@@ -110,6 +110,24 @@ fn cut_off_with_the_result_not_committed() {
 }
 
 #[test]
+fn a_job_is_shown_as_dead_only_when_nobody_is_about_to_start_or_to_commit_it() {
+    let place = Place::new("success");
+    let store = place.store();
+    let begun = start::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    let is_dead = || place.reader().is_dead(&place.fleet.dir, &begun.job).unwrap();
+    assert!(!is_dead(), "its conductor is at it");
+    std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
+    place.in_folder(begun.run, "started.json", "{}");
+    assert!(is_dead(), "no conductor starts it again");
+    place.in_folder(begun.run, "result.json", "{}");
+    assert!(!is_dead(), "its conductor may be at it");
+    drop(store);
+    assert!(is_dead());
+    place.recover();
+    assert!(!is_dead(), "it has ended");
+}
+
+#[test]
 fn a_living_run_is_left_alone_and_settled_when_it_is_dead() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();

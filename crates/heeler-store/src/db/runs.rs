@@ -2,7 +2,7 @@
 
 use camino::Utf8Path;
 use heeler_model::run::{RunResult, file};
-use heeler_model::{JobId, RunId, iso_millis};
+use heeler_model::{JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
@@ -75,6 +75,25 @@ impl Db {
     /// Says whether a process works on a job: only then is the lock of one of its runs held.
     pub fn is_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
         Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
+    }
+
+    /// Says whether a job that is running by the record is dead: no process works on it, and none is
+    /// about to. Not for the writer itself, in whose way nobody is.
+    pub fn is_dead(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
+        // Whoever starts a run, or commits one, is the writer until the run's lock is held or its
+        // result is on record. So this comes before the runs' locks are asked.
+        let is_written = !matches!(LockFile::probe(&dir.lock()), Ok(None));
+        let has = |folder: &Utf8Path, name: &str| folder.join(name).exists();
+        let may_change = |folder: &Utf8Path| {
+            is_written && (!has(folder, file::STARTED) || has(folder, file::RESULT))
+        };
+        let is_cared_for = |folder: &Utf8Path| is_run_alive(folder) || may_change(folder);
+        let runs = self.runs_of_job(job)?;
+        if runs.iter().any(|run| !run.committed && is_cared_for(&dir.run(run.id))) {
+            return Ok(false);
+        }
+        // It may have ended since the caller read its record.
+        Ok(self.job(job)?.is_some_and(|job| job.head.status == JobStatus::Running))
     }
 
     /// Lists every run's id.
