@@ -7,11 +7,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::SOCKET_NAME_LEN;
 use thiserror::Error;
 
-/// The longest path of the folder: a socket address holds 107 bytes and a NUL, and the socket's
-/// own name is a run id with an ending.
-const FOLDER_BYTES_MAX: usize = 60;
+/// The longest path that a socket address holds beside a NUL: 107 bytes here, 103 on macOS.
+const ADDRESS_BYTES_MAX: usize = 103;
+
+/// The longest path of the folder, which is followed by a slash and a socket's name.
+const FOLDER_BYTES_MAX: usize = ADDRESS_BYTES_MAX - 1 - SOCKET_NAME_LEN;
 
 /// Why there is no place for sockets.
 #[derive(Debug, Error)]
@@ -81,6 +84,9 @@ fn is_ours(folder: &Utf8Path) -> io::Result<bool> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use heeler_model::RunId;
+    use heeler_model::run::socket_name;
+
     use super::*;
 
     fn temp(mode: u32) -> (tempfile::TempDir, Utf8PathBuf) {
@@ -123,10 +129,19 @@ mod tests {
     #[test]
     fn a_path_that_no_socket_fits_in_is_passed_over() {
         let ((_a, long), (_b, short)) = (temp(0o700), temp(0o700));
-        let long = long.join("a-folder-with-a-name-that-leaves-no-room-for-a-socket-in-it");
-        std::fs::create_dir(&long).unwrap();
-        std::fs::set_permissions(&long, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let found = sockets(Some(&long), &[&long, &short]).unwrap();
+        let below = |len: usize| {
+            let left = len - long.as_str().len() - "//heeler".len();
+            let folder = long.join("x".repeat(left));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+            folder
+        };
+        let (fits, no_more) = (below(FOLDER_BYTES_MAX), below(FOLDER_BYTES_MAX + 1));
+        let found = sockets(Some(&no_more), &[&no_more, &short]).unwrap();
         assert!(found.starts_with(&short), "{found}");
+        let found = sockets(Some(&fits), &[&short]).unwrap();
+        assert_eq!(found.as_str().len(), FOLDER_BYTES_MAX);
+        let socket = found.join(socket_name(RunId::mint(jiff::Timestamp::UNIX_EPOCH, [7; 10])));
+        std::os::unix::net::UnixListener::bind(socket).unwrap();
     }
 }

@@ -12,7 +12,9 @@ mod result;
 mod spec;
 
 pub use brief::{Brief, ClaudeBrief, McpBrief, Work};
-pub use control::{Answer, Happening, Op, Reply, ReplyBody, Request, RunState};
+pub use control::{
+    Answer, Happening, Op, Reply, ReplyBody, Request, RunState, SOCKET_NAME_LEN, socket_name,
+};
 pub use result::{Ask, Cost, End, ErrorClass, Recovery, RunError, RunResult, SessionEnd, Started};
 pub use spec::{Attendance, Limits, RunSpec, SessionPlan, SessionStart};
 

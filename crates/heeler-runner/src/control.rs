@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
-use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody};
+use heeler_model::run::{Happening, Op, PROTOCOL, Reply, ReplyBody, socket_name};
 use heeler_transcript::{OsDisk, create_folder};
 use rustix::process::Pid;
 use serde::Serialize;
@@ -232,12 +232,6 @@ fn line(value: &impl Serialize) -> Arc<[u8]> {
         serde_json::to_vec(value).expect("protocol types have string keys and no failing parts");
     line.push(b'\n');
     line.into()
-}
-
-/// The last twelve digits of a run's id: they are random, where the first ones are the time.
-fn socket_name(run: RunId) -> String {
-    let run = run.to_string();
-    format!("{}.sock", &run[run.len() - 12..])
 }
 
 async fn remove_stale(path: &Utf8Path) -> Result<(), BindError> {

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
-use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started, file};
+use heeler_model::run::{
+    PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started, file, socket_name,
+};
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
     SyncError,
@@ -29,8 +31,6 @@ pub(crate) use account::RUN_KEY;
 /// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
 /// agent has ended.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// A socket is named by the end of its run's id; less of it than this could be any run's.
-const SOCKET_NAME_LEN_MIN: usize = 12;
 
 /// Why a run was not settled. Nothing is lost: it can be tried again.
 #[derive(Debug, Error)]
@@ -216,8 +216,7 @@ fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Acco
 
 /// Takes away the socket that the runner could not. Only a socket of this run is touched.
 fn remove_socket(spec: &RunSpec, started: &Started) {
-    let name = started.socket.file_stem().unwrap_or_default();
-    let is_ours = name.len() >= SOCKET_NAME_LEN_MIN && spec.run.to_string().ends_with(name);
+    let is_ours = started.socket.file_name() == Some(socket_name(spec.run).as_str());
     let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
     if is_ours && is_socket {
         // One that stays answers nobody.

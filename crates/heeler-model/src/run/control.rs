@@ -162,3 +162,15 @@ pub enum Happening {
         result: Box<RunResult>,
     },
 }
+
+/// How long the name of a control socket is. Its folder leaves room for it in a socket address.
+pub const SOCKET_NAME_LEN: usize = SOCKET_ID_LEN + SOCKET_ENDING.len();
+const SOCKET_ID_LEN: usize = 12;
+const SOCKET_ENDING: &str = ".sock";
+
+/// Returns the name of a run's control socket: the last digits of the run's id, which are random,
+/// where the first ones are the time.
+pub fn socket_name(run: RunId) -> String {
+    let run = run.to_string();
+    format!("{}{SOCKET_ENDING}", &run[run.len() - SOCKET_ID_LEN..])
+}
