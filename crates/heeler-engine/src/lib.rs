@@ -28,7 +28,7 @@ pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};
 pub use prepare::{PrepareError, Surroundings, Wanted, prepare};
 pub use recover::{Compare, RecoverError, Recovered, recover};
-pub use request::{JobRequest, Keeping, SessionWish};
+pub use request::JobRequest;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 

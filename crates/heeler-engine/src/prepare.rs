@@ -11,20 +11,23 @@ use std::io;
 use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Agent, Durability, Period, Runtime, RuntimeType, Schedule};
+use heeler_model::config::{
+    Agent, Durability, Period, Runtime, RuntimeType, Schedule, SessionRules,
+};
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
+use heeler_model::session_choice::Wish;
 use heeler_model::{SessionMode, TriggerType};
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::request::{JobRequest, Keeping, SessionWish};
+use crate::request::JobRequest;
 
 /// How long a question waits for a person who watches.
 const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
 
 /// How long a chat channel's session is resumed where the agent's rules name no time.
-const CHANNEL_EXPIRY_MS: u64 = 24 * 60 * 60 * 1000;
+const CHANNEL_EXPIRY: &str = "24h";
 
 /// What a trigger wants of an agent.
 #[derive(Debug, Clone)]
@@ -34,7 +37,7 @@ pub struct Wanted<'w> {
     /// The schedule whose settings hold.
     pub schedule: Option<&'w str>,
     /// Which conversation.
-    pub session: SessionWish,
+    pub session: Wish,
     /// The chat channel whose conversation is continued.
     pub channel: Option<String>,
     /// Whether its rows are also written as text.
@@ -150,7 +153,6 @@ pub fn prepare(
     let environment::Given { env, secrets } = environment::give(agent, around.env)?;
     let work = work::work(agent, &env, around.protected)?;
     Ok(JobRequest {
-        protocol: PROTOCOL,
         agent: agent.name.clone(),
         trigger: wanted.trigger,
         schedule: schedule.map(|schedule| schedule.name.clone()),
@@ -160,7 +162,7 @@ pub fn prepare(
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),
         session: wanted.session,
-        keeping: keeping(agent, schedule, wanted.channel.as_deref()),
+        rules: rules(agent, schedule, wanted.channel.as_deref()),
         channel: wanted.channel,
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,
@@ -243,22 +245,15 @@ fn runtime_type(runtime: &Runtime) -> RuntimeType {
     }
 }
 
-fn keeping(agent: &Agent, schedule: Option<&Schedule>, channel: Option<&str>) -> Keeping {
-    let rules = schedule.map_or(&agent.session, |schedule| &schedule.session);
-    let expires_after_ms = rules.expires_after.map(millis);
-    match channel {
-        // Whoever names a channel wants its conversation.
-        Some(_) => Keeping {
-            mode: SessionMode::PerChannel,
-            expires_after_ms: expires_after_ms.or(Some(CHANNEL_EXPIRY_MS)),
-            idle_timeout_ms: rules.idle_timeout.map(millis),
-        },
-        None => Keeping {
-            mode: rules.mode,
-            expires_after_ms,
-            idle_timeout_ms: rules.idle_timeout.map(millis),
-        },
+fn rules(agent: &Agent, schedule: Option<&Schedule>, channel: Option<&str>) -> SessionRules {
+    let mut rules = schedule.map_or(&agent.session, |schedule| &schedule.session).clone();
+    // Whoever names a channel wants its conversation.
+    if channel.is_some() {
+        rules.mode = SessionMode::PerChannel;
+        let day = || CHANNEL_EXPIRY.parse().expect("a day is within the limits of a period");
+        rules.expires_after.get_or_insert_with(day);
     }
+    rules
 }
 
 fn limits(agent: &Agent, schedule: Option<&Schedule>) -> Limits {

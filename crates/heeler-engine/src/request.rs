@@ -4,9 +4,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
-use heeler_model::config::RuntimeType;
+use heeler_model::config::{RuntimeType, SessionRules};
 use heeler_model::run::{Attendance, Brief, Limits};
-use heeler_model::{AgentName, AgentSessionId, Approvals, SessionMode, TriggerType};
+use heeler_model::session_choice::Wish;
+use heeler_model::{AgentName, Approvals, TriggerType};
 use serde::{Deserialize, Serialize};
 
 /// A job that is asked for.
@@ -14,8 +15,6 @@ use serde::{Deserialize, Serialize};
 /// It holds secrets, so it is never a file: it passes between processes through a pipe.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct JobRequest {
-    /// [`heeler_model::run::PROTOCOL`].
-    pub protocol: u32,
     /// Who is to do it.
     pub agent: AgentName,
     /// What started it.
@@ -33,9 +32,9 @@ pub struct JobRequest {
     /// The folder of control sockets.
     pub sockets: Utf8PathBuf,
     /// Which conversation.
-    pub session: SessionWish,
+    pub session: Wish,
     /// How context is kept.
-    pub keeping: Keeping,
+    pub rules: SessionRules,
     /// The chat channel that it comes from.
     pub channel: Option<String>,
     /// Who approves.
@@ -58,35 +57,4 @@ impl fmt::Debug for JobRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JobRequest({}, …)", self.agent)
     }
-}
-
-/// Which conversation a job is to continue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum SessionWish {
-    /// The one that the config's rules choose.
-    ByRules,
-    /// A new one.
-    Fresh,
-    /// This one.
-    Given {
-        /// Its id.
-        id: AgentSessionId,
-    },
-    /// A new one with the history of this one.
-    Fork {
-        /// The one that stays as it is.
-        source: AgentSessionId,
-    },
-}
-
-/// How context is kept between jobs: the part of the config's rules that a start needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keeping {
-    /// How.
-    pub mode: SessionMode,
-    /// How long after its last use a session is resumed.
-    pub expires_after_ms: Option<u64>,
-    /// How long a session may lie idle.
-    pub idle_timeout_ms: Option<u64>,
 }

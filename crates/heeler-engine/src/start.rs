@@ -8,7 +8,6 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
@@ -24,7 +23,7 @@ use thiserror::Error;
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
 use crate::named;
-use crate::request::{JobRequest, SessionWish};
+use crate::request::JobRequest;
 
 /// How long a runner may take until it has its locks. After that the state is given up to other
 /// writers all the same.
@@ -115,11 +114,9 @@ pub(crate) fn begin(
     let unreadable = |error: DbError| StartError::Read(Box::new(error));
     refuse_beyond_limits(&reader, request).map_err(unreadable)??;
     let known = match &request.session {
-        SessionWish::Fresh => None,
-        SessionWish::ByRules => usual_session(&reader, request).map_err(unreadable)?,
-        SessionWish::Given { id } | SessionWish::Fork { source: id } => {
-            named::find(&reader, request, id)?
-        }
+        Wish::Fresh => None,
+        Wish::Usual => usual_session(&reader, request).map_err(unreadable)?,
+        Wish::Given { id } | Wish::Fork { source: id, .. } => named::find(&reader, request, id)?,
     };
     let plan = plan(request, known.as_ref(), now);
     refuse_busy(request, &plan.start, known.as_ref())?;
@@ -228,8 +225,8 @@ fn refuse_second_beginning(
     request: &JobRequest,
     start: &SessionStart,
 ) -> Result<Result<(), StartError>, DbError> {
-    let is_kept = request.keeping.mode != SessionMode::FreshPerJob && request.channel.is_none();
-    let is_asked_for = request.session == SessionWish::ByRules;
+    let is_kept = request.rules.mode != SessionMode::FreshPerJob && request.channel.is_none();
+    let is_asked_for = request.session == Wish::Usual;
     if !(is_kept && is_asked_for && matches!(start, SessionStart::Fresh { .. })) {
         return Ok(Ok(()));
     }
@@ -266,32 +263,16 @@ fn usual_session(reader: &Reader, request: &JobRequest) -> Result<Option<Session
 }
 
 fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> SessionPlan {
-    let period = |millis: Option<u64>| millis.and_then(|millis| Period::from_millis(millis).ok());
-    let rules = SessionRules {
-        mode: request.keeping.mode,
-        expires_after: period(request.keeping.expires_after_ms),
-        idle_timeout: period(request.keeping.idle_timeout_ms),
-        auto_resume_within: None,
-        max_context_tokens: None,
-        context_window: None,
-    };
-    let name = known.map(|session| &session.id);
-    let wish = match &request.session {
-        SessionWish::ByRules => Wish::Usual { session: known },
-        SessionWish::Fresh => Wish::Fresh,
-        SessionWish::Given { id } => Wish::Given { id: id.clone(), name },
-        SessionWish::Fork { source } => Wish::Fork { source: source.clone(), name, at: None },
-    };
     let context = Context {
         working_directory: &request.working_directory,
         runtime: request.runtime,
         docker: false,
-        rules: &rules,
+        rules: &request.rules,
         now,
     };
     let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
-    choose(&wish, &context, new_id)
+    choose(&request.session, known, &context, new_id)
 }
 
 fn insert_job(
@@ -373,7 +354,7 @@ fn use_session(
         id: tx.new_session_id()?,
         agent_session_id: Some(start.id().clone()),
         agent: request.agent.to_string(),
-        mode: request.keeping.mode,
+        mode: request.rules.mode,
         approvals: request.approvals,
         status: SessionStatus::Active,
         channel_id: request.channel.clone(),

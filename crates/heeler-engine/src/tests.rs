@@ -9,14 +9,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_model::config::{RuntimeType, SessionRules};
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL, Work};
+use heeler_model::session_choice::Wish;
 use heeler_model::{AgentSessionId, Approvals, Job, JobId, Session, SessionMode, TriggerType};
 use heeler_store::{Reader, StateDir, Store};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use crate::{Committed, ConductError, Fleet, JobRequest, Keeping, Notice, SessionWish, conduct};
+use crate::{Committed, ConductError, Fleet, JobRequest, Notice, conduct};
 
 /// A secret that must not be written anywhere.
 const SECRET: &str = "hunter2-hunter2";
@@ -134,7 +135,6 @@ impl Place {
 
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
-            protocol: PROTOCOL,
             agent: "coder".parse().unwrap(),
             trigger: TriggerType::Manual,
             schedule: None,
@@ -143,11 +143,14 @@ impl Place {
             output_file: false,
             home: self.root.join("home"),
             sockets: self.root.clone(),
-            session: SessionWish::ByRules,
-            keeping: Keeping {
+            session: Wish::Usual,
+            rules: SessionRules {
                 mode: SessionMode::FreshPerJob,
-                expires_after_ms: None,
-                idle_timeout_ms: None,
+                expires_after: None,
+                idle_timeout: None,
+                auto_resume_within: None,
+                max_context_tokens: None,
+                context_window: None,
             },
             channel: None,
             approvals: Approvals::Autonomous,
@@ -177,8 +180,8 @@ impl Place {
 
     pub(crate) fn persistent(&self) -> JobRequest {
         let mut request = self.request();
-        request.keeping.mode = SessionMode::Persistent;
-        request.keeping.expires_after_ms = Some(60_000);
+        request.rules.mode = SessionMode::Persistent;
+        request.rules.expires_after = Some("1m".parse().unwrap());
         request
     }
 

@@ -5,6 +5,7 @@
 
 use camino::Utf8Path;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::{Period, RuntimeType, SessionRules};
@@ -12,28 +13,22 @@ use crate::run::{SessionPlan, SessionStart};
 use crate::{AgentSessionId, Session, SessionId, SessionMode, SessionStatus, iso_millis};
 
 /// What is asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Wish<'s> {
-    /// What the agent's rules say, with the session that its next job would continue.
-    Usual {
-        /// The agent's session, or its channel's; none if there is none.
-        session: Option<&'s Session>,
-    },
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Wish {
+    /// What the agent's rules say.
+    Usual,
     /// A new conversation (`--fresh`).
     Fresh,
     /// This conversation (`--session`): the caller's word is enough.
     Given {
         /// The agent's own id of it.
         id: AgentSessionId,
-        /// Our id of it, which people know it by.
-        name: Option<&'s SessionId>,
     },
     /// A new conversation with the history of another.
     Fork {
         /// The agent's own id of the source.
         source: AgentSessionId,
-        /// Our id of the source.
-        name: Option<&'s SessionId>,
         /// The last entry that is taken over; all if left out.
         at: Option<Uuid>,
     },
@@ -55,20 +50,28 @@ pub struct Context<'c> {
 }
 
 /// Chooses the conversation. `new_id` names it if it is a new one.
-pub fn choose(wish: &Wish<'_>, context: &Context<'_>, new_id: AgentSessionId) -> SessionPlan {
+///
+/// `known` is what is on record of the one that is wished for: by the rules, the one that the agent's
+/// or its channel's next job would continue.
+pub fn choose(
+    wish: &Wish,
+    known: Option<&Session>,
+    context: &Context<'_>,
+    new_id: AgentSessionId,
+) -> SessionPlan {
     let (start, reason) = match wish {
         Wish::Fresh => (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned()),
-        Wish::Given { id, name } => {
-            let reason = format!("session {} goes on, as asked", known_as(id, *name));
+        Wish::Given { id } => {
+            let reason = format!("session {} goes on, as asked", known_as(id, known));
             (SessionStart::Resume { id: id.clone() }, reason)
         }
-        Wish::Fork { source, name, at } => {
+        Wish::Fork { source, at } => {
             let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
-            let name = known_as(source, *name);
+            let name = known_as(source, known);
             let reason = format!("a new session with the history of {name}{at_entry}, as asked");
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
-        Wish::Usual { session } => match resumable(*session, context) {
+        Wish::Usual => match resumable(known, context) {
             Ok((id, name)) => {
                 let reason = format!("session {name} goes on");
                 (SessionStart::Resume { id }, reason)
@@ -80,8 +83,8 @@ pub fn choose(wish: &Wish<'_>, context: &Context<'_>, new_id: AgentSessionId) ->
 }
 
 /// Returns what people know a session by: our id, or the agent's own where we have none yet.
-fn known_as<'n>(id: &'n AgentSessionId, name: Option<&'n SessionId>) -> &'n str {
-    name.map_or(id.as_str(), SessionId::as_str)
+fn known_as<'n>(id: &'n AgentSessionId, known: Option<&'n Session>) -> &'n str {
+    known.map_or(id.as_str(), |session| session.id.as_str())
 }
 
 /// Returns the agent's own id and ours of a session that may be resumed, or why it may not.

@@ -71,7 +71,7 @@ fn unasked() -> Wanted<'static> {
     Wanted {
         prompt: None,
         schedule: None,
-        session: SessionWish::ByRules,
+        session: Wish::Usual,
         channel: None,
         output_file: false,
         attended: false,
@@ -250,22 +250,22 @@ fn limits_sessions_and_attendance_follow_the_config() {
     let limits = &request.limits;
     assert_eq!((limits.timeout_ms, limits.stall_timeout_ms), (Some(3_600_000), Some(300_000)));
     assert_eq!((limits.max_turns, limits.budget_usd), (Some(7), Some(1.5)));
-    assert_eq!(request.keeping.mode, SessionMode::Persistent);
-    assert_eq!(request.keeping.expires_after_ms, Some(24 * 3_600_000));
+    assert_eq!(request.rules.mode, SessionMode::Persistent);
+    assert_eq!(request.rules.expires_after, Some("24h".parse().unwrap()));
     assert_eq!((request.attendance, request.output_file), (Attendance::Nobody, false));
 
     let scheduled = Wanted { schedule: Some("s"), attended: true, ..unasked() };
     let request = place.prepare(agent, scheduled).unwrap();
     assert_eq!(request.limits.timeout_ms, Some(7_200_000));
-    assert_eq!(request.keeping.mode, SessionMode::FreshPerJob);
+    assert_eq!(request.rules.mode, SessionMode::FreshPerJob);
     assert_eq!((request.schedule.as_deref(), request.output_file), (Some("s"), true));
     assert!(matches!(request.attendance, Attendance::Person { .. }));
 
     let in_channel = Wanted { channel: Some("C1".to_owned()), ..asked("x") };
-    let keeping = place.prepare("model: m", in_channel).unwrap().keeping;
+    let rules = place.prepare("model: m", in_channel).unwrap().rules;
     assert_eq!(
-        (keeping.mode, keeping.expires_after_ms),
-        (SessionMode::PerChannel, Some(CHANNEL_EXPIRY_MS))
+        (rules.mode, rules.expires_after),
+        (SessionMode::PerChannel, Some("24h".parse().unwrap()))
     );
 }
 

@@ -94,14 +94,14 @@ fn a_persistent_agent_continues_its_session_until_it_is_told_otherwise() {
     assert_eq!(session.job_count, 2);
 
     let mut fresh = place.persistent();
-    fresh.session = SessionWish::Fresh;
+    fresh.session = Wish::Fresh;
     let third = place.conducted(&fresh).job;
     assert_ne!(place.session_of(&third).id, session.id);
     let own = place.reader().agent_session("coder").unwrap().unwrap();
     assert_eq!(own.id, place.session_of(&third).id, "the new one is the agent's from now on");
 
     let mut given = place.persistent();
-    given.session = SessionWish::Given { id: session.agent_session_id.clone().unwrap() };
+    given.session = Wish::Given { id: session.agent_session_id.clone().unwrap() };
     let fourth = place.conducted(&given).job;
     assert_eq!(place.session_of(&fourth).id, session.id);
     let own = place.reader().agent_session("coder").unwrap().unwrap();
@@ -116,7 +116,7 @@ fn a_persistent_agent_continues_its_session_until_it_is_told_otherwise() {
 fn a_session_from_elsewhere_does_not_become_the_agents() {
     let place = Place::new("success");
     let mut given = place.persistent();
-    given.session = SessionWish::Given { id: place.agent_has("5b7c2c0e-elsewhere") };
+    given.session = Wish::Given { id: place.agent_has("5b7c2c0e-elsewhere") };
     let job = place.conducted(&given).job;
     assert_eq!(place.session_of(&job).origin.as_deref(), Some("elsewhere"));
     assert_eq!(place.reader().agent_session("coder").unwrap(), None);
@@ -127,7 +127,7 @@ fn a_session_that_is_nowhere_is_refused_before_anything_is_written() {
     let place = Place::new("success");
     let nowhere: AgentSessionId = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a00".parse().unwrap();
     let wishes =
-        [SessionWish::Given { id: nowhere.clone() }, SessionWish::Fork { source: nowhere.clone() }];
+        [Wish::Given { id: nowhere.clone() }, Wish::Fork { source: nowhere.clone(), at: None }];
     for runtime in [RuntimeType::Scripted, RuntimeType::Command, RuntimeType::Sdk] {
         for wish in &wishes {
             let mut request = place.persistent();
@@ -151,7 +151,7 @@ fn a_session_that_only_claude_has_goes_on() {
     for (variable, projects) in [("HOME", ".claude/projects"), ("CLAUDE_CONFIG_DIR", "projects")] {
         let mut request = place.request();
         request.runtime = RuntimeType::Sdk;
-        request.session = SessionWish::Fork { source: id.clone() };
+        request.session = Wish::Fork { source: id.clone(), at: None };
         let config = place.root.join(variable);
         request.brief.env.insert(variable.to_owned(), config.to_string());
         assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::NoSession);
@@ -168,7 +168,7 @@ fn the_session_of_another_agent_is_refused_and_the_agent_named() {
     let first = place.conducted(&place.request()).job;
     let session = place.session_of(&first);
     let id = session.agent_session_id.clone().unwrap();
-    for wish in [SessionWish::Given { id: id.clone() }, SessionWish::Fork { source: id }] {
+    for wish in [Wish::Given { id: id.clone() }, Wish::Fork { source: id, at: None }] {
         let mut other = place.request();
         other.agent = "writer".parse().unwrap();
         other.session = wish;
@@ -187,7 +187,7 @@ fn a_fork_says_where_it_came_from() {
     let source = place.session_of(&first);
     let second = place.conducted(&place.persistent()).job;
     let mut fork = place.persistent();
-    fork.session = SessionWish::Fork { source: source.agent_session_id.clone().unwrap() };
+    fork.session = Wish::Fork { source: source.agent_session_id.clone().unwrap(), at: None };
     let job = place.conducted(&fork).job;
     assert_eq!(place.job(&job).forked_from, Some(second));
     let session = place.session_of(&job);
@@ -223,7 +223,7 @@ fn each_channel_has_a_session_of_its_own() {
     let place = Place::new("success");
     let in_channel = |name: &str| {
         let mut request = place.persistent();
-        request.keeping.mode = SessionMode::PerChannel;
+        request.rules.mode = SessionMode::PerChannel;
         request.channel = Some(name.to_owned());
         place.session_of(&place.conducted(&request).job).id
     };
@@ -261,7 +261,7 @@ fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
     let holder = Holder::this_process("runner job-2026-11-15-abcdef", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let mut request = place.request();
-    request.session = SessionWish::Given { id };
+    request.session = Wish::Given { id };
     let (told, done) = place.conduct(&request);
     let error = done.unwrap_err();
     let job = Some("job-2026-11-15-abcdef".parse().unwrap());
@@ -284,7 +284,7 @@ fn the_first_session_of_an_agent_is_begun_once() {
     in_channel.channel = Some("C1".to_owned());
     begin(&in_channel).unwrap();
     let mut alone = request.clone();
-    alone.keeping.mode = SessionMode::FreshPerJob;
+    alone.rules.mode = SessionMode::FreshPerJob;
     begin(&alone).unwrap();
     let first = begin(&request).unwrap();
     let refused = begin(&request).unwrap_err();
@@ -295,7 +295,7 @@ fn the_first_session_of_an_agent_is_begun_once() {
     assert_eq!(refusal, Refusal::SessionBusy { job: Some(first.job) });
 
     let mut fresh = request.clone();
-    fresh.session = SessionWish::Fresh;
+    fresh.session = Wish::Fresh;
     begin(&fresh).unwrap();
     let mut other = request.clone();
     other.agent = "writer".parse().unwrap();
@@ -350,7 +350,7 @@ fn a_session_that_is_on_record_already_succeeds_one_that_is_gone() {
     let behave = format!("in {}", known.agent_session_id.as_ref().unwrap());
     place.behave(&behave);
     let mut given = place.persistent();
-    given.session = SessionWish::Given { id: gone.agent_session_id.clone().unwrap() };
+    given.session = Wish::Given { id: gone.agent_session_id.clone().unwrap() };
     let job = place.conducted(&given).job;
     let session = place.session_of(&job);
     assert_eq!((&session.id, session.job_count), (&known.id, 2));

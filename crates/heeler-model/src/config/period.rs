@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The longest period; longer ones are slips of the hand.
 pub const PERIOD_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
@@ -127,6 +129,18 @@ impl fmt::Debug for Period {
     }
 }
 
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Period, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +193,8 @@ mod tests {
         fn every_period_round_trips(millis in 1..=u64::try_from(PERIOD_MAX.as_millis()).unwrap()) {
             let period = Period::from_millis(millis).unwrap();
             prop_assert_eq!(period.to_string().parse::<Period>().unwrap(), period);
+            let json = serde_json::to_string(&period).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Period>(&json).unwrap(), period);
         }
 
         #[test]

@@ -5,6 +5,8 @@
 
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use super::period::Period;
 use super::shape::section;
 use super::yaml::{Kind, Node};
@@ -40,7 +42,7 @@ section! {
 const EXPIRY_DEFAULT: &str = "24h";
 
 /// How context is kept between jobs, checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRules {
     /// How context is kept.
     pub mode: SessionMode,

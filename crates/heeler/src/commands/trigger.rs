@@ -10,10 +10,11 @@ use std::io::{IsTerminal as _, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Conductor, Fleet, Notice, PrepareError, Refusal, SessionWish, Surroundings, Wanted,
-    launch_conductor, prepare, sockets,
+    Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, Wanted, launch_conductor,
+    prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::session_choice::Wish;
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
@@ -174,9 +175,9 @@ fn nearest<'l>(loaded: &'l Loaded, name: &str) -> Option<&'l str> {
 }
 
 /// Says which session is asked for; one that we do not know is trusted if its id is whole.
-fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<SessionWish> {
+fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<Wish> {
     let Some(text) = &args.session else {
-        return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
+        return Ok(if args.fresh { Wish::Fresh } else { Wish::Usual });
     };
     let found = reader.map(|reader| reader.find_session(text)).transpose();
     let id = match found {
@@ -196,7 +197,7 @@ fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<S
         }
         Err(error) => Err(error.into()),
     }?;
-    Ok(if args.fork { SessionWish::Fork { source: id } } else { SessionWish::Given { id } })
+    Ok(if args.fork { Wish::Fork { source: id, at: None } } else { Wish::Given { id } })
 }
 
 fn trusted(text: &str) -> Option<AgentSessionId> {
@@ -216,7 +217,7 @@ fn prepare_request(
     loaded: &Loaded,
     agent: &Agent,
     args: &TriggerArgs,
-    session: SessionWish,
+    session: Wish,
     attended: bool,
 ) -> Outcome<heeler_engine::JobRequest> {
     let home = place.home.as_deref().ok_or_else(place::no_home)?;
