@@ -61,11 +61,21 @@ pub enum Notice {
 }
 
 /// Why a job was not started, as far as whoever asked can act on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
 pub enum Refusal {
-    /// The same again may succeed later.
-    Busy,
+    /// Another process writes the state, for now.
+    StateBusy,
+    /// As many jobs run as may.
+    AtLimit {
+        /// Those that run.
+        running: Vec<JobId>,
+    },
+    /// Another run is at the conversation.
+    SessionBusy {
+        /// Its job, when that is known. It may be one of another fleet.
+        job: Option<JobId>,
+    },
     /// The session that it names is nowhere.
     NoSession,
     /// The session that it names is another agent's.
@@ -104,9 +114,12 @@ impl ConductError {
     /// Says what kind of refusal it is, if the job was not started.
     pub fn refusal(&self) -> Refusal {
         match self {
-            ConductError::Open(OpenError::Busy { .. })
-            | ConductError::Start(StartError::AtLimit { .. } | StartError::SessionBusy { .. }) => {
-                Refusal::Busy
+            ConductError::Open(OpenError::Busy { .. }) => Refusal::StateBusy,
+            ConductError::Start(StartError::AtLimit { running, .. }) => {
+                Refusal::AtLimit { running: running.clone() }
+            }
+            ConductError::Start(StartError::SessionBusy { job, .. }) => {
+                Refusal::SessionBusy { job: job.clone() }
             }
             ConductError::Start(StartError::NoSession { .. }) => Refusal::NoSession,
             ConductError::Start(StartError::OthersSession { .. }) => Refusal::OthersSession,

@@ -66,7 +66,7 @@ pub struct Surroundings<'s> {
 #[derive(Debug, Error)]
 pub enum PrepareError {
     /// There is no such schedule.
-    #[error("{agent} has no schedule `{schedule}`; it has: {known}")]
+    #[error("{agent} has no schedule `{schedule}`; it has {known}")]
     Schedule {
         /// The agent.
         agent: String,
@@ -111,13 +111,11 @@ pub enum PrepareError {
     #[error(
         "cannot find `{program}`{}: install Claude Code (npm install -g \
          @anthropic-ai/claude-code), or set `claude_path` to where it is",
-        searched(path.as_deref())
+        if program.as_str().contains('/') { "" } else { " on PATH" }
     )]
     Claude {
         /// What was looked for.
         program: Utf8PathBuf,
-        /// Where, when it was looked for by name.
-        path: Option<String>,
     },
     /// A secret has no value.
     #[error(
@@ -133,10 +131,6 @@ pub enum PrepareError {
     /// A secret is too short to be one.
     #[error(transparent)]
     Short(#[from] ShortSecret),
-}
-
-fn searched(path: Option<&str>) -> String {
-    path.map(|path| format!(" in PATH ({path})")).unwrap_or_default()
 }
 
 /// Makes a request of what a trigger wants.
@@ -207,7 +201,10 @@ fn find_schedule<'a>(
         PrepareError::Schedule {
             agent: agent.name.to_string(),
             schedule: name.to_owned(),
-            known: if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+            known: match names.is_empty() {
+                true => "none: leave --schedule out".to_owned(),
+                false => names.join(", "),
+            },
         }
     })
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{PROTOCOL, RunSpec, SessionPlan, SessionStart};
+use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
     AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
@@ -55,6 +55,8 @@ pub enum StartError {
         session: String,
         /// Who has it.
         holder: String,
+        /// The job that it is of, when the lock says so.
+        job: Option<JobId>,
     },
     /// The conversation that the caller names is nowhere.
     #[error("there is no session {session}: it is not on record{place}")]
@@ -150,7 +152,9 @@ pub(crate) fn launch(
     create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
     replace_file(&OsDisk, &folder.join("spec.json"), &spec).map_err(StartError::Disk)?;
-    let mut child = launch::start_runner(fleet, &folder, &request.brief)?;
+    let send_files_to = Some(fleet.dir.files_of(&begun.job));
+    let brief = Brief { send_files_to, ..request.brief.clone() };
+    let mut child = launch::start_runner(fleet, &folder, &brief)?;
     wait_until_held(&folder, &mut child);
     Ok(child)
 }
@@ -203,9 +207,12 @@ fn refuse_busy(
     let SessionStart::Resume { id } = start else { return Ok(()) };
     match LockFile::probe(&request.home.join("locks").join(id.as_str())) {
         Ok(Some(held)) => {
+            // A runner says in its lock whose it is.
+            let command = held.holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
+            let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
             let holder = held.holder.map_or("another process".to_owned(), |it| it.to_string());
             let session = known.map_or(id.to_string(), |session| session.id.to_string());
-            Err(StartError::SessionBusy { session, holder })
+            Err(StartError::SessionBusy { session, holder, job })
         }
         // A lock that cannot be asked is the runner's to judge.
         Ok(None) | Err(_) => Ok(()),

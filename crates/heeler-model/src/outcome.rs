@@ -10,6 +10,7 @@ mod spent;
 
 use serde_json::Value as Json;
 
+use crate::config::RuntimeType;
 use crate::message::{
     ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
@@ -69,6 +70,24 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// Returns why a run was ended by us or by somebody else than its agent; none if it was not.
+    pub fn reason(&self) -> Option<String> {
+        let seconds = |ms: &u64| *ms as f64 / 1000.0;
+        Some(match self {
+            Ending::Exited { .. } => return None,
+            Ending::TimedOut { after_ms } => format!("not done after {} s", seconds(after_ms)),
+            Ending::Stalled { after_ms } => {
+                format!("the agent said nothing for {} s", seconds(after_ms))
+            }
+            Ending::Cancelled { by } => format!("cancelled by {by}"),
+            Ending::NotStarted { reason }
+            | Ending::Disk { reason }
+            | Ending::Internal { reason } => reason.clone(),
+        })
+    }
+}
+
 /// The judgement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
@@ -115,9 +134,9 @@ impl Tally {
         Tally::default()
     }
 
-    /// Starts a run that is judged by its exit code: its agent reports no result.
-    pub fn by_exit_code() -> Tally {
-        Tally { by_exit_code: true, ..Tally::default() }
+    /// Starts a run of this runtime. A command is judged by its exit code: it reports no result.
+    pub fn of(runtime: RuntimeType) -> Tally {
+        Tally { by_exit_code: runtime == RuntimeType::Command, ..Tally::default() }
     }
 
     /// Tells what the session had cost before this run: the last `result` row of its log.
@@ -218,29 +237,18 @@ impl Tally {
     }
 
     fn judge(&self, end: &Ending) -> Result<(), (ExitReason, RunError)> {
-        let fail = |reason, class, message: String| Err((reason, self.failure(class, &message)));
-        let seconds = |ms: &u64| *ms as f64 / 1000.0;
-        match end {
-            Ending::Cancelled { by } => {
-                fail(ExitReason::Cancelled, ErrorClass::Cancelled, format!("cancelled by {by}"))
+        let (reason, class) = match end {
+            Ending::Exited { code, signal, stderr } => {
+                return self.judge_exit(*code, *signal, stderr);
             }
-            Ending::TimedOut { after_ms } => {
-                let message = format!("not done after {} s", seconds(after_ms));
-                fail(ExitReason::Timeout, ErrorClass::Timeout, message)
-            }
-            Ending::Stalled { after_ms } => {
-                let message = format!("the agent said nothing for {} s", seconds(after_ms));
-                fail(ExitReason::Timeout, ErrorClass::Stalled, message)
-            }
-            Ending::NotStarted { reason } => {
-                fail(ExitReason::Error, ErrorClass::NotStarted, reason.clone())
-            }
-            Ending::Disk { reason } => fail(ExitReason::Error, ErrorClass::Disk, reason.clone()),
-            Ending::Internal { reason } => {
-                fail(ExitReason::Error, ErrorClass::Internal, reason.clone())
-            }
-            Ending::Exited { code, signal, stderr } => self.judge_exit(*code, *signal, stderr),
-        }
+            Ending::Cancelled { .. } => (ExitReason::Cancelled, ErrorClass::Cancelled),
+            Ending::TimedOut { .. } => (ExitReason::Timeout, ErrorClass::Timeout),
+            Ending::Stalled { .. } => (ExitReason::Timeout, ErrorClass::Stalled),
+            Ending::NotStarted { .. } => (ExitReason::Error, ErrorClass::NotStarted),
+            Ending::Disk { .. } => (ExitReason::Error, ErrorClass::Disk),
+            Ending::Internal { .. } => (ExitReason::Error, ErrorClass::Internal),
+        };
+        Err((reason, self.failure(class, &end.reason().unwrap_or_default())))
     }
 
     fn judge_exit(
@@ -260,6 +268,9 @@ impl Tally {
         }
         if code == Some(0) && (self.by_exit_code || self.said_end) {
             return Ok(());
+        }
+        if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
+            return Err((ExitReason::Error, self.failure(ErrorClass::NotStarted, tail(stderr))));
         }
         let told = Symptoms::of_text(stderr);
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
@@ -355,6 +366,15 @@ impl Tally {
         };
         RunError { messages_received: self.received, ..RunError::of(class, message) }
     }
+}
+
+/// Says whether an agent did not understand how it was started: it lacks an option, or knows other
+/// values for it. The same again would fail.
+fn refuses_options(stderr: &str) -> bool {
+    stderr.lines().any(|line| {
+        line.starts_with("error: unknown option ")
+            || (line.starts_with("error: option ") && line.contains(" is invalid"))
+    })
 }
 
 /// Returns why the model stopped. Where the API failed no model did, and Claude makes one up.

@@ -25,7 +25,7 @@ use crate::run::{RunError, SessionStart};
 use crate::{AgentSessionId, from_iso};
 
 pub use cut::{GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
-pub use job::nth_uuid;
+pub use job::{nth_uuid, whole_text};
 pub use number::MessageCount;
 
 /// How many tool calls, and how many sub-agents, are remembered; beyond it the oldest call's result
@@ -69,6 +69,8 @@ pub struct Recorder {
     told_error: Option<String>,
     tokens: u64,
     minted: u64,
+    /// Why the agent was interrupted, by us.
+    interruption: Option<String>,
 }
 
 /// A tool call whose result has not come.
@@ -94,6 +96,7 @@ impl Recorder {
             told_error: None,
             tokens: 0,
             minted: 0,
+            interruption: None,
         }
     }
 
@@ -119,15 +122,37 @@ impl Recorder {
             }
             message if self.is_passing(&message) => Rows::default(),
             message => {
-                let row = self.envelope(message, now);
+                let why = self.interruption.clone().filter(|_| blames_user(&message.body));
+                let mut row = self.envelope(message, now);
+                if let Some(why) = why {
+                    row.insert("interruption".to_owned(), why.into());
+                }
                 self.recorded(row, now)
             }
         }
     }
 
+    /// Tells why the agent is interrupted from here on. Claude says then that the user did it; the
+    /// session's log keeps those words, the job's rows say this.
+    pub fn interrupted(&mut self, why: &str) {
+        self.interruption = Some(why.to_owned());
+    }
+
     /// Records something of our own: a decision, a warning, that a person was asked or answered.
     pub fn note(&mut self, subtype: &str, content: &str, now: Timestamp) -> Rows {
+        self.note_with(subtype, content, Map::new(), now)
+    }
+
+    /// The same, with fields beside the text for those who do not read it.
+    pub fn note_with(
+        &mut self,
+        subtype: &str,
+        content: &str,
+        fields: Map<String, Json>,
+        now: Timestamp,
+    ) -> Rows {
         let mut message = Message::of(Body::System { subtype: subtype.to_owned() });
+        message.fields = fields;
         message.fields.insert("content".to_owned(), content.into());
         let row = self.envelope(message, now);
         self.recorded(row, now)
@@ -250,6 +275,12 @@ impl Recorder {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
+}
+
+/// Says whether a message tells that the user stopped something.
+fn blames_user(body: &Body) -> bool {
+    let Body::User(told) = body else { return false };
+    told.message.get("content").is_some_and(job::blames_user)
 }
 
 fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {

@@ -8,9 +8,8 @@
 mod tests;
 
 use heeler_model::message::{Body, Message, TurnResult};
-use heeler_model::run::{Answer, SessionStart};
+use heeler_model::run::SessionStart;
 use rustix::process::Signal;
-use serde_json::Value as Json;
 use uuid::Uuid;
 
 use crate::process::{Arg, Launch};
@@ -50,20 +49,8 @@ impl Runtime for CommandRuntime {
         vec![Step::Message(Message::text(&text))]
     }
 
-    fn say(&mut self, _uuid: Uuid, _text: &str) -> Vec<Step> {
-        Vec::new()
-    }
-
-    fn answer(&mut self, _ask: &str, _answer: &Answer) -> Vec<Step> {
-        Vec::new()
-    }
-
     fn interrupt(&mut self) -> Vec<Step> {
         vec![Step::Signal(Signal::INT)]
-    }
-
-    fn mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<Step> {
-        Vec::new()
     }
 
     /// Makes a result of the exit code. A command that a signal ended has none, as any agent.

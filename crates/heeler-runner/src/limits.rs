@@ -41,7 +41,7 @@ pub(crate) struct Watch {
     started: Instant,
     /// When the agent last said something, or could say something again.
     heard: Instant,
-    /// The agent cannot speak: it waits for a person, for us or for the disk.
+    /// The agent cannot speak: it waits for a person, a tool, us or the disk.
     held: bool,
     end: Option<End>,
 }

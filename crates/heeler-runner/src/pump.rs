@@ -15,7 +15,9 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
+use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
@@ -33,11 +35,12 @@ use uuid::Uuid;
 use crate::asks::Asks;
 use crate::complaints::Complaints;
 use crate::control::{Asked, Control};
+use crate::files;
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
 use crate::mcp::{Injected, Note};
-use crate::process::{Agent, Tree};
+use crate::process::{Agent, Ended, Tree};
 use crate::runtime::{Runtime, Step};
 use crate::signals::Signals;
 use crate::writer::Writer;
@@ -47,6 +50,8 @@ const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
+    /// The run's folder.
+    pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
     /// The session that is written to.
     pub(crate) session: AgentSessionId,
@@ -76,6 +81,17 @@ impl Run {
     /// Records something of our own. It may repeat what an agent says.
     pub(crate) fn note(&mut self, subtype: &str, content: &str) {
         let rows = self.recorder.note(subtype, &self.redactor.text(content), (self.now)());
+        self.journal.push(rows);
+    }
+
+    /// Records what a tool of ours has to record.
+    fn noted(&mut self, note: &Note) {
+        let content = note.content();
+        let content = self.redactor.text(&content);
+        let mut fields = note.fields();
+        self.redactor.json(&mut fields);
+        let Json::Object(fields) = fields else { return };
+        let rows = self.recorder.note_with(note.subtype(), &content, fields, (self.now)());
         self.journal.push(rows);
     }
 
@@ -123,7 +139,7 @@ pub(crate) struct Pump<'r> {
     behind: bool,
     /// The tree is to be ended now.
     kill: bool,
-    /// The tree is ended: all that it said is in the pipes.
+    /// The tree is being ended: all that it will have said is in the pipes.
     ended: bool,
 }
 
@@ -177,13 +193,19 @@ impl<'r> Pump<'r> {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
-        let ended = self.tree.end().await;
+        if let Some(code) = exit.and_then(|status| status.code())
+            && self.run.spec.runtime == RuntimeType::Command
+            && self.run.ending.is_none()
+        {
+            files::write_exit(&self.run.dir, code);
+        }
+        self.ended = true;
+        let ended = self.end_tree().await;
         if !ended.left.is_empty() {
             tracing::warn!(left = ?ended.left, "processes of the run could not be ended");
         }
         crate::fault::point(crate::fault::Point::TreeEnded);
         self.input.close();
-        self.ended = true;
         self.drain().await;
         // Nobody is waited for any more: what was begun and not ended is a line all the same.
         (self.stdout, self.stderr) = (None, None);
@@ -192,12 +214,23 @@ impl<'r> Pump<'r> {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
         while let Ok(note) = self.run.notes.try_recv() {
-            self.run.note(note.subtype(), &note.content());
+            self.run.noted(&note);
         }
         self.close_asks();
         self.drain().await;
         let stderr = self.complaints.finish().to_owned();
         AgentEnd { exit, stderr }
+    }
+
+    /// Ends what the agent leaves behind. That may take a while: whoever asks is answered meanwhile.
+    async fn end_tree(&mut self) -> Ended {
+        let mut ending = std::pin::pin!(self.tree.end());
+        loop {
+            tokio::select! {
+                ended = &mut ending => return ended,
+                asked = self.run.control.next() => self.asked(&asked),
+            }
+        }
     }
 
     /// Records what the agent left to say. Whoever still holds a pipe open is not waited for, and the
@@ -306,7 +339,7 @@ impl<'r> Pump<'r> {
                 let steps = self.run.runtime.mcp_reply(&call, reply);
                 self.todo.extend(steps);
             }
-            Event::Noted(note) => self.run.note(note.subtype(), &note.content()),
+            Event::Noted(note) => self.run.noted(&note),
             Event::Time => {}
         }
     }
@@ -369,7 +402,13 @@ impl<'r> Pump<'r> {
 
     /// Remembers why the run ends; the first reason counts.
     fn end(&mut self, ending: Ending) {
-        self.run.ending.get_or_insert(ending);
+        if self.run.ending.is_some() {
+            return;
+        }
+        if let Some(why) = ending.reason() {
+            self.run.recorder.interrupted(&self.run.redactor.text(&why));
+        }
+        self.run.ending = Some(ending);
     }
 
     /// Ends the run because a person wants it, gently unless `now`.
@@ -413,7 +452,10 @@ impl<'r> Pump<'r> {
     /// waiting who wants to end the run.
     fn digest_for(&mut self, time: Duration) {
         self.behind = self.read_lines(time);
-        let waits = !self.run.asks.is_empty() || !self.calls.is_empty() || self.is_blocked();
+        let waits = !self.run.asks.is_empty()
+            || !self.calls.is_empty()
+            || self.is_blocked()
+            || self.run.runtime.waits_for_tool();
         self.run.watch.hold(waits, Instant::now());
     }
 

@@ -217,7 +217,13 @@ impl Order<'_> {
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
                     may_begin_anew = false;
-                    let Ok(fresh) = self.begin_anew(run, &mut started) else { return judged };
+                    let fresh = match self.begin_anew(run, &mut started) {
+                        Ok(fresh) => fresh,
+                        Err(reason) => {
+                            run.note("warning", &format!("no fresh session can begin: {reason}"));
+                            return judged;
+                        }
+                    };
                     *lock = fresh;
                     start = SessionStart::Fresh { id: run.session.clone() };
                     reason = "the agent does not know the session any more, so a fresh one begins"

@@ -27,18 +27,27 @@ pub(crate) trait Runtime {
     fn begin(&mut self, uuid: Uuid) -> Vec<Step>;
     /// Takes one line of the agent's standard output, without its newline.
     fn line(&mut self, line: &[u8]) -> Vec<Step>;
-    /// Says something more to the agent; `uuid` is the one of its row. No steps: it cannot.
-    fn say(&mut self, uuid: Uuid, text: &str) -> Vec<Step>;
+    /// Says something more to the agent; `uuid` is the one of its row. `None`: it takes no more.
+    fn say(&mut self, _uuid: Uuid, _text: &str) -> Option<Vec<Step>> {
+        None
+    }
     /// Hands over what was decided about [`Step::Ask`].
-    fn answer(&mut self, ask: &str, answer: &Answer) -> Vec<Step>;
+    fn answer(&mut self, _ask: &str, _answer: &Answer) -> Vec<Step> {
+        Vec::new()
+    }
     /// Asks the agent to stop what it does and to end.
     fn interrupt(&mut self) -> Vec<Step>;
     /// Hands over the reply to [`Step::Mcp`].
-    fn mcp_reply(&mut self, call: &str, reply: Json) -> Vec<Step>;
+    fn mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<Step> {
+        Vec::new()
+    }
+    /// Says whether the agent waits for what a tool does: its silence is no stall.
+    fn waits_for_tool(&self) -> bool {
+        false
+    }
     /// Says what is still to be recorded of an agent that exited and whose output was read to its
     /// end. `code` is none when a signal ended it.
-    fn exited(&mut self, code: Option<i32>) -> Vec<Step> {
-        let _ = code;
+    fn exited(&mut self, _code: Option<i32>) -> Vec<Step> {
         Vec::new()
     }
 }

@@ -10,10 +10,8 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::ExitReason;
-use heeler_model::run::{
-    Cost, End, ErrorClass, PROTOCOL, Recovery, RunError, RunResult, RunSpec, SessionEnd, Started,
-};
+use heeler_model::config::RuntimeType;
+use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started};
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
     SyncError,
@@ -142,9 +140,10 @@ pub fn settle(
         None => never_started(&spec, &ended, now()),
         Some(started) => {
             let _session = hold_session(dir, &spec, started, &ended, &holder)?;
-            let account = complete(&spec, started)?;
+            let exit = files::read_exit(dir).filter(|_| spec.runtime == RuntimeType::Command);
+            let account = complete(&spec, started, exit)?;
             remove_socket(&spec, started);
-            cut_off(&spec, started, account, &ended)
+            RunResult { exit_code: exit, ..cut_off(&spec, started, account, &ended) }
         }
     };
     Reserved::make(dir)?.write(&result)?;
@@ -196,7 +195,7 @@ fn hold_session(
 }
 
 /// Adds what the job's log lacks of the session's log, and returns what the session's log tells.
-fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
+fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Account, SettleError> {
     // To open a log is to repair it; another run that has the session has done so.
     let session = match started.session_log.is_file() {
         true => match Log::open(&started.session_log, LogOptions::default()) {
@@ -207,7 +206,7 @@ fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
     };
     let mut job = Log::open(&spec.job_log, LogOptions::default())?.log;
     let mut append = |row: &Json| Ok(job.append(row.to_string().as_bytes())?);
-    let account = Account::read(spec, started, &mut append)?;
+    let account = Account::read(spec, started, exit, &mut append)?;
     job.close()?;
     session.map(Log::close).transpose()?;
     Ok(account)
@@ -225,29 +224,9 @@ fn remove_socket(spec: &RunSpec, started: &Started) {
 }
 
 fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
-    let message = "the run was cut off before its agent was started";
-    let error = RunError {
-        recoverable: true,
-        cure: "nothing is lost: trigger the job again if it does not run again by itself"
-            .to_owned(),
-        ..RunError::of(ErrorClass::NotStarted, message)
-    };
-    RunResult {
-        protocol: PROTOCOL,
-        run: spec.run,
-        job: spec.job.clone(),
-        end: End::NeverStarted,
-        exit_reason: ExitReason::Error,
-        stop_reason: None,
-        summary: None,
-        error: Some(error),
-        cost: Cost { usd: Some(0.0), ..Cost::default() },
-        session: None,
-        started_at: now,
-        finished_at: now,
-        exit_code: None,
-        settled: Some(Recovery { processes_ended: ended.processes, rows_completed: 0 }),
-    }
+    let why = "the run was cut off before its agent was started";
+    let settled = Some(Recovery { processes_ended: ended.processes, rows_completed: 0 });
+    RunResult { settled, ..RunResult::never_started(spec.run, spec.job.clone(), why, now) }
 }
 
 fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -> RunResult {

@@ -37,7 +37,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     /// Has bytes written when the agent reads them. What comes after the close is dropped.
     pub(crate) fn push(&mut self, bytes: Vec<u8>) -> Result<(), InputFull> {
-        if self.input.is_none() || self.last {
+        if self.input.is_none() || self.last || bytes.is_empty() {
             return Ok(());
         }
         if self.waiting + bytes.len() > INPUT_BYTES_MAX {

@@ -22,6 +22,7 @@ use crate::db::sessions::SessionFilter;
 use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
 use crate::restore::checked_path;
+use crate::sent::is_sent_file;
 use crate::views::hex;
 use heeler_transcript::plain;
 
@@ -235,7 +236,10 @@ impl Listing<'_> {
             let entry = entry.map_err(at("list", &folder))?;
             match entry.file_name().into_string() {
                 // Hidden files are drafts and caches; locks mean nothing elsewhere.
-                Ok(name) if name.starts_with('.') || name == "lock" || name.ends_with(".lock") => {}
+                Ok(name) if name.starts_with('.') => {}
+                Ok(name)
+                    if (name == "lock" || name.ends_with(".lock"))
+                        && !is_sent_file(&folder.join(&name)) => {}
                 Ok(name) => names.push((name, entry.file_type().map_err(at("inspect", &folder))?)),
                 Err(name) => self.skip(&folder.join(name.to_string_lossy().as_ref()), "not UTF-8"),
             }
@@ -275,7 +279,8 @@ impl Listing<'_> {
 /// Returns how much of a file counts: all of it, but only the whole lines of a transcript.
 fn measure(file: &mut File, name: &str) -> io::Result<u64> {
     let len = file.metadata()?.len();
-    let bytes = if name.ends_with(".jsonl") { whole_lines(file, len)? } else { len };
+    let is_log = name.ends_with(".jsonl") && !is_sent_file(Utf8Path::new(name));
+    let bytes = if is_log { whole_lines(file, len)? } else { len };
     file.rewind()?;
     Ok(bytes)
 }

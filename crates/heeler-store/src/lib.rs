@@ -12,6 +12,7 @@ pub mod import;
 mod layout;
 mod reader;
 mod restore;
+mod sent;
 mod store;
 mod tx;
 mod views;
@@ -29,6 +30,7 @@ pub use db::{Db, DbError, LookupError, OpenError};
 pub use layout::{LayoutError, StateDir};
 pub use reader::Reader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
+pub use sent::{SentFile, is_sent_file};
 pub use store::{Opened, Store, StoreError, WriteError};
 pub use tx::Tx;
 pub use views::{

@@ -31,6 +31,7 @@ pub(crate) struct Cli {
 
 /// Options that every command takes.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Config file, or the folder to look upward from [default: the working directory]
     #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
@@ -98,6 +99,7 @@ pub(crate) enum Command {
     /// Bring back what `backup` wrote; nothing newer is deleted
     Restore(commands::backup::RestoreArgs),
     /// See Heeler at work in a folder of its own
+    #[command(after_help = commands::demo::ABOUT)]
     Demo(commands::demo::DemoArgs),
     /// Be a scripted agent (started by a run)
     #[command(hide = true)]

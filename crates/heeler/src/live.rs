@@ -10,25 +10,29 @@ mod feed;
 mod keys;
 mod screen;
 mod tools;
+mod whole;
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Conductor, Fleet, Notice};
-use heeler_model::run::{Ask, RunState};
+use heeler_model::run::{Ask, RunState, Started};
 use heeler_model::{JobId, RunId};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
 pub(crate) use self::asks::gist;
+pub(crate) use self::keys::{Keyboard, on_interrupt};
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
 pub(crate) use self::tools::Tools;
+use self::whole::Wholes;
 use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
+use crate::place;
 
 /// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
 /// it leaves rows out and they are read from its log.
@@ -78,8 +82,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) agent: &'w str,
     pub(crate) job: JobId,
     pub(crate) run: RunId,
-    /// Whether questions are asked here.
-    pub(crate) attended: bool,
+    /// Where questions are answered, if they are asked here.
+    pub(crate) keyboard: Option<Keyboard>,
     pub(crate) show: Show,
     /// What kind of terminal it is.
     pub(crate) term: Option<&'w str>,
@@ -94,6 +98,8 @@ pub(crate) struct Seen {
     pub(crate) recorded: bool,
     /// The last error that was shown.
     pub(crate) error: Option<String>,
+    /// What the agent said last, whole.
+    pub(crate) answer: Option<String>,
     /// How many requests of the agent were denied because nobody could be asked.
     pub(crate) unasked: u64,
 }
@@ -109,7 +115,9 @@ impl Listener {
     /// Starts to hear Ctrl-C, which no longer ends this process.
     pub(crate) fn new() -> Outcome<Listener> {
         let (tell, events) = sync_channel(EVENTS_MAX);
-        keys::on_interrupt(tell.clone())?;
+        let told = tell.clone();
+        // Where nobody listens any more there is nobody to tell.
+        on_interrupt(move || drop(told.send(Event::Interrupt)))?;
         Ok(Listener { tell, events, interrupted: false })
     }
 
@@ -175,8 +183,11 @@ struct Live<'w> {
     feed: feed::Handle,
     /// How many rows of the job log were shown.
     rows: u64,
+    wholes: Wholes,
+    /// The row that has what the agent said last, and under which key.
+    answer: Option<(Json, &'static str)>,
     cost: Option<f64>,
-    started: Instant,
+    clock: Clock,
     run_ended: bool,
     /// When the result was on record, or the conductor was gone.
     conductor_done: Option<Instant>,
@@ -186,7 +197,7 @@ impl<'w> Live<'w> {
     fn new(watch: &'w Watch<'w>, tell: SyncSender<Event>) -> Live<'w> {
         Live {
             watch,
-            asks: Asks::new(watch.attended, tell.clone()),
+            asks: Asks::new(watch.keyboard.clone(), tell.clone()),
             tell,
             screen: Screen::new(watch.show, watch.term),
             tools: Tools::new(TOOLS_MARGIN),
@@ -194,8 +205,10 @@ impl<'w> Live<'w> {
             folder: watch.fleet.dir.run(watch.run),
             feed: feed::Handle::default(),
             rows: 0,
+            wholes: Wholes::default(),
+            answer: None,
             cost: None,
-            started: Instant::now(),
+            clock: Clock::Waits(Instant::now()),
             run_ended: false,
             conductor_done: None,
         }
@@ -204,12 +217,11 @@ impl<'w> Live<'w> {
     fn follow(&mut self, run: RunId) {
         self.folder = self.watch.fleet.dir.run(run);
         self.run_ended = false;
+        self.clock = Clock::Waits(Instant::now());
         let log = self.watch.fleet.dir.log_of(&self.watch.job);
         let feed = feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
         std::mem::replace(&mut self.feed, feed).stop();
-        if self.screen.has_status() {
-            feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
-        }
+        feed::ask_state(self.folder.clone(), self.tell.clone(), self.feed.clone());
     }
 
     fn go(&mut self, events: &Receiver<Event>) -> Outcome<Seen> {
@@ -230,6 +242,9 @@ impl<'w> Live<'w> {
         for line in self.tools.unfinished("no result") {
             self.screen.line(line)?;
         }
+        if let Some((row, key)) = self.answer.take() {
+            self.seen.answer = Some(self.wholes.text(&self.folder, &row, key).into_owned());
+        }
         Ok(std::mem::take(&mut self.seen))
     }
 
@@ -247,7 +262,10 @@ impl<'w> Live<'w> {
             Event::Settled(id) => self.asks.settled(&id, &mut self.screen)?,
             Event::Disk(trouble) => self.disk(trouble)?,
             Event::State(state) => self.state(*state)?,
-            Event::RunEnded(folder) => self.run_ended |= folder == self.folder,
+            Event::RunEnded(folder) => {
+                self.run_ended |= folder == self.folder;
+                self.clock.stop();
+            }
             Event::Notice(notice) => self.notice(notice),
             Event::ConductorGone => {
                 self.feed.nobody_starts_it();
@@ -267,23 +285,43 @@ impl<'w> Live<'w> {
         if let Some(cost) = row["total_cost_usd"].as_f64() {
             self.cost = Some(cost);
         }
-        self.seen.unasked += u64::from(tools::asked_nobody(row));
+        let attended = self.watch.keyboard.is_some();
+        self.seen.unasked += u64::from(tools::asked_nobody(row, attended));
+        self.keep_answer(row);
         match row["type"].as_str() {
-            // Of the run's own error, what the agent has not told itself is told at the end.
-            Some("error") if self.seen.error.is_some() && row["cure"].is_string() => {}
+            // The run's own judgement is told at the end, with the cure.
+            Some("error") if row["cure"].is_string() => {}
             Some("assistant") if row["parent_tool_use_id"].is_null() => {
-                self.screen.said(row["content"].as_str().unwrap_or_default())?;
+                let text = self.wholes.text(&self.folder, row, "content");
+                self.screen.said(&text)?;
             }
             _ => {
                 if row["type"] == "error" && self.watch.show == Show::All {
                     self.seen.error = row["message"].as_str().map(str::to_owned);
                 }
-                if let Some(line) = self.tools.row(row, self.screen.width()) {
+                if let Some(line) = self.tools.row(row, output::width()) {
                     self.screen.line(line)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Remembers the row if it has what the agent said last: its words, or the result of its turn.
+    fn keep_answer(&mut self, row: &Json) {
+        let is_main = row["parent_tool_use_id"].is_null();
+        let key = match row["type"].as_str() {
+            Some("assistant") if is_main => "content",
+            Some("tool_result") if row["tool_use_id"].is_null() && row["subtype"].is_string() => {
+                "result"
+            }
+            _ => return,
+        };
+        if self.watch.show == Show::Nothing
+            && row[key].as_str().is_some_and(|text| !text.trim().is_empty())
+        {
+            self.answer = Some((row.clone(), key));
+        }
     }
 
     fn disk(&mut self, trouble: Option<String>) -> Outcome {
@@ -338,8 +376,43 @@ impl<'w> Live<'w> {
         }
         let cancelling = if self.seen.interrupts > 0 { "cancelling, " } else { "" };
         let doing = self.tools.current().unwrap_or_else(|| self.watch.agent.to_owned());
-        let elapsed = output::duration(self.started.elapsed().as_millis().try_into().unwrap_or(0));
+        let elapsed = output::duration(self.clock.elapsed_ms(&self.folder));
         let cost = output::price(self.cost).map(|cost| format!("  {cost}")).unwrap_or_default();
-        self.screen.status(&format!("{cancelling}{doing}  {elapsed}{cost}"));
+        self.screen.status(&format!("{cancelling}{doing}"), &format!("{elapsed}{cost}"));
+    }
+}
+
+/// How long the run has taken, as its record will have it.
+enum Clock {
+    /// It has not begun, as far as is known; it is waited for since then.
+    Waits(Instant),
+    Runs(jiff::Timestamp),
+    Stopped(i64),
+}
+
+impl Clock {
+    fn elapsed_ms(&mut self, folder: &Utf8Path) -> i64 {
+        if let Clock::Waits(_) = self
+            && let Ok(started) = std::fs::read(folder.join("started.json"))
+            && let Ok(started) = serde_json::from_slice::<Started>(&started)
+        {
+            *self = Clock::Runs(started.at);
+        }
+        self.shown_ms()
+    }
+
+    fn shown_ms(&self) -> i64 {
+        match self {
+            Clock::Waits(since) => i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX),
+            Clock::Runs(at) => {
+                let took = place::now().duration_since(*at).as_millis();
+                i64::try_from(took).unwrap_or(i64::MAX).max(0)
+            }
+            Clock::Stopped(took) => *took,
+        }
+    }
+
+    fn stop(&mut self) {
+        *self = Clock::Stopped(self.shown_ms());
     }
 }

@@ -233,40 +233,32 @@ impl Progress {
     }
 }
 
-/// Several works side by side on stderr: a line for each, with the last thing that it said.
-pub(crate) struct Columns(Vec<indicatif::ProgressBar>);
+/// The pictures of a moving sign: something goes on.
+pub(crate) const SIGNS: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-impl Columns {
-    /// Starts a line for each name; none where nobody looks.
-    pub(crate) fn start<'n>(names: impl Iterator<Item = &'n str>, shown: bool) -> Columns {
-        let target = match shown {
-            true => indicatif::ProgressDrawTarget::stderr(),
-            false => indicatif::ProgressDrawTarget::hidden(),
-        };
-        let all = indicatif::MultiProgress::with_draw_target(target);
-        let style = indicatif::ProgressStyle::with_template("{spinner} {prefix:8} {wide_msg}");
-        let style = style.expect("templates are tested");
-        let bar = |name: &str| {
-            let bar = all.add(indicatif::ProgressBar::new_spinner().with_style(style.clone()));
-            bar.set_prefix(name.to_owned());
-            bar.enable_steady_tick(std::time::Duration::from_millis(100));
-            bar
-        };
-        Columns(names.map(bar).collect())
-    }
+/// The width of what is no terminal.
+const WIDTH: usize = 120;
+/// The narrowest terminal that a line is fitted to.
+const WIDTH_MIN: usize = 20;
 
-    /// Shows the last thing that one said.
-    pub(crate) fn say(&self, number: usize, text: &str) {
-        self.0[number].set_message(one_line(text));
-    }
+/// Returns the width that a line on stderr may have; a terminal may change it at any time.
+pub(crate) fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
+}
 
-    /// Takes the lines off the screen; returns the last thing that each said.
-    pub(crate) fn end(self) -> Vec<String> {
-        for bar in &self.0 {
-            bar.finish_and_clear();
+/// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
+pub(crate) fn fitting(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, character) in text.char_indices() {
+        // What is not ASCII may be wide.
+        used += if character.is_ascii() { 1 } else { 2 };
+        if used > columns {
+            return &text[..at];
         }
-        self.0.iter().map(indicatif::ProgressBar::message).collect()
     }
+    text
 }
 
 /// Returns a size: `12 MB`.
@@ -394,6 +386,14 @@ mod tests {
         assert_eq!(duration(3_720_000), "1h 02m");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(999), "999");
+    }
+
+    #[test]
+    fn a_line_is_cut_to_its_columns() {
+        assert_eq!(fitting("abcdef", 3), "abc");
+        assert_eq!(fitting("abc", 3), "abc");
+        assert_eq!(fitting("日本語", 5), "日本");
+        assert_eq!(fitting("", 0), "");
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Place {
         let home = home(&env, &here);
         let config = config.map(|(file, _)| file);
         let is_named = global.state_dir.is_some();
-        tracing::info!(config = ?config, %state_dir, "found the fleet");
+        let shown = config.as_deref().map_or("without a config file", Utf8Path::as_str);
+        tracing::info!("the fleet is {shown}, its state is in {state_dir}");
         Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 

@@ -323,7 +323,7 @@ mod tests {
             &[
                 "--:--:-- you         Count them.",
                 "09:00:01 tool        ✓ Bash ls  26ms",
-                "--:--:-- sub-agent     3",
+                "--:--:-- sub-agent   ▸ Agent Count\n                       3",
                 "--:--:-- tool        ✗ Agent Count  1.5s\n                       it broke",
                 "--:--:-- system      the agent wants to use Write",
                 "--:--:-- system      me allowed Write",

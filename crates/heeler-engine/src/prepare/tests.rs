@@ -177,7 +177,7 @@ fn claude_is_found_on_path_or_where_the_config_says() {
     assert_eq!(place.claude("model: m").program, place.root.join("claude"));
     assert_eq!(place.claude("claude_path: ./claude").program, place.root.join("claude"));
     let error = place.prepare("claude_path: claude-next", asked("x")).unwrap_err().to_string();
-    assert!(error.starts_with("cannot find `claude-next` in PATH (/nowhere:"), "{error}");
+    assert!(error.starts_with("cannot find `claude-next` on PATH: install"), "{error}");
     let error = place.prepare("claude_path: ./none", asked("x")).unwrap_err().to_string();
     assert!(error.contains("none`: install Claude Code"), "{error}");
 }
@@ -238,7 +238,7 @@ fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
     assert!(matches!(place.prepare("model: m", asked(" ")), Err(PrepareError::Prompt { .. })));
     assert_eq!(place.prepare("runtime: command, command: x", unasked()).unwrap().brief.prompt, "");
     let error = place.prepare(agent, on("u")).unwrap_err().to_string();
-    assert_eq!(error, "a has no schedule `u`; it has: s, t");
+    assert_eq!(error, "a has no schedule `u`; it has s, t");
 }
 
 #[test]

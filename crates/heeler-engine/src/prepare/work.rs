@@ -52,8 +52,8 @@ fn claude(agent: &Agent, env: &IndexMap<String, String>) -> Result<ClaudeBrief, 
 
 /// Finds a program: by its path, or by its name in the folders of PATH.
 fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
+    let missing = || PrepareError::Claude { program: wanted.to_owned() };
     if wanted.as_str().contains('/') {
-        let missing = || PrepareError::Claude { program: wanted.to_owned(), path: None };
         return Some(wanted)
             .filter(|it| is_program(it))
             .map(Utf8Path::to_owned)
@@ -61,10 +61,7 @@ fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareErr
     }
     let folders = path.split(':').map(Utf8Path::new).filter(|folder| folder.is_absolute());
     let mut programs = folders.map(|folder| folder.join(wanted));
-    programs.find(|program| is_program(program)).ok_or_else(|| PrepareError::Claude {
-        program: wanted.to_owned(),
-        path: Some(path.to_owned()),
-    })
+    programs.find(|program| is_program(program)).ok_or_else(missing)
 }
 
 fn is_program(path: &Utf8Path) -> bool {

@@ -258,13 +258,15 @@ fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
     let id = place.agent_has("11111111-busy");
     std::fs::create_dir_all(place.root.join("home/locks")).unwrap();
     let lock = place.root.join("home/locks").join(id.as_str());
-    let holder = Holder::this_process("runner", clock());
+    let holder = Holder::this_process("runner job-2026-11-15-abcdef", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let mut request = place.request();
     request.session = SessionWish::Given { id };
     let (told, done) = place.conduct(&request);
     let error = done.unwrap_err();
-    assert!(error.refusal() == Refusal::Busy && told.is_empty(), "{error}");
+    let job = Some("job-2026-11-15-abcdef".parse().unwrap());
+    assert_eq!(error.refusal(), Refusal::SessionBusy { job });
+    assert!(told.is_empty(), "{error}");
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     assert_eq!(place.reader().running_jobs().unwrap(), []);
     drop(held);

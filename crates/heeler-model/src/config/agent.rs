@@ -127,7 +127,8 @@ section! {
         max_turns: Option<NonZeroU32>,
         /// The time limit of one job.
         timeout: Option<Period>,
-        /// A job that says nothing for this long is ended.
+        /// A job that says nothing for this long is ended. While a tool, a sub-agent or a
+        /// background task works, or a question waits for its answer, only `timeout` counts.
         stall_timeout: Option<Period>,
         /// The most money the agent may spend.
         budget: Option<Budget>,

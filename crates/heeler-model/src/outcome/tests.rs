@@ -1,6 +1,7 @@
 //! How runs are judged and what they cost.
 
 use super::*;
+use crate::config::RuntimeType;
 use crate::message::read_line;
 use serde_json::json;
 
@@ -154,7 +155,7 @@ fn standard_error_is_understood_when_there_is_nothing_else() {
     let class = |stderr: &str| tally(&[]).conclude(&exited_with(1, stderr)).error.unwrap().class;
     assert_eq!(class("No conversation found with session ID: x"), ErrorClass::SessionExpired);
     assert_eq!(class("Error: Session ID x is already in use."), ErrorClass::SessionBusy);
-    assert_eq!(class("error: unknown option '--x'"), ErrorClass::AgentDied);
+    assert_eq!(class("Segmentation fault"), ErrorClass::AgentDied);
     let long = format!("{}the end", "é".repeat(5000));
     let error = tally(&[]).conclude(&exited_with(1, &long)).error.unwrap();
     assert!(error.message.ends_with("éthe end") && error.message.chars().count() < 600);
@@ -201,7 +202,8 @@ fn an_agent_that_was_not_started_cost_nothing() {
 
 #[test]
 fn a_command_is_judged_by_its_exit_code() {
-    let conclude = |end: &Ending| told(Tally::by_exit_code(), &[said("line")]).conclude(end);
+    let conclude =
+        |end: &Ending| told(Tally::of(RuntimeType::Command), &[said("line")]).conclude(end);
     let conclusion = conclude(&exited(0));
     assert_eq!((conclusion.exit_reason, conclusion.error), (ExitReason::Success, None));
     assert_eq!(conclusion.summary.as_deref(), Some("line"));
@@ -219,7 +221,7 @@ fn a_command_is_judged_by_its_exit_code() {
 fn the_words_of_a_command_are_not_taken_for_the_apis() {
     let result = json!({"type": "result", "is_error": true, "result": "429 rate limit tests failed",
                         "errors": ["the command exited with code 3"]});
-    let told = told(Tally::by_exit_code(), &[result]);
+    let told = told(Tally::of(RuntimeType::Command), &[result]);
     let error = told.conclude(&exited(3)).error.unwrap();
     assert_eq!(error.class, ErrorClass::AgentFailed);
     assert_eq!(error.message, "the command exited with code 3");
@@ -440,4 +442,21 @@ fn a_run_is_accounted_by_a_bounded_number_of_models() {
     let results: Vec<Json> = (0..300).map(result).collect();
     let cost = tally(&results).conclude(&exited(0)).cost;
     assert_eq!((cost.usd, cost.usage.per_model.len()), (Some(300.0), 256));
+}
+
+#[test]
+fn an_agent_that_refuses_its_options_was_not_started() {
+    let choices = "error: option '--permission-mode <mode>' argument 'delegate' is invalid. Allowed \
+                   choices are acceptEdits, plan.";
+    for stderr in [choices, "error: unknown option '--resume-session-at'\n"] {
+        let error = tally(&[]).conclude(&exited_with(1, stderr)).error.unwrap();
+        assert_eq!(error.class, ErrorClass::NotStarted);
+        assert_eq!((error.message.as_str(), error.recoverable), (stderr.trim(), false));
+        // What a tool of its own prints says nothing about how it was started.
+        let error = tally(&[said("hi")]).conclude(&exited_with(1, stderr)).error.unwrap();
+        assert_eq!(error.class, ErrorClass::AgentDied);
+        let command =
+            Tally::of(RuntimeType::Command).conclude(&exited_with(1, stderr)).error.unwrap();
+        assert_eq!(command.class, ErrorClass::AgentFailed);
+    }
 }

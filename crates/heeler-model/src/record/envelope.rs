@@ -135,7 +135,9 @@ fn with_rest(mut row: Fields, rest: Fields) -> Fields {
         let key = renamed.map_or(key, |(_, file)| (*file).to_owned());
         row.entry(key).or_insert(value);
     }
-    row.shift_remove("failure");
+    for ours in ["failure", "interruption"] {
+        row.shift_remove(ours);
+    }
     row
 }
 

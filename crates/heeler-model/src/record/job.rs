@@ -9,8 +9,9 @@ use super::{Fields, OpenCall, Recorder, insert_bounded};
 use crate::message::{INTERRUPTED, text_of};
 
 /// What of a system row the job log keeps beside its content. The rest is in the session log.
-const SYSTEM_KEYS: [&str; 18] = [
+const SYSTEM_KEYS: [&str; 21] = [
     "attempt",
+    "bytes",
     "claude_code_version",
     "decision_reason_type",
     "description",
@@ -21,6 +22,8 @@ const SYSTEM_KEYS: [&str; 18] = [
     "level",
     "max_retries",
     "model",
+    "name",
+    "path",
     "permissionMode",
     "retry_delay_ms",
     "status",
@@ -29,6 +32,10 @@ const SYSTEM_KEYS: [&str; 18] = [
     "tool_name",
     "tool_use_id",
 ];
+
+/// How what Claude says of an interrupt begins, and of a tool that the interrupt ended.
+const STOPPED_BY_USER: [&str; 2] =
+    ["[Request interrupted by user", "The user doesn't want to proceed with this tool use"];
 
 /// What of a turn's end the job log keeps beside its text.
 const RESULT_KEYS: [&str; 8] = [
@@ -41,6 +48,9 @@ const RESULT_KEYS: [&str; 8] = [
     "terminal_reason",
     "total_cost_usd",
 ];
+
+/// How many failed MCP servers a row names.
+const MCP_FAILED_MAX: usize = 32;
 
 /// The token counts that a row keeps.
 const USAGE_KEYS: [&str; 4] =
@@ -82,23 +92,13 @@ impl Recorder {
         if is_main {
             self.weigh(message, begins);
         }
-        let mut said = String::new();
-        for block in blocks(&message["content"]) {
-            match block_kind(block) {
-                "text" => join(&mut said, block_text(block)),
-                "thinking" | "redacted_thinking" => {}
-                "tool_use" | "server_tool_use" | "mcp_tool_use" => {
-                    rows.say(&mut said, &mut usage);
-                    rows.push(self.tool_use_row(block, at));
-                }
-                kind if kind.ends_with("tool_result") => {
-                    rows.say(&mut said, &mut usage);
-                    rows.push(self.tool_result_row(block, at));
-                }
-                kind => join(&mut said, &format!("[{kind}]")),
+        for part in parts(&message["content"]) {
+            match part {
+                Part::Said(said) => rows.say(&said, &mut usage),
+                Part::Call(block) => rows.push(self.tool_use_row(block, at)),
+                Part::Result(block) => rows.push(self.tool_result_row(block, None, at)),
             }
         }
-        rows.say(&mut said, &mut usage);
         if has_usage && usage.is_none() {
             self.usage_told_of = message["id"].as_str().map(str::to_owned);
         }
@@ -113,18 +113,25 @@ impl Recorder {
 
     fn user_rows(&mut self, row: &Json, at: Timestamp, rows: &mut JobRows) {
         let message = &row["message"];
+        let why = text(row, "interruption");
         if row["parent_tool_use_id"].is_null() {
             self.weigh(message, false);
         }
         let mut told = String::new();
         for block in blocks(&message["content"]) {
             match block_kind(block) {
-                "tool_result" => rows.push(self.tool_result_row(block, at)),
+                "tool_result" => rows.push(self.tool_result_row(block, why, at)),
                 "text" => join(&mut told, block_text(block)),
                 kind => join(&mut told, &format!("[{kind}]")),
             }
         }
-        if !told.is_empty() {
+        if let Some(why) = why.filter(|_| is_of_user(&told)) {
+            rows.push(fields([
+                ("type", "system".into()),
+                ("subtype", "interrupted".into()),
+                ("content", interrupted(why).into()),
+            ]));
+        } else if !told.is_empty() {
             let mut told = fields([
                 ("type", "system".into()),
                 ("subtype", "user_input".into()),
@@ -150,7 +157,8 @@ impl Recorder {
         ])
     }
 
-    fn tool_result_row(&mut self, block: &Json, at: Timestamp) -> Fields {
+    /// `why` is why we interrupted the agent, where its words blame the user.
+    fn tool_result_row(&mut self, block: &Json, why: Option<&str>, at: Timestamp) -> Fields {
         let id = block["tool_use_id"].as_str();
         let call = id.and_then(|id| self.calls.shift_remove(id));
         if let Some(id) = id {
@@ -158,7 +166,10 @@ impl Recorder {
         }
         let failed = is_true(&block["is_error"]);
         let text = result_text(&block["content"]);
-        let text = cut(&text, JOB_TEXT_BYTES_MAX);
+        let text = match why.filter(|_| is_of_user(&text)) {
+            Some(why) => interrupted(why),
+            None => cut(&text, JOB_TEXT_BYTES_MAX).into(),
+        };
         let mut row = fields([
             ("type", "tool_result".into()),
             ("tool_use_id", id.map(short).into()),
@@ -215,18 +226,69 @@ impl JobRows {
         self.rows.push(Json::Object(row));
     }
 
-    /// Adds what was said so far, if anything; the first such row carries the usage.
-    fn say(&mut self, said: &mut String, usage: &mut Option<Json>) {
-        if said.is_empty() {
-            return;
-        }
+    /// Adds what was said; the first such row carries the usage.
+    fn say(&mut self, said: &str, usage: &mut Option<Json>) {
         let content = cut(said, JOB_TEXT_BYTES_MAX);
         let mut row = fields([("type", "assistant".into()), ("content", content.into())]);
         if let Some(usage) = usage.take() {
             row.insert("usage".to_owned(), usage);
         }
-        said.clear();
         self.push(row);
+    }
+}
+
+/// What becomes one job row of an assistant message.
+enum Part<'r> {
+    /// Texts that stand together.
+    Said(String),
+    Call(&'r Json),
+    Result(&'r Json),
+}
+
+/// Returns what the job rows of an assistant message are made of, in their order.
+fn parts(content: &Json) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut said = String::new();
+    for block in blocks(content) {
+        let part = match block_kind(block) {
+            "thinking" | "redacted_thinking" => continue,
+            "tool_use" | "server_tool_use" | "mcp_tool_use" => Part::Call(block),
+            kind if kind.ends_with("tool_result") => Part::Result(block),
+            "text" => {
+                join(&mut said, block_text(block));
+                continue;
+            }
+            kind => {
+                join(&mut said, &format!("[{kind}]"));
+                continue;
+            }
+        };
+        parts.extend(take_said(&mut said));
+        parts.push(part);
+    }
+    parts.extend(take_said(&mut said));
+    parts
+}
+
+fn take_said<'r>(said: &mut String) -> Option<Part<'r>> {
+    (!said.is_empty()).then(|| Part::Said(std::mem::take(said)))
+}
+
+/// Returns the whole text of a job row, which has at most [`JOB_TEXT_BYTES_MAX`] bytes of it, from
+/// the session row that it came of; none if it came of another row, or is no text of the agent.
+pub fn whole_text(session_row: &Json, job_row: Uuid) -> Option<String> {
+    let uuid = text(session_row, "uuid").and_then(|uuid| Uuid::try_parse(uuid).ok())?;
+    match text(session_row, "type")? {
+        "result" => (uuid == job_row).then(|| result_said(session_row)),
+        "assistant" => {
+            let parts = parts(&session_row["message"]["content"]).into_iter().enumerate();
+            let mut own = parts.filter(|(number, _)| nth_uuid(uuid, *number) == job_row);
+            match own.next()? {
+                (_, Part::Said(said)) => Some(said),
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 
@@ -268,6 +330,23 @@ fn failure_row(row: &Json, told: Option<&str>) -> Fields {
     error
 }
 
+/// Says whether a message's content tells that the user stopped something.
+pub(super) fn blames_user(content: &Json) -> bool {
+    let of_block = |block: &Json| match block_kind(block) {
+        "tool_result" => is_of_user(&result_text(&block["content"])),
+        _ => is_of_user(block_text(block)),
+    };
+    blocks(content).iter().any(of_block)
+}
+
+fn is_of_user(text: &str) -> bool {
+    STOPPED_BY_USER.iter().any(|words| text.starts_with(words))
+}
+
+fn interrupted(why: &str) -> String {
+    cut(&format!("interrupted: {why}"), JOB_TEXT_BYTES_MAX).into()
+}
+
 /// Returns what a turn's end says.
 fn result_said(row: &Json) -> String {
     match (&row["result"], text(row, "terminal_reason")) {
@@ -305,7 +384,18 @@ fn system_row(row: &Json) -> Fields {
         system.insert("content".to_owned(), cut(content, JOB_TEXT_BYTES_MAX).into());
     }
     copy_scalars(row, &SYSTEM_KEYS, &mut system);
+    let failed: Vec<Json> = failed_servers(row).map(|name| short(name).into()).collect();
+    if !failed.is_empty() {
+        system.insert("mcp_failed".to_owned(), failed.into());
+    }
     system
+}
+
+/// Returns the MCP servers that an `init` row says could not be used.
+fn failed_servers(init: &Json) -> impl Iterator<Item = &str> {
+    let servers = init["mcp_servers"].as_array().into_iter().flatten();
+    let failed = servers.filter(|server| server["status"] == "failed");
+    failed.filter_map(|server| server["name"].as_str()).take(MCP_FAILED_MAX)
 }
 
 fn copy_scalars(from: &Json, keys: &[&str], to: &mut Fields) {

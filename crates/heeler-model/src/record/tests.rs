@@ -106,6 +106,42 @@ fn large_results_are_cut_in_the_job_log_only() {
 }
 
 #[test]
+fn the_whole_of_a_cut_text_is_found_in_the_row_that_it_came_of() {
+    let mut session = Session::new();
+    let long = |letter: &str| letter.repeat(JOB_TEXT_BYTES_MAX + 1);
+    let blocks = json!([
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": long("a")},
+        {"type": "tool_use", "id": "t", "name": "Read", "input": {}},
+        {"type": "text", "text": long("b")},
+        {"type": "text", "text": "c"},
+    ]);
+    let line = json!({"type": "assistant", "message": {"content": blocks}});
+    let said = session.line(&line.to_string());
+    let line =
+        json!({"type": "result", "subtype": "success", "is_error": false, "result": long("d")});
+    let ended = session.line(&line.to_string());
+    let whole = |row: &Json, of: &Json| {
+        crate::record::whole_text(of, row["uuid"].as_str().unwrap().parse().unwrap())
+    };
+    let [first, call, second] = &said.job[..] else { panic!("{:#?}", said.job) };
+    assert_eq!(whole(first, &said.session[0]), Some(long("a")));
+    assert_eq!(whole(call, &said.session[0]), None, "it is no text");
+    assert_eq!(whole(second, &said.session[0]), Some(format!("{}\nc", long("b"))));
+    assert_eq!(whole(&ended.job[0], &ended.session[0]), Some(long("d")));
+    assert_eq!(whole(first, &ended.session[0]), None, "it came of another row");
+}
+
+#[test]
+fn an_mcp_server_that_failed_is_named_in_the_job_row() {
+    let mut session = Session::new();
+    let servers =
+        json!([{"name": "web", "status": "failed"}, {"name": "ok", "status": "connected"}]);
+    let line = json!({"type": "system", "subtype": "init", "mcp_servers": servers});
+    assert_eq!(session.job_row(&line.to_string())["mcp_failed"], json!(["web"]));
+}
+
+#[test]
 fn a_large_input_keeps_its_shape_with_its_texts_cut() {
     let mut session = Session::new();
     let line = |input: Json| {
@@ -231,6 +267,41 @@ fn an_agent_cannot_fake_what_we_say_of_a_row() {
     assert_eq!((&row["isSidechain"], &row["parentUuid"]), (&json!(false), &Json::Null));
     assert_eq!(row.get("failure"), None);
     assert_eq!(rows.job[0]["type"], "assistant");
+}
+
+#[test]
+fn an_interrupt_of_ours_is_not_told_as_the_users() {
+    let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    let rejected = r#"{"type":"user","interruption":"because","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,
+        "content":"The user doesn't want to proceed with this tool use. The tool use was rejected."}]}}"#;
+    let stopped = r#"{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}"#;
+    let fine = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done in time"}]}}"#;
+
+    let mut session = Session::new();
+    session.line(call);
+    session.recorder.interrupted("not done after 10 s");
+    let rows = [rejected, stopped, fine].map(|line| session.line(line));
+    assert_eq!(rows[0].job[0]["error"], "interrupted: not done after 10 s");
+    assert_eq!(rows[0].job[0]["tool_name"], "Bash");
+    assert_eq!(rows[1].job[0]["type"], "system");
+    assert_eq!(rows[1].job[0]["subtype"], "interrupted");
+    assert_eq!(rows[1].job[0]["content"], "interrupted: not done after 10 s");
+    assert_eq!(rows[2].job[0]["result"], "done in time");
+    // What was seen stays, and gives the same rows again.
+    let said = &rows[1].session[0]["message"]["content"][0]["text"];
+    assert_eq!(said, "[Request interrupted by user for tool use]");
+    let mut again = Session::new();
+    again.line(call);
+    for rows in &rows {
+        assert_eq!(again.recorder.replay(&rows.session[0]), rows.job);
+    }
+
+    // Without an interrupt of ours it was the user, whatever the agent adds.
+    let mut session = Session::new();
+    session.line(call);
+    let row = session.job_row(rejected);
+    assert!(row["error"].as_str().unwrap().starts_with("The user doesn't want"), "{row}");
+    assert_eq!(session.job_row(stopped)["subtype"], "user_input");
 }
 
 #[test]

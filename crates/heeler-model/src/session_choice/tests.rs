@@ -133,6 +133,25 @@ fn a_session_does_not_move_to_another_folder_runtime_or_container() {
 }
 
 #[test]
+fn a_session_does_not_move_into_a_container() {
+    let (session, rules) = (session(), rules());
+    let context = Context {
+        working_directory: "/srv/demo".into(),
+        runtime: RuntimeType::Sdk,
+        docker: true,
+        rules: &rules,
+        now: NOW.parse().unwrap(),
+    };
+    let wish = Wish::Usual { session: Some(&session) };
+    let plan = choose(&wish, &context, "minted".parse().unwrap());
+    assert_eq!(plan.start, SessionStart::Fresh { id: "minted".parse().unwrap() });
+    assert_eq!(
+        plan.reason,
+        "a new session: sess-a1b2c3d4 was made without a container, the agent now runs in one"
+    );
+}
+
+#[test]
 fn what_an_imported_session_does_not_say_is_not_held_against_it() {
     resumed(|session| session.working_directory = None);
     resumed(|session| session.runtime = String::new());

@@ -65,8 +65,7 @@ impl Allowed {
     /// Reads the list of a brief, if there is one. Tools of injected servers join it.
     pub(super) fn of(brief: &ClaudeBrief, injected: &[String]) -> Result<Option<Allowed>, Refusal> {
         let Some(listed) = &brief.allowed_tools else { return Ok(None) };
-        let ours = injected.iter().map(|server| format!("mcp__{}__*", tool_part(server)));
-        let entries: Vec<String> = listed.iter().cloned().chain(ours).collect();
+        let entries: Vec<String> = listed.iter().cloned().chain(patterns(injected)).collect();
         let rules = entries.iter().map(|entry| Rule::read(entry)).collect::<Result<_, _>>()?;
         let mut allowed = Allowed { rules, entries, protected: Vec::new() };
         if !allowed.permits_any_command() {
@@ -155,7 +154,7 @@ impl Allowed {
 
     /// Says whether all tools of an MCP server are on the list.
     pub(super) fn has_server(&self, server: &str) -> bool {
-        let whole = format!("mcp__{}__*", tool_part(server));
+        let whole = pattern(server);
         self.rules.iter().any(|rule| rule.name == whole)
     }
 
@@ -293,8 +292,13 @@ fn current_name(tool: &str) -> &str {
     if tool == "Task" { "Agent" } else { tool }
 }
 
-/// Returns a server's name as it stands in the names of its tools.
-fn tool_part(server: &str) -> String {
+/// Returns the entries that stand for all tools of these servers.
+pub(super) fn patterns(servers: &[String]) -> impl Iterator<Item = String> {
+    servers.iter().map(|server| pattern(server))
+}
+
+fn pattern(server: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
-    server.chars().map(plain).collect()
+    let server: String = server.chars().map(plain).collect();
+    format!("mcp__{server}__*")
 }

@@ -12,7 +12,7 @@ use camino::Utf8Path;
 use heeler_model::run::{ClaudeBrief, Limits, SessionStart};
 use serde_json::{Value as Json, json};
 
-use super::allowed::Allowed;
+use super::allowed::{Allowed, patterns};
 use crate::process::{Arg, Launch};
 
 /// How long an SDK keeps Claude's input open for a tool of ours that takes its time.
@@ -79,7 +79,7 @@ impl Setup {
         args.extend(session_args(session));
         args.extend(texts(&["--permission-mode", &brief.permission_mode]));
         args.extend(texts(&["--setting-sources", &brief.setting_sources.join(",")]));
-        args.extend(tool_args(brief, allowed));
+        args.extend(self.tool_args(allowed));
         if let Some(allowed) = allowed {
             args.extend([text("--settings"), file(&self.settings(allowed))]);
         }
@@ -97,6 +97,37 @@ impl Setup {
         }
         if let Some(budget) = self.limits.budget_usd {
             args.extend(texts(&["--max-budget-usd", &budget.to_string()]));
+        }
+        args
+    }
+
+    /// Says which tools there are, which are not asked about, and which never run.
+    fn tool_args(&self, allowed: Option<&Allowed>) -> Vec<Arg> {
+        let brief = &self.brief;
+        let mut args = Vec::new();
+        let listed = allowed.map(Allowed::built_in);
+        let there = match (&brief.tools, listed) {
+            (None, None) => None,
+            (Some(tools), None) => Some(tools.join(",")),
+            (None, Some(listed)) => Some(listed.join(",")),
+            (Some(tools), Some(listed)) => {
+                let both = |name: &&str| tools.iter().any(|tool| super::allowed::same(tool, name));
+                Some(listed.into_iter().filter(both).collect::<Vec<_>>().join(","))
+            }
+        };
+        if let Some(there) = there {
+            args.extend(texts(&["--tools", &there]));
+        }
+        // Nobody has to be asked about what we give the agent ourselves.
+        let unasked = match allowed {
+            Some(allowed) => allowed.entries().join(","),
+            None => patterns(&self.injected).collect::<Vec<_>>().join(","),
+        };
+        if !unasked.is_empty() {
+            args.extend(texts(&["--allowedTools", &unasked]));
+        }
+        if !brief.denied_tools.is_empty() {
+            args.extend(texts(&["--disallowedTools", &brief.denied_tools.join(",")]));
         }
         args
     }
@@ -159,31 +190,6 @@ fn session_args(session: &SessionStart) -> Vec<Arg> {
             args
         }
     }
-}
-
-/// Says which tools there are, which are not asked about, and which never run.
-fn tool_args(brief: &ClaudeBrief, allowed: Option<&Allowed>) -> Vec<Arg> {
-    let mut args = Vec::new();
-    let listed = allowed.map(Allowed::built_in);
-    let there = match (&brief.tools, listed) {
-        (None, None) => None,
-        (Some(tools), None) => Some(tools.join(",")),
-        (None, Some(listed)) => Some(listed.join(",")),
-        (Some(tools), Some(listed)) => {
-            let both = |name: &&str| tools.iter().any(|tool| super::allowed::same(tool, name));
-            Some(listed.into_iter().filter(both).collect::<Vec<_>>().join(","))
-        }
-    };
-    if let Some(there) = there {
-        args.extend(texts(&["--tools", &there]));
-    }
-    if let Some(allowed) = allowed.filter(|allowed| !allowed.entries().is_empty()) {
-        args.extend(texts(&["--allowedTools", &allowed.entries().join(",")]));
-    }
-    if !brief.denied_tools.is_empty() {
-        args.extend(texts(&["--disallowedTools", &brief.denied_tools.join(",")]));
-    }
-    args
 }
 
 fn listed_servers(mcp: &Json, allowed: &Allowed) -> Json {

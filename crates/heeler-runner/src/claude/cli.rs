@@ -7,9 +7,8 @@
 mod tests;
 
 use heeler_model::message::read_line;
-use heeler_model::run::{Answer, SessionStart};
+use heeler_model::run::SessionStart;
 use rustix::process::Signal;
-use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::allowed::{Allowed, Refusal};
@@ -55,20 +54,12 @@ impl Runtime for Cli {
         steps
     }
 
-    fn say(&mut self, _uuid: Uuid, _text: &str) -> Vec<Step> {
-        Vec::new()
-    }
-
-    fn answer(&mut self, _ask: &str, _answer: &Answer) -> Vec<Step> {
-        Vec::new()
-    }
-
     fn interrupt(&mut self) -> Vec<Step> {
         self.progress.end();
         vec![Step::Signal(Signal::INT)]
     }
 
-    fn mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<Step> {
-        Vec::new()
+    fn waits_for_tool(&self) -> bool {
+        self.progress.waits_for_tool()
     }
 }

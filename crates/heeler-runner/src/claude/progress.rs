@@ -8,10 +8,14 @@
 use std::collections::HashSet;
 
 use heeler_model::message::{Body, Message, Task};
+use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
 /// How many background tasks are waited for; a run does not wait for what is started beyond them.
 const TASKS_MAX: usize = 1024;
+
+/// How many tool calls are known to be under way; one that began beyond them is not waited for.
+const CALLS_MAX: usize = 1024;
 
 /// How far Claude has come.
 #[derive(Debug, Default)]
@@ -20,6 +24,8 @@ pub(super) struct Progress {
     waiting: Vec<Uuid>,
     /// Background tasks that run.
     background: HashSet<String>,
+    /// Tool calls without a result.
+    calls: HashSet<String>,
     /// A result came, and no turn has begun since.
     turn_over: bool,
     /// Whether it is idle, as it tells itself; none if it never told.
@@ -49,7 +55,10 @@ impl Progress {
     pub(super) fn message(&mut self, message: &Message) {
         match &message.body {
             Body::Init(_) => self.turn_over = false,
+            Body::Assistant(said) => self.calls_in(&said.message),
+            Body::User(told) => self.calls_in(&told.message),
             Body::Result(result) => {
+                self.calls.clear();
                 // What is queued is not always a message of ours.
                 self.turn_over = result.queued_turns == 0;
                 if !self.tells_messages && !self.waiting.is_empty() {
@@ -77,6 +86,27 @@ impl Progress {
             }
             _ => {}
         }
+    }
+
+    /// Notes which tool calls a message begins and ends.
+    fn calls_in(&mut self, message: &Map<String, Json>) {
+        let blocks = message.get("content").and_then(Json::as_array);
+        for block in blocks.into_iter().flatten() {
+            let id = |key: &str| block[key].as_str().unwrap_or_default();
+            match block["type"].as_str() {
+                Some("tool_use") if self.calls.len() < CALLS_MAX => {
+                    self.calls.insert(id("id").to_owned());
+                }
+                Some("tool_result") => drop(self.calls.remove(id("tool_use_id"))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Says whether it waits for what a tool or a background task does, so that its silence means
+    /// nothing.
+    pub(super) fn waits_for_tool(&self) -> bool {
+        !self.calls.is_empty() || (self.turn_over && !self.background.is_empty())
     }
 
     fn task(&mut self, task: &Task) {
@@ -114,6 +144,50 @@ mod tests {
     use heeler_model::message::read_line;
 
     use super::*;
+
+    #[test]
+    fn a_tool_is_waited_for_until_its_result_or_the_end_of_the_turn() {
+        let mut progress = Progress::default();
+        let mut take = |line: &str| {
+            progress.message(&read_line(line.as_bytes()));
+            progress.waits_for_tool()
+        };
+        let call = |id: &str| {
+            format!(
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"Bash","input":{{}}}}]}}}}"#
+            )
+        };
+        let result = |id: &str| {
+            format!(
+                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}"}}]}}}}"#
+            )
+        };
+        let end = r#"{"type":"result","subtype":"success","is_error":false}"#;
+        let running = |tasks: &str| {
+            format!(r#"{{"type":"system","subtype":"background_tasks_changed","tasks":[{tasks}]}}"#)
+        };
+        assert!(take(&call("1")));
+        assert!(take(&call("2")));
+        assert!(take(&result("1")));
+        assert!(!take(&result("2")));
+        // Speaking, with something in the background, it can stall.
+        assert!(!take(&running(r#"{"task_id":"t"}"#)));
+        assert!(take(&call("never answered")));
+        assert!(take(end));
+        assert!(!take(&running("")));
+    }
+
+    #[test]
+    fn the_calls_that_are_waited_for_are_bounded() {
+        let mut progress = Progress::default();
+        for id in 0..2 * CALLS_MAX {
+            let line = format!(
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}"}}]}}}}"#
+            );
+            progress.message(&read_line(line.as_bytes()));
+        }
+        assert_eq!(progress.calls.len(), CALLS_MAX);
+    }
 
     #[test]
     fn the_tasks_that_are_waited_for_are_bounded() {

@@ -269,15 +269,14 @@ impl Runtime for Sdk {
         }
     }
 
-    fn say(&mut self, uuid: Uuid, text: &str) -> Vec<Step> {
-        match &mut self.talk.held {
+    fn say(&mut self, uuid: Uuid, text: &str) -> Option<Vec<Step>> {
+        Some(match &mut self.talk.held {
             Some(held) => {
                 held.push((uuid, text.to_owned()));
-                // It is taken, though there is nothing to write yet.
-                vec![Step::Write(Vec::new())]
+                Vec::new()
             }
             None => self.tell(uuid, text),
-        }
+        })
     }
 
     fn answer(&mut self, ask: &str, answer: &Answer) -> Vec<Step> {
@@ -317,6 +316,10 @@ impl Runtime for Sdk {
             return Vec::new();
         }
         vec![wire::reply(call, json!({ "mcp_response": reply }))]
+    }
+
+    fn waits_for_tool(&self) -> bool {
+        self.talk.progress.waits_for_tool()
     }
 }
 

@@ -105,6 +105,14 @@ pub(crate) struct Bridge {
 impl Bridge {
     /// Opens a free port; needs the runtime of the run.
     pub(crate) async fn open(injected: &Injected, token: &Token) -> Result<Bridge, BridgeError> {
+        Bridge::open_for(injected, token, STRANGER_WAIT).await
+    }
+
+    async fn open_for(
+        injected: &Injected,
+        token: &Token,
+        stranger_wait: Duration,
+    ) -> Result<Bridge, BridgeError> {
         let failed = |source| BridgeError { source };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -113,7 +121,8 @@ impl Bridge {
         let closing = CancellationToken::new();
         let services = router(injected, &endpoint, &closing)
             .into_make_service_with_connect_info::<Connection>();
-        let listener = Bounded { listener, free: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
+        let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let listener = Bounded { listener, free, stranger_wait };
         let closed = closing.clone().cancelled_owned();
         let serving = tokio::spawn(async move {
             // It ends only when it is closed: what goes wrong with a connection ends that connection.
@@ -191,6 +200,8 @@ fn same(given: &[u8], expected: &[u8]) -> bool {
 struct Bounded {
     listener: TcpListener,
     free: Arc<Semaphore>,
+    /// How long a connection may take to show the token.
+    stranger_wait: Duration,
 }
 
 /// One of the connections; it lives as long as the connection does.
@@ -210,7 +221,7 @@ impl Listener for Bounded {
         let permit = permit.expect("the semaphore is never closed");
         let (stream, _) = Listener::accept(&mut self.listener).await;
         let is_known = Arc::<AtomicBool>::default();
-        let patience = Box::pin(tokio::time::sleep(STRANGER_WAIT));
+        let patience = Box::pin(tokio::time::sleep(self.stranger_wait));
         let guarded = Guarded { stream, is_known: Arc::clone(&is_known), patience };
         (guarded, Connection { _permit: Arc::new(permit), is_known })
     }
@@ -370,7 +381,8 @@ mod tests {
     async fn strangers_who_say_nothing_are_shown_out_and_friends_may_stay() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
+        let wait = Duration::from_millis(200);
+        let bridge = Bridge::open_for(&injected, &Token::mint(), wait).await.unwrap();
         let endpoint = bridge.endpoint();
         let host = format!("127.0.0.1:{}", endpoint.port);
         let headers = [("host", &*host), ("authorization", &endpoint.authorization())];
@@ -388,8 +400,9 @@ mod tests {
         };
         speak().await;
         let mut strangers = Vec::new();
-        let half = ["", "POST /heeler HTTP/1.1\r\n"];
-        for said in half.into_iter().cycle().take(CONNECTIONS_MAX - 1) {
+        let refused = format!("GET /heeler HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        let words = ["", "POST /heeler HTTP/1.1\r\n", &refused];
+        for said in words.into_iter().cycle().take(CONNECTIONS_MAX - 1) {
             let mut stranger = connect().await.unwrap();
             stranger.write_all(said.as_bytes()).await.unwrap();
             strangers.push(stranger);
@@ -400,6 +413,9 @@ mod tests {
         let (status, _) = tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap();
         assert_eq!(status, 200);
         speak().await;
+        for mut stranger in strangers {
+            drop(stranger.read_to_end(&mut Vec::new()).await);
+        }
     }
 
     #[tokio::test]
@@ -471,7 +487,8 @@ mod tests {
     async fn idle_strangers_do_not_use_up_our_files() {
         let place = Place::new();
         let (injected, _notes) = place.injected();
-        let bridge = Bridge::open(&injected, &Token::mint()).await.unwrap();
+        let wait = Duration::from_secs(3600);
+        let bridge = Bridge::open_for(&injected, &Token::mint(), wait).await.unwrap();
         let endpoint = bridge.endpoint().clone();
         let mut strangers = Vec::new();
         for _ in 0..CONNECTIONS_MAX {

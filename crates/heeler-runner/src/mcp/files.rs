@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::server::{Note, Outcome, check_message, read, record, tool};
+use super::server::{Note, Outcome, check_message, harmless, read, record, tool};
 
 pub(super) const SERVER: &str = "heeler-files";
 
@@ -46,11 +46,11 @@ struct SendFile {
 }
 
 pub(super) fn tools() -> Vec<Tool> {
-    vec![tool::<SendFile>(
+    vec![harmless(tool::<SendFile>(
         "send_file",
         "Hand a file of the working directory to the people who follow this job: a report, a picture, \
          an archive. They get a copy of it as it is now.",
-    )]
+    ))]
 }
 
 /// Why a file is not handed over; the agent reads it.

@@ -8,7 +8,7 @@ use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::server::{Note, Outcome, check_message, read, record, tool};
+use super::server::{Note, Outcome, check_message, harmless, read, record, tool};
 
 pub(super) const SERVER: &str = "heeler";
 
@@ -55,14 +55,14 @@ struct Start {
 
 pub(super) fn tools() -> Vec<Tool> {
     vec![
-        tool::<Progress>(
+        harmless(tool::<Progress>(
             REPORT_PROGRESS,
             "Record how far you are, for the people who follow this job. It does not wait for them.",
-        ),
-        tool::<Question>(
+        )),
+        harmless(tool::<Question>(
             ASK_HUMAN,
             "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
-        ),
+        )),
         tool::<Start>(START_JOB, "Start a job of another agent of this fleet. Returns its id."),
     ]
 }

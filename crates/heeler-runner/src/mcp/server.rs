@@ -11,7 +11,7 @@ use heeler_model::redact::Redactor;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
     Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool,
+    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool, ToolAnnotations,
 };
 use rmcp::schemars::JsonSchema;
 use rmcp::service::{RequestContext, serve_directly};
@@ -20,6 +20,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::files::FileSender;
 use super::fleet::Fleet;
@@ -59,6 +60,16 @@ impl Note {
         match self {
             Note::Progress { .. } => "progress",
             Note::FileSent { .. } => "file_sent",
+        }
+    }
+
+    /// Returns what else its row has.
+    pub(crate) fn fields(&self) -> Json {
+        match self {
+            Note::Progress { .. } => json!({}),
+            Note::FileSent { path, name, bytes, .. } => {
+                json!({ "name": name, "bytes": bytes, "path": path })
+            }
         }
     }
 
@@ -163,6 +174,14 @@ impl Server {
         }
     }
 
+    async fn work(&self, call: CallToolRequestParams) -> Outcome {
+        let arguments = call.arguments.unwrap_or_default();
+        match self {
+            Server::Files(files) => files.call(arguments).await,
+            Server::Fleet(fleet) => fleet.call(&call.name, arguments).await,
+        }
+    }
+
     fn tools(&self) -> Vec<Tool> {
         match self {
             Server::Files(_) => files::tools(),
@@ -198,12 +217,8 @@ impl ServerHandler for Server {
             let text = format!("the server `{}` has no tool `{}`", self.name(), call.name);
             return Err(ErrorData::invalid_params(text, None));
         }
-        let arguments = call.arguments.unwrap_or_default();
-        let outcome = match self {
-            Server::Files(files) => files.call(arguments).await,
-            Server::Fleet(fleet) => fleet.call(&call.name, arguments).await,
-        };
-        let result = match outcome {
+        let server = self.clone();
+        let result = match caught(async move { server.work(call).await }).await {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
         };
@@ -214,10 +229,28 @@ impl ServerHandler for Server {
 /// What a tool answers, for the agent: what it did, or why it did not.
 pub(super) type Outcome = Result<String, String>;
 
+/// Lets a tool work; one that panics fails, since an agent would wait for its answer for ever.
+async fn caught(work: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(work);
+    let done = tasks.join_next().await.expect("one task was spawned");
+    done.unwrap_or_else(|error| {
+        tracing::error!(%error, "a tool of ours failed");
+        Err("heeler itself failed in this tool, which is no fault of yours; go on without it if \
+             you can, and say in your answer what is left open"
+            .to_owned())
+    })
+}
+
 /// Returns a tool whose input is `T`; the text of the fields is what the agent reads.
 pub(super) fn tool<T: JsonSchema + 'static>(name: &'static str, description: &'static str) -> Tool {
     let schema = rmcp::handler::server::tool::schema_for_input::<T>();
     Tool::new(name, description, schema.expect("the input is a struct, so its schema is an object"))
+}
+
+/// Marks a tool as one that changes nothing where the agent works: it may also plan with it.
+pub(super) fn harmless(tool: Tool) -> Tool {
+    tool.with_annotations(ToolAnnotations::new().read_only(true))
 }
 
 /// Reads a tool's input.
@@ -238,4 +271,21 @@ pub(super) fn check_message(message: &str) -> Result<(), String> {
 /// Hands a note to the loop.
 pub(super) async fn record(notes: &mpsc::Sender<Note>, note: Note) -> Result<(), String> {
     notes.send(note).await.map_err(|_| "the run is ending and records nothing more".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_tool_that_panics_fails_instead_of_never_answering() {
+        let answered = caught(async { Ok("done".to_owned()) }).await;
+        assert_eq!(answered, Ok("done".to_owned()));
+        let panics = async {
+            tokio::task::yield_now().await;
+            panic!("a tool of ours has a fault")
+        };
+        let failed = caught(panics).await.unwrap_err();
+        assert!(failed.starts_with("heeler itself failed"), "{failed}");
+    }
 }

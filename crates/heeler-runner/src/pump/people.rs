@@ -85,10 +85,10 @@ impl Pump<'_> {
             return Err("the agent has not read what it was told before; wait for it".to_owned());
         }
         let uuid = Uuid::new_v4();
-        let steps = self.run.runtime.say(uuid, text);
-        if steps.is_empty() || !self.input.is_open() {
+        let steps = self.run.runtime.say(uuid, text).filter(|_| self.input.is_open());
+        let Some(steps) = steps else {
             return Err("this agent takes no further message; start another job".to_owned());
-        }
+        };
         self.run.prompt(uuid, text);
         self.todo.extend(steps);
         Ok(())

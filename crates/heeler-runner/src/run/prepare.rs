@@ -106,6 +106,7 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
     let tally = tally(order, last_result.as_ref());
     let control = Control::bind(&spec.sockets, spec.run).await.map_err(refused)?;
     let run = Run {
+        dir: dir.to_owned(),
         spec: spec.clone(),
         session,
         now: host.now,
@@ -137,10 +138,7 @@ fn log_options(order: &Order<'_>) -> LogOptions {
 }
 
 fn tally(order: &Order<'_>, last_result: Option<&serde_json::Value>) -> Tally {
-    let tally = match order.spec.runtime {
-        RuntimeType::Command => Tally::by_exit_code(),
-        RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Scripted => Tally::new(),
-    };
+    let tally = Tally::of(order.spec.runtime);
     match last_result {
         Some(result) => tally.after(result),
         None => tally,

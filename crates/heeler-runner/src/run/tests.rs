@@ -71,6 +71,8 @@ fn speaks(script: &str) -> Trial {
 const STREAM: &str = r#"
 say() { printf '{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"%s"}]},"session_id":"%s"}\n' "$1" "$SESSION"; }
 delta() { printf '{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}},"session_id":"%s"}\n' "$1" "$SESSION"; }
+use() { printf '{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","id":"%s","name":"Bash","input":{}}]},"session_id":"%s"}\n' "$1" "$SESSION"; }
+used() { printf '{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"%s","content":"done"}]},"session_id":"%s"}\n' "$1" "$SESSION"; }
 result() { printf '{"type":"result","subtype":"success","is_error":false,"result":"%s","num_turns":1,"total_cost_usd":0.5,"session_id":"%s"}\n' "$1" "$SESSION"; }
 fail() { printf '{"type":"result","subtype":"error_during_execution","is_error":true,"errors":["%s"],"num_turns":0,"session_id":"%s"}\n' "$1" "$SESSION"; }
 may() { printf '{"type":"control_request","request_id":"%s","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"%s"}}}\n' "$1" "$2"; }

@@ -1,8 +1,8 @@
 //! What the session's log tells of a run whose runner died.
 //!
 //! Rows that the job's log lacks are found by their ids, so that completing it twice adds nothing.
-//! If the agent's last word was its result, or the runner's was how the run failed, that is how the
-//! run ended; otherwise it was interrupted. Start at [`Account::read`].
+//! If the agent's last word was its result, or the runner's was how the run failed, or it was a command
+//! and its exit was noted, that is how the run ended; otherwise it was interrupted. Start at [`Account::read`].
 
 use std::collections::HashSet;
 
@@ -41,15 +41,17 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order.
+    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order. `exit` is
+    /// the code with which a command is known to have exited.
     pub(super) fn read(
         spec: &RunSpec,
         started: &Started,
+        exit: Option<i32>,
         append: &mut dyn FnMut(&Json) -> Result<(), SettleError>,
     ) -> Result<Account, SettleError> {
         let mut known = job_rows(&spec.job_log, started.job_rows_before)?;
         let (log, session) = (&started.session_log, &started.session);
-        let mut story = Story::new();
+        let mut story = Story::new(spec.runtime, exit);
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
@@ -60,7 +62,7 @@ impl Account {
         let History { mut recorder, last_result } =
             session::history_until(spec, log, session, begin)?;
         if let Some(result) = last_result {
-            story.tally = Tally::new().after(&result);
+            story.tally = story.tally.after(&result);
         }
         for entry in Scan::open_at(log, begin)? {
             let Entry::Record(record) = entry? else { continue };
@@ -90,17 +92,20 @@ struct Story {
     is_done: bool,
     /// The runner's last word was how the run failed.
     failure: Option<RunError>,
+    /// The command's exit code.
+    exit: Option<i32>,
     background: HashSet<String>,
 }
 
 impl Story {
-    fn new() -> Story {
+    fn new(runtime: RuntimeType, exit: Option<i32>) -> Story {
         Story {
-            tally: Tally::new(),
+            tally: Tally::of(runtime),
             last_at: None,
             has_spoken: false,
             is_done: false,
             failure: None,
+            exit,
             background: HashSet::new(),
         }
     }
@@ -158,8 +163,8 @@ impl Story {
     }
 
     fn judge(&self) -> (End, Conclusion) {
-        if self.is_done && self.failure.is_none() {
-            let exited = Ending::Exited { code: None, signal: None, stderr: String::new() };
+        if (self.is_done || self.exit.is_some()) && self.failure.is_none() {
+            let exited = Ending::Exited { code: self.exit, signal: None, stderr: String::new() };
             return (End::Finished, self.tally.conclude(&exited));
         }
         let message = "the process that ran the agent died";

@@ -51,6 +51,7 @@ sql! {
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text \
         FROM executions WHERE id = ?1");
+    ERROR = "SELECT error FROM executions WHERE id = ?1 AND error IS NOT NULL";
     IDS_FROM = "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
     KEY = "SELECT agent, status, version, session_id FROM executions WHERE id = ?1";
@@ -208,6 +209,13 @@ impl Db {
     /// Returns a job, whole.
     pub fn job(&self, id: &JobId) -> Result<Option<Job>, DbError> {
         first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
+    }
+
+    /// Returns why a job failed, without reading what it was asked.
+    pub fn job_error(&self, id: &JobId) -> Result<Option<String>, DbError> {
+        first(&self.conn, ERROR, [id.as_str()], "read a job's error", |row| {
+            Columns::new("executions", row).get()
+        })
     }
 
     /// Finds a job by its id or by a beginning that only one id has.

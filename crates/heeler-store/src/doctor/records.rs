@@ -12,13 +12,16 @@ use crate::db::jobs::{self, JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{Db, DbError};
 use crate::layout::StateDir;
+use crate::sent::is_sent_file;
 
 /// How many records are asked for at once.
 const PAGE: usize = 1000;
 
 /// Returns every log among the files.
 pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
-    let is_log = |path: &Utf8Path| matches!(path.extension(), Some("jsonl" | "ndjson"));
+    let is_log = |path: &Utf8Path| {
+        matches!(path.extension(), Some("jsonl" | "ndjson")) && !is_sent_file(path)
+    };
     let logs = files.iter().filter(|(path, meta)| meta.is_file() && is_log(path));
     logs.map(|(path, _)| path.clone()).collect()
 }

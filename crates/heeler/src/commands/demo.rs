@@ -6,12 +6,15 @@ mod side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_transcript::{Log, LogOptions};
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::live;
 use crate::output::{self, Text};
 use crate::place;
 
@@ -44,10 +47,16 @@ const PROJECT: [(&str, &str); 9] = [
     (".herdctl/sessions/marketer.json", include_str!("demo/project/session.json")),
 ];
 
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str = "It takes some seconds, needs no model, key or network, and leaves the fleet for you to explore.
+Ctrl-C ends it; what it has made stays.
+
+Exit codes: 0 all went as told, 1 it did not, 5 the folder is in use, 130 interrupted by Ctrl-C.";
+
 /// Arguments of `demo`.
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// A new folder for the demo [default: one in the temporary folder]
+    /// A new or empty folder for the demo [default: one in the temporary folder]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
     #[arg(long = "as-writer-of", hide = true, value_name = "FILE")]
@@ -59,59 +68,135 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage = Stage { program: place::program()?, folder: new_folder(args.dir.as_deref())? };
+    let stage = Stage {
+        program: place::program()?,
+        folder: new_folder(args.dir.as_deref())?,
+        interrupted: hear_interrupts()?,
+    };
+    match stage.perform() {
+        Err(_) if stage.is_interrupted() => Err(stage.left()),
+        done => done,
+    }
+}
 
-    tell(
-        "Three agents at work, side by side. They play scripts: no model, key or network is needed.",
-    )?;
-    stage.write("fleet", &FLEET)?;
-    stage.agents_at_work()?;
-    stage.heeler("fleet", &["jobs"])?;
-
-    let session = stage.session_of("scout")?;
-    tell("A session goes on where it stopped, and a fork of it goes its own way.")?;
-    let trigger = ["trigger", "scout", "--session", &session];
-    stage.heeler("fleet", &[&trigger[..], &["--prompt", "Stay with it."]].concat())?;
-    stage.heeler(
-        "fleet",
-        &[&trigger[..], &["--fork", "--prompt", "Try something else."]].concat(),
-    )?;
-    stage.heeler("fleet", &[&trigger[..], &["--prompt", "What do you remember?"]].concat())?;
-
-    tell(
-        "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
-    )?;
-    stage.write("project", &PROJECT)?;
-    stage.heeler("project", &["jobs"])?;
-    stage.heeler("project", &["doctor", "--fix"])?;
-
-    tell(&format!(
-        "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery row it was told is written must be there, whole."
-    ))?;
-    stage.kill_writers()?;
-
-    tell("Yours to explore:")?;
-    let Stage { program, folder } = &stage;
-    say(format!(
-        "  export HEELER_HOME={folder}/home\n  cd {folder}/fleet && {program} status\n  {program} trigger builder && {program} session list\n  {program} jobs logs, search, help …"
-    ))
+/// Hears Ctrl-C, which no longer ends this process; what it has started hears it too.
+fn hear_interrupts() -> Outcome<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&flag);
+    live::on_interrupt(move || raised.store(true, Ordering::Relaxed))?;
+    Ok(flag)
 }
 
 struct Stage {
     program: Utf8PathBuf,
     folder: Utf8PathBuf,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Stage {
+    fn perform(&self) -> Outcome {
+        tell(
+            "Three agents at work, side by side. They play scripts: no model, key or network is needed.",
+        )?;
+        self.write("fleet", &FLEET)?;
+        self.agents_at_work()?;
+        self.heeler("fleet", &["jobs"])?;
+        self.fork()?;
+
+        tell(
+            "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
+        )?;
+        self.write("project", &PROJECT)?;
+        self.heeler("project", &["jobs"])?;
+        self.heeler("project", &["doctor", "--fix"])?;
+
+        tell(&format!(
+            "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery row it was told is written must be there, whole."
+        ))?;
+        self.kill_writers()?;
+
+        tell("Yours to explore:")?;
+        say(self.to_explore())
+    }
+
+    fn to_explore(&self) -> String {
+        let Stage { program, folder, .. } = self;
+        format!(
+            "  export HEELER_HOME={folder}/home\n  cd {folder}/fleet && {program} status\n  {program} trigger builder && {program} session list\n  {program} jobs logs, search, help …"
+        )
+    }
+
+    /// Shows what a session and its fork know: what was said before the fork, not what came after it
+    /// in the other one.
+    fn fork(&self) -> Outcome {
+        tell("A session goes on where it stopped, and a fork of it goes its own way.")?;
+        let session = self.session_of("scout")?;
+        self.heeler("fleet", &scout(&[&session, "-p", "The password is tulip."]))?;
+        self.heeler("fleet", &scout(&[&session, "--fork", "-p", "The goal is Rome."]))?;
+        let fork = self.session_of("scout")?;
+        self.heeler("fleet", &scout(&[&session, "-p", "The goal is Paris."]))?;
+
+        tell("Both are asked the same:")?;
+        let question = ["-p", "What did I tell you?", "-q"];
+        let original =
+            self.answer("fleet", &scout(&[&[session.as_str()], &question[..]].concat()))?;
+        let forked = self.answer("fleet", &scout(&[&[fork.as_str()], &question[..]].concat()))?;
+        let knows = |answer: &str, own: &str, other: &str| {
+            answer.contains("tulip") && answer.contains(own) && !answer.contains(other)
+        };
+        if !knows(&original, "Paris", "Rome") || !knows(&forked, "Rome", "Paris") {
+            return Err(Failure::message(Code::Bug, "a session knows what it was not told"));
+        }
+        say("Both know the password, which was told before the fork; each knows only its own goal.")
+    }
+
     /// Shows a command and runs it.
     fn heeler(&self, place: &str, args: &[&str]) -> Outcome {
+        self.go_on()?;
         show_command(place, args)?;
         let status = self.command(place, args).status()?;
-        if status.success() {
-            return Ok(());
+        ended_well(args, status)
+    }
+
+    /// Shows a command, runs it, and returns what it printed, which is shown too.
+    fn answer(&self, place: &str, args: &[&str]) -> Outcome<String> {
+        self.go_on()?;
+        show_command(place, args)?;
+        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
+        ended_well(args, output.status)?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        say(said.trim_end())?;
+        Ok(said)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Goes on unless Ctrl-C was pressed.
+    fn go_on(&self) -> Outcome {
+        match self.is_interrupted() {
+            true => Err(Failure::silent(Code::Interrupted)),
+            false => Ok(()),
         }
-        let message = format!("`heeler {}` ended with {status}", args.join(" "));
-        Err(Failure::message(Code::Failed, message))
+    }
+
+    /// Says what was cancelled by Ctrl-C and what is left.
+    fn left(&self) -> Failure {
+        let list = ["jobs", "--status", "cancelled", "--json"];
+        let jobs = self.json("fleet", &list).unwrap_or_default();
+        let jobs = jobs["jobs"].as_array().cloned().unwrap_or_default();
+        let names = jobs.iter().filter_map(|job| job["agent"].as_str());
+        let cancelled = match names.collect::<Vec<_>>()[..] {
+            [] => "no job was running".to_owned(),
+            [one] => format!("cancelled the job of {one}"),
+            ref names => format!("cancelled the jobs of {}", names.join(", ")),
+        };
+        let message = format!("interrupted: {cancelled}; what the demo has made stays");
+        let (program, folder) = (&self.program, &self.folder);
+        Failure::message(Code::Interrupted, message).hint(format!(
+            "cd {folder}/fleet && HEELER_HOME={folder}/home {program} jobs, or rm -r {folder}"
+        ))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the demo runs the program itself")]
@@ -133,6 +218,7 @@ impl Stage {
     }
 
     fn agents_at_work(&self) -> Outcome {
+        self.go_on()?;
         let mut started = Vec::new();
         for agent in AGENTS {
             let args = ["trigger", agent];
@@ -145,18 +231,23 @@ impl Stage {
     /// Returns the session that an agent used last.
     fn session_of(&self, agent: &str) -> Outcome<String> {
         let list = ["session", "list", "--agent", agent, "--limit", "1", "--json"];
-        let listed = self.command("fleet", &list).stderr(Stdio::inherit()).output()?;
-        let listed: serde_json::Value =
-            serde_json::from_slice(&listed.stdout).map_err(anyhow::Error::from)?;
+        let listed = self.json("fleet", &list)?;
         let id = listed["sessions"][0]["id"].as_str();
         let missing = || Failure::message(Code::Bug, format!("{agent} has no session"));
         id.map(str::to_owned).ok_or_else(missing)
+    }
+
+    /// Runs a command that prints JSON, and returns that.
+    fn json(&self, place: &str, args: &[&str]) -> Outcome<serde_json::Value> {
+        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
+        Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
     }
 
     fn kill_writers(&self) -> Outcome {
         let file = self.folder.join("killed.jsonl");
         let mut acknowledged = 0;
         for _ in 0..KILLS {
+            self.go_on()?;
             let args = ["demo", WRITER, file.as_str()];
             let mut child = self.command("", &args).stdout(Stdio::piped()).spawn()?;
             let pipe = child.stdout.take().expect("stdout was asked to be a pipe");
@@ -167,6 +258,7 @@ impl Stage {
             acknowledged += told.map_while(Result::ok).count();
             child.wait()?;
         }
+        self.go_on()?;
         let opened = Log::open(&file, LogOptions::default()).map_err(anyhow::Error::from)?;
         drop(opened);
         let page = heeler_transcript::tail(&file, usize::MAX).map_err(anyhow::Error::from)?;
@@ -179,6 +271,18 @@ impl Stage {
             (output::grouped(acknowledged as u64), output::grouped(rows as u64));
         say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
+}
+
+fn scout<'a>(session: &[&'a str]) -> Vec<&'a str> {
+    [&["trigger", "scout", "--session"], session].concat()
+}
+
+fn ended_well(args: &[&str], status: std::process::ExitStatus) -> Outcome {
+    if status.success() {
+        return Ok(());
+    }
+    let message = format!("`heeler {}` ended with {status}", args.join(" "));
+    Err(Failure::message(Code::Failed, message))
 }
 
 /// Appends rows for ever and tells each one that is written.
@@ -219,9 +323,12 @@ fn new_folder(given: Option<&Utf8Path>) -> Outcome<Utf8PathBuf> {
             Failure::message(Code::Failed, format!("odd path {}", path.display()))
         });
     };
-    if dir.exists() {
-        let message = format!("{dir} exists; the demo only writes to a new folder");
-        return Err(Failure::message(Code::Refused, message));
+    let is_used =
+        dir.exists() && dir.read_dir_utf8().map_or(true, |mut found| found.next().is_some());
+    if is_used {
+        let message = format!("{dir} is in use, and the demo only writes to a new or empty folder");
+        let hint = format!("heeler demo {dir}-2, or rm -r {dir} if it is an old demo");
+        return Err(Failure::message(Code::Refused, message).hint(hint));
     }
     std::fs::create_dir_all(dir)?;
     Ok(place::working_directory()?.join(dir))

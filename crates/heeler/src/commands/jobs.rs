@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId, TriggerType};
-use heeler_store::{JobCursor, JobFilter, Reader, Run, StateDir};
+use heeler_store::{JobCursor, JobFilter, Reader, Run, SentFile, StateDir};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -204,7 +204,7 @@ fn trigger(head: &JobHead) -> String {
 /// Returns one line on what a job did; where it failed, why.
 fn account(reader: &Reader, head: &JobHead) -> Outcome<String> {
     let error = match head.status {
-        JobStatus::Failed => reader.job(&head.id)?.and_then(|job| job.error),
+        JobStatus::Failed => reader.job_error(&head.id)?,
         _ => None,
     };
     Ok(output::one_line(error.as_ref().or(head.summary.as_ref()).map_or("", String::as_str)))
@@ -317,6 +317,8 @@ struct Details<'j> {
     /// Its rows as text, where that was asked for.
     text: Option<Utf8PathBuf>,
     attempts: Vec<Attempt>,
+    /// What its agent handed over.
+    files: Vec<SentFile>,
 }
 
 impl Details<'_> {
@@ -333,11 +335,12 @@ impl Details<'_> {
             log: place.log_path(reader, &job.head)?,
             text: Some(dir.text_of(id)).filter(|path| path.is_file()),
             attempts: attempts(reader, id)?,
+            files: dir.sent_files(id),
         })
     }
 
     fn to_json(&self) -> Value {
-        let Details { job, dead, session, log, text, attempts } = self;
+        let Details { job, dead, session, log, text, attempts, files } = self;
         let mut value = head_json(&job.head, *dead);
         let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
         let rest = json!({
@@ -356,6 +359,7 @@ impl Details<'_> {
             "workingDirectory": job.working_directory,
             "outputFile": log,
             "textFile": text,
+            "files": files.iter().map(file_json).collect::<Vec<_>>(),
             "session": session,
             "origin": job.origin,
             "runs": attempts.iter().map(run_json).collect::<Vec<_>>(),
@@ -376,7 +380,7 @@ impl Details<'_> {
     }
 
     fn print(&self, dir: &StateDir, now: Timestamp) -> Outcome {
-        let Details { job, dead, session, log, text, attempts } = self;
+        let Details { job, dead, session, log, text, attempts, files } = self;
         let error = attempts.last().and_then(|last| last.error(dir));
         // That somebody cancelled it is no fault to be cured.
         let error = error.as_ref().filter(|error| error.class != ErrorClass::Cancelled);
@@ -390,7 +394,7 @@ impl Details<'_> {
             Some(reason) => status_text(head.status, *dead).then(format!(" ({reason})")),
             None => status_text(head.status, *dead),
         };
-        let fields: [(&str, Option<Text>); 23] = [
+        let fields: [(&str, Option<Text>); 24] = [
             ("job", Some(head.id.as_str().into())),
             ("agent", Some(head.agent.as_str().into())),
             ("status", Some(status)),
@@ -408,6 +412,7 @@ impl Details<'_> {
             ("origin", job.origin.as_deref().map(Text::from)),
             ("transcript", path(log)),
             ("as text", path(text)),
+            ("files", (!files.is_empty()).then(|| file_list(files).into())),
             ("runs", (attempts.len() > 1).then(|| runs(attempts).into())),
             ("summary", head.summary.as_deref().map(Text::from)),
             ("error", job.error.as_deref().map(Text::from)),
@@ -420,6 +425,15 @@ impl Details<'_> {
         }
         Ok(())
     }
+}
+
+fn file_json(file: &SentFile) -> Value {
+    json!({ "name": file.name, "bytes": file.bytes, "path": file.path })
+}
+
+fn file_list(files: &[SentFile]) -> String {
+    let line = |file: &SentFile| format!("{} ({})", file.path, output::size(file.bytes));
+    files.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the beginning of a prompt, and where the rest is.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_model::record::nth_uuid;
-use heeler_store::Reader;
+use heeler_store::{Reader, is_sent_file};
 use heeler_transcript::{Case, Hit, Pattern, Query, search};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -246,7 +246,10 @@ fn collect(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathBuf)>) {
         let path = entry.path();
         if kind.is_dir() {
             collect(path, found);
-        } else if kind.is_file() && matches!(path.extension(), Some("jsonl" | "ndjson")) {
+        } else if kind.is_file()
+            && matches!(path.extension(), Some("jsonl" | "ndjson"))
+            && !is_sent_file(path)
+        {
             found.extend(modified(path).map(|at| (at, path.to_owned())));
         }
     }

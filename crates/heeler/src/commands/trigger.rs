@@ -3,10 +3,10 @@
 //! The job is conducted by a process of its own, so that closing the terminal or killing this
 //! command loses nothing.
 
-use std::io::{IsTerminal as _, Read as _};
-use std::time::{Duration, Instant};
+mod report;
 
-use anstyle::{AnsiColor, Style};
+use std::io::{IsTerminal as _, Read as _};
+
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
@@ -14,34 +14,42 @@ use heeler_engine::{
     launch_conductor, prepare, sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded};
-use heeler_model::run::{ErrorClass, RunError};
-use heeler_model::{AgentSessionId, Job, JobId, JobStatus, RunId, TriggerType};
-use heeler_store::{LookupError, Reader, StateDir};
+use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
+use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
 use crate::cli::{self, Global};
-use crate::commands::{cancel, jobs};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Listener, Seen, Show, Watch};
-use crate::output::{self, Text};
+use crate::live::{self, Keyboard, Listener, Show, Watch};
+use crate::output;
 use crate::place::{self, CONFIG_NAMES, Place, beside};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
-/// How long a job whose conductor died is waited for after its run has ended.
-const RECORD_WAIT: Duration = Duration::from_secs(60);
-/// How often such a job is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What the help shows at its end.
-pub(crate) const EXAMPLES: &str = "Examples:\n  \
-    heeler trigger greeter\n  \
-    heeler trigger coder -p 'Fix the failing test'\n  \
-    git diff | heeler trigger reviewer -p -\n  \
-    heeler trigger coder -p 'Go on' --session sess-1a2b3c4d\n\n\
-    The agent's words go to stdout, what it does to stderr. Ctrl-C cancels the job, twice ends it at\n\
-    once. Exit codes: 0 the job succeeded, 1 it failed, 5 refused (busy), 130 interrupted.";
+pub(crate) const EXAMPLES: &str = "Examples:
+  heeler trigger coder -p 'Fix the failing test'
+  git diff | heeler trigger reviewer -p - > review.md
+  heeler trigger coder --session sess-1a2b -p 'And the next one'
+  id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
+
+The agent's words go to stdout, what it does to stderr. On a terminal its questions are put to you,
+also with `-p -`; elsewhere they are denied. Ctrl-C cancels the job, twice ends it at once.
+
+Exit codes:
+  0    the job succeeded, or was started with --detach
+  1    it failed
+  2    the command line or the configuration is wrong
+  4    there is no such agent, schedule or session
+  5    refused: the session is busy, or as many jobs run as may
+  130  interrupted by Ctrl-C";
+
+/// The part of the help that has what becomes of the conversation.
+const SESSION: &str = "Session options";
+/// The part of the help that has what is printed.
+const OUTPUT: &str = "Output options";
 
 /// Arguments of `trigger`.
 #[derive(Args)]
@@ -55,30 +63,36 @@ pub(crate) struct TriggerArgs {
     /// Use the prompt, session and limits of this schedule
     #[arg(short = 'S', long, value_name = "NAME")]
     schedule: Option<String>,
-    /// Continue this session; a beginning will do while it is unique
-    #[arg(long, value_name = "ID", conflicts_with_all = ["fresh", "channel"], add = cli::sessions())]
+    /// Continue this session; a beginning of its id will do while only one begins so
+    #[arg(
+        long, value_name = "ID", help_heading = SESSION, add = cli::sessions(),
+        conflicts_with_all = ["fresh", "channel"]
+    )]
     session: Option<String>,
     /// Leave the session as it is and go on in a new one with its history
-    #[arg(long, requires = "session", conflicts_with_all = ["fresh", "channel"])]
+    #[arg(
+        long, help_heading = SESSION, requires = "session",
+        conflicts_with_all = ["fresh", "channel"]
+    )]
     fork: bool,
     /// Begin a new session
-    #[arg(long)]
+    #[arg(long, help_heading = SESSION)]
     fresh: bool,
     /// Continue the session of this chat channel
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = SESSION)]
     channel: Option<String>,
-    /// Also write the output as text to `jobs/JOB/output.log`
-    #[arg(long)]
-    output_file: bool,
-    /// Print the job's id and return at once
-    #[arg(long)]
+    /// Print the job's id and return at once; the job goes on
+    #[arg(long, help_heading = OUTPUT)]
     detach: bool,
+    /// Print one JSON document when the job has ended; its `result` is the agent's last words, whole
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) json: bool,
+    /// Also write the output as text to `jobs/JOB/output.log` in the state directory
+    #[arg(long, help_heading = OUTPUT)]
+    output_file: bool,
     /// What happens anyway (herdctl's spelling)
     #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
     wait: bool,
-    /// Print one JSON document when the job has ended
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Triggers, watches, and reports.
@@ -88,30 +102,43 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let agent = find_agent(&loaded, &args.agent)?;
     place.bring_up_to_date()?;
     let reader = place.reader()?;
-    let session = wish(args, reader.as_ref())?;
+    let session = wish(args, agent, reader.as_ref())?;
     drop(reader);
-    let attended = is_attended(global, args);
+    let keyboard = keyboard(global, args);
+    let attended = keyboard.is_some();
     let request = prepare_request(&place, &loaded, agent, args, session, attended)?;
     let engine = place::engine(&place.state_dir, &place.env)?;
     let mut listener = Listener::new()?;
     let conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
     drop(request);
-    let (job, run) = started(&engine, &mut listener, conductor)?;
+    tracing::debug!("the job is conducted by process {}", conductor.pid());
+    let (job, run) = started(args, &engine, &mut listener, conductor)?;
+    tracing::info!("the run's folder is {}", engine.dir.run(run));
+    tracing::info!("the job's transcript is {}", engine.dir.log_of(&job));
     if args.detach {
-        return detached(args, &job);
+        return detached(global, args, &job);
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
     let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
-    let watch = Watch { fleet: &engine, agent, job, run, attended, show, term };
+    let watch = Watch { fleet: &engine, agent, job, run, keyboard, show, term };
     let seen = live::watch(&watch, listener)?;
-    let job = on_record(&engine, &watch.job, &seen)?;
-    report(global, args, &place, &engine, &job, &seen)
+    let job = report::on_record(&engine, &watch.job, &seen)?;
+    report::report(global, args, &place, &engine, &job, &seen)
 }
 
-/// Somebody can be asked where both sides of a terminal are there.
-fn is_attended(global: &Global, args: &TriggerArgs) -> bool {
-    let hears = std::io::stdin().is_terminal() && args.prompt.as_deref() != Some("-");
-    hears && std::io::stderr().is_terminal() && !(args.json || args.detach || global.quiet)
+/// Returns where a person answers: somebody can be asked where both sides of a terminal are there.
+/// Where the prompt comes on standard input, that is the terminal itself.
+fn keyboard(global: &Global, args: &TriggerArgs) -> Option<Keyboard> {
+    let is_shown = std::io::stderr().is_terminal();
+    if !is_shown || args.json || args.detach || global.quiet {
+        return None;
+    }
+    let found = match args.prompt.as_deref() {
+        Some("-") => Keyboard::of_terminal(),
+        _ if std::io::stdin().is_terminal() => Keyboard::of_stdin(),
+        _ => return None,
+    };
+    found.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
 }
 
 /// Finds an agent by its qualified name, or by its own name while that is unique.
@@ -147,7 +174,7 @@ fn nearest<'l>(loaded: &'l Loaded, name: &str) -> Option<&'l str> {
 }
 
 /// Says which session is asked for; one that we do not know is trusted if its id is whole.
-fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
+fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<SessionWish> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { SessionWish::Fresh } else { SessionWish::ByRules });
     };
@@ -163,6 +190,10 @@ fn wish(args: &TriggerArgs, reader: Option<&Reader>) -> Outcome<SessionWish> {
         },
         Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
+        Err(error @ LookupError::Ambiguous { .. }) => {
+            let list = format!("heeler session list --agent {}", agent.name);
+            Err(Failure::new(Code::Usage, error).hint(list))
+        }
         Err(error) => Err(error.into()),
     }?;
     Ok(if args.fork { SessionWish::Fork { source: id } } else { SessionWish::Given { id } })
@@ -263,6 +294,7 @@ fn read_prompt(given: &str) -> Outcome<String> {
 
 /// Waits until the job is on record, or refused.
 fn started(
+    args: &TriggerArgs,
     engine: &Fleet,
     listener: &mut Listener,
     conductor: Conductor,
@@ -270,13 +302,12 @@ fn started(
     match listener.first_notice(conductor) {
         Some(Notice::Started { job, run }) => Ok((job, run)),
         Some(Notice::Refused { kind, reason }) => {
-            let (code, hint) = match kind {
-                Refusal::Busy => (Code::Refused, "heeler jobs --status running"),
-                Refusal::NoSession => (Code::NotFound, "heeler session list"),
-                Refusal::OthersSession => (Code::Refused, "heeler session list"),
-                Refusal::Trouble => (Code::Failed, "heeler doctor"),
+            let code = match kind {
+                Refusal::NoSession => Code::NotFound,
+                Refusal::Trouble => Code::Failed,
+                _ => Code::Refused,
             };
-            Err(Failure::message(code, reason).hint(hint))
+            Err(Failure::message(code, reason).hint(ways_out(args, engine, &kind)))
         }
         _ if listener.was_interrupted() => {
             Err(Failure::message(Code::Interrupted, "interrupted before the job was started"))
@@ -289,163 +320,44 @@ fn started(
     }
 }
 
-fn detached(args: &TriggerArgs, job: &JobId) -> Outcome {
+/// Says what can be done about what stands in the way.
+fn ways_out(args: &TriggerArgs, engine: &Fleet, refusal: &Refusal) -> String {
+    let agent = &args.agent;
+    match refusal {
+        Refusal::StateBusy => "the same again in a moment".to_owned(),
+        Refusal::AtLimit { running } => {
+            let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
+            let running = running.join(" ");
+            format!("heeler jobs cancel {running}, or raise `max_concurrent` in the config")
+        }
+        Refusal::SessionBusy { job } => {
+            let instead = match &args.session {
+                Some(id) => format!("heeler trigger {agent} --session {id} --fork (in a copy)"),
+                None => format!("heeler trigger {agent} --fresh (in a new session)"),
+            };
+            match job.as_ref().filter(|job| is_ours(engine, job)) {
+                Some(job) => format!("heeler jobs cancel {job}, or {instead}"),
+                None => instead,
+            }
+        }
+        Refusal::NoSession | Refusal::OthersSession => "heeler session list".to_owned(),
+        Refusal::Trouble => "heeler doctor".to_owned(),
+    }
+}
+
+/// A session may be held by a job of another fleet, which cannot be cancelled from here.
+fn is_ours(engine: &Fleet, job: &JobId) -> bool {
+    Reader::open(&engine.dir).is_ok_and(|reader| matches!(reader.job(job), Ok(Some(_))))
+}
+
+fn detached(global: &Global, args: &TriggerArgs, job: &JobId) -> Outcome {
     if args.json {
         return Ok(output::json(&json!({ "job": { "id": job, "status": "running" } }))?);
     }
     output::line(job.as_str())?;
-    // The job runs, whether or not this remark can be written.
-    drop(output::note(&format!("follow it: heeler jobs logs {job} -f")));
+    if !global.quiet {
+        // The job runs, whether or not this remark can be written.
+        drop(output::note(&format!("follow it: heeler jobs logs {job} -f")));
+    }
     Ok(())
-}
-
-/// Returns the job once it is on record how it ended. Where its conductor died, this process does
-/// its work.
-fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
-    let deadline = Instant::now() + RECORD_WAIT;
-    loop {
-        let job = Reader::open(&engine.dir)?.job(id)?;
-        let job = job.ok_or_else(|| {
-            Failure::message(Code::Failed, format!("the record of job {id} is gone"))
-        })?;
-        let left = seen.interrupts > 2 || Instant::now() >= deadline;
-        if job.head.status.is_final() || seen.recorded || left {
-            return Ok(job);
-        }
-        // Ctrl-C may have come before there was a run that could hear it.
-        if seen.interrupts > 0 {
-            cancel::wish(engine, id)?;
-        }
-        if let Some(why) = cancel::settle(engine, "trigger", id)? {
-            // Whether or not this can be written, the record says as much.
-            drop(output::note(&format!("cannot find out how the run ended: {why}")));
-            return Ok(job);
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn report(
-    global: &Global,
-    args: &TriggerArgs,
-    place: &Place,
-    engine: &Fleet,
-    job: &Job,
-    seen: &Seen,
-) -> Outcome {
-    let reader = Reader::open(&engine.dir)?;
-    // What came of the job decides how we end, whether or not somebody hears of it.
-    if let Err(failure) = tell(global, args, place, &reader, job, seen) {
-        tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
-    }
-    let success = job.head.status == JobStatus::Completed;
-    match (success, seen.interrupts > 0) {
-        (true, _) => Ok(()),
-        (false, true) => Err(Failure::silent(Code::Interrupted)),
-        (false, false) if is_busy(&reader, &engine.dir, job)? => {
-            Err(Failure::silent(Code::Refused))
-        }
-        (false, false) => Err(Failure::silent(Code::Failed)),
-    }
-}
-
-/// Prints what came of the job.
-fn tell(
-    global: &Global,
-    args: &TriggerArgs,
-    place: &Place,
-    reader: &Reader,
-    job: &Job,
-    seen: &Seen,
-) -> Outcome {
-    if args.json {
-        let success = job.head.status == JobStatus::Completed;
-        let job = jobs::full_json(job, reader, place)?;
-        return Ok(output::json(&json!({ "success": success, "job": job }))?);
-    }
-    if global.quiet && job.head.status == JobStatus::Completed {
-        job.head.summary.as_deref().map(output::line).transpose()?;
-    }
-    say_outcome(global, args, job, reader, &place.dir()?, seen)
-}
-
-/// Says whether the job failed because another run was at its session.
-fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
-    let error = jobs::last_error(reader, dir, &job.head.id)?;
-    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
-}
-
-/// Says how the job ended, what it cost, and what to do next.
-fn say_outcome(
-    global: &Global,
-    args: &TriggerArgs,
-    job: &Job,
-    reader: &Reader,
-    dir: &StateDir,
-    seen: &Seen,
-) -> Outcome {
-    let head = &job.head;
-    let success = head.status == JobStatus::Completed;
-    if global.quiet && success {
-        return Ok(());
-    }
-    let sign = match head.status {
-        JobStatus::Completed => Text::styled(AnsiColor::Green.on_default(), "✓ completed"),
-        JobStatus::Cancelled => Text::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
-        JobStatus::Failed => Text::styled(AnsiColor::Red.on_default(), "✗ failed"),
-        JobStatus::Pending | JobStatus::Running => {
-            Text::styled(AnsiColor::Cyan.on_default(), "· still running")
-        }
-    };
-    let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
-    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
-    let session = match &head.session_id {
-        Some(id) => reader.session_by_agent_id(id)?,
-        None => None,
-    };
-    let resumable = session.filter(|session| session.message_count > 0);
-    let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
-    let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
-    output::complain(sign.then(rest))?;
-    if seen.unasked > 0 {
-        let were = if seen.unasked == 1 { "was" } else { "were" };
-        let denied = output::counted(seen.unasked, "request");
-        output::complain(format!(
-            "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
-        ))?;
-    }
-    let error = jobs::last_error(reader, dir, &head.id)?;
-    if head.status == JobStatus::Failed {
-        say_error(error.as_ref(), job, seen)?;
-    }
-    let goes_on = match head.status {
-        JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
-        _ => head.status.is_final(),
-    };
-    let next = match (head.status, &resumable) {
-        (_, Some(session)) if goes_on => {
-            format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
-        }
-        (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
-        (JobStatus::Running | JobStatus::Pending, _) => format!("heeler jobs logs {} -f", head.id),
-        _ => format!("heeler jobs show {}", head.id),
-    };
-    Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
-}
-
-/// Says whether nothing is wrong with the session: it can just go on.
-fn was_cut_off(class: ErrorClass) -> bool {
-    matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
-}
-
-/// Says what went wrong, unless that was shown already, and the cure.
-fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
-    let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
-    if let Some(message) = message.filter(|message| seen.error.as_deref() != Some(message)) {
-        output::complain(format!("  {message}"))?;
-    }
-    match error.map(|error| &error.cure).filter(|cure| !cure.is_empty()) {
-        Some(cure) => Ok(output::complain(format!("  cure: {cure}"))?),
-        None => Ok(()),
-    }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use unicode_width::UnicodeWidthChar as _;
 
 use super::Event;
-use super::keys::Keys;
+use super::keys::{Keyboard, Keys};
 use super::screen::Screen;
 use crate::failure::Outcome;
 use crate::output::{Text, counted, one_line};
@@ -33,7 +33,8 @@ const NOBODY: &str = "nobody answers any more";
 
 /// What the agent waits for.
 pub(crate) struct Asks {
-    attended: bool,
+    /// Where answers are typed; none where nobody is asked.
+    keyboard: Option<Keyboard>,
     tell: SyncSender<Event>,
     waiting: VecDeque<Ask>,
     known: HashSet<String>,
@@ -49,9 +50,9 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    pub(crate) fn new(attended: bool, tell: SyncSender<Event>) -> Asks {
+    pub(crate) fn new(keyboard: Option<Keyboard>, tell: SyncSender<Event>) -> Asks {
         Asks {
-            attended,
+            keyboard,
             tell,
             waiting: VecDeque::new(),
             known: HashSet::new(),
@@ -73,7 +74,7 @@ impl Asks {
         if !self.known.insert(ask.id.clone()) {
             return Ok(());
         }
-        if !self.attended {
+        if self.keyboard.is_none() {
             let wants = format!("{} {}", ask.tool, gist(&ask.input));
             return screen.remark(&format!("waits for an answer: {}", one_line(&wants)));
         }
@@ -118,7 +119,10 @@ impl Asks {
         let Some(ask) = self.waiting.front() else { return Ok(()) };
         let answer = match ask.kind.as_str() {
             "question" if open_question(ask, &self.answers).is_some() => {
-                choice(ask, line.trim(), &mut self.answers)
+                match choice(ask, line.trim(), &mut self.answers) {
+                    Ok(answer) => answer,
+                    Err(wrong) => return self.put_again(&wrong, screen),
+                }
             }
             _ => {
                 let is_cut = Shown::of(ask, self.whole).left > 0;
@@ -152,13 +156,25 @@ impl Asks {
 
     /// Puts the first question that waits.
     fn put(&mut self, screen: &mut Screen) -> Outcome {
-        let Some(ask) = self.waiting.front() else { return Ok(()) };
-        let keys = self.keys.get_or_insert_with(|| Keys::read(self.tell.clone()));
+        let (Some(ask), Some(keyboard)) = (self.waiting.front(), &self.keyboard) else {
+            return Ok(());
+        };
+        let keys = self.keys.get_or_insert_with(|| Keys::read(keyboard.clone(), self.tell.clone()));
         self.question = keys.forget();
         match open_question(ask, &self.answers) {
             Some(question) => put_question(question, screen),
             None => put_permission(&Shown::of(ask, self.whole), screen),
         }
+    }
+
+    /// Says what was wrong with the answer and asks again; the question itself stands above.
+    fn put_again(&mut self, wrong: &str, screen: &mut Screen) -> Outcome {
+        screen.line(Text::styled(AnsiColor::Red.on_default(), &format!("  {wrong}")))?;
+        let Some(ask) = self.waiting.front() else { return Ok(()) };
+        let Some(question) = open_question(ask, &self.answers) else { return Ok(()) };
+        let how = how_to_answer(question);
+        self.question = self.keys.as_ref().map_or(self.question, Keys::forget);
+        screen.prompt(how)
     }
 }
 
@@ -199,14 +215,20 @@ impl Shown {
     /// Whoever allows something must have seen it: nothing in it is left out but what is counted.
     fn of(ask: &Ask, whole: bool) -> Shown {
         let yellow = AnsiColor::Yellow.on_default();
-        let (wants, mut left) = shorten(&gist(&ask.input), WANTED_CHARS_MAX, whole);
+        let (key, wants) = match (telling(&ask.input), &ask.input) {
+            (Some((key, text)), _) => (key, text.to_owned()),
+            // All of it is in the fields below.
+            (None, Json::Object(_)) => ("", String::new()),
+            (None, input) => ("", gist(input)),
+        };
+        let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
         let mut wants = wants.split('\n').map(visible);
         let tool = Text::styled(yellow.bold(), &visible(&ask.tool));
         let first = Text::styled(yellow, "? ").then(tool).then(" ");
         let mut lines = vec![first.then(wants.next().unwrap_or_default())];
         lines.extend(wants.map(|line| Text::styled(yellow, FURTHER).then(line)));
         let fields = ask.input.as_object().into_iter().flatten();
-        for (name, value) in fields.filter(|(_, value)| text(value) != gist(&ask.input)) {
+        for (name, value) in fields.filter(|(name, _)| *name != key) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let (value, more) = shorten(&value, FIELD_CHARS_MAX, whole);
             left += more;
@@ -279,35 +301,68 @@ fn put_question(question: &Json, screen: &mut Screen) -> Outcome {
         let about = if about.is_empty() { about } else { format!("  {about}") };
         screen.line(Text::from(label).then(Text::styled(Style::new().dimmed(), &about)))?;
     }
-    let how = match (options(question).is_empty(), question["multiSelect"] == Json::Bool(true)) {
+    screen.prompt(how_to_answer(question))
+}
+
+fn how_to_answer(question: &Json) -> &'static str {
+    match (options(question).is_empty(), takes_several(question)) {
         (true, _) => "  your answer: ",
         (false, true) => "  numbers with commas, or your own answer: ",
         (false, false) => "  a number, or your own answer: ",
-    };
-    screen.prompt(how)
+    }
+}
+
+fn takes_several(question: &Json) -> bool {
+    question["multiSelect"] == Json::Bool(true)
 }
 
 /// Takes a line as the answer to the first open question; returns the answer to all of them once
-/// there is one for each.
-fn choice(ask: &Ask, line: &str, answers: &mut Map<String, Json>) -> Option<Answer> {
-    let Some(question) = open_question(ask, answers) else { return permission(line, false) };
+/// there is one for each, or what is wrong with the line.
+fn choice(
+    ask: &Ask,
+    line: &str,
+    answers: &mut Map<String, Json>,
+) -> Result<Option<Answer>, String> {
+    let Some(question) = open_question(ask, answers) else { return Ok(permission(line, false)) };
     if line.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let options = options(question);
-    let label = |number: &str| {
-        let number = number.trim().parse::<usize>().ok()?.checked_sub(1)?;
-        options.get(number).map(|option| text(&option["label"]))
-    };
-    let chosen: Option<Vec<&str>> = line.split(',').map(label).collect();
-    let chosen = chosen.map_or_else(|| line.to_owned(), |labels| labels.join(", "));
+    let chosen = chosen(question, line)?;
     answers.insert(text(&question["question"]).to_owned(), chosen.into());
     if open_question(ask, answers).is_some() {
-        return None;
+        return Ok(None);
     }
     let mut input = ask.input.clone();
     input["answers"] = Json::Object(answers.clone());
-    Some(Answer::Allow { input: Some(input) })
+    Ok(Some(Answer::Allow { input: Some(input) }))
+}
+
+/// Returns the labels whose numbers were typed; the line itself where it is no list of numbers, is a
+/// label, or stands in quotes.
+fn chosen(question: &Json, line: &str) -> Result<String, String> {
+    let options = options(question);
+    let label = |option: &Json| text(&option["label"]).to_owned();
+    let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
+    let numbers: Result<Vec<i64>, _> = line.split(',').map(|part| part.trim().parse()).collect();
+    let numbers = match (quoted, numbers) {
+        (Some(own), _) => return Ok(own.to_owned()),
+        (None, Ok(numbers)) if !options.is_empty() => numbers,
+        _ => return Ok(line.to_owned()),
+    };
+    if options.iter().any(|option| label(option) == line) {
+        return Ok(line.to_owned());
+    }
+    if numbers.len() > 1 && !takes_several(question) {
+        return Err("only one of them can be chosen".to_owned());
+    }
+    let pick = |number: i64| {
+        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        place.and_then(|place| options.get(place)).map(label).ok_or_else(|| {
+            let last = options.len();
+            format!("there is no {number}: 1 to {last}, or \"{number}\" in quotes if that is your answer")
+        })
+    };
+    Ok(numbers.into_iter().map(pick).collect::<Result<Vec<String>, String>>()?.join(", "))
 }
 
 fn options(question: &Json) -> &[Json] {
@@ -331,9 +386,13 @@ const TELLING: [&str; 9] = [
     "prompt",
 ];
 
+fn telling(input: &Json) -> Option<(&'static str, &str)> {
+    TELLING.iter().map(|key| (*key, text(&input[*key]))).find(|(_, text)| !text.is_empty())
+}
+
 /// Returns what a tool wants to do, in short.
 pub(crate) fn gist(input: &Json) -> String {
-    let telling = TELLING.iter().find_map(|key| input[*key].as_str());
+    let telling = telling(input).map(|(_, text)| text);
     let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
     match (telling, input) {
         (Some(text), _) => text.to_owned(),
@@ -392,6 +451,11 @@ mod tests {
         let seen = "? Bash ls\n  │   allow it? [y]es\n    description: a\\nb \\u{1b}[2K";
         assert_eq!(shown(lines, false), (seen.to_owned(), 0));
         assert_eq!(visible("größe 大きさ"), "größe 大きさ");
+        let unusual = json!({"path": "", "targets": ["/"], "recursive": true});
+        let seen = "? Bash \n    path: \n    targets: [\"/\"]\n    recursive: true";
+        assert_eq!(shown(unusual, false), (seen.to_owned(), 0));
+        let same = json!({"command": "ls", "description": "ls"});
+        assert_eq!(shown(same, false), ("? Bash ls\n    description: ls".to_owned(), 0));
     }
 
     #[test]
@@ -417,14 +481,29 @@ mod tests {
             ]}),
         );
         let mut answers = Map::new();
-        assert_eq!(choice(&ask, "", &mut answers), None);
-        assert_eq!(choice(&ask, "2", &mut answers), None);
-        assert_eq!(choice(&ask, "1, 2", &mut answers), None);
-        let Some(Answer::Allow { input: Some(input) }) = choice(&ask, "7", &mut answers) else {
+        assert_eq!(choice(&ask, "", &mut answers), Ok(None));
+        assert_eq!(choice(&ask, "2", &mut answers), Ok(None));
+        assert_eq!(choice(&ask, "1, 2", &mut answers), Ok(None));
+        let Ok(Some(Answer::Allow { input: Some(input) })) = choice(&ask, "7", &mut answers) else {
             panic!("all are answered");
         };
         assert_eq!(input["answers"], json!({"Which?": "B", "When?": "now, later", "Why?": "7"}));
         assert_eq!(input["questions"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_no_answer() {
+        let one = json!({"question": "?", "options": [{"label": "A"}, {"label": "7"}]});
+        let several = json!({"question": "?", "options": [{"label": "A"}], "multiSelect": true});
+        for (question, line) in [(&one, "3"), (&one, "0"), (&one, "-1"), (&several, "1, 2")] {
+            let wrong = chosen(question, line).unwrap_err();
+            let last = options(question).len();
+            assert!(wrong.contains(&format!(": 1 to {last}, or")), "{line}: {wrong}");
+        }
+        assert_eq!(chosen(&one, "1,2").unwrap_err(), "only one of them can be chosen");
+        assert_eq!(chosen(&one, "7").unwrap(), "7", "it is a label");
+        assert_eq!(chosen(&one, "\"3\"").unwrap(), "3");
+        assert_eq!(chosen(&one, "3 of them").unwrap(), "3 of them");
     }
 
     #[test]

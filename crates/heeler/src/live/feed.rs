@@ -60,7 +60,8 @@ pub(crate) fn start(
     handle
 }
 
-/// Asks the run what it does, again and again, until it is gone or its feed is stopped.
+/// Asks the run what it does, again and again, until it is gone or its feed is stopped. That also
+/// tells of questions that were asked before the feed listened, or that it missed.
 pub(crate) fn ask_state(folder: Utf8PathBuf, tell: SyncSender<Event>, feed: Handle) {
     std::thread::spawn(move || {
         loop {
@@ -74,8 +75,9 @@ pub(crate) fn ask_state(folder: Utf8PathBuf, tell: SyncSender<Event>, feed: Hand
                         return;
                     }
                 }
-                Ok(_) => return,
-                Err(ControlError::NotStarted { .. }) if !has_result(&folder) => {}
+                Ok(_) | Err(ControlError::Gone { .. }) => return,
+                // It is starting, or slow to reply.
+                Err(_) if !has_result(&folder) => {}
                 Err(_) => return,
             }
         }
@@ -118,6 +120,8 @@ impl Feed {
                         self.take(happening)?;
                     }
                 }
+                // It is starting.
+                Err(ControlError::NotStarted { .. }) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen to the run"),
             }
             let is_over = self.is_over();

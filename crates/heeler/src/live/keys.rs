@@ -1,6 +1,8 @@
 //! Ctrl-C, and what a person types.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +17,7 @@ use super::Event;
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Tells each Ctrl-C from now on, instead of ending this process.
-pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
+pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -23,25 +25,42 @@ pub(crate) fn on_interrupt(tell: SyncSender<Event>) -> io::Result<()> {
     std::thread::spawn(move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
-                if tell.send(Event::Interrupt).is_err() {
-                    return;
-                }
+                tell();
             }
         });
     });
     Ok(())
 }
 
+/// Where a person types answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Keyboard(Arc<OwnedFd>);
+
+impl Keyboard {
+    /// Takes standard input.
+    pub(crate) fn of_stdin() -> io::Result<Keyboard> {
+        Ok(Keyboard(Arc::new(io::stdin().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Takes the terminal that this process belongs to, whatever standard input is.
+    pub(crate) fn of_terminal() -> io::Result<Keyboard> {
+        Ok(Keyboard(Arc::new(File::open("/dev/tty")?.into())))
+    }
+}
+
 /// What a person types, in lines that carry the number of the question that was put before them.
-pub(crate) struct Keys(Arc<Mutex<u64>>);
+pub(crate) struct Keys {
+    keyboard: Keyboard,
+    question: Arc<Mutex<u64>>,
+}
 
 impl Keys {
     /// Tells each line that is typed from now on, and the end of them.
-    pub(crate) fn read(tell: SyncSender<Event>) -> Keys {
+    pub(crate) fn read(keyboard: Keyboard, tell: SyncSender<Event>) -> Keys {
         let question = Arc::new(Mutex::new(0));
         let current = Arc::clone(&question);
+        let mut lines = Lines { keyboard: keyboard.clone(), question: 0, unfinished: Vec::new() };
         std::thread::spawn(move || {
-            let mut lines = Lines::default();
             // Where nobody listens any more there is nobody to tell.
             loop {
                 let (question, line) = lines.next(&current);
@@ -51,23 +70,23 @@ impl Keys {
                 }
             }
         });
-        Keys(question)
+        Keys { keyboard, question }
     }
 
     /// Forgets what was typed so far: it cannot be meant for the question that is put now. Returns
     /// the number that lines carry from here on.
     pub(crate) fn forget(&self) -> u64 {
-        let mut question = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
         // What is no terminal has nothing to forget.
-        let _flushed = tcflush(io::stdin(), QueueSelector::IFlush);
+        let _flushed = tcflush(&self.keyboard.0, QueueSelector::IFlush);
         *question += 1;
         *question
     }
 }
 
-/// Lines as they come from standard input, without reading ahead.
-#[derive(Default)]
+/// Lines as they are typed, without reading ahead.
 struct Lines {
+    keyboard: Keyboard,
     question: u64,
     unfinished: Vec<u8>,
 }
@@ -76,8 +95,8 @@ impl Lines {
     /// Returns the next line, or the end of them, with the question that was put before it.
     fn next(&mut self, current: &Mutex<u64>) -> (u64, Option<String>) {
         loop {
-            let stdin = io::stdin();
-            match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
+            let keyboard = &self.keyboard.0;
+            match poll(&mut [PollFd::new(keyboard, PollFlags::IN)], None) {
                 Err(Errno::INTR) => continue,
                 Err(_) => return (self.question, None),
                 Ok(_) => {}
@@ -89,11 +108,11 @@ impl Lines {
             }
             // What was there may have been forgotten meanwhile.
             let none = Timespec::default();
-            if !matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&none)), Ok(1)) {
+            if !matches!(poll(&mut [PollFd::new(keyboard, PollFlags::IN)], Some(&none)), Ok(1)) {
                 continue;
             }
             let mut bytes = [0; LINE_BYTES_MAX];
-            match rustix::io::read(&stdin, &mut bytes) {
+            match rustix::io::read(keyboard, &mut bytes) {
                 Err(Errno::INTR | Errno::AGAIN) => continue,
                 Ok(0) | Err(_) => return (*question, None),
                 Ok(read) => self.unfinished.extend_from_slice(&bytes[..read]),

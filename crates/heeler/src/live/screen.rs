@@ -6,17 +6,10 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::Style;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::Outcome;
-use crate::output::{Text, harmless, one_line};
-
-/// The width of what is no terminal.
-const WIDTH: usize = 120;
-/// The narrowest terminal that a line is fitted to.
-const WIDTH_MIN: usize = 20;
-
-/// The pictures of the moving sign.
-const SIGNS: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+use crate::output::{SIGNS, Text, fitting, harmless, one_line, width};
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +31,8 @@ pub(crate) struct Screen {
     closed: bool,
     /// Words stand on the current line, without their end.
     open: bool,
-    /// The status stands on the current line.
-    drawn: bool,
+    /// How many columns the status fills that stands on the current line; none if none does.
+    drawn: usize,
     /// What was said of a row that has not come yet.
     said: String,
     turn: usize,
@@ -56,22 +49,10 @@ impl Screen {
             has_status: all && moves && io::stderr().is_terminal(),
             closed: false,
             open: false,
-            drawn: false,
+            drawn: 0,
             said: String::new(),
             turn: 0,
         }
-    }
-
-    /// Says whether there is a line for what goes on.
-    pub(crate) fn has_status(&self) -> bool {
-        self.has_status
-    }
-
-    /// Returns the width that a line may have; a terminal may change it at any time.
-    pub(crate) fn width(&self) -> usize {
-        let size = rustix::termios::tcgetwinsize(io::stderr());
-        let columns = size.map_or(0, |size| usize::from(size.ws_col));
-        if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
     }
 
     /// Shows a piece of text whose row follows.
@@ -128,18 +109,23 @@ impl Screen {
         Ok(())
     }
 
-    /// Draws the line that says what goes on, unless words stand there.
-    pub(crate) fn status(&mut self, text: &str) {
+    /// Draws the line that says what goes on, unless words stand there. On a narrow terminal what is
+    /// done gives way to the figures.
+    pub(crate) fn status(&mut self, doing: &str, figures: &str) {
         if !self.has_status || (self.open && self.streams) {
             return;
         }
         self.turn = (self.turn + 1) % SIGNS.len();
         self.erase();
-        let text = format!("{} {}", SIGNS[self.turn], one_line(text));
-        let text = Text::styled(Style::new().dimmed(), fitting(&text, self.width() - 1));
+        let room = width() - 1;
+        let doing = format!("{} {}", SIGNS[self.turn], one_line(doing));
+        let doing = fitting(&doing, room.saturating_sub(figures.width() + 2));
+        let text = format!("{doing}  {figures}");
+        let text = fitting(&text, room);
+        self.drawn = text.width();
+        let text = Text::styled(Style::new().dimmed(), text);
         let mut out = anstream::stderr().lock();
         drop(write!(out, "{text}").and_then(|()| out.flush()));
-        self.drawn = true;
     }
 
     /// Takes the status away and ends an unfinished line.
@@ -149,11 +135,12 @@ impl Screen {
     }
 
     fn erase(&mut self) {
-        if self.drawn {
-            self.drawn = false;
+        let drawn = std::mem::take(&mut self.drawn);
+        if drawn > 0 {
             // Not a colour: it is written even where colours are not wanted.
             let mut out = io::stderr().lock();
-            drop(out.write_all(b"\r\x1b[K").and_then(|()| out.flush()));
+            let erase = erasure(drawn, width());
+            drop(out.write_all(erase.as_bytes()).and_then(|()| out.flush()));
         }
     }
 
@@ -189,17 +176,13 @@ impl Screen {
     }
 }
 
-/// Cuts a line so that it fills no more than these columns: one that wraps cannot be erased.
-fn fitting(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, character) in text.char_indices() {
-        // What is not ASCII may be wide.
-        used += if character.is_ascii() { 1 } else { 2 };
-        if used > columns {
-            return &text[..at];
-        }
+/// Returns what erases a line of these columns, at whose end the cursor stands. In a terminal that
+/// has become narrower since, it fills several lines.
+fn erasure(columns: usize, width: usize) -> String {
+    match columns.div_ceil(width) - 1 {
+        0 => "\r\x1b[K".to_owned(),
+        above => format!("\r\x1b[{above}A\x1b[J"),
     }
-    text
 }
 
 #[cfg(test)]
@@ -207,10 +190,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_to_its_columns() {
-        assert_eq!(fitting("abcdef", 3), "abc");
-        assert_eq!(fitting("abc", 3), "abc");
-        assert_eq!(fitting("日本語", 5), "日本");
-        assert_eq!(fitting("", 0), "");
+    fn a_line_that_a_narrower_terminal_has_wrapped_is_erased_whole() {
+        assert_eq!(erasure(40, 80), "\r\x1b[K");
+        assert_eq!(erasure(40, 40), "\r\x1b[K");
+        assert_eq!(erasure(41, 40), "\r\x1b[1A\x1b[J");
+        assert_eq!(erasure(79, 20), "\r\x1b[3A\x1b[J");
     }
 }

@@ -1,5 +1,7 @@
 //! Tool calls and everything else that is not the agent's own words, as one line each.
 
+use std::collections::HashSet;
+
 use anstyle::{AnsiColor, Style};
 use heeler_model::from_iso;
 use indexmap::IndexMap;
@@ -12,20 +14,31 @@ use crate::output::{self, Text, one_line, shortened};
 /// What a line has besides the call: the sign, the time, spaces.
 const MARGIN: usize = 14;
 
-/// How many calls are followed at once; the oldest are given up for newer ones.
+/// Our own tools whose success is told by a row of its own.
+const TOLD_ELSEWHERE: [&str; 2] = ["mcp__heeler-files__send_file", "mcp__heeler__report_progress"];
+
+/// How many calls, and how many sub-agents, are followed at once; the oldest are given up for newer
+/// ones.
 const OPEN_CALLS_MAX: usize = 1024;
 /// How many calls without a result are told one by one at the end.
 const UNFINISHED_MAX: usize = 20;
 
-/// The tool calls that are under way.
+/// What is known of the agent's deeds: tool calls that are under way, and sub-agents.
+#[derive(Default)]
 pub(crate) struct Tools {
     /// How far lines are indented; those of a sub-agent are two columns further.
     margin: usize,
     open: IndexMap<String, Call>,
     /// How many were given up.
     given_up: usize,
-    /// Whether the prompt, which whoever watches has written, was passed over.
-    prompted: bool,
+    /// The sub-agents, by the call that each works for: what it is to do, and its indent.
+    subs: IndexMap<String, (String, usize)>,
+    /// The sub-agent whose lines stand last: they need no heading again.
+    last_sub: Option<String>,
+    /// The prompt, which whoever watches has written.
+    prompt: Option<String>,
+    /// The MCP servers whose failure was told.
+    failed: HashSet<String>,
 }
 
 struct Call {
@@ -37,42 +50,100 @@ struct Call {
 impl Tools {
     /// Begins where no call is under way.
     pub(crate) fn new(margin: usize) -> Tools {
-        Tools { margin, open: IndexMap::new(), given_up: 0, prompted: false }
+        Tools { margin, ..Tools::default() }
     }
 
-    /// Takes a row and returns the line that it becomes, if it becomes one now.
+    /// Takes a row and returns the lines that it becomes, if it becomes any now.
     pub(crate) fn row(&mut self, row: &Json, width: usize) -> Option<Text> {
-        let indent = self.margin + if row["parent_tool_use_id"].is_null() { 0 } else { 2 };
+        let sub = row["parent_tool_use_id"].as_str();
+        let indent = match sub {
+            None => self.margin,
+            Some(sub) => self.begin_sub(sub).unwrap_or(self.margin) + 2,
+        };
+        let is_started = row["subtype"] == "task_started" && row["subagent_type"].is_string();
+        let line = match row["tool_use_id"].as_str() {
+            Some(call) if is_started && self.begin_sub(call).is_some() => {
+                return self.heading(call);
+            }
+            _ => self.line(row, indent, width)?,
+        };
+        let heading = sub.and_then(|sub| self.heading(sub));
+        if sub.is_none() {
+            self.last_sub = None;
+        }
+        Some(match heading {
+            Some(heading) => heading.then("\n").then(line),
+            None => line,
+        })
+    }
+
+    /// Knows from now on that a call is a sub-agent's; returns the call's indent.
+    fn begin_sub(&mut self, id: &str) -> Option<usize> {
+        if let Some((_, indent)) = self.subs.get(id) {
+            return Some(*indent);
+        }
+        let call = self.open.get(id)?;
+        let (what, indent) = (call.what.clone(), call.indent);
+        if self.subs.len() >= OPEN_CALLS_MAX {
+            self.subs.shift_remove_index(0);
+        }
+        self.subs.insert(id.to_owned(), (what, indent));
+        Some(indent)
+    }
+
+    /// Returns the line that stands above those of a sub-agent, unless they follow its own.
+    fn heading(&mut self, id: &str) -> Option<Text> {
+        let (what, indent) = self.subs.get(id)?;
+        if self.last_sub.as_deref() == Some(id) {
+            return None;
+        }
+        self.last_sub = Some(id.to_owned());
+        Some(Text::styled(Style::new().dimmed(), &format!("{:indent$}▸ {what}", "")))
+    }
+
+    fn line(&mut self, row: &Json, indent: usize, width: usize) -> Option<Text> {
         let fit = |text: &str| shortened(&one_line(text), width.saturating_sub(indent + 2));
+        let dim = Style::new().dimmed();
+        let dimmed = |text: &str| Text::styled(dim, &format!("{:indent$}{}", "", fit(text)));
         match row["type"].as_str()? {
             "tool_use" => {
-                let what = format!("{} {}", plain(&row["tool_name"]), gist(&row["input"]));
-                let what = shortened(&one_line(&what), width.saturating_sub(indent + MARGIN));
-                let call = Call { what, at: time(row), indent };
-                if self.open.len() >= OPEN_CALLS_MAX {
-                    self.open.shift_remove_index(0);
-                    self.given_up += 1;
-                }
-                self.open.insert(plain(&row["tool_use_id"]), call);
+                self.begin(row, indent, width);
                 None
             }
-            "tool_result" if row["tool_use_id"].is_string() => Some(self.ended(row, indent, width)),
+            "tool_result" if row["tool_use_id"].is_string() => self.ended(row, indent, width),
             // Whole, however long: it may be all that is known.
             "error" => {
                 let text = one_line(&plain(&row["message"]));
-                let text = format!("{:1$}{text}", "", self.margin);
-                Some(Text::styled(AnsiColor::Red.on_default(), &text))
+                Some(Text::styled(AnsiColor::Red.on_default(), &format!("{:indent$}{text}", "")))
             }
-            "system" => self.system(row).map(|text| {
-                Text::styled(Style::new().dimmed(), &format!("{:indent$}{}", "", fit(&text)))
-            }),
+            "system" if row["subtype"] == "init" => self.failed_servers(row),
+            "system" if row["subtype"] == "file_sent" => {
+                let (file, said) = file_sent(row);
+                // Whole, too: it is there to be opened.
+                let line = Text::from(format!("{:indent$}file {}", "", one_line(&file)));
+                Some(match said.as_str() {
+                    "" => line,
+                    said => line
+                        .then("\n")
+                        .then(Text::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
+                })
+            }
+            "system" => self.system(row).map(|text| dimmed(&text)),
             // Words of a sub-agent.
-            "assistant" => {
-                let text = fit(&plain(&row["content"]));
-                Some(Text::styled(Style::new().dimmed(), &format!("{:indent$}{text}", "")))
-            }
+            "assistant" => Some(dimmed(&plain(&row["content"]))),
             _ => None,
         }
+    }
+
+    fn begin(&mut self, row: &Json, indent: usize, width: usize) {
+        let what = format!("{} {}", plain(&row["tool_name"]), gist(&row["input"]));
+        let what = shortened(&one_line(&what), width.saturating_sub(indent + MARGIN));
+        let call = Call { what, at: time(row), indent };
+        if self.open.len() >= OPEN_CALLS_MAX {
+            self.open.shift_remove_index(0);
+            self.given_up += 1;
+        }
+        self.open.insert(plain(&row["tool_use_id"]), call);
     }
 
     /// Returns what is under way, for the status.
@@ -101,8 +172,13 @@ impl Tools {
         lines
     }
 
-    fn ended(&mut self, row: &Json, indent: usize, width: usize) -> Text {
+    fn ended(&mut self, row: &Json, indent: usize, width: usize) -> Option<Text> {
         let call = self.open.shift_remove(&plain(&row["tool_use_id"]));
+        let failed = row["success"] == Json::Bool(false);
+        // What came of it has a line of its own.
+        if !failed && TOLD_ELSEWHERE.iter().any(|tool| row["tool_name"] == *tool) {
+            return None;
+        }
         let what = match &call {
             Some(call) => call.what.clone(),
             None => one_line(&plain(&row["tool_name"])),
@@ -113,37 +189,49 @@ impl Tools {
         });
         let took = took.map(|took| format!("  {}", output::duration(took))).unwrap_or_default();
         let dim = Style::new().dimmed();
-        if row["success"] != Json::Bool(false) {
+        if !failed {
             let sign = Text::styled(AnsiColor::Green.on_default(), &format!("{:indent$}✓ ", ""));
-            return sign.then(what).then(Text::styled(dim, &took));
+            return Some(sign.then(what).then(Text::styled(dim, &took)));
         }
         let sign = Text::styled(AnsiColor::Red.on_default(), &format!("{:indent$}✗ ", ""));
         let why = one_line(&plain(&row["error"]));
         let why = shortened(&why, width.saturating_sub(indent + 4));
         let line = sign.then(what).then(Text::styled(dim, &took));
-        match why.is_empty() {
+        Some(match why.is_empty() {
             true => line,
             false => {
                 line.then("\n").then(Text::styled(dim, &format!("{:1$}{why}", "", indent + 2)))
             }
-        }
+        })
+    }
+
+    /// Tells of MCP servers that cannot be used, each once: every turn names them again.
+    fn failed_servers(&mut self, row: &Json) -> Option<Text> {
+        let servers = row["mcp_failed"].as_array()?.iter().map(plain);
+        let new: Vec<String> = servers.filter(|name| self.failed.insert(name.clone())).collect();
+        let names = new.join(", ");
+        let text = match new.len() {
+            0 => return None,
+            1 => format!("MCP server {names} failed; the agent works without its tools"),
+            _ => format!("MCP servers {names} failed; the agent works without their tools"),
+        };
+        let text = format!("{:1$}warning: {2}", "", self.margin, one_line(&text));
+        Some(Text::styled(AnsiColor::Yellow.on_default(), &text))
     }
 
     fn system(&mut self, row: &Json) -> Option<String> {
         let content = plain(&row["content"]);
         match row["subtype"].as_str().unwrap_or_default() {
-            "init" => None,
             "user_input" if !row["parent_tool_use_id"].is_null() => None,
-            "user_input" if !self.prompted => {
-                self.prompted = true;
-                None
-            }
-            "user_input" => Some(format!("› {content}")),
-            "api_retry" => {
-                let (attempt, most) = (&row["attempt"], &row["max_retries"]);
-                let why = plain(&row["error"]);
-                Some(format!("the API failed ({why}); trying again, {attempt} of {most}"))
-            }
+            // An agent that is started once more is asked the same.
+            "user_input" => match &self.prompt {
+                Some(prompt) if *prompt != content => Some(format!("› {content}")),
+                Some(_) => None,
+                None => {
+                    self.prompt = Some(content);
+                    None
+                }
+            },
             // A sub-agent's call says how it went; a background task has nothing but this.
             "task_notification" if !self.open.contains_key(&plain(&row["tool_use_id"])) => {
                 Some(content)
@@ -158,13 +246,22 @@ impl Tools {
     }
 }
 
-/// Says whether a row tells of a request that was denied because nobody could be asked: by the
-/// runner, by a scripted agent, or by Claude itself. A denial by a rule is not one.
-pub(crate) fn asked_nobody(row: &Json) -> bool {
-    let says = |words: &str| row["content"].as_str().is_some_and(|text| text.contains(words));
+/// Says what was handed over, how large it is and where it is; and what the agent says to it.
+fn file_sent(row: &Json) -> (String, String) {
+    let content = plain(&row["content"]);
+    let fields = (row["name"].as_str(), row["bytes"].as_u64(), row["path"].as_str());
+    let (Some(name), Some(bytes), Some(path)) = fields else { return (content, String::new()) };
+    let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
+    let file = format!("{name} ({}) → {path}", output::size(bytes));
+    (file, said.unwrap_or_default().to_owned())
+}
+
+/// Says whether a row tells of a request that was denied because nobody could be asked, and not by
+/// a rule: by the runner in a run that nobody attends, or by Claude, which then gives no reason.
+pub(crate) fn asked_nobody(row: &Json, attended: bool) -> bool {
     match row["subtype"].as_str().filter(|_| row["type"] == "system") {
-        Some("denied") => says("nobody attends this run"),
-        Some("permission_denied") => says("Nobody can be asked") || says("you haven't granted"),
+        Some("denied") => !attended,
+        Some("permission_denied") => row["decision_reason_type"].is_null(),
         _ => false,
     }
 }
@@ -243,14 +340,106 @@ mod tests {
 
     #[test]
     fn requests_that_nobody_could_be_asked_about_are_told_from_those_that_a_rule_denied() {
-        let row = |subtype: &str, content: &str| {
-            asked_nobody(&json!({"type": "system", "subtype": subtype, "content": content}))
+        let row = |subtype: &str| json!({"type": "system", "subtype": subtype, "content": "x"});
+        assert!(asked_nobody(&row("denied"), false));
+        assert!(!asked_nobody(&row("denied"), true), "somebody was there, who had no time for it");
+        assert!(asked_nobody(&row("permission_denied"), false));
+        let mut by_rule = row("permission_denied");
+        by_rule["decision_reason_type"] = "rule".into();
+        assert!(!asked_nobody(&by_rule, false));
+        assert!(!asked_nobody(&row("user_input"), false));
+        assert!(!asked_nobody(&json!({"type": "assistant", "subtype": "denied"}), false));
+    }
+
+    fn sub_agent(id: &str, task: &str) -> [Json; 2] {
+        [
+            json!({"type": "tool_use", "tool_name": "Agent", "tool_use_id": id,
+                "input": {"description": task}}),
+            json!({"type": "system", "subtype": "task_started", "subagent_type": "x",
+                "tool_use_id": id, "content": "sub-agent started"}),
+        ]
+    }
+
+    #[test]
+    fn a_sub_agent_is_told_when_it_starts_and_its_lines_stand_below() {
+        let of = |sub: &str, mut row: Json| {
+            row["parent_tool_use_id"] = sub.into();
+            row
         };
-        assert!(row("denied", "Write was denied: nobody attends this run, so nobody can allow it"));
-        assert!(row("permission_denied", "Write was not allowed: …, but you haven't granted …"));
-        assert!(!row("permission_denied", "Permission to use Write has been denied"));
-        assert!(!row("denied", "Write was denied: too many questions are open"));
-        assert!(!row("user_input", "nobody attends this run"));
+        let said = |text: &str| json!({"type": "assistant", "content": text});
+        let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "success": true, "duration_ms": 5});
+        let [one, one_starts] = sub_agent("1", "Look");
+        let [two, two_starts] = sub_agent("2", "Listen");
+        check(
+            &[
+                one,
+                one_starts,
+                of("1", call("a", json!({"command": "ls"}))),
+                of("1", result("a")),
+                of("1", said("It is here.")),
+                two,
+                two_starts,
+                of("2", said("Hush.")),
+                // Back to the first: it is said whose line this is.
+                of("1", said("Found.")),
+                result("1"),
+                result("2"),
+            ],
+            &[
+                "  ▸ Agent Look",
+                "    ✓ Bash ls  5ms",
+                "    It is here.",
+                "  ▸ Agent Listen",
+                "    Hush.",
+                "  ▸ Agent Look\n    Found.",
+                "  ✓ Agent Look  5ms",
+                "  ✓ Agent Listen  5ms",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_sub_agent_that_works_on_after_its_call_has_ended_keeps_its_heading() {
+        let [call, starts] = sub_agent("1", "Look");
+        check(
+            &[
+                call,
+                starts,
+                json!({"type": "tool_result", "tool_use_id": "1", "success": true, "duration_ms": 5}),
+                json!({"type": "assistant", "content": "Still at it.", "parent_tool_use_id": "1"}),
+            ],
+            &["  ▸ Agent Look", "  ✓ Agent Look  5ms", "  ▸ Agent Look\n    Still at it."],
+        );
+    }
+
+    #[test]
+    fn an_mcp_server_that_failed_is_told_once() {
+        let init = json!({"type": "system", "subtype": "init", "content": "turn started",
+            "mcp_failed": ["web"]});
+        let told = "  warning: MCP server web failed; the agent works without its tools";
+        check(&[init.clone(), init], &[told]);
+    }
+
+    #[test]
+    fn a_file_that_is_handed_over_is_one_line() {
+        let call = |kind: &str| {
+            json!({"type": kind, "tool_name": TOLD_ELSEWHERE[0], "tool_use_id": "1", "success": true,
+                "input": {"file_path": "a.txt"}})
+        };
+        let row = |message: &str| {
+            let content = format!("a.txt (2000 bytes) is in /files/7-a.txt{message}");
+            json!({"type": "system", "subtype": "file_sent", "name": "a.txt", "bytes": 2000,
+                "path": "/files/7-a.txt", "content": content})
+        };
+        let without = json!({"type": "system", "subtype": "file_sent", "content": "some file"});
+        check(
+            &[call("tool_use"), row(""), call("tool_result"), row(": as you asked"), without],
+            &[
+                "  file a.txt (2.00 kB) → /files/7-a.txt",
+                "  file a.txt (2.00 kB) → /files/7-a.txt\n    as you asked",
+                "  file some file",
+            ],
+        );
     }
 
     #[test]
@@ -270,7 +459,8 @@ mod tests {
     #[test]
     fn the_prompt_is_not_repeated_and_later_messages_are_shown() {
         let told = |text| json!({"type": "system", "subtype": "user_input", "content": text});
-        check(&[told("first"), told("and then")], &["  › and then"]);
+        // An agent that is started once more is asked the same again.
+        check(&[told("first"), told("and then"), told("first")], &["  › and then"]);
     }
 
     #[test]

@@ -199,6 +199,18 @@ impl Rig {
         child
     }
 
+    /// Settles a run whose runner is dead.
+    #[track_caller]
+    pub(crate) fn settle(&self, spec: &RunSpec) {
+        let settled = Command::new(env!("CARGO_BIN_EXE_heeler"))
+            .args(["runner", "--settle", self.run_dir(spec).as_str()])
+            .env_clear()
+            .env("HEELER_HOME", &spec.home)
+            .output()
+            .unwrap();
+        assert!(settled.status.success(), "{settled:#?}");
+    }
+
     #[track_caller]
     fn end(&self, spec: &RunSpec, child: Child, asked_before: usize) -> End {
         let output = child.wait_with_output().unwrap();
@@ -296,7 +308,11 @@ impl Live<'_> {
 
     /// Waits for something to happen.
     #[track_caller]
-    pub(crate) fn until<T>(&mut self, what: &str, of: impl Fn(&Happening) -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut of: impl FnMut(&Happening) -> Option<T>,
+    ) -> T {
         let mut line = String::new();
         loop {
             line.clear();
@@ -333,9 +349,13 @@ impl Live<'_> {
     /// Waits until the agent has begun to say this.
     #[track_caller]
     pub(crate) fn until_said(&mut self, part: &str) {
-        self.until(part, |happening| match happening {
-            Happening::Delta { text } if text.contains(part) => Some(()),
-            _ => None,
+        // What may begin a secret comes with the next piece: no single one need have it all.
+        let mut said = String::new();
+        self.until(part, |happening| {
+            if let Happening::Delta { text } = happening {
+                said.push_str(text);
+            }
+            said.contains(part).then_some(())
         });
     }
 

@@ -17,7 +17,7 @@ use crate::processes::signal_if;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet of these agents, each with its keys.
-fn fleet(agents: &[(&str, &str)]) -> Fleet {
+pub(crate) fn fleet(agents: &[(&str, &str)]) -> Fleet {
     let fleet = Fleet::empty();
     let list = |(name, keys): &(&str, &str)| {
         let keys = keys.trim().replace('\n', "\n    ");
@@ -28,7 +28,7 @@ fn fleet(agents: &[(&str, &str)]) -> Fleet {
     fleet
 }
 
-fn scripted(steps: &str) -> String {
+pub(crate) fn scripted(steps: &str) -> String {
     format!("runtime: scripted\nscript: [{steps}]")
 }
 
@@ -45,7 +45,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 impl Fleet {
-    fn jobs(&self) -> Vec<Job> {
+    pub(crate) fn jobs(&self) -> Vec<Job> {
         let Ok(dir) = StateDir::open(&self.state_dir()) else { return Vec::new() };
         let Ok(reader) = Reader::open(&dir) else { return Vec::new() };
         let heads = reader.jobs(&JobFilter::default(), None, 100).unwrap();
@@ -558,6 +558,13 @@ fn a_session_has_one_run_at_a_time_and_the_other_is_told_by_whom() {
     let told = fleet.run(&["trigger", "coder", "-p", "go"]).fails(5);
     let runner = fleet.processes("runner")[0];
     assert!(told.contains("is busy: ") && told.contains(&format!("process {runner}")), "{told}");
+    let holder = fleet.jobs().remove(0).head.id;
+    assert!(told.contains(&format!("try: heeler jobs cancel {holder}, or ")), "{told}");
+    assert!(told.contains("heeler trigger coder --fresh"), "{told}");
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    let told = fleet.run(&["trigger", "coder", "--session", session]).fails(5);
+    assert!(told.contains(&format!("--session {session} --fork")), "{told}");
     assert_eq!(fleet.jobs().len(), 2, "no job came of it");
     interrupt(&stays);
     ended(stays).fails(130);
@@ -650,7 +657,9 @@ fn what_cannot_run_is_refused_with_the_cure_and_no_job() {
     let mut command = fleet.command(&["trigger", "plain", "-p", "x"]);
     let told = Ran::from(command.env("PATH", "/nowhere").output().unwrap()).fails(2);
     assert!(
-        told.contains("cannot find `claude` in PATH (/nowhere)") && told.contains("claude_path"),
+        told.contains("cannot find `claude` on PATH: ")
+            && told.contains("claude_path")
+            && !told.contains("/nowhere"),
         "{told}"
     );
     let told = fleet.run(&["trigger", "unasked"]).fails(2);
@@ -667,7 +676,7 @@ fn what_cannot_run_is_refused_with_the_cure_and_no_job() {
     let told = fleet.run(&["trigger", "plian", "-p", "x"]).fails(4);
     assert!(told.contains("try: heeler trigger plain"), "{told}");
     let told = fleet.run(&["trigger", "plain", "-S", "nightly"]).fails(4);
-    assert!(told.contains("plain has no schedule `nightly`"), "{told}");
+    assert!(told.contains("plain has no schedule `nightly`; it has none"), "{told}");
     assert_eq!(fleet.jobs().len(), 0);
 }
 
@@ -697,113 +706,6 @@ fn everything_that_a_job_leaves_is_private() {
     assert!(seen > 20, "{seen} files");
 }
 
-/// A terminal that `heeler` runs in, 80 columns wide.
-struct Terminal {
-    child: Child,
-    screen: BufReader<std::process::ChildStdout>,
-    seen: String,
-}
-
-impl Terminal {
-    fn start(fleet: &Fleet, command: &str) -> Terminal {
-        let heeler = env!("CARGO_BIN_EXE_heeler");
-        let line = format!("stty cols 80; exec {heeler} {command}");
-        let mut script = fleet.command(&[]);
-        let envs: Vec<_> =
-            script.get_envs().map(|(k, v)| (k.to_owned(), v.unwrap().to_owned())).collect();
-        script = std::process::Command::new("script");
-        script.args(["-qefc", &line, "/dev/null"]).env_clear().envs(envs).env("TERM", "xterm");
-        script.current_dir(fleet.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = script.spawn().unwrap();
-        let screen = BufReader::new(child.stdout.take().unwrap());
-        Terminal { child, screen, seen: String::new() }
-    }
-
-    #[track_caller]
-    fn wait_for(&mut self, text: &str) {
-        let mut piece = [0; 4096];
-        while !self.seen.contains(text) {
-            let count = self.screen.read(&mut piece).unwrap();
-            assert_ne!(count, 0, "waited for {text:?}, saw {:?}", self.seen);
-            self.seen.push_str(&String::from_utf8_lossy(&piece[..count]));
-        }
-        let end = self.seen.find(text).unwrap() + text.len();
-        self.seen.drain(..end);
-    }
-
-    fn type_in(&mut self, text: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn end(mut self) -> (Option<i32>, String) {
-        self.screen.read_to_string(&mut self.seen).unwrap();
-        (self.child.wait().unwrap().code(), self.seen)
-    }
-}
-
-#[test]
-fn questions_are_asked_and_answered_on_a_terminal() {
-    let fleet = fleet(&[(
-        "coder",
-        &scripted(
-            "{write: a.txt, text: hi, ask_permission: true}, {write: b.txt, text: hi, ask_permission: true}, \
-             {question: 'Which colour?', options: [red, green]}, {say: 'It is {answer}.'}",
-        ),
-    )]);
-    let mut terminal = Terminal::start(&fleet, "trigger coder");
-    terminal.wait_for("Write");
-    terminal.wait_for("allow it? [y]es, [n]o");
-    terminal.type_in("y\n");
-    terminal.wait_for("b.txt");
-    terminal.wait_for("allow it? [y]es, [n]o");
-    terminal.type_in("rather not\n");
-    terminal.wait_for("2. green");
-    terminal.wait_for("a number, or your own answer:");
-    terminal.type_in("2\n");
-    let (code, rest) = terminal.end();
-    assert_eq!(code, Some(0), "{rest}");
-    assert!(rest.contains("It is green."), "{rest}");
-    assert_eq!(fleet.read("a.txt"), "hi");
-    assert!(!fleet.file("b.txt").exists());
-    let job = fleet.jobs().remove(0);
-    let log = fleet.read(&format!(".heeler/jobs/{}.jsonl", job.head.id));
-    assert!(log.contains("rather not"), "the reason is told to the agent and recorded: {log}");
-}
-
-#[test]
-fn what_is_typed_before_a_question_does_not_answer_it() {
-    let wait = |file: &str| format!("{{run: 'until test -e {file}; do sleep 0.01; done'}}");
-    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
-    let steps = [wait("go"), ask("a.txt"), wait("on"), ask("b.txt")].join(", ");
-    let fleet = fleet(&[("coder", &scripted(&format!("{{say: Thinking.}}, {steps}")))]);
-    let mut terminal = Terminal::start(&fleet, "trigger coder");
-    terminal.wait_for("Thinking.");
-    for (go, answer) in [("go", "no\n"), ("on", "n\n")] {
-        terminal.type_in("yes\n");
-        terminal.wait_for("yes");
-        fleet.write(go, "");
-        terminal.wait_for("allow it? [y]es, [n]o");
-        terminal.type_in(answer);
-    }
-    let (code, rest) = terminal.end();
-    assert_eq!(code, Some(0), "{rest}");
-    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
-}
-
-#[test]
-fn after_the_end_of_input_every_question_is_denied_at_once() {
-    let ask = |file: &str| format!("{{write: {file}, text: hi, ask_permission: true}}");
-    let steps = [ask("a.txt"), ask("b.txt"), "{say: Done.}".to_owned()].join(", ");
-    let fleet = fleet(&[("coder", &scripted(&steps))]);
-    let mut terminal = Terminal::start(&fleet, "trigger coder");
-    terminal.wait_for("allow it? [y]es, [n]o");
-    terminal.type_in("\u{4}");
-    let (code, rest) = terminal.end();
-    assert_eq!(code, Some(0), "{rest}");
-    assert_eq!(rest.matches("denied, as nobody answers any more: Write").count(), 2, "{rest}");
-    assert!(!fleet.file("a.txt").exists() && !fleet.file("b.txt").exists());
-}
-
 #[test]
 fn nobody_is_asked_where_nobody_is() {
     let fleet = fleet(&[(
@@ -817,17 +719,75 @@ fn nobody_is_asked_where_nobody_is() {
     assert!(!fleet.file("a.txt").exists());
 }
 
+/// What an agent says that gives back a million bytes: more than any record holds.
+const LONG_ANSWER: &str =
+    r#"{run: "yes 'all of it' | head -c 1048576"}, {say: "{output}", chunks: 7}"#;
+
 #[test]
-fn what_an_agent_says_cannot_steer_the_terminal() {
-    let evil = r#"{say: "a\e[2Jb\e]0;title\a\u009bc", chunks: 9}, {run: "printf '\\033[31mred'"}"#;
-    let fleet = fleet(&[("coder", &scripted(evil))]);
-    let (code, seen) = Terminal::start(&fleet, "trigger coder").end();
-    assert_eq!(code, Some(0), "{seen:?}");
-    assert!(
-        !seen.contains("\u{1b}[2J") && !seen.contains("\u{1b}]") && !seen.contains('\u{9b}'),
-        "{seen:?}"
+fn the_whole_of_a_long_answer_is_printed() {
+    let fleet = fleet(&[("coder", &scripted(&format!("{{say: Working.}}, {LONG_ANSWER}")))]);
+    let whole = "all of it\n".repeat(1 << 17)[..1 << 20].trim_end().to_owned();
+    let same = |said: &str, of: &str| {
+        assert!(said == format!("{whole}\n"), "{of} gave {} bytes of it", said.len());
+    };
+    let piped = fleet.run(&["trigger", "coder"]).ok();
+    same(piped.strip_prefix("Working.\n").unwrap(), "a pipe");
+    let told = fleet.json(&["trigger", "coder", "--json"]);
+    same(&format!("{}\n", told["result"].as_str().unwrap()), "--json");
+    assert!(told["job"]["summary"].as_str().unwrap().len() <= 2048, "the record stays short");
+    // In a session that has such a text already.
+    let session = told["job"]["sessionId"].as_str().unwrap();
+    same(&fleet.run(&["trigger", "coder", "-q", "--session", session]).ok(), "-q");
+}
+
+#[test]
+fn a_detached_job_prints_its_id_and_with_q_nothing_else() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    let ran = fleet.run(&["trigger", "coder", "--detach", "-q"]);
+    let id = fleet.wait_until_ended().head.id;
+    assert_eq!((ran.stdout, ran.stderr), (format!("{id}\n"), String::new()));
+}
+
+#[test]
+fn what_a_run_ran_out_of_is_told_once_with_its_cure() {
+    let keys = scripted("{say: Trying.}, {run: 'true'}, {run: 'true'}") + "\nmax_turns: 1";
+    let fleet = fleet(&[
+        ("coder", &keys),
+        ("api", &scripted("{error: 529, message: 'Too much\n to do.'}")),
+    ]);
+    let told = fleet.run(&["trigger", "coder"]).fails(1);
+    for once in ["Reached maximum number of turns", "raise `max_turns`"] {
+        assert_eq!(told.matches(once).count(), 1, "{told}");
+    }
+    let told = fleet.run(&["trigger", "api"]).fails(1);
+    assert_eq!(
+        (told.matches("Too much").count(), told.matches("cure: ").count()),
+        (1, 1),
+        "{told}"
     );
-    assert!(seen.contains("✓ completed"), "{seen:?}");
-    let last = seen.rfind("\u{1b}[K").map_or("", |at| &seen[at..]);
-    assert!(!last.contains('⠋'), "no moving sign is left on the screen: {seen:?}");
+}
+
+#[test]
+fn a_file_that_the_agent_hands_over_is_told_with_its_place() {
+    let tool = "mcp__heeler-files__send_file";
+    let steps = format!("{{call: {tool}, input: {{file_path: report.txt}}}}, {{say: Sent.}}");
+    let fleet = fleet(&[("coder", &scripted(&steps))]);
+    fleet.write("report.txt", &"x".repeat(2000));
+    let ran = fleet.run(&["trigger", "coder"]);
+    let told = ran.stderr.lines().find(|line| line.starts_with("  file ")).expect(&ran.stderr);
+    assert!(told.starts_with("  file report.txt (2.00 kB) → "), "{told}");
+    assert!(told.ends_with("-report.txt"), "{told}");
+    assert_eq!(ran.ok(), "Sent.\n");
+}
+
+#[test]
+fn verbose_says_where_things_are() {
+    let fleet = fleet(&[("coder", &scripted("{say: Hello.}"))]);
+    let told = fleet.run(&["trigger", "coder", "-v"]).stderr;
+    let id = fleet.wait_until_ended().head.id;
+    let own: Vec<&str> = told.lines().filter(|line| line.starts_with(" INFO ")).collect();
+    assert_eq!(own.len(), 3, "{told}");
+    assert!(own[0].contains("heeler.yaml, its state is in "), "{told}");
+    assert!(own[1].contains("/.heeler/runs/"), "{told}");
+    assert!(own[2].ends_with(&format!("/.heeler/jobs/{id}.jsonl")), "{told}");
 }

@@ -1,6 +1,7 @@
 //! Making fleets, taking over foreign state, repair, backup.
 
 use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -221,19 +222,47 @@ fn the_demo_runs_as_the_readme_says() {
         "scout   | I see a fleet of three agents.",
         "builder | It says: Hello from a program that an agent wrote.",
         "tester  | All 3 agents are there.",
-        "This is turn 2. Earlier you said: Look around.",
+        // A fork knows what was said before it, and neither what is said to the other later.
+        "You told me: Look around. | The password is tulip. | The goal is Paris.\n",
+        "You told me: Look around. | The password is tulip. | The goal is Rome.\n",
         "none torn",
     ] {
-        assert!(text.contains(shown), "{shown} is missing:\n{text}");
+        assert_eq!(text.matches(shown).count(), 1, "{shown} is missing:\n{text}");
     }
-    // A fork knows what was said before it, and the session nothing of the fork.
-    let remembered = "This is turn 3. Earlier you said: Look around. | Stay with it.\n";
-    assert_eq!(text.matches(remembered).count(), 2, "{text}");
     let project = fleet.file("shown/fleet");
     let left = fleet.command(&["session", "list", "--json"]).current_dir(project).output().unwrap();
     let left: serde_json::Value = serde_json::from_slice(&left.stdout).unwrap();
     assert_eq!(left["total"], 4);
-    fleet.run(&["demo", "shown"]).fails(5);
+    let told = fleet.run(&["demo", "shown"]).fails(5);
+    assert!(
+        told.contains("shown is in use") && told.contains("try: heeler demo shown-2"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_demo_that_is_interrupted_says_what_was_cancelled_and_what_stays() {
+    let fleet = Fleet::empty();
+    std::fs::create_dir(fleet.file("shown")).unwrap();
+    let mut demo = fleet.command(&["demo", "shown"]);
+    demo.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut demo = demo.spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let begun = lines.find(|line| line.as_ref().unwrap().contains("I write a program."));
+    assert!(begun.is_some());
+    // As a terminal does it: to everything that the demo has started, too.
+    let group = rustix::process::Pid::from_raw(demo.id().cast_signed()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    let shown: Vec<String> = lines.map(Result::unwrap).collect();
+    let mut told = String::new();
+    demo.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(130), "{shown:#?} {told}");
+    assert!(
+        told.contains("interrupted: ") && told.contains("what the demo has made stays"),
+        "{told}"
+    );
+    assert!(!shown.iter().any(|line| line.contains("Yours to explore")), "{shown:#?}");
+    assert!(fleet.file("shown/fleet/heeler.yaml").exists());
 }
 
 #[test]

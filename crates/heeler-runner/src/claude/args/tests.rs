@@ -269,6 +269,21 @@ fn a_list_of_allowed_tools_leaves_no_other_built_in_tool() {
 }
 
 #[test]
+fn nobody_is_asked_about_our_own_tools_where_there_is_no_list() {
+    let mut setup = setup();
+    setup.injected = list(&["heeler-files", "heeler"]);
+    check_adds(
+        setup.clone(),
+        &fresh(),
+        expect![[r#"
+            --allowedTools "mcp__heeler-files__*,mcp__heeler__*"
+        "#]],
+    );
+    let cli = shown(&Cli::new(String::new(), setup).unwrap().launch(&fresh()));
+    assert!(cli.contains("--allowedTools \"mcp__heeler-files__*,mcp__heeler__*\""), "{cli}");
+}
+
+#[test]
 fn for_one_prompt_only_listed_servers_are_there() {
     let mut setup = setup();
     setup.brief.allowed_tools = Some(list(&["Task", "mcp__github"]));

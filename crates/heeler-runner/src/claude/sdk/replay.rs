@@ -81,7 +81,10 @@ impl Replay {
                 self.sdk.prompt = line["message"]["content"].as_str().unwrap().to_owned();
                 self.sdk.begin(uuid_of(line))
             }
-            "user" => self.sdk.say(uuid_of(line), line["message"]["content"].as_str().unwrap()),
+            "user" => {
+                let text = line["message"]["content"].as_str().unwrap();
+                self.sdk.say(uuid_of(line), text).unwrap()
+            }
             "control_response" => self.answered(&line["response"]),
             _ if line["request"]["subtype"] == "interrupt" => self.sdk.interrupt(),
             _ => return,

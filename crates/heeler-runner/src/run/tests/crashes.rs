@@ -55,8 +55,12 @@ fn be_the_runner() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let point: usize = std::env::var(POINT).unwrap().parse().unwrap();
     arm(POINTS[point]);
-    let trial = speaks(&std::env::var(SCRIPT).unwrap());
-    run_by(Utf8Path::new(&dir), &trial.host(), &trial.means).unwrap();
+    let (dir, script) = (Utf8Path::new(&dir), std::env::var(SCRIPT).unwrap());
+    let trial = match files::read_spec(dir).unwrap().runtime {
+        RuntimeType::Command => prints(&script),
+        _ => speaks(&script),
+    };
+    run_by(dir, &trial.host(), &trial.means).unwrap();
 }
 
 fn check(point: Point, end: End) {
@@ -118,6 +122,38 @@ fn a_runner_that_dies_after_its_agent_was_done_has_finished() {
     check(Point::TreeEnded, End::Finished);
     check(Point::LogsSynced, End::Finished);
     check(Point::ResultWritten, End::Finished);
+}
+
+#[test]
+fn a_command_whose_runner_dies_after_its_exit_is_settled_as_what_it_was() {
+    for point in [Point::TreeEnded, Point::LogsSynced] {
+        for (script, code) in [("echo one", 0), ("echo rate limit; exit 3", 3)] {
+            let trial = prints("");
+            let died = runner(&trial, script, point).wait().unwrap();
+            assert_eq!(died.signal(), Some(9), "{point:?}");
+            let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
+            assert_eq!((result.end, result.exit_code), (End::Finished, Some(code)), "{result:#?}");
+            let class = class(&result);
+            match code {
+                0 => {
+                    assert_eq!((result.exit_reason, class), (ExitReason::Success, None));
+                    // What it printed last may be lost with the pipe that held it.
+                    if point == Point::LogsSynced {
+                        assert_eq!(result.summary.as_deref(), Some("one"));
+                    }
+                }
+                _ => {
+                    assert_eq!(class, Some(ErrorClass::AgentFailed), "{result:#?}");
+                    let message = &result.error.unwrap().message;
+                    assert!(message.contains("exited with code 3"), "{message}");
+                }
+            }
+        }
+    }
+    let trial = prints("");
+    runner(&trial, "echo one", Point::Spawned).wait().unwrap();
+    let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
+    assert_eq!((result.end, result.exit_code), (End::Interrupted, None), "{result:#?}");
 }
 
 /// Returns a run whose runner died, and whose agent lives on because it heeds no signal. One that is

@@ -8,6 +8,7 @@ use heeler_model::ExitReason;
 use heeler_model::run::End;
 
 use super::*;
+use crate::settle;
 
 /// A disk that takes no bytes while it is full, and counts how often it was tried.
 #[derive(Debug, Default)]
@@ -239,6 +240,36 @@ fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Disk));
     assert!(!trial.spec.working_directory.join("told").exists());
+}
+
+/// Runs an agent on a disk that is full from its nth write on, for a while; says whether it was.
+fn fills_up_at(write: usize) -> bool {
+    let disk = FullDisk::filled_after(write);
+    let agent = "await user; echo asked >> asked; say one; use t1; used t1; say two; result done";
+    let trial = speaks(agent).disk(disk.clone());
+    let running = trial.start();
+    let over = || trial.dir().join("result.json").exists();
+    wait_for("retries, or the end", || disk.refused.load(Ordering::SeqCst) > 2 || over());
+    let was_full = disk.refused.load(Ordering::SeqCst) > 0;
+    assert!(!(was_full && over()), "{write}: it ends only with all its rows");
+    disk.after.store(0, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
+    let result = running.finish();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{write}: {:?}", result.error);
+    assert_eq!(result.cost.usd, Some(0.5), "{write}");
+    assert_eq!(trial.said(), ["one", "two"], "{write}");
+    let asked = std::fs::read_to_string(trial.spec.working_directory.join("asked")).unwrap();
+    assert_eq!(asked, "asked\n", "{write}: the work is paid for once");
+    // Nothing is done again by whoever comes later.
+    assert_eq!(settle(&trial.dir(), &trial.spec.home, now).unwrap(), result, "{write}");
+    assert_eq!(trial.run(), result, "{write}");
+    was_full
+}
+
+#[test]
+fn on_a_disk_that_fills_up_at_any_write_the_agent_is_asked_once_and_nothing_is_lost() {
+    let full = (1..).take_while(|&write| fills_up_at(write)).count();
+    assert!(full >= 14, "a session row and a job row for each of seven, and only {full} writes");
 }
 
 #[test]

@@ -129,6 +129,21 @@ fn an_agent_that_waits_for_a_person_has_not_stalled() {
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
 }
 
+#[test]
+fn an_agent_whose_tool_works_has_not_stalled_but_can_take_too_long() {
+    let mut trial = speaks("use t1; sleep 1; used t1; result ok");
+    trial.spec.limits.stall_timeout_ms = Some(500);
+    let result = trial.run();
+    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    let mut trial = speaks("use t1; used t1; await forever");
+    trial.spec.limits.stall_timeout_ms = Some(200);
+    assert_eq!(class(&trial.run()), Some(ErrorClass::Stalled));
+    let mut trial = speaks("use t1; await forever");
+    trial.spec.limits.stall_timeout_ms = Some(100);
+    trial.spec.limits.timeout_ms = Some(500);
+    assert_eq!(class(&trial.run()), Some(ErrorClass::Timeout));
+}
+
 /// Runs an agent whose runner does not come to look until that is so in the agent's folder, and
 /// every limit of 200 ms is over.
 fn looked_at_too_late(trial: Trial, is_so: impl Fn(&Utf8Path) -> bool) -> (Trial, RunResult) {
@@ -208,16 +223,7 @@ fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
         fn line(&mut self, _: &[u8]) -> Vec<crate::runtime::Step> {
             Vec::new()
         }
-        fn say(&mut self, _: Uuid, _: &str) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
-        fn answer(&mut self, _: &str, _: &heeler_model::run::Answer) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
         fn interrupt(&mut self) -> Vec<crate::runtime::Step> {
-            Vec::new()
-        }
-        fn mcp_reply(&mut self, _: &str, _: Json) -> Vec<crate::runtime::Step> {
             Vec::new()
         }
     }

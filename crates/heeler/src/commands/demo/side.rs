@@ -1,12 +1,19 @@
 //! Commands at work side by side: on a terminal a line for each that moves, else every line that
 //! they write, with the name of its writer.
 
-use std::io::{BufRead as _, BufReader, IsTerminal as _, PipeReader};
+use std::io::{BufRead as _, BufReader, IsTerminal as _, PipeReader, Write as _};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::{self, Columns};
+use crate::output::{self, SIGNS, fitting, one_line};
+
+/// How often the lines move.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How many lines may wait to be shown.
+const LINES_MAX: usize = 256;
 
 /// A line, and the number of its writer.
 type Told = (usize, String);
@@ -14,8 +21,7 @@ type Told = (usize, String);
 /// Runs all of them and shows what they do; fails if one does.
 pub(super) fn by_side(commands: Vec<(&str, Command)>) -> Outcome {
     let shown = std::io::stderr().is_terminal();
-    let columns = Columns::start(commands.iter().map(|(name, _)| *name), shown);
-    let (sender, told) = channel::<Told>();
+    let (sender, told) = sync_channel::<Told>(LINES_MAX);
     let mut children = Vec::new();
     for (number, (name, mut command)) in commands.into_iter().enumerate() {
         // One pipe for both, so that words and deeds come in their order.
@@ -25,15 +31,22 @@ pub(super) fn by_side(commands: Vec<(&str, Command)>) -> Outcome {
         forward(number, pipe, sender.clone());
     }
     drop(sender);
-    for (number, line) in told {
-        columns.say(number, &line);
-        if !shown {
-            output::line(format!("{:<8}| {line}", children[number].0))?;
+    let names: Vec<&str> = children.iter().map(|(name, _)| *name).collect();
+    let mut rows = Rows { last: vec![String::new(); names.len()], names, drawn: 0, turn: 0 };
+    loop {
+        match told.recv_timeout(TICK) {
+            Ok((number, line)) if shown => rows.last[number] = one_line(&line),
+            Ok((number, line)) => output::line(format!("{:<8}| {line}", rows.names[number]))?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if shown {
+            rows.draw();
         }
     }
-    let last = columns.end();
+    rows.erase();
     let mut failed = Vec::new();
-    for ((name, mut child), last) in children.into_iter().zip(last) {
+    for ((name, mut child), last) in children.into_iter().zip(&rows.last) {
         if shown {
             output::line(format!("{name:<8} {last}"))?;
         }
@@ -48,7 +61,46 @@ pub(super) fn by_side(commands: Vec<(&str, Command)>) -> Outcome {
     Err(Failure::message(Code::Failed, message))
 }
 
-fn forward(number: usize, pipe: PipeReader, told: Sender<Told>) {
+/// A line for each, with the last thing that it said.
+struct Rows<'n> {
+    names: Vec<&'n str>,
+    last: Vec<String>,
+    /// How many lines were drawn.
+    drawn: usize,
+    turn: usize,
+}
+
+impl Rows<'_> {
+    /// Draws them over those that were drawn before. The cursor then stands below them, so that the
+    /// `^C` that a terminal echoes moves nothing.
+    fn draw(&mut self) {
+        self.erase();
+        self.turn = (self.turn + 1) % SIGNS.len();
+        let mut text = String::new();
+        for (name, last) in self.names.iter().zip(&self.last) {
+            let line = format!("{} {name:<8} {last}", SIGNS[self.turn]);
+            text += fitting(&line, output::width() - 1);
+            text.push('\n');
+        }
+        self.drawn = self.names.len();
+        write(&text);
+    }
+
+    fn erase(&mut self) {
+        match std::mem::take(&mut self.drawn) {
+            0 => {}
+            above => write(&format!("\r\x1b[{above}A\x1b[J")),
+        }
+    }
+}
+
+/// Writes to the terminal; where that cannot be done nobody looks.
+fn write(text: &str) {
+    let mut out = std::io::stderr().lock();
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+fn forward(number: usize, pipe: PipeReader, told: SyncSender<Told>) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             // What to type next is for somebody who typed this.

@@ -5,9 +5,9 @@ use heeler_model::ExitReason::{Cancelled, Error, MaxTurns, Timeout};
 use heeler_model::run::ErrorClass;
 use heeler_testkit::{Script, Step};
 use rustix::process::{Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use super::{BOTH, Cli, Rig, Sdk, alike, failed, gone, succeeded};
+use super::{BOTH, Cli, End, Rig, Sdk, alike, failed, gone, succeeded, told, tool_results};
 
 fn cheap_tool() -> Step {
     let usage = json!({"input_tokens": 1_000_000, "output_tokens": 1000});
@@ -16,23 +16,51 @@ fn cheap_tool() -> Step {
 
 #[test]
 fn turns_and_money_run_out() {
-    for runtime in BOTH {
+    let shown = BOTH.map(|runtime| {
         let rig = Rig::new();
         let script = Script::new().step(cheap_tool()).step(cheap_tool()).text("Never said.");
         let mut plan = rig.script(runtime, &script);
         plan.spec.limits.max_turns = Some(1);
         let end = rig.run(plan);
         failed(&end, ErrorClass::MaxTurns, MaxTurns);
-        assert_eq!(end.sent.len(), 1);
+        asked_once(&end);
         assert_eq!(end.result.cost.usage.num_turns, Some(2), "{:#?}", end.result.cost);
+        let turns = rig.show(&end.rows);
 
         let mut plan = rig.script(runtime, &script);
         plan.spec.limits.budget_usd = Some(1.0);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Budget, Error);
-        assert_eq!(end.sent.len(), 1);
+        asked_once(&end);
         assert!(end.result.cost.usd.is_some_and(|usd| usd > 1.0), "{:#?}", end.result.cost);
-    }
+        turns + &rig.show(&end.rows)
+    });
+    alike(
+        &shown,
+        &expect![[r#"
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
+        {"type":"tool_result","tool_use_id":"<tool0>","result":"one","success":true,"tool_name":"Bash"}
+        {"type":"tool_result","subtype":"error_max_turns","error":"Reached maximum number of turns (1)","success":false,"is_error":true,"num_turns":2,"stop_reason":"tool_use","terminal_reason":"max_turns","total_cost_usd":4.02}
+        {"type":"error","message":"max_turns: raise `max_turns`, or resume the session to go on","code":"max_turns","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise `max_turns`, or resume the session to go on"}
+        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+        {"type":"system","subtype":"user_input","content":"Please. <script>"}
+        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+        {"type":"tool_use","tool_name":"Bash","tool_use_id":"<tool0>","input":{"command":"echo one"}}
+        {"type":"tool_result","subtype":"error_max_budget_usd","error":"Reached maximum budget ($1)","success":false,"is_error":true,"num_turns":1,"stop_reason":"tool_use","terminal_reason":"budget_exhausted","total_cost_usd":4.02}
+        {"type":"error","message":"budget: raise the agent's budget or add credit, then resume the session to go on","code":"budget","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"raise the agent's budget or add credit, then resume the session to go on"}
+    "#]],
+    );
+}
+
+/// The model was sent the prompt, and nothing after it.
+#[track_caller]
+fn asked_once(end: &End) {
+    let [sent] = &end.sent[..] else { panic!("{:#?}", end.sent) };
+    let [asked] = &sent.history()[..] else { panic!("{:#?}", sent.history()) };
+    assert!(asked.starts_with("user: Please. MOCK["), "{asked}");
 }
 
 #[test]
@@ -40,21 +68,33 @@ fn errors_of_the_api_are_told_by_class() {
     let rig = Rig::new();
     let limited = Step { retry_after: Some(1), ..Step::error(429) };
     let cases = [
-        (Sdk, Step::error(401), ErrorClass::Authentication, false),
-        (Sdk, limited, ErrorClass::RateLimited, true),
-        (Sdk, Step::error(500), ErrorClass::ServerError, true),
-        (Sdk, Step::error(529), ErrorClass::Overloaded, true),
-        (Sdk, Step::error(400), ErrorClass::InvalidRequest, false),
-        (Cli, Step::error(529), ErrorClass::Overloaded, true),
-        (Cli, Step::error(401), ErrorClass::Authentication, false),
+        (Sdk, 401, Step::error(401), ErrorClass::Authentication, false),
+        (Sdk, 429, limited, ErrorClass::RateLimited, true),
+        (Sdk, 500, Step::error(500), ErrorClass::ServerError, true),
+        (Sdk, 529, Step::error(529), ErrorClass::Overloaded, true),
+        (Sdk, 400, Step::error(400), ErrorClass::InvalidRequest, false),
+        (Cli, 529, Step::error(529), ErrorClass::Overloaded, true),
+        (Cli, 401, Step::error(401), ErrorClass::Authentication, false),
     ];
-    for (runtime, step, class, recoverable) in cases {
+    for (runtime, status, step, class, recoverable) in cases {
         let end = rig.run(rig.script(runtime, &Script::new().step(step)));
         failed(&end, class, Error);
         let error = end.result.error.as_ref().unwrap();
         assert_eq!(error.recoverable, recoverable, "{error:#?}");
         assert!(!error.cure.is_empty(), "{error:#?}");
-        assert!(end.rows.iter().any(|row| row["type"] == "error"), "{:#?}", end.rows);
+        // What the agent says of it, the end of the turn, and what we say of it.
+        let [.., told, turn, ours] = &end.rows[..] else { panic!("{:#?}", end.rows) };
+        assert_eq!((&told["type"], &told["status"]), (&json!("error"), &json!(status)), "{told}");
+        assert_eq!((&turn["success"], &turn["api_error_status"]), (&json!(false), &json!(status)));
+        assert_eq!((&ours["type"], &ours["code"]), (&json!("error"), &json!(class)), "{ours}");
+        // It was asked the same each time, and the retries are rows.
+        let asked: Vec<_> = end.sent.iter().map(|sent| sent.history()).collect();
+        assert!(asked.iter().all(|it| *it == asked[0] && it.len() == 1), "{asked:#?}");
+        let is_retry = |row: &&Json| row["subtype"] == "api_retry";
+        let retries = end.rows.iter().filter(is_retry).count();
+        // What is wrong with a request Claude tries to mend silently.
+        let expected = if status == 400 { (6, 0) } else { (2, 1) };
+        assert_eq!((asked.len(), retries), expected, "{status}: {:#?}", end.rows);
     }
 }
 
@@ -86,6 +126,9 @@ fn an_expired_login_is_tried_once_more() {
         let end = rig.run(plan);
         let class = end.result.error.as_ref().map(|error| error.class);
         assert_eq!(class, expected, "{:#?} {:#?}", end.result, end.rows);
+        let again = "the login had expired, so the agent is started once more";
+        let told = end.rows.iter().filter(|row| row["content"] == again).count();
+        assert_eq!(told, 1, "{:#?}", end.rows);
         // Claude itself tries twice each time.
         assert_eq!(end.sent.len(), if expected.is_some() { 4 } else { 3 });
     }
@@ -126,7 +169,11 @@ fn a_stream_that_breaks_is_said_again_and_recorded_once() {
         assert_eq!(end.result.summary.as_deref(), Some("Whole."));
         let rows = rig.show(&end.rows) + &rig.show(&end.session);
         assert!(!rows.contains("partial"), "{rows}");
+        let said = end.rows.iter().filter(|row| row["type"] == "assistant").count();
+        assert_eq!((tool_results(&end), said), (vec![("one".to_owned(), true)], 1), "{rows}");
         assert!(end.sent.len() >= 4, "{}", end.sent.len());
+        assert!(told(&end).contains("result \"one\""), "{}", told(&end));
+        assert!(!told(&end).contains("partial"), "{}", told(&end));
     }
 }
 
@@ -140,6 +187,13 @@ fn a_stalled_stream_is_cut_by_us() {
         plan.spec.limits.grace_ms = Some(300);
         let end = rig.run(plan);
         failed(&end, ErrorClass::Stalled, Timeout);
+        assert_eq!(
+            end.row("system", "interrupted")["content"],
+            "interrupted: the agent said nothing for 6 s"
+        );
+        assert!(!rig.show(&end.rows).contains("by user"), "{:#?}", end.rows);
+        assert_eq!(end.sent.len(), 2);
+        assert!(told(&end).contains("result \"one\""), "{}", told(&end));
         assert_eq!(end.row("tool_result", "Bash")["result"], "one");
         assert!(end.result.error.as_ref().unwrap().recoverable);
     }
@@ -159,6 +213,11 @@ fn a_run_that_takes_too_long_is_ended() {
     failed(&end, ErrorClass::Timeout, Timeout);
     gone(tool);
     gone(claude);
+    let why = "interrupted: not done after 10 s";
+    assert_eq!(tool_results(&end), [(why.to_owned(), false)], "{:#?}", end.rows);
+    assert_eq!(end.row("system", "interrupted")["content"], why);
+    assert!(!rig.show(&end.rows).contains("user doesn't"), "{:#?}", end.rows);
+    assert_eq!(end.sent.len(), 1);
 }
 
 #[test]
@@ -170,22 +229,24 @@ fn a_cancel_in_the_middle_of_a_text_keeps_what_was_said() {
         live.cancel();
         let end = live.finish();
         failed(&end, ErrorClass::Cancelled, Cancelled);
+        asked_once(&end);
         // The conversation goes on after it.
         let on = rig.run(rig.script(runtime, &Script::new().text("Again.")).resume(&end));
         succeeded(&on);
+        assert!(told(&on).contains("assistant: partial partial"), "{}", told(&on));
         rig.show(&end.rows)
     });
     alike(
         &shown,
         &expect![[r#"
-        {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
-        {"type":"system","subtype":"user_input","content":"Please. <script>"}
-        {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
-        {"type":"assistant","content":"partial partial partial "}
-        {"type":"system","subtype":"user_input","content":"[Request interrupted by user]"}
-        {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
-        {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
-    "#]],
+            {"type":"system","subtype":"session","content":"the test asks for a fresh session"}
+            {"type":"system","subtype":"user_input","content":"Please. <script>"}
+            {"type":"system","subtype":"init","content":"turn started, model claude-opus-5-5, permission mode acceptEdits, claude 2.1.325","claude_code_version":"2.1.325","model":"claude-opus-5-5","permissionMode":"acceptEdits"}
+            {"type":"assistant","content":"partial partial partial "}
+            {"type":"system","subtype":"interrupted","content":"interrupted: cancelled by the test"}
+            {"type":"tool_result","subtype":"error_during_execution","error":"the turn was interrupted","success":false,"is_error":true,"num_turns":2,"terminal_reason":"aborted_streaming","total_cost_usd":0}
+            {"type":"error","message":"cancelled by the test","code":"cancelled","recoverable":false,"retry_after_ms":null,"resets_at":null,"cure":"nothing went wrong; resume the session to go on"}
+        "#]],
     );
 }
 
@@ -205,6 +266,10 @@ fn a_cancel_in_the_middle_of_a_tool_ends_the_tool() {
         gone(claude);
         let uses = end.rows.iter().filter(|row| row["type"] == "tool_use").count();
         assert_eq!(uses, 1, "{:#?}", end.rows);
+        let why = "interrupted: cancelled by the test";
+        assert_eq!(tool_results(&end), [(why.to_owned(), false)], "{:#?}", end.rows);
+        assert_eq!(end.row("system", "interrupted")["content"], why);
+        asked_once(&end);
     }
 }
 
@@ -221,5 +286,9 @@ fn an_agent_that_is_killed_takes_its_tools_with_it() {
         failed(&end, ErrorClass::AgentDied, Error);
         gone(tool);
         gone(claude);
+        asked_once(&end);
+        assert_eq!(end.row("tool_use", "Bash")["input"], rig.endless().1);
+        let died = end.rows.last().unwrap();
+        assert_eq!((&died["type"], &died["code"]), (&json!("error"), &json!("agent_died")));
     }
 }

@@ -56,6 +56,10 @@ fn a_person_allows_changes_and_denies() {
     assert_eq!(content("changed.txt").as_deref(), Some("as the person wants it"));
     assert_eq!(content("denied.txt"), None);
     assert!(told(&end).contains("failed result \"not this one\""), "{}", told(&end));
+    let created = |name: &str| format!("result \"File created successfully at: {}", rig.work(name));
+    for name in ["allowed.txt", "changed.txt"] {
+        assert!(told(&end).contains(&created(name)), "{}", told(&end));
+    }
 }
 
 #[test]
@@ -218,5 +222,20 @@ fn a_denied_tool_does_not_run_even_where_everything_is_allowed() {
         succeeded(&end);
         assert!(!rig.work("no.txt").exists());
         assert!(!tool_results(&end)[0].1, "{:#?}", end.rows);
+    }
+}
+
+#[test]
+fn a_mode_that_claude_does_not_know_is_told_with_those_that_it_knows() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let mut plan = rig.script(runtime, &Script::new().text("Never said."));
+        plan.claude().permission_mode = "delegate".to_owned();
+        let end = rig.run(plan);
+        failed(&end, ErrorClass::NotStarted, ExitReason::Error);
+        let message = &end.result.error.as_ref().unwrap().message;
+        assert!(message.contains("'delegate' is invalid. Allowed choices are"), "{message}");
+        assert!(rig.show(&end.rows).contains("'delegate' is invalid"), "{:#?}", end.rows);
+        assert_eq!(end.sent.len(), 0);
     }
 }

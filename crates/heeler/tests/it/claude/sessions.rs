@@ -1,11 +1,13 @@
 //! Conversations: resumed, forked, forked at a message, and gone.
 
 use expect_test::expect;
-use heeler_model::run::{ErrorClass, SessionStart};
-use heeler_testkit::Script;
+use heeler_model::run::{End as Ended, ErrorClass, SessionStart};
+use heeler_testkit::{Script, Step};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told};
+use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, gone, succeeded, told};
 use crate::rig::{End, new_session};
 
 /// The id of the last thing that the agent said.
@@ -13,6 +15,22 @@ use crate::rig::{End, new_session};
 fn last_said(end: &End) -> Uuid {
     let said = end.session.iter().rfind(|row| row["type"] == "assistant").expect("it spoke");
     said["uuid"].as_str().unwrap().parse().unwrap()
+}
+
+/// The job's rows are one turn, in which this was said: what was said before is of other jobs.
+#[track_caller]
+fn turn_of(end: &End, said: &str) {
+    let kinds = |row: &Json| (row["type"].clone(), row["subtype"].clone());
+    let kinds: Vec<_> = end.rows.iter().map(kinds).collect();
+    let expected = [
+        (json!("system"), json!("session")),
+        (json!("system"), json!("user_input")),
+        (json!("system"), json!("init")),
+        (json!("assistant"), Json::Null),
+        (json!("tool_result"), json!("success")),
+    ];
+    assert_eq!(kinds, expected, "{:#?}", end.rows);
+    assert_eq!((&end.rows[3]["content"], &end.rows[4]["result"]), (&json!(said), &json!(said)));
 }
 
 fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
@@ -27,6 +45,7 @@ fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
     assert!(told(&second).contains("assistant: First.\nuser: two"), "{}", told(&second));
     assert!(second.session.len() > first.session.len());
     assert_eq!(second.session[..first.session.len()], first.session, "a log only grows");
+    turn_of(&second, "Second.");
 
     // What the run cost is its own, not the session's.
     let (one, two) = (first.result.cost.usd.unwrap(), second.result.cost.usd.unwrap());
@@ -39,6 +58,7 @@ fn a_conversation_goes_on_and_branches(runtime: RuntimeType) {
         let end = rig.run(plan);
         succeeded(&end);
         assert_eq!(end.session_id(), id);
+        turn_of(&end, "Forked.");
         end
     };
     let whole = fork("three", None);
@@ -77,7 +97,8 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
         let end = rig.run(plan);
         succeeded(&end);
         assert_ne!(end.session_id(), gone);
-        assert_eq!(end.sent.len(), 1);
+        let [sent] = &end.sent[..] else { panic!("{:#?}", end.sent) };
+        assert_eq!(sent.history().len(), 1, "{:#?}", sent.history());
         rig.show(&end.rows)
     });
     alike(
@@ -96,6 +117,38 @@ fn a_conversation_that_is_gone_begins_afresh_once() {
 }
 
 #[test]
+fn an_orphaned_claude_still_holds_its_session() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        let first = plan.spec.clone();
+        let mut live = rig.start(plan);
+        let [tool, claude] = rig.pids();
+        // Stopped, it cannot heed that its runner is gone.
+        kill_process(claude, Signal::STOP).unwrap();
+        let runner = live.child.id();
+        live.child.kill().unwrap();
+        live.child.wait().unwrap();
+        let resume = || {
+            let mut plan = rig.script(runtime, &Script::new().text("Here I am."));
+            plan.spec.session.start = SessionStart::Resume { id: first.session.start.id().clone() };
+            rig.run(plan)
+        };
+        let busy = resume();
+        assert_eq!(busy.result.end, Ended::SessionBusy, "{:#?}", busy.result);
+        let told = &busy.result.error.as_ref().unwrap().message;
+        assert!(told.contains(&format!("process {runner}")), "{told}");
+        assert!(told.contains(first.job.as_str()), "{told}");
+        assert_eq!(busy.sent.len(), 0);
+        rig.settle(&first);
+        gone(claude);
+        gone(tool);
+        succeeded(&resume());
+    }
+}
+
+#[test]
 fn a_fork_of_nothing_fails_and_says_so() {
     for runtime in BOTH {
         let rig = Rig::new();
@@ -108,6 +161,7 @@ fn a_fork_of_nothing_fails_and_says_so() {
         let error = end.result.error.as_ref().expect("it failed");
         assert!(error.message.contains("No message found"), "{error:#?}");
         assert_ne!(error.class, ErrorClass::Internal);
+        assert!(rig.show(&end.rows).contains("No message found"), "{:#?}", end.rows);
         assert_eq!(end.sent.len(), 0, "a fork never loses its history silently");
     }
 }

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use heeler_model::run::Op;
 use heeler_testkit::{Script, Step};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{BOTH, Rig, Sdk, alike, succeeded, told, tool_results, wait};
 
@@ -116,7 +116,12 @@ fn a_sub_agent_works_under_the_call_that_began_it() {
     assert_eq!(end.result.summary.as_deref(), Some("Outer done."));
     let call = end.row("tool_use", "Agent")["tool_use_id"].clone();
     assert_eq!(end.row("tool_use", "Bash")["parent_tool_use_id"], call);
-    assert_eq!(end.sent.len(), 4);
+    // Two requests of each; the sub-agent has a conversation of its own.
+    let asked: Vec<String> = end.sent.iter().map(|sent| sent.history().join("\n")).collect();
+    let inner: Vec<&String> = asked.iter().filter(|it| it.starts_with("user: inner ")).collect();
+    assert_eq!((asked.len(), inner.len()), (4, 2), "{asked:#?}");
+    assert!(inner[1].contains("result \"inner\""), "{}", inner[1]);
+    assert!(told(&end).contains("Inner done."), "{}", told(&end));
 }
 
 #[test]
@@ -138,6 +143,17 @@ fn a_run_ends_when_its_background_task_has_ended() {
         assert_eq!(end.sent.len(), 3);
         let sent = end.sent[2].body.to_string();
         assert!(sent.contains("completed (exit code 0)"), "{sent}");
+        let said = |row: &Json| row["content"].as_str().unwrap_or_default().to_owned();
+        let is_said = |row: &&Json| row["type"] == "assistant";
+        let said: Vec<String> = end.rows.iter().filter(is_said).map(said).collect();
+        assert_eq!(said, ["Started.", "It has finished."], "{:#?}", end.rows);
+        assert!(tool_results(&end)[0].1, "{:#?}", end.rows);
+        let started = end.row("system", "task_started");
+        let ended = end.row("system", "task_notification");
+        assert_eq!(ended["task_id"], started["task_id"]);
+        assert_eq!(ended["status"], "completed");
+        let turns = end.rows.iter().filter(|row| row["subtype"] == "success").count();
+        assert_eq!(turns, 2, "{:#?}", end.rows);
     }
 }
 

@@ -1,0 +1,227 @@
+//! What came of a job: on record, told, and the exit code that says it.
+
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+use heeler_engine::Fleet;
+use heeler_model::run::{ErrorClass, RunError};
+use heeler_model::{Job, JobId, JobStatus, Session};
+use heeler_store::{Reader, StateDir};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::TriggerArgs;
+use crate::cli::Global;
+use crate::commands::{cancel, jobs};
+use crate::failure::{Code, Failure, Outcome};
+use crate::live::Seen;
+use crate::output::{self, Text};
+use crate::place::{self, Place};
+
+/// How long a job whose conductor died is waited for after its run has ended.
+const RECORD_WAIT: Duration = Duration::from_secs(60);
+/// How often such a job is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Returns the job once it is on record how it ended. Where its conductor died, this process does
+/// its work.
+pub(super) fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
+    let deadline = Instant::now() + RECORD_WAIT;
+    loop {
+        let job = Reader::open(&engine.dir)?.job(id)?;
+        let job = job.ok_or_else(|| {
+            Failure::message(Code::Failed, format!("the record of job {id} is gone"))
+        })?;
+        let left = seen.interrupts > 2 || Instant::now() >= deadline;
+        if job.head.status.is_final() || seen.recorded || left {
+            return Ok(job);
+        }
+        // Ctrl-C may have come before there was a run that could hear it.
+        if seen.interrupts > 0 {
+            cancel::wish(engine, id)?;
+        }
+        if let Some(why) = cancel::settle(engine, "trigger", id)? {
+            // Whether or not this can be written, the record says as much.
+            drop(output::note(&format!("cannot find out how the run ended: {why}")));
+            return Ok(job);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Tells what came of the job, and ends as it did.
+pub(super) fn report(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    engine: &Fleet,
+    job: &Job,
+    seen: &Seen,
+) -> Outcome {
+    let reader = Reader::open(&engine.dir)?;
+    // What came of the job decides how we end, whether or not somebody hears of it.
+    if let Err(failure) = tell(global, args, place, &reader, job, seen) {
+        tracing::debug!(error = ?failure.error, "cannot tell what came of the job");
+    }
+    let success = job.head.status == JobStatus::Completed;
+    match (success, seen.interrupts > 0) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure::silent(Code::Interrupted)),
+        (false, false) if is_busy(&reader, &engine.dir, job)? => {
+            Err(Failure::silent(Code::Refused))
+        }
+        (false, false) => Err(Failure::silent(Code::Failed)),
+    }
+}
+
+/// Prints what came of the job.
+fn tell(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    reader: &Reader,
+    job: &Job,
+    seen: &Seen,
+) -> Outcome {
+    let success = job.head.status == JobStatus::Completed;
+    // The record has a short account only.
+    let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
+    if args.json {
+        let job = jobs::full_json(job, reader, place)?;
+        let told = json!({ "success": success, "result": answer, "job": job });
+        return Ok(output::json(&told)?);
+    }
+    if global.quiet && success {
+        return Ok(answer.map(output::line).transpose().map(drop)?);
+    }
+    say_outcome(args, job, reader, &place.dir()?, seen)
+}
+
+/// Says whether the job failed because another run was at its session.
+fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(reader, dir, &job.head.id)?;
+    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
+}
+
+/// Says how the job ended, what it cost, and what to do next.
+fn say_outcome(
+    args: &TriggerArgs,
+    job: &Job,
+    reader: &Reader,
+    dir: &StateDir,
+    seen: &Seen,
+) -> Outcome {
+    let head = &job.head;
+    let took = head.duration_ms.map(|took| format!(" in {}", output::duration(took)));
+    let cost = output::price(head.cost_usd).map(|cost| format!(", {cost}"));
+    let session = match &head.session_id {
+        Some(id) => reader.session_by_agent_id(id)?,
+        None => None,
+    };
+    let resumable = session.filter(|session| session.message_count > 0);
+    let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
+    let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
+    output::complain(sign(head.status).then(rest))?;
+    if seen.unasked > 0 {
+        let were = if seen.unasked == 1 { "was" } else { "were" };
+        let denied = output::counted(seen.unasked, "request");
+        output::complain(format!(
+            "  {denied} {were} denied: nobody could be asked; see allowed_tools and permission_mode"
+        ))?;
+    }
+    let error = jobs::last_error(reader, dir, &head.id)?;
+    if head.status == JobStatus::Failed {
+        say_error(error.as_ref(), job, seen)?;
+    }
+    let next = next(args, job, error.as_ref(), resumable.as_ref());
+    Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+}
+
+fn sign(status: JobStatus) -> Text {
+    match status {
+        JobStatus::Completed => Text::styled(AnsiColor::Green.on_default(), "✓ completed"),
+        JobStatus::Cancelled => Text::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
+        JobStatus::Failed => Text::styled(AnsiColor::Red.on_default(), "✗ failed"),
+        JobStatus::Pending | JobStatus::Running => {
+            Text::styled(AnsiColor::Cyan.on_default(), "· still running")
+        }
+    }
+}
+
+/// Returns the command that is most likely wanted now.
+fn next(
+    args: &TriggerArgs,
+    job: &Job,
+    error: Option<&RunError>,
+    session: Option<&Session>,
+) -> String {
+    let head = &job.head;
+    let goes_on = match head.status {
+        JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
+        status => status.is_final(),
+    };
+    match (head.status, session) {
+        (_, Some(session)) if goes_on => {
+            format!("heeler trigger {} --session {} -p '…'", args.agent, session.id)
+        }
+        (JobStatus::Completed, None) => format!("heeler jobs logs {}", head.id),
+        (JobStatus::Running | JobStatus::Pending, _) => format!("heeler jobs logs {} -f", head.id),
+        _ => format!("heeler jobs show {}", head.id),
+    }
+}
+
+/// Says whether nothing is wrong with the session: it can just go on.
+fn was_cut_off(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Budget | ErrorClass::MaxTurns | ErrorClass::Interrupted)
+}
+
+/// Says what went wrong, unless that was shown already, when it may go well again, and the cure.
+fn say_error(error: Option<&RunError>, job: &Job, seen: &Seen) -> Outcome {
+    let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
+    let shown = seen.error.as_deref().map(str::trim);
+    if let Some(message) = message.map(str::trim).filter(|message| shown != Some(message)) {
+        output::complain(format!("  {message}"))?;
+    }
+    let Some(error) = error else { return Ok(()) };
+    if let Some(when) = again_when(error, place::now(), &TimeZone::system()) {
+        output::complain(format!("  not before: {when}"))?;
+    }
+    if !error.cure.is_empty() {
+        output::complain(format!("  cure: {}", error.cure))?;
+    }
+    Ok(())
+}
+
+/// Says when the API takes requests again, where it said so.
+fn again_when(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<String> {
+    let wait = error.retry_after_ms.and_then(|ms| i64::try_from(ms).ok());
+    let after = wait.and_then(|ms| now.checked_add(SignedDuration::from_millis(ms)).ok());
+    let at = error.resets_at.or(after)?;
+    let form = match at.duration_since(now) < SignedDuration::from_hours(24) {
+        true => "%H:%M:%S",
+        false => "%Y-%m-%d %H:%M",
+    };
+    let clock = at.to_zoned(here.clone()).strftime(form);
+    Some(format!("{clock} ({})", output::relative(at, now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moment_from_which_the_api_takes_requests_again_is_told() {
+        let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        let mut error = RunError::of(ErrorClass::RateLimited, "slow down");
+        let when = |error: &RunError| again_when(error, now, &TimeZone::UTC);
+        assert_eq!(when(&error), None);
+        error.retry_after_ms = Some(90_000);
+        assert_eq!(when(&error).unwrap(), "12:01:30 (in 1m)");
+        error.resets_at = Some("2026-11-18T15:30:00Z".parse().unwrap());
+        assert_eq!(when(&error).unwrap(), "2026-11-18 15:30 (in 3d)");
+        error.retry_after_ms = Some(u64::MAX);
+        error.resets_at = None;
+        assert_eq!(when(&error), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! The whole of what the agent said: the job log has only the beginning of a long text, the session
+//! log has all of it.
+
+use std::borrow::Cow;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::record::{JOB_TEXT_BYTES_MAX, whole_text};
+use heeler_model::run::Started;
+use heeler_transcript::{Entry, Scan};
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+/// A place in the session log. Rows come in the same order in both logs, so it only goes forward.
+#[derive(Debug, Default)]
+pub(crate) struct Wholes {
+    log: Utf8PathBuf,
+    offset: u64,
+    /// How many rows are still to be passed over: they are of earlier runs.
+    earlier: u64,
+}
+
+impl Wholes {
+    /// Returns a text of a job row of the run in this folder: whole, unless its session row is gone.
+    pub(crate) fn text<'r>(&mut self, folder: &Utf8Path, row: &'r Json, key: &str) -> Cow<'r, str> {
+        let text = row[key].as_str().unwrap_or_default();
+        let is_cut = text.len() > JOB_TEXT_BYTES_MAX;
+        let whole = if is_cut { self.find(folder, &row["uuid"]) } else { None };
+        whole.map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+
+    fn find(&mut self, folder: &Utf8Path, uuid: &Json) -> Option<String> {
+        let uuid = Uuid::try_parse(uuid.as_str()?).ok()?;
+        let started = std::fs::read(folder.join("started.json")).ok()?;
+        let started: Started = serde_json::from_slice(&started).ok()?;
+        // An agent that had lost its session goes on in another one.
+        if self.log != started.session_log {
+            let (log, earlier) = (started.session_log, started.session_rows_before);
+            *self = Wholes { log, offset: 0, earlier };
+        }
+        for entry in Scan::open_at(&self.log, self.offset).ok()? {
+            let Ok(Entry::Record(record)) = entry else { continue };
+            if self.earlier > 0 {
+                self.earlier -= 1;
+                self.offset = record.next;
+                continue;
+            }
+            let Ok(row) = serde_json::from_str(&record.text) else { continue };
+            if let Some(text) = whole_text(&row, uuid) {
+                self.offset = record.offset;
+                return Some(text);
+            }
+        }
+        None
+    }
+}
