@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Attendance, Brief, End, ErrorClass, Limits, PROTOCOL, RunResult, RunSpec, SessionPlan,
-    SessionStart, Started, Work,
+    Attendance, Brief, End, ErrorClass, Limits, PROTOCOL, RunResult, RunSpec, SETTLE_BUSY,
+    SETTLE_NEVER, SessionPlan, SessionStart, Started, Work,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_runner::NoCgroup;
@@ -418,7 +418,7 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     };
     assert!(marked(agent) && !marked(run.runner_pid()));
     let refused = run.settle();
-    assert!(!refused.status.success());
+    assert_eq!(refused.status.code(), Some(SETTLE_BUSY.into()));
     let told = String::from_utf8(refused.stderr).unwrap();
     let runner = run.runner_pid();
     assert!(told.contains(&format!("process {runner}")), "{told}");
@@ -427,6 +427,10 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     assert!(!run.dir.join("result.json").exists());
     kill(runner);
     run.runner.wait().unwrap();
+    let spec = std::fs::read(run.dir.join("spec.json")).unwrap();
+    std::fs::write(run.dir.join("spec.json"), "{").unwrap();
+    assert_eq!(run.settle().status.code(), Some(SETTLE_NEVER.into()));
+    std::fs::write(run.dir.join("spec.json"), spec).unwrap();
     assert!(run.settle().status.success());
     assert_eq!(run.result().end, End::Interrupted);
 }
