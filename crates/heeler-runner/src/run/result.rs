@@ -65,7 +65,7 @@ impl Order<'_> {
         let mut conclusion = last.unwrap_or_else(|| Tally::new().conclude(&ended));
         conclusion.cost = sum(before, conclusion.cost);
         if let Some(error) = &conclusion.error {
-            let rows = run.recorder.failure(error, (run.now)());
+            let rows = run.recorder.failure(error, conclusion.exit_reason, (run.now)());
             run.journal.push(rows);
         }
         let Run { journal, control, .. } = run;
