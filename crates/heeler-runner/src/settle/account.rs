@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
-use heeler_model::message::{Body, Message, Task, read_line};
+use heeler_model::message::{Body, Message, read_line};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::record::{EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, Recorder};
 use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::SettleError;
+use crate::claude::Background;
 use crate::session::{self, History};
 
 /// Names the run in each row of a session's log: another run may have gone on with the session.
@@ -97,7 +98,7 @@ struct Story {
     interruption: Option<RunError>,
     /// The command's exit code.
     exit: Option<i32>,
-    background: HashSet<String>,
+    background: Background,
 }
 
 impl Story {
@@ -110,7 +111,7 @@ impl Story {
             failure: None,
             interruption: None,
             exit,
-            background: HashSet::new(),
+            background: Background::default(),
         }
     }
 
@@ -129,21 +130,15 @@ impl Story {
                 self.is_done = result.queued_turns == 0 && self.background.is_empty();
             }
             Body::Assistant(_) | Body::User(_) => (self.is_done, self.failure) = (false, None),
-            Body::Task(task) => self.task(task),
+            Body::Task(task) => {
+                self.background.take(task);
+            }
             _ => {}
         }
         // Our own words are not the agent's.
         let is_own = row["type"] == "user" && row["message"]["content"].is_string();
         if !is_own && !matches!(message.body, Body::System { .. }) {
             self.tally.message(&message);
-        }
-    }
-
-    fn task(&mut self, task: &Task) {
-        if task.is_over() {
-            self.background.remove(&task.id);
-        } else if task.background {
-            self.background.insert(task.id.clone());
         }
     }
 
