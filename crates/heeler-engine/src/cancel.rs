@@ -15,8 +15,6 @@ use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use thiserror::Error;
 
-use crate::commit::release_agent;
-
 /// Wants a job cancelled and returns its record.
 ///
 /// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
@@ -34,13 +32,10 @@ fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> 
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     let last = tx.runs_of_job(id)?.pop();
-    // Its conductor would start it once more.
-    let came_to_nothing = last.as_ref().is_some_and(|run| run.status == End::NeverStarted.as_str());
     match (job.head.status, last) {
         (JobStatus::Running, Some(run)) => {
             tx.add_effect(&wish(run.id, now))?;
         }
-        (JobStatus::Failed, _) if came_to_nothing => withdraw(tx, &mut job, now)?,
         (JobStatus::Pending, _) => withdraw(tx, &mut job, now)?,
         _ => {}
     }
@@ -51,13 +46,8 @@ fn withdraw(tx: &mut Tx<'_>, job: &mut Job, now: Timestamp) -> Result<(), DbErro
     job.head.status = JobStatus::Cancelled;
     job.head.exit_reason = Some(ExitReason::Cancelled);
     job.head.finished_at.get_or_insert(now);
-    job.error = None;
     job.version = tx.update_job(job)?;
-    let agent = tx.agent(&job.head.agent)?;
-    match agent.is_some_and(|agent| agent.last_job.as_ref() == Some(&job.head.id)) {
-        true => release_agent(tx, job),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 fn wish(run: RunId, now: Timestamp) -> Effect {

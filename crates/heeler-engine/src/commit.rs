@@ -4,10 +4,10 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{End, RunResult, SessionEnd};
+use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
-    SessionStatus, Usage,
+    SessionStatus,
 };
 use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
 use jiff::Timestamp;
@@ -53,22 +53,12 @@ pub(crate) fn commit(
     mut result: RunResult,
     redactor: &Redactor,
 ) -> Result<Committed, CommitError> {
-    redact(&mut result, redactor);
+    result.redact(redactor);
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
     store
         .write(move |tx| commit_in(tx, &root, result))
         .map_err(|source| CommitError { job, source })
-}
-
-fn redact(result: &mut RunResult, redactor: &Redactor) {
-    let clean = |text: &mut String| *text = redactor.text(text).into_owned();
-    result.summary.iter_mut().for_each(clean);
-    result.stop_reason.iter_mut().for_each(clean);
-    if let Some(error) = &mut result.error {
-        clean(&mut error.message);
-        clean(&mut error.cure);
-    }
 }
 
 fn commit_in(
@@ -131,38 +121,19 @@ fn close_job(job: &mut Job, result: &RunResult) {
     add_figures(job, result);
 }
 
-/// Adds a run's figures to its job's, which are those of all its runs together.
+/// Adds a run's figures to its job's, which are those of all its runs together. A job without a
+/// duration has none yet.
 pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
     let took = result.finished_at.duration_since(result.started_at).as_millis();
     let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
-    job.head.duration_ms = Some(job.head.duration_ms.unwrap_or(0).saturating_add(took));
-    let cost = &result.cost;
-    if let Some(usd) = cost.usd {
-        job.head.cost_usd = Some(job.head.cost_usd.unwrap_or(0.0) + usd);
-    }
-    let add = |sum: &mut Option<i64>, more: Option<i64>| {
-        if let Some(more) = more {
-            *sum = Some(sum.unwrap_or(0).saturating_add(more));
-        }
+    let (usd, usage) = (job.head.cost_usd, std::mem::take(&mut job.usage));
+    let Cost { usd, usage } = match job.head.duration_ms {
+        Some(_) => Cost { usd, usage }.plus(&result.cost),
+        None => result.cost.clone(),
     };
-    let Usage {
-        num_turns,
-        api_duration_ms,
-        input_tokens,
-        cache_creation_input_tokens,
-        cache_read_input_tokens,
-        output_tokens,
-        per_model,
-    } = &cost.usage;
-    let usage = &mut job.usage;
-    add(&mut usage.num_turns, *num_turns);
-    add(&mut usage.api_duration_ms, *api_duration_ms);
-    add(&mut usage.input_tokens, *input_tokens);
-    add(&mut usage.cache_creation_input_tokens, *cache_creation_input_tokens);
-    add(&mut usage.cache_read_input_tokens, *cache_read_input_tokens);
-    add(&mut usage.output_tokens, *output_tokens);
-    // Models are told by name; of two runs with one model the later figures stand.
-    usage.per_model.extend(per_model.clone());
+    job.head.duration_ms = Some(job.head.duration_ms.unwrap_or(0).saturating_add(took));
+    job.head.cost_usd = usd;
+    job.usage = usage;
 }
 
 /// Writes what the run left in its session, and which session the agent's next job continues.
@@ -302,7 +273,7 @@ fn rest(tx: &mut Tx<'_>, mut session: Session, at: Timestamp) -> Result<(), DbEr
 }
 
 /// The agent is free, or at another of its jobs.
-pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
     let filter = JobFilter {
@@ -320,4 +291,40 @@ pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
     };
     agent.error_message = job.error.clone().filter(|_| *status == JobStatus::Failed);
     tx.put_agent(name, &agent)
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::TriggerType;
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(usd: Option<f64>) -> RunResult {
+        let (run, job) = (RunId::mint(Timestamp::UNIX_EPOCH, [1; 10]), "job-2026-11-15-aaaaaa");
+        let job = job.parse().unwrap();
+        let mut result = RunResult::never_started(run, job, "", Timestamp::UNIX_EPOCH);
+        result.cost.usd = usd;
+        result.cost.usage.num_turns = Some(i64::MAX);
+        let figures = json!({"outputTokens": 3, "contextWindow": 200_000});
+        result.cost.usage.per_model.insert("opus".to_owned(), figures);
+        result
+    }
+
+    #[test]
+    fn a_job_has_the_figures_of_all_its_runs() {
+        let first = result(Some(0.25));
+        let at = first.started_at;
+        let mut job = Job::asked(first.job.clone(), "coder", TriggerType::Manual, at);
+        add_figures(&mut job, &first);
+        assert_eq!((job.head.cost_usd, &job.usage), (Some(0.25), &first.cost.usage));
+        add_figures(&mut job, &result(Some(0.5)));
+        assert_eq!((job.head.cost_usd, job.usage.num_turns), (Some(0.75), Some(i64::MAX)));
+        let figures = json!({"outputTokens": 6, "contextWindow": 200_000});
+        assert_eq!(job.usage.per_model["opus"], figures);
+        add_figures(&mut job, &result(None));
+        assert_eq!(job.head.cost_usd, None, "nobody knows what the last one cost");
+        add_figures(&mut job, &first);
+        assert_eq!(job.head.cost_usd, None);
+    }
 }

@@ -8,6 +8,9 @@ use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
 
+/// How often a state is looked at that is being restored. Opening waits for other writers itself.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A fleet, as every step of a job needs to know it.
 #[derive(Debug, Clone)]
 pub struct Fleet {
@@ -55,7 +58,7 @@ impl Fleet {
                     let (dir, source) = (self.dir.root().to_owned(), Box::new(error));
                     return Err(OpenError::Busy { dir, waited: start.elapsed(), source });
                 }
-                // Opening has waited for a moment already.
+                Err(StoreError::Restoring { .. }) => std::thread::sleep(LOOK_EVERY),
                 Err(_) => {}
             }
         }
@@ -67,5 +70,32 @@ fn is_held(error: &StoreError) -> bool {
         StoreError::Lock { source, .. } => matches!(source, LockError::Held { .. }),
         StoreError::Restoring { .. } => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use heeler_transcript::{Holder, LockFile};
+
+    use super::*;
+    use crate::tests::Place;
+
+    #[test]
+    fn a_state_that_is_being_restored_is_looked_at_now_and_then() {
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        let mut place = Place::new("success");
+        let holder = Holder::this_process("restore", (place.fleet.now)());
+        let lock = place.fleet.dir.restore_lock();
+        let _restoring = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
+        place.fleet.now = || {
+            LOOKS.fetch_add(1, Ordering::Relaxed);
+            Timestamp::UNIX_EPOCH
+        };
+        let error = place.fleet.writer("conduct", LOOK_EVERY * 3).unwrap_err();
+        assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+        // Each look but the last is followed by a rest.
+        assert!(LOOKS.load(Ordering::Relaxed) <= 4, "{LOOKS:?}");
     }
 }

@@ -11,8 +11,8 @@ use std::io;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, RunSpec};
-use heeler_model::{ExitReason, JobId, RunId};
+use heeler_model::run::{Cost, End, ErrorClass, RunError, RunResult, RunSpec};
+use heeler_model::{JobId, RunId};
 use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor};
 use heeler_transcript::{LockFile, plain};
 use jiff::Timestamp;
@@ -252,43 +252,24 @@ fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, Unsett
     }
 }
 
-/// Makes the result of a dead run of which nobody can find out how far it came.
+/// Makes the result of a dead run of which nobody can find out how far it came, or what it cost.
 fn lost(run: &Run, now: Timestamp, reason: &str) -> RunResult {
-    let mut result = never_started(run, now, reason);
-    result.end = End::Interrupted;
-    if let Some(error) = &mut result.error {
-        error.class = ErrorClass::Interrupted;
-        error.cure = "its transcript has what it did; trigger it again".to_owned();
+    let error = RunError {
+        cure: "its transcript has what it did; trigger it again".to_owned(),
+        ..RunError::of(ErrorClass::Interrupted, reason)
+    };
+    RunResult {
+        end: End::Interrupted,
+        error: Some(error),
+        cost: Cost::default(),
+        ..never_started(run, now, reason)
     }
-    result
 }
 
 /// Makes the result of a run that never came to its runner.
-pub(crate) fn never_started(run: &Run, now: Timestamp, message: &str) -> RunResult {
-    RunResult {
-        protocol: PROTOCOL,
-        run: run.id,
-        job: run.job_id.clone(),
-        end: End::NeverStarted,
-        exit_reason: ExitReason::Error,
-        stop_reason: None,
-        summary: None,
-        error: Some(RunError {
-            class: ErrorClass::NotStarted,
-            message: message.to_owned(),
-            recoverable: true,
-            retry_after_ms: None,
-            resets_at: None,
-            messages_received: 0,
-            cure: "nothing was done; trigger it again".to_owned(),
-        }),
-        cost: Cost::default(),
-        session: None,
-        started_at: run.created_at,
-        finished_at: now,
-        exit_code: None,
-        settled: None,
-    }
+pub(crate) fn never_started(run: &Run, now: Timestamp, why: &str) -> RunResult {
+    let started_at = run.created_at;
+    RunResult { started_at, ..RunResult::never_started(run.id, run.job_id.clone(), why, now) }
 }
 
 /// Reads a file of a run; `None` when it is not there.

@@ -10,11 +10,8 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType;
-use heeler_model::run::{
-    Cost, End, ErrorClass, PROTOCOL, Recovery, RunError, RunResult, RunSpec, SessionEnd, Started,
-};
+use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started};
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
     SyncError,
@@ -227,29 +224,9 @@ fn remove_socket(spec: &RunSpec, started: &Started) {
 }
 
 fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
-    let message = "the run was cut off before its agent was started";
-    let error = RunError {
-        recoverable: true,
-        cure: "nothing is lost: trigger the job again if it does not run again by itself"
-            .to_owned(),
-        ..RunError::of(ErrorClass::NotStarted, message)
-    };
-    RunResult {
-        protocol: PROTOCOL,
-        run: spec.run,
-        job: spec.job.clone(),
-        end: End::NeverStarted,
-        exit_reason: ExitReason::Error,
-        stop_reason: None,
-        summary: None,
-        error: Some(error),
-        cost: Cost { usd: Some(0.0), ..Cost::default() },
-        session: None,
-        started_at: now,
-        finished_at: now,
-        exit_code: None,
-        settled: Some(Recovery { processes_ended: ended.processes, rows_completed: 0 }),
-    }
+    let why = "the run was cut off before its agent was started";
+    let settled = Some(Recovery { processes_ended: ended.processes, rows_completed: 0 });
+    RunResult { settled, ..RunResult::never_started(spec.run, spec.job.clone(), why, now) }
 }
 
 fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -> RunResult {

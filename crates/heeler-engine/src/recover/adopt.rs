@@ -4,10 +4,11 @@
 //! told by the job's record. What it did is committed like that of any other run.
 
 use std::collections::HashSet;
+use std::io;
 
 use heeler_model::run::{RunResult, RunSpec, Started};
 use heeler_model::{Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage};
-use heeler_store::{DbError, Run, StateDir, Store, Tx};
+use heeler_store::{DbError, Run, StateDir, Store, Tx, doctor};
 use jiff::Timestamp;
 
 use super::{Compare, RecoverError, Recovered, is_free, read, read_file, tolerate};
@@ -15,8 +16,8 @@ use crate::commit;
 use crate::fleet::Fleet;
 use crate::start;
 
-/// The fact in the database that says in which epoch all run folders were compared with it. Rows
-/// are lost only when the database is restored or rebuilt, which starts another.
+/// The fact in the database that says in which epoch every run folder got its row. Rows are lost
+/// only when the database is restored or rebuilt, which starts another.
 const COMPARED: &str = "runs_compared_in_epoch";
 
 /// Where a session came from whose record is lost. It does not become its agent's own: it may have
@@ -50,6 +51,10 @@ pub(super) fn adopt(
         let done = done.map(|()| recovered.adopted.push(run));
         tolerate(done, Some(run), recovered)?;
     }
+    // What is left out today may be readable tomorrow.
+    if !recovered.unsettled.is_empty() {
+        return Ok(());
+    }
     let done = store.write::<(), DbError, _>(move |tx| tx.set_meta(COMPARED, &epoch));
     done.map_err(RecoverError::Write)
 }
@@ -57,17 +62,18 @@ pub(super) fn adopt(
 /// Lists runs without a row, each job's by attempt, whatever the clock did meanwhile.
 fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverError> {
     let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
-    let entries = fleet.dir.runs().read_dir_utf8().into_iter().flatten().flatten();
-    let runs = entries.filter_map(|entry| entry.file_name().parse::<RunId>().ok());
+    let folders = folders(&fleet.dir).map_err(|error| RecoverError::Read(Box::new(error)))?;
     let mut found = Vec::new();
-    for run in runs.filter(|run| !known.contains(run)) {
+    for run in folders.into_iter().filter(|run| !known.contains(run)) {
         let folder = fleet.dir.run(run);
         let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
             Ok(Some(spec)) if spec.run == run => spec,
             // Without a spec no runner was started: there is nothing to adopt.
             Ok(_) => continue,
             Err(error) => {
-                recovered.unsettled.push((run, heeler_store::doctor::chain(&error)));
+                let reason = doctor::chain(&error);
+                tracing::warn!(%run, %reason, "a run cannot be adopted yet");
+                recovered.unsettled.push((run, reason));
                 continue;
             }
         };
@@ -83,6 +89,16 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
     }
     found.sort_by(|a, b| (&a.spec.job, a.spec.attempt).cmp(&(&b.spec.job, b.spec.attempt)));
     Ok(found)
+}
+
+/// Lists the runs that have a folder.
+fn folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
+    let entries = match dir.runs().read_dir_utf8() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let entries = entries.collect::<io::Result<Vec<_>>>()?;
+    Ok(entries.iter().filter_map(|entry| entry.file_name().parse().ok()).collect())
 }
 
 fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {

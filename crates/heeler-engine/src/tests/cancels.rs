@@ -88,24 +88,14 @@ fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
 }
 
 #[test]
-fn a_job_that_would_be_started_once_more_is_cancelled_at_once() {
-    let place = Place::new("success");
-    let store = place.store();
-    let begun = start::begin(&place.fleet, &store, &place.request(), None).unwrap();
-    recover(&place.fleet, &store, Compare::WhenDue).unwrap();
-    assert_eq!(place.job(&begun.job).head.status, JobStatus::Failed);
-    let told = place.wish(&store, &begun.job);
-    assert_eq!(told, place.job(&begun.job));
-    place.is_cancelled(&begun.job);
-}
-
-#[test]
 fn what_has_ended_is_left_as_it_is() {
-    let place = Place::new("failure");
-    let done = place.conducted(&place.request());
-    let before = place.job(&done.job);
-    assert_eq!(place.wish(&place.store(), &done.job), before);
-    assert_eq!(place.job(&done.job), before);
+    for how in ["success", "failure", "die"] {
+        let place = Place::new(how);
+        let done = place.conducted(&place.request());
+        let before = place.job(&done.job);
+        assert_eq!(place.wish(&place.store(), &done.job), before);
+        assert_eq!(place.job(&done.job), before);
+    }
 }
 
 #[test]

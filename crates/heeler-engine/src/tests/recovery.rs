@@ -162,6 +162,30 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
 }
 
 #[test]
+fn a_run_that_could_not_be_adopted_is_tried_again_until_it_is() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    let other = Place::new("success");
+    let folder = other.fleet.dir.run(begun.run);
+    std::fs::rename(place.fleet.dir.run(begun.run), &folder).unwrap();
+    std::fs::rename(folder.join("spec.json"), folder.join("aside")).unwrap();
+    std::fs::create_dir(folder.join("spec.json")).unwrap();
+    for _ in 0..2 {
+        let recovered = other.recover();
+        assert_eq!((recovered.unsettled[0].0, recovered.adopted), (begun.run, vec![]));
+    }
+    std::fs::remove_dir(folder.join("spec.json")).unwrap();
+    std::fs::rename(folder.join("aside"), folder.join("spec.json")).unwrap();
+    assert_eq!(other.recover().adopted, [begun.run]);
+
+    let other = Place::new("success");
+    std::fs::remove_dir(other.fleet.dir.runs()).unwrap();
+    std::fs::write(other.fleet.dir.runs(), "no folder").unwrap();
+    let error = recover(&other.fleet, &other.store(), Compare::WhenDue).unwrap_err();
+    assert!(matches!(error, crate::RecoverError::Read(_)), "{error}");
+}
+
+#[test]
 fn a_finished_job_is_not_counted_again_when_its_run_is_adopted() {
     let place = Place::new("success");
     let done = place.conducted(&place.request());

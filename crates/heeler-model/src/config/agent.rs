@@ -53,10 +53,10 @@ words! {
         BypassPermissions = "bypassPermissions",
         /// Plan.
         Plan = "plan",
-        /// Hand work to others.
-        Delegate = "delegate",
         /// What is allowed; the rest is denied without asking.
         DontAsk = "dontAsk",
+        /// What Claude itself judges to be harmless.
+        Auto = "auto",
     }
 }
 
@@ -112,7 +112,7 @@ section! {
         permission_mode: PermissionMode = "acceptEdits",
         /// The built-in tools there are; all of them if left out.
         tools: Option<Vec<String>>,
-        /// The only tools that may be used, and without asking; all of them if left out.
+        /// The only tools that may run, and they run without asking; all of them if left out.
         /// `mcp__github__*` stands for every tool of a server.
         allowed_tools: Option<Vec<String>>,
         /// Tools that may not be used.

@@ -35,8 +35,12 @@ pub(crate) const AGENT: &[&str] = &[
     "schedules.*.session.context_window",
 ];
 
-/// Says whether a key of a section is on the list, for the schema and the reference page.
-pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
+/// Keys that are no use yet either, and whose wish is not passed over: an agent that is to be isolated
+/// never runs without it.
+const ISOLATION: [&str; 2] = ["docker", "sandbox"];
+
+/// Returns what the schema and the reference page say of a key that is on the list.
+pub(crate) fn remark(section: &str, key: &str) -> Option<&'static str> {
     static PLACES: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
         let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
         let fleet = FLEET.iter().flat_map(|path| places(&fleet, path));
@@ -47,7 +51,10 @@ pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
         "defaults" | "agent overrides" => "agent",
         section => section,
     };
-    PLACES.contains(&(section, key))
+    PLACES.contains(&(section, key)).then(|| match ISOLATION.contains(&key) {
+        true => "Not there yet: an agent that asks for it is refused.",
+        false => "No effect yet.",
+    })
 }
 
 /// Returns the section and key that a path leads to; several where a value may have several forms.
@@ -75,10 +82,12 @@ pub(crate) fn warn_fleet(tree: &Node, reader: &mut Reader) {
     if let Some(Kind::List(agents)) = tree.get("agents").map(|agents| &agents.kind) {
         members.extend(agents.iter().map(|agent| agent.get("overrides").unwrap_or(agent)));
     }
-    for agent in members {
+    for agent in &members {
         AGENT.iter().for_each(|path| find(agent, path, path, &mut found));
     }
     warn(found, reader);
+    members.push(tree);
+    members.into_iter().for_each(|agent| warn_isolation(agent, reader));
 }
 
 /// Warns once about an agent file.
@@ -86,6 +95,30 @@ pub(crate) fn warn_agent(tree: &Node, reader: &mut Reader) {
     let mut found = Vec::new();
     AGENT.iter().for_each(|path| find(tree, path, path, &mut found));
     warn(found, reader);
+    warn_isolation(tree, reader);
+}
+
+/// Warns of what has agents refused.
+fn warn_isolation(tree: &Node, reader: &mut Reader) {
+    let wishes = tree.entries().iter().filter(|(key, value)| isolates(&key.text, value));
+    for (key, _) in wishes {
+        let message = format!(
+            "`{}` is not there yet: an agent that asks for it is refused, and never runs without it",
+            key.text
+        );
+        reader.warn(key.at, message).expected("refused by `heeler trigger`");
+    }
+}
+
+/// Says whether a block asks for isolation.
+fn isolates(key: &str, block: &Node) -> bool {
+    let says =
+        |node: &Node, text: &str| matches!(&node.kind, Kind::Scalar(word) if word.text == text);
+    match key {
+        "docker" => block.get("enabled").is_some_and(|enabled| says(enabled, "true")),
+        "sandbox" => !block.is_null() && !is_off(block) && !says(block, "false"),
+        _ => false,
+    }
 }
 
 /// Looks a path up in a tree. A block that says `enabled: false` asks for nothing.
@@ -99,6 +132,8 @@ fn find<'p>(tree: &Node, rest: &str, path: &'p str, found: &mut Vec<(&'p str, Po
         match tail {
             Some(tail) => find(value, tail, path, found),
             None if value.is_null() || is_off(value) => {}
+            // Told as what it does, or asks for nothing.
+            None if path == "sandbox" || path == "docker" && isolates(path, value) => {}
             None => found.push((path, key.at)),
         }
     }

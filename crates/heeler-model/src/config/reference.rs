@@ -70,8 +70,8 @@ fn row(section: &Section, key: &KeyInfo) -> String {
     for alias in key.aliases {
         about.push_str(&format!(" Also written `{alias}`."));
     }
-    if inert::has_no_effect(section.name, key.name) {
-        about.push_str(" *No effect yet.*");
+    if let Some(remark) = inert::remark(section.name, key.name) {
+        about.push_str(&format!(" *{remark}*"));
     }
     format!("| `{}` | {} | {default} | {about} |\n", key.name, kind(&key.shape))
 }

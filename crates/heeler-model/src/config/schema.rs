@@ -66,8 +66,11 @@ fn property(section: &Section, key: &KeyInfo, definitions: &mut Map<String, Json
         // Beside `$ref` this draft ignores everything else.
         described = json!({ "allOf": [described] });
     }
-    let mark = if inert::has_no_effect(section.name, key.name) { " No effect yet." } else { "" };
-    described["description"] = json!(format!("{}{mark}", prose(key.about)));
+    let mut about = prose(key.about);
+    if let Some(remark) = inert::remark(section.name, key.name) {
+        about.push_str(&format!(" {remark}"));
+    }
+    described["description"] = json!(about);
     if let Some(default) = key.default {
         described["default"] = default_json(default);
     }

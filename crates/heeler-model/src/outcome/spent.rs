@@ -80,14 +80,14 @@ impl Spent {
             add(self.per_model.entry(model).or_insert_with(|| Fields::new().into()), &figures);
         }
         if fields.contains_key("duration_api_ms") && !is_resumed {
-            let api_ms = match totals.api_ms - before.api_ms {
+            let api_ms = match totals.api_ms.saturating_sub(before.api_ms) {
                 more @ 0.. => more,
                 _ => totals.api_ms,
             };
-            *self.api_ms.get_or_insert(0) += api_ms;
+            raise(self.api_ms.get_or_insert(0), api_ms);
         }
         if let Some(turns) = fields.get("num_turns").and_then(Json::as_i64) {
-            *self.turns.get_or_insert(0) += turns;
+            raise(self.turns.get_or_insert(0), turns);
         }
         if let Some(usage) = object(fields.get("usage")) {
             self.plain.get_or_insert_default().add_plain(usage);
@@ -165,17 +165,17 @@ impl Totals {
 impl Tokens {
     fn add_plain(&mut self, usage: &Fields) {
         let get = |key: &str| usage.get(key).map_or(0, count);
-        self.input += get("input_tokens");
-        self.cache_creation += get("cache_creation_input_tokens");
-        self.cache_read += get("cache_read_input_tokens");
-        self.output += get("output_tokens");
+        raise(&mut self.input, get("input_tokens"));
+        raise(&mut self.cache_creation, get("cache_creation_input_tokens"));
+        raise(&mut self.cache_read, get("cache_read_input_tokens"));
+        raise(&mut self.output, get("output_tokens"));
     }
 
     fn add_model(&mut self, figures: &Json) {
-        self.input += count(&figures["inputTokens"]);
-        self.cache_creation += count(&figures["cacheCreationInputTokens"]);
-        self.cache_read += count(&figures["cacheReadInputTokens"]);
-        self.output += count(&figures["outputTokens"]);
+        raise(&mut self.input, count(&figures["inputTokens"]));
+        raise(&mut self.cache_creation, count(&figures["cacheCreationInputTokens"]));
+        raise(&mut self.cache_read, count(&figures["cacheReadInputTokens"]));
+        raise(&mut self.output, count(&figures["outputTokens"]));
     }
 }
 
@@ -208,6 +208,11 @@ fn is_below(figures: &Json, earlier: &Json) -> bool {
 fn is_used(figures: &Json) -> bool {
     let Json::Object(figures) = figures else { return false };
     figures.iter().filter_map(|(key, figure)| counted(key, figure)).any(|n| n.as_f64() > 0.0)
+}
+
+/// Adds a figure, which is the agent's and may be anything.
+fn raise(sum: &mut i64, more: i64) {
+    *sum = sum.saturating_add(more);
 }
 
 /// Adds counts; limits and words are taken as they last came.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::redact::Redactor;
 use crate::words::words;
 use crate::{AgentSessionId, ExitReason, JobId, RunId, Usage};
 
@@ -199,4 +200,48 @@ pub struct RunResult {
     pub exit_code: Option<i32>,
     /// What settling found, when a settling wrote this.
     pub settled: Option<Recovery>,
+}
+
+impl RunResult {
+    /// Makes the result of a run that never came to its start. It cost nothing.
+    pub fn never_started(run: RunId, job: JobId, why: &str, now: Timestamp) -> RunResult {
+        let error = RunError {
+            recoverable: true,
+            cure: "nothing was done: trigger it again".to_owned(),
+            ..RunError::of(ErrorClass::NotStarted, why)
+        };
+        RunResult {
+            protocol: super::PROTOCOL,
+            run,
+            job,
+            end: End::NeverStarted,
+            exit_reason: ExitReason::Error,
+            stop_reason: None,
+            summary: None,
+            error: Some(error),
+            cost: Cost { usd: Some(0.0), ..Cost::default() },
+            session: None,
+            started_at: now,
+            finished_at: now,
+            exit_code: None,
+            settled: None,
+        }
+    }
+
+    /// Removes secrets from everything in it that the agent said.
+    pub fn redact(&mut self, redactor: &Redactor) {
+        let clean = |text: &mut String| *text = redactor.text(text).into_owned();
+        self.stop_reason.iter_mut().for_each(clean);
+        self.summary.iter_mut().for_each(clean);
+        if let Some(error) = &mut self.error {
+            clean(&mut error.message);
+            clean(&mut error.cure);
+        }
+        let per_model = std::mem::take(&mut self.cost.usage.per_model);
+        let cleaned = per_model.into_iter().map(|(model, mut usage)| {
+            redactor.json(&mut usage);
+            (redactor.text(&model).into_owned(), usage)
+        });
+        self.cost.usage.per_model = cleaned.collect();
+    }
 }

@@ -191,11 +191,11 @@ fn only_the_fleet_file_may_open_the_container() {
             1 | agents: [{path: a.yaml, overrides: {docker: {network: host}}}]
               |                                     ^^^^^^ accepted, not used
 
-            warning: `docker` has no effect yet
+            warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
              --> a.yaml:2:1
               |
             2 | docker: {enabled: true}
-              | ^^^^^^ accepted, not used
+              | ^^^^^^ refused by `heeler trigger`
         "#]],
     );
     check(
@@ -220,11 +220,11 @@ fn only_the_fleet_file_may_open_the_container() {
               |
               = help: move it to `defaults` or to the `overrides` of this agent
 
-            warning: `docker` has no effect yet
+            warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
              --> a.yaml:2:1
               |
             2 | docker: {enabled: true, network: host, base_image: x}
-              | ^^^^^^ accepted, not used
+              | ^^^^^^ refused by `heeler trigger`
         "#]],
     );
 }

@@ -407,11 +407,17 @@ schedules:
 ";
     let said = render(&[("heeler.yaml", fleet), ("a.yaml", agent)], &[]);
     expect![[r#"
-        warning: these keys have no effect yet: `webhooks`, `docker`
+        warning: `webhooks` has no effect yet
          --> heeler.yaml:1:1
           |
         1 | webhooks: {enabled: true}
           | ^^^^^^^^ accepted, not used
+
+        warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
+         --> heeler.yaml:4:3
+          |
+        4 |   docker: {enabled: true}
+          |   ^^^^^^ refused by `heeler trigger`
 
         warning: these keys have no effect yet: `session.context_window`, `schedules.work_source`
          --> a.yaml:3:29

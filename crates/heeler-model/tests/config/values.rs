@@ -400,3 +400,29 @@ fn environment_variables_are_such_as_a_process_can_be_given() {
         "#]],
     );
 }
+
+#[test]
+fn what_would_have_an_agent_refused_is_told_as_that() {
+    check_agent(
+        "sandbox: {read: [x]}\npermission_mode: delegate",
+        expect![[r#"
+        error: expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto; found `delegate`
+         --> a.yaml:3:18
+          |
+        3 | permission_mode: delegate
+          |                  ^^^^^^^^ expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto
+
+        warning: `sandbox` is not there yet: an agent that asks for it is refused, and never runs without it
+         --> a.yaml:2:1
+          |
+        2 | sandbox: {read: [x]}
+          | ^^^^^^^ refused by `heeler trigger`
+    "#]],
+    );
+    check_agent(
+        "sandbox: false\ndocker: {enabled: false}\npermission_mode: auto",
+        expect![[r#"
+            ok
+        "#]],
+    );
+}

@@ -232,3 +232,27 @@ fn large_texts_in_every_place_keep_job_rows_small() {
     ];
     check(&lines.map(|line| line.to_string().into_bytes()));
 }
+
+#[test]
+fn figures_of_any_size_are_added_up_to_the_most_that_fits() {
+    for most in [i64::MAX, i64::MIN] {
+        let counts = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
+        let usage: Json = counts.iter().map(|key| ((*key).to_owned(), json!(most))).collect();
+        let of_model = json!({"inputTokens": most, "outputTokens": most,
+            "cacheReadInputTokens": most, "cacheCreationInputTokens": most});
+        let plain = json!({"type": "result", "num_turns": most, "duration_api_ms": most,
+            "usage": usage});
+        let mut by_model = plain.clone();
+        by_model["modelUsage"] = json!({"one": of_model, "other": of_model});
+        let other_way = json!({"type": "result", "duration_api_ms": -1 - most});
+        for line in [plain, by_model] {
+            let mut tally = Tally::new();
+            for line in [&line, &other_way, &line] {
+                tally.message(&read_line(line.to_string().as_bytes()));
+            }
+            let exit = Ending::Exited { code: Some(0), signal: None, stderr: String::new() };
+            let usage = tally.conclude(&exit).cost.usage;
+            assert_eq!((usage.num_turns, usage.input_tokens), (Some(most), Some(most)), "{line}");
+        }
+    }
+}

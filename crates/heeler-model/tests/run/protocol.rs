@@ -3,6 +3,7 @@
 
 use expect_test::{ExpectFile, expect_file};
 use heeler_model::config::RuntimeType;
+use heeler_model::redact::Redactor;
 use heeler_model::run::{
     Answer, Ask, Attendance, Brief, ClaudeBrief, Cost, End, ErrorClass, Happening, Limits,
     McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult, RunSpec,
@@ -264,6 +265,22 @@ fn results() {
     let results =
         [result(), limited, settled.clone(), bare(End::NeverStarted), bare(End::SessionBusy)];
     check(&results, &expect_file!["protocol/result.json"]);
+}
+
+#[test]
+fn nothing_that_an_agent_says_brings_a_secret_into_a_result() {
+    let secret = "hunter2-hunter2";
+    let text = || format!("it said {secret}");
+    let mut result = result();
+    (result.summary, result.stop_reason) = (Some(text()), Some(text()));
+    let cure = text();
+    result.error = Some(RunError { cure, ..RunError::of(ErrorClass::AgentFailed, &text()) });
+    let figures = json!({secret: secret});
+    result.cost.usage.per_model.insert(secret.to_owned(), figures);
+    result.redact(&Redactor::new(&[secret.to_owned()]));
+    let written = serde_json::to_string(&result).unwrap();
+    assert!(!written.contains(secret), "{written}");
+    assert_eq!(written.matches("[secret]").count(), 7, "{written}");
 }
 
 #[test]

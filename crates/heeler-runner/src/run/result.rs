@@ -5,10 +5,8 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::redact::Redactor;
 use heeler_model::run::{
     Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd, SessionStart,
 };
@@ -81,7 +79,7 @@ impl Order<'_> {
 
     fn result(&self, run: &Run, conclusion: Conclusion, exit_code: Option<i32>) -> RunResult {
         let mut result = self.bare(End::Finished, conclusion);
-        redact(&mut result, &run.redactor);
+        result.redact(&run.redactor);
         result.session = Some(SessionEnd {
             id: run.session.clone(),
             log: session::log_path(self.spec, &run.session),
@@ -126,7 +124,7 @@ impl Order<'_> {
     pub(super) fn not_started(&self, reason: String) -> RunResult {
         let mut result =
             self.bare(End::Finished, Tally::new().conclude(&Ending::NotStarted { reason }));
-        redact(&mut result, self.host.redactor());
+        result.redact(self.host.redactor());
         result
     }
 
@@ -145,22 +143,8 @@ impl Order<'_> {
 }
 
 fn busy(message: String) -> Conclusion {
-    let error = RunError {
-        class: ErrorClass::SessionBusy,
-        message,
-        recoverable: true,
-        retry_after_ms: None,
-        resets_at: None,
-        messages_received: 0,
-        cure: "wait until that run ends, cancel it, or use another session".to_owned(),
-    };
-    Conclusion {
-        exit_reason: ExitReason::Error,
-        stop_reason: None,
-        summary: None,
-        error: Some(error),
-        cost: Cost { usd: Some(0.0), ..Cost::default() },
-    }
+    let error = Some(RunError::of(ErrorClass::SessionBusy, &message));
+    Conclusion { error, ..Tally::new().conclude(&Ending::NotStarted { reason: message }) }
 }
 
 fn sum(before: Option<Cost>, last: Cost) -> Cost {
@@ -168,20 +152,4 @@ fn sum(before: Option<Cost>, last: Cost) -> Cost {
         Some(before) => before.plus(&last),
         None => last,
     }
-}
-
-fn redact(result: &mut RunResult, redactor: &Redactor) {
-    let clean = |text: &mut String| *text = redactor.text(text).into_owned();
-    result.stop_reason.iter_mut().for_each(clean);
-    result.summary.iter_mut().for_each(clean);
-    if let Some(error) = &mut result.error {
-        clean(&mut error.message);
-        clean(&mut error.cure);
-    }
-    let per_model = std::mem::take(&mut result.cost.usage.per_model);
-    let cleaned = per_model.into_iter().map(|(model, mut usage)| {
-        redactor.json(&mut usage);
-        (redactor.text(&model).into_owned(), usage)
-    });
-    result.cost.usage.per_model = cleaned.collect();
 }

@@ -1,8 +1,10 @@
 //! Every state that the death of a runner, or of a settling, leaves.
 
+use heeler_model::ExitReason;
 use heeler_model::config::RuntimeType;
 use heeler_model::message::read_line;
 use heeler_model::record::{Recorder, Rows};
+use heeler_model::run::{End, ErrorClass, RunError};
 use heeler_transcript::{Entry, Scan};
 use serde_json::json;
 use uuid::Uuid;

@@ -86,15 +86,16 @@ fn cancel(engine: &Fleet, job: Job, now: bool) -> Outcome<Job> {
         let message = format!("job {id} has ended already: {}", job.head.status);
         Failure::message(Code::Refused, message)
     };
+    let job = match job.head.status {
+        // It may have come to nothing and be about to be started once more, which only the writer
+        // of the state can tell.
+        JobStatus::Failed | JobStatus::Pending => &wish(engine, id)?,
+        _ => &job,
+    };
     match job.head.status {
-        JobStatus::Cancelled => return Ok(job),
-        JobStatus::Completed => return Err(over(&job)),
-        // It may have come to nothing and be about to be started once more.
-        JobStatus::Failed | JobStatus::Pending => {
-            let job = wish(engine, id)?;
-            return if job.head.status == JobStatus::Cancelled { Ok(job) } else { Err(over(&job)) };
-        }
-        JobStatus::Running => {}
+        JobStatus::Cancelled => return Ok(job.clone()),
+        JobStatus::Completed | JobStatus::Failed => return Err(over(job)),
+        JobStatus::Pending | JobStatus::Running => {}
     }
     let mut cancelling = Cancelling::new(engine, id, now, "jobs cancel");
     recorded(&mut cancelling)

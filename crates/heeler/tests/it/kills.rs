@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -162,10 +163,14 @@ impl Run {
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
-    fn settle(&self) -> Output {
+    fn settling(&self) -> Command {
         let mut settle = heeler();
         settle.args(["runner", "--settle", self.dir.as_str()]).env("HEELER_HOME", &self.spec.home);
-        settle.output().unwrap()
+        settle
+    }
+
+    fn settle(&self) -> Output {
+        self.settling().output().unwrap()
     }
 
     fn session_lock(&self) -> Utf8PathBuf {
@@ -302,11 +307,14 @@ fn kill_some(run: &mut Run, random: &mut fastrand::Rng) {
 /// Settles, sometimes after a settling that is killed too.
 fn settle(run: &Run, random: &mut fastrand::Rng) -> RunResult {
     if random.u8(0..3) == 0 {
-        let mut command = heeler();
-        let mut first = command.args(["runner", "--settle", run.dir.as_str()]).spawn().unwrap();
+        let mut first = run.settling().spawn().unwrap();
         std::thread::sleep(Duration::from_micros(random.u64(0..40_000)));
         first.kill().unwrap();
-        first.wait().unwrap();
+        let first = first.wait_with_output().unwrap();
+        // Nothing but the kill ends it before it has done its work.
+        let was_killed = first.status.signal() == Some(Signal::KILL.as_raw());
+        assert!(was_killed || first.status.success(), "{first:?}");
+        println!("a settling was {}", if was_killed { "killed" } else { "faster than its kill" });
     }
     let settled = run.settle();
     assert!(settled.status.success(), "{settled:?}");

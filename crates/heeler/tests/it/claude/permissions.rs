@@ -2,14 +2,12 @@
 
 use expect_test::expect;
 use heeler_model::ExitReason;
+use heeler_model::config::PermissionMode;
 use heeler_model::run::{Answer, ErrorClass};
 use heeler_testkit::{Script, Step};
 use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, failed, succeeded, told, tool_results};
-
-pub(super) const MODES: [&str; 6] =
-    ["default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"];
 
 #[test]
 fn a_person_allows_changes_and_denies() {
@@ -161,7 +159,8 @@ fn break_out(rig: &Rig) -> Script {
 fn an_unlisted_tool_never_runs(runtime: RuntimeType) {
     let rig = Rig::new();
     std::fs::write(rig.work("note.txt"), "read me").unwrap();
-    for mode in MODES {
+    for mode in PermissionMode::ALL {
+        let mode = mode.as_str();
         let mut plan = rig.script(runtime, &break_out(&rig));
         plan.claude().permission_mode = mode.to_owned();
         plan.claude().allowed_tools = Some(vec!["Read".to_owned(), "Agent".to_owned()]);

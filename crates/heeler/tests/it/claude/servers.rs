@@ -5,8 +5,8 @@ use heeler_model::run::McpBrief;
 use heeler_testkit::{Script, Step};
 use serde_json::json;
 
-use super::permissions::MODES;
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told, tool_results};
+use heeler_model::config::PermissionMode;
 
 /// A server on standard input that tells what is in its environment.
 const TELLER: &str = r#"
@@ -74,7 +74,8 @@ fn our_own_tools_work_in_process_and_over_http() {
 fn our_own_tools_run_in_every_mode(runtime: RuntimeType) {
     let rig = Rig::new();
     std::fs::write(rig.work("report.txt"), "all is well").unwrap();
-    for mode in MODES {
+    for mode in PermissionMode::ALL {
+        let mode = mode.as_str();
         let script = Script::new()
             .tool("mcp__heeler__report_progress", json!({"message": "half way"}))
             .tool("mcp__heeler-files__send_file", json!({"file_path": "report.txt"}))
