@@ -413,8 +413,8 @@ impl<'r> Pump<'r> {
         if self.run.ending.is_some() {
             return;
         }
-        if let Some(why) = ending.reason() {
-            self.run.recorder.interrupted(&self.run.redactor.text(&why));
+        if let Some((class, why)) = ending.cause() {
+            self.run.recorder.interrupted(class, &self.run.redactor.text(&why));
         }
         self.run.ending = Some(ending);
     }
