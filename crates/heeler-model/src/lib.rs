@@ -25,6 +25,6 @@ pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId}
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use session::{Approvals, Session, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
-pub use text::steers_terminal;
+pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
 pub use words::UnknownWord;

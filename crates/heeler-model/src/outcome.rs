@@ -72,18 +72,20 @@ pub enum Ending {
 
 impl Ending {
     /// Returns why a run was ended by us or by somebody else than its agent; none if it was not.
-    pub fn reason(&self) -> Option<String> {
+    pub fn cause(&self) -> Option<(ErrorClass, String)> {
         let seconds = |ms: &u64| *ms as f64 / 1000.0;
         Some(match self {
             Ending::Exited { .. } => return None,
-            Ending::TimedOut { after_ms } => format!("not done after {} s", seconds(after_ms)),
-            Ending::Stalled { after_ms } => {
-                format!("the agent said nothing for {} s", seconds(after_ms))
+            Ending::TimedOut { after_ms } => {
+                (ErrorClass::Timeout, format!("not done after {} s", seconds(after_ms)))
             }
-            Ending::Cancelled { by } => format!("cancelled by {by}"),
-            Ending::NotStarted { reason }
-            | Ending::Disk { reason }
-            | Ending::Internal { reason } => reason.clone(),
+            Ending::Stalled { after_ms } => {
+                (ErrorClass::Stalled, format!("the agent said nothing for {} s", seconds(after_ms)))
+            }
+            Ending::Cancelled { by } => (ErrorClass::Cancelled, format!("cancelled by {by}")),
+            Ending::NotStarted { reason } => (ErrorClass::NotStarted, reason.clone()),
+            Ending::Disk { reason } => (ErrorClass::Disk, reason.clone()),
+            Ending::Internal { reason } => (ErrorClass::Internal, reason.clone()),
         })
     }
 }
@@ -237,18 +239,11 @@ impl Tally {
     }
 
     fn judge(&self, end: &Ending) -> Result<(), (ExitReason, RunError)> {
-        let (reason, class) = match end {
-            Ending::Exited { code, signal, stderr } => {
-                return self.judge_exit(*code, *signal, stderr);
-            }
-            Ending::Cancelled { .. } => (ExitReason::Cancelled, ErrorClass::Cancelled),
-            Ending::TimedOut { .. } => (ExitReason::Timeout, ErrorClass::Timeout),
-            Ending::Stalled { .. } => (ExitReason::Timeout, ErrorClass::Stalled),
-            Ending::NotStarted { .. } => (ExitReason::Error, ErrorClass::NotStarted),
-            Ending::Disk { .. } => (ExitReason::Error, ErrorClass::Disk),
-            Ending::Internal { .. } => (ExitReason::Error, ErrorClass::Internal),
-        };
-        Err((reason, self.failure(class, &end.reason().unwrap_or_default())))
+        if let Ending::Exited { code, signal, stderr } = end {
+            return self.judge_exit(*code, *signal, stderr);
+        }
+        let (class, reason) = end.cause().expect("only an exit has none");
+        Err(self.failed(class, &reason))
     }
 
     fn judge_exit(
@@ -270,14 +265,14 @@ impl Tally {
             return Ok(());
         }
         if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
-            return Err((ExitReason::Error, self.failure(ErrorClass::NotStarted, tail(stderr))));
+            return Err(self.failed(ErrorClass::NotStarted, tail(stderr)));
         }
         let told = Symptoms::of_text(stderr);
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
             return Err(self.judge_symptoms(&told));
         }
         let (class, message) = self.death(code, signal);
-        Err((ExitReason::Error, self.failure(class, &with_tail(message, stderr))))
+        Err(self.failed(class, &with_tail(message, stderr)))
     }
 
     /// What a command prints are its own words, not an agent's report of what failed.
@@ -286,11 +281,11 @@ impl Tally {
             true => result.text.clone().unwrap_or_default(),
             false => result.errors.join("\n"),
         };
-        let mut error = self.failure(ErrorClass::AgentFailed, &with_tail(said, stderr));
+        let (reason, mut error) = self.failed(ErrorClass::AgentFailed, &with_tail(said, stderr));
         if !stderr.trim().is_empty() {
             error.cure = COMMAND_CURE.to_owned();
         }
-        (ExitReason::Error, error)
+        (reason, error)
     }
 
     fn judge_result(&self, result: &TurnResult) -> (ExitReason, RunError) {
@@ -298,16 +293,15 @@ impl Tally {
             Some(text) if !text.is_empty() => text.clone(),
             _ => result.errors.join("\n"),
         };
-        let fail = |reason, class, message: &str| (reason, self.failure(class, message));
         match (result.subtype.as_str(), result.terminal_reason.as_deref()) {
             ("error_max_turns", _) | (_, Some("max_turns")) => {
-                fail(ExitReason::MaxTurns, ErrorClass::MaxTurns, &said)
+                self.failed(ErrorClass::MaxTurns, &said)
             }
             ("error_max_budget_usd", _) | (_, Some("budget_exhausted")) => {
-                fail(ExitReason::Error, ErrorClass::Budget, &said)
+                self.failed(ErrorClass::Budget, &said)
             }
             (_, Some("aborted_streaming" | "aborted_tools")) => {
-                fail(ExitReason::Cancelled, ErrorClass::Cancelled, INTERRUPTED)
+                self.failed(ErrorClass::Cancelled, INTERRUPTED)
             }
             _ => {
                 let mut symptoms = Symptoms::of_result(result, &said);
@@ -321,17 +315,16 @@ impl Tally {
 
     fn judge_symptoms(&self, symptoms: &Symptoms<'_>) -> (ExitReason, RunError) {
         let class = symptoms.class();
-        let mut error = self.failure(class, symptoms.message());
+        let (mut reason, mut error) = self.failed(class, symptoms.message());
         if error.recoverable {
             error.retry_after_ms = symptoms.retry_after_ms();
         }
         if class == ErrorClass::RateLimited {
             error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());
         }
-        let reason = match symptoms.is_timeout() {
-            true => ExitReason::Timeout,
-            false => ExitReason::Error,
-        };
+        if symptoms.is_timeout() {
+            reason = ExitReason::Timeout;
+        }
         (reason, error)
     }
 
@@ -359,12 +352,13 @@ impl Tally {
         (ErrorClass::AgentDied, format!("the agent {how} without a result"))
     }
 
-    fn failure(&self, class: ErrorClass, message: &str) -> RunError {
+    fn failed(&self, class: ErrorClass, message: &str) -> (ExitReason, RunError) {
         let message = match message.trim() {
             "" => "the agent reported a failure without saying which",
             message => message,
         };
-        RunError { messages_received: self.received, ..RunError::of(class, message) }
+        let error = RunError { messages_received: self.received, ..RunError::of(class, message) };
+        (class.exit_reason(), error)
     }
 }
 

@@ -21,8 +21,8 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use crate::message::{Assistant, Body, ID_BYTES_MAX, Message, User};
-use crate::run::{RunError, SessionStart};
-use crate::{AgentSessionId, from_iso};
+use crate::run::{ErrorClass, RunError, SessionStart};
+use crate::{AgentSessionId, ExitReason, from_iso};
 
 pub use cut::{GARBAGE_CHARS_MAX, JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX};
 pub use job::{nth_uuid, whole_text};
@@ -34,6 +34,15 @@ pub const OPEN_CALLS_MAX: usize = 1024;
 
 /// What a session row says of the rows before it.
 pub const BEFORE_KEY: &str = "before";
+
+/// How the run failed; [`EXIT_REASON_KEY`] is beside it.
+pub const FAILURE_KEY: &str = "failure";
+
+/// Why the job of a run that failed ended.
+pub const EXIT_REASON_KEY: &str = "exitReason";
+
+/// Why the run was being ended, by us, when the agent said what the row has.
+pub const INTERRUPTION_KEY: &str = "interruption";
 
 type Fields = Map<String, Json>;
 
@@ -69,8 +78,8 @@ pub struct Recorder {
     told_error: Option<String>,
     tokens: u64,
     minted: u64,
-    /// Why the agent was interrupted, by us.
-    interruption: Option<String>,
+    /// Why the run is being ended, by us.
+    interruption: Option<RunError>,
 }
 
 /// A tool call whose result has not come.
@@ -122,20 +131,19 @@ impl Recorder {
             }
             message if self.is_passing(&message) => Rows::default(),
             message => {
-                let why = self.interruption.clone().filter(|_| blames_user(&message.body));
                 let mut row = self.envelope(message, now);
-                if let Some(why) = why {
-                    row.insert("interruption".to_owned(), why.into());
+                if let Some(why) = &self.interruption {
+                    row.insert(INTERRUPTION_KEY.to_owned(), json!(why));
                 }
                 self.recorded(row, now)
             }
         }
     }
 
-    /// Tells why the agent is interrupted from here on. Claude says then that the user did it; the
-    /// session's log keeps those words, the job's rows say this.
-    pub fn interrupted(&mut self, why: &str) {
-        self.interruption = Some(why.to_owned());
+    /// Tells why the run is ended from here on. Claude says then that the user did it; the session's
+    /// log keeps those words, the job's rows say this. Each row has it, since it may be the last one.
+    pub fn interrupted(&mut self, class: ErrorClass, why: &str) {
+        self.interruption = Some(RunError::of(class, why));
     }
 
     /// Records something of our own: a decision, a warning, that a person was asked or answered.
@@ -179,7 +187,7 @@ impl Recorder {
     /// Records how the run failed. The row is part of the session's log, not of the conversation. What
     /// the agent's own last words say is not said again in the job's log: the row then tells what
     /// kind of failure that is, and its cure.
-    pub fn failure(&mut self, error: &RunError, now: Timestamp) -> Rows {
+    pub fn failure(&mut self, error: &RunError, reason: ExitReason, now: Timestamp) -> Rows {
         let text = json!([{"type": "text", "text": error.message}]);
         let message = Fields::from_iter([
             ("role".to_owned(), "assistant".into()),
@@ -190,7 +198,8 @@ impl Recorder {
         let last = self.last;
         let mut row = self.envelope(Message::of(body), now);
         self.last = last;
-        row.insert("failure".to_owned(), json!(error));
+        row.insert(FAILURE_KEY.to_owned(), json!(error));
+        row.insert(EXIT_REASON_KEY.to_owned(), json!(reason));
         self.recorded(row, now)
     }
 
@@ -217,7 +226,7 @@ impl Recorder {
         let at = row["timestamp"].as_str().and_then(from_iso).unwrap_or_default();
         if let Some(uuid) = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok())
             && matches!(row["type"].as_str(), Some("user" | "assistant"))
-            && row["failure"].is_null()
+            && row[FAILURE_KEY].is_null()
         {
             self.chain(row["parent_tool_use_id"].as_str(), uuid);
         }
@@ -275,12 +284,6 @@ impl Recorder {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
-}
-
-/// Says whether a message tells that the user stopped something.
-fn blames_user(body: &Body) -> bool {
-    let Body::User(told) = body else { return false };
-    told.message.get("content").is_some_and(job::blames_user)
 }
 
 fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {

@@ -1,4 +1,20 @@
-//! Text of strangers on a terminal.
+//! Text that people read: errors with their causes, and what strangers wrote.
+
+use std::error::Error;
+
+/// Returns an error with its causes, as one text. A cause that the text names already is not repeated.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
 
 /// Says whether a character could steer a terminal or turn the order of what is read around it:
 /// control characters (line breaks and tabs are fine) and the bidirectional overrides.
@@ -7,5 +23,34 @@ pub fn steers_terminal(c: char) -> bool {
         '\n' | '\t' => false,
         '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
         c => c.is_control(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Failed(&'static str, Option<Box<Failed>>);
+
+    impl fmt::Display for Failed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Failed {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let cause = |text, cause| Some(Box::new(Failed(text, cause)));
+        let error = Failed("cannot read x", cause("cannot read", cause("no such file", None)));
+        assert_eq!(chain(&error), "cannot read x: no such file");
     }
 }

@@ -14,4 +14,5 @@ mod wire;
 
 pub(crate) use args::Setup;
 pub(crate) use cli::Cli;
+pub(crate) use progress::Background;
 pub(crate) use sdk::Sdk;

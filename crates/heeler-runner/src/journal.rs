@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::RunId;
 use heeler_model::record::Rows;
 use heeler_model::redact::Redactor;
+use heeler_model::{RunId, chain};
 use heeler_transcript::{AppendError, DiskError, Log, LogOptions, OpenError, count, create_folder};
 use serde_json::Value as Json;
 
@@ -219,14 +219,14 @@ impl Sink {
         let log = self.ready()?;
         match log.append(line) {
             Ok(()) => Ok(()),
-            Err(error @ AppendError::Write { .. }) => Err(Trouble::Disk(explain(&error))),
+            Err(error @ AppendError::Write { .. }) => Err(Trouble::Disk(chain(&error))),
             Err(error @ (AppendError::NotARecord { .. } | AppendError::TooLong { .. })) => {
                 Err(Trouble::Row(error.to_string()))
             }
             Err(error @ (AppendError::HalfLine { .. } | AppendError::Sync(_))) => {
                 self.log = None;
                 self.doubt = Some(begin);
-                Err(Trouble::Disk(explain(&error)))
+                Err(Trouble::Disk(chain(&error)))
             }
         }
     }
@@ -235,7 +235,7 @@ impl Sink {
     fn ready(&mut self) -> Result<&mut Log, Trouble> {
         if self.log.is_none() {
             let opened = Log::open(&self.path, self.options.clone());
-            self.log = Some(opened.map_err(|error| Trouble::Disk(explain(&error)))?.log);
+            self.log = Some(opened.map_err(|error| Trouble::Disk(chain(&error)))?.log);
         }
         Ok(self.log.as_mut().expect("opened above"))
     }
@@ -253,20 +253,6 @@ impl Sink {
             Err(Trouble::Disk(reason) | Trouble::Row(reason)) => Err(reason),
         }
     }
-}
-
-/// Returns an error with its causes, as one text.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

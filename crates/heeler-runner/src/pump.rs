@@ -213,9 +213,7 @@ impl<'r> Pump<'r> {
         if let Some(status) = exit {
             self.todo.extend(self.run.runtime.exited(status.code()));
         }
-        while let Ok(note) = self.run.notes.try_recv() {
-            self.run.noted(&note);
-        }
+        self.take_notes();
         self.close_asks();
         self.drain().await;
         let stderr = self.complaints.finish().to_owned();
@@ -322,7 +320,11 @@ impl<'r> Pump<'r> {
     /// Does what follows from an event. What it makes the runtime want is done by `digest`.
     fn take(&mut self, event: Event) {
         match event {
-            Event::Output(Ok(1..)) => self.run.watch.heard(Instant::now()),
+            Event::Output(Ok(1..)) => {
+                // A tool notes what it did before the agent hears of it and can tell of it.
+                self.take_notes();
+                self.run.watch.heard(Instant::now());
+            }
             // A pipe that fails is one that says nothing more.
             Event::Output(_) => self.stdout = None,
             Event::Complaint(read) => {
@@ -341,6 +343,12 @@ impl<'r> Pump<'r> {
             }
             Event::Noted(note) => self.run.noted(&note),
             Event::Time => {}
+        }
+    }
+
+    fn take_notes(&mut self) {
+        while let Ok(note) = self.run.notes.try_recv() {
+            self.run.noted(&note);
         }
     }
 
@@ -405,8 +413,8 @@ impl<'r> Pump<'r> {
         if self.run.ending.is_some() {
             return;
         }
-        if let Some(why) = ending.reason() {
-            self.run.recorder.interrupted(&self.run.redactor.text(&why));
+        if let Some((class, why)) = ending.cause() {
+            self.run.recorder.interrupted(class, &self.run.redactor.text(&why));
         }
         self.run.ending = Some(ending);
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::chain;
 use heeler_model::outcome::Ending;
 use heeler_model::run::{
     ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, file,
@@ -28,7 +29,6 @@ use uuid::Uuid;
 use crate::complaints::Complaints;
 use crate::fault::{self, Point};
 use crate::files::{self, FileError, Reserved};
-use crate::journal::explain;
 use crate::lines::LineLimits;
 use crate::process::{Place, Tree};
 use crate::pump::{AgentEnd, Pump, Run};
@@ -263,7 +263,7 @@ impl Order<'_> {
         let agent = match tree.spawn(&launch, &place) {
             Ok(agent) => agent,
             Err(error) => {
-                return Ending::NotStarted { reason: explain(&error) };
+                return Ending::NotStarted { reason: chain(&error) };
             }
         };
         fault::point(Point::Spawned);

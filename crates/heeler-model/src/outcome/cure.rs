@@ -1,5 +1,6 @@
-//! What a person can do about each kind of failure, and whether the same again may succeed.
+//! What each kind of failure means: for the job, for trying again, and what a person can do.
 
+use crate::ExitReason;
 use crate::run::{ErrorClass, RunError};
 
 impl RunError {
@@ -18,6 +19,17 @@ impl RunError {
 }
 
 impl ErrorClass {
+    /// Returns why a job ended that failed so. A connection that timed out is more than its class
+    /// tells: that is a timeout too.
+    pub fn exit_reason(self) -> ExitReason {
+        match self {
+            ErrorClass::Timeout | ErrorClass::Stalled => ExitReason::Timeout,
+            ErrorClass::Cancelled => ExitReason::Cancelled,
+            ErrorClass::MaxTurns => ExitReason::MaxTurns,
+            _ => ExitReason::Error,
+        }
+    }
+
     /// Says whether the same again may succeed, without anyone doing something about it.
     pub fn is_recoverable(self) -> bool {
         match self {

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::cut::{JOB_SHORT_BYTES_MAX, JOB_TEXT_BYTES_MAX, cut, cut_input, size};
-use super::{Fields, OpenCall, Recorder, insert_bounded};
+use super::{FAILURE_KEY, Fields, INTERRUPTION_KEY, OpenCall, Recorder, insert_bounded};
 use crate::message::{INTERRUPTED, text_of};
 
 /// What of a system row the job log keeps beside its content. The rest is in the session log.
@@ -62,7 +62,7 @@ impl Recorder {
         let begins = self.count.row(row);
         let mut rows = JobRows::new(row);
         match text(row, "type") {
-            Some("assistant") if row["failure"].is_object() => {
+            Some("assistant") if row[FAILURE_KEY].is_object() => {
                 rows.push(failure_row(row, self.told_error.as_deref()));
             }
             Some("assistant") if is_true(&row["isApiErrorMessage"]) => {
@@ -113,7 +113,7 @@ impl Recorder {
 
     fn user_rows(&mut self, row: &Json, at: Timestamp, rows: &mut JobRows) {
         let message = &row["message"];
-        let why = text(row, "interruption");
+        let why = text(&row[INTERRUPTION_KEY], "message");
         if row["parent_tool_use_id"].is_null() {
             self.weigh(message, false);
         }
@@ -316,7 +316,7 @@ fn error_row(row: &Json) -> Fields {
 }
 
 fn failure_row(row: &Json, told: Option<&str>) -> Fields {
-    let failure = &row["failure"];
+    let failure = &row[FAILURE_KEY];
     let mut error = error_row(row);
     error.insert("code".to_owned(), failure["class"].clone());
     for key in ["recoverable", "retry_after_ms", "resets_at", "messages_received", "cure"] {
@@ -330,15 +330,7 @@ fn failure_row(row: &Json, told: Option<&str>) -> Fields {
     error
 }
 
-/// Says whether a message's content tells that the user stopped something.
-pub(super) fn blames_user(content: &Json) -> bool {
-    let of_block = |block: &Json| match block_kind(block) {
-        "tool_result" => is_of_user(&result_text(&block["content"])),
-        _ => is_of_user(block_text(block)),
-    };
-    blocks(content).iter().any(of_block)
-}
-
+/// Says whether a text tells that the user stopped something.
 fn is_of_user(text: &str) -> bool {
     STOPPED_BY_USER.iter().any(|words| text.starts_with(words))
 }

@@ -208,7 +208,7 @@ fn a_failure_is_told_with_its_cure_and_is_not_part_of_the_conversation() {
     session.recorder.prompt(PROMPT, "do it", now);
     let error = RunError::of(ErrorClass::Stalled, "the agent said nothing for 60 s");
     let now = session.tick();
-    let rows = session.recorder.failure(&error, now);
+    let rows = session.recorder.failure(&error, ExitReason::Error, now);
     assert_eq!(rows.session[0]["type"], "assistant");
     assert_eq!(rows.session[0]["isApiErrorMessage"], true);
     assert_eq!(rows.job[0]["type"], "error");
@@ -234,7 +234,7 @@ fn a_failure_that_the_agent_told_itself_is_not_told_again_but_named_with_its_cur
         lines.iter().for_each(|line| drop(session.line(line)));
         let mut again = session.recorder.clone();
         let now = session.tick();
-        let rows = session.recorder.failure(&error, now);
+        let rows = session.recorder.failure(&error, ExitReason::Error, now);
         assert_eq!(rows.session[0]["failure"]["message"], error.message.as_str());
         assert_eq!(again.replay(&rows.session[0]), rows.job);
         assert_eq!(rows.job[0]["code"], "overloaded");
@@ -272,14 +272,14 @@ fn an_agent_cannot_fake_what_we_say_of_a_row() {
 #[test]
 fn an_interrupt_of_ours_is_not_told_as_the_users() {
     let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
-    let rejected = r#"{"type":"user","interruption":"because","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,
+    let rejected = r#"{"type":"user","interruption":{"message":"because"},"message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,
         "content":"The user doesn't want to proceed with this tool use. The tool use was rejected."}]}}"#;
     let stopped = r#"{"type":"user","message":{"content":[{"type":"text","text":"[Request interrupted by user for tool use]"}]}}"#;
     let fine = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done in time"}]}}"#;
 
     let mut session = Session::new();
     session.line(call);
-    session.recorder.interrupted("not done after 10 s");
+    session.recorder.interrupted(ErrorClass::Timeout, "not done after 10 s");
     let rows = [rejected, stopped, fine].map(|line| session.line(line));
     assert_eq!(rows[0].job[0]["error"], "interrupted: not done after 10 s");
     assert_eq!(rows[0].job[0]["tool_name"], "Bash");
@@ -287,6 +287,10 @@ fn an_interrupt_of_ours_is_not_told_as_the_users() {
     assert_eq!(rows[1].job[0]["subtype"], "interrupted");
     assert_eq!(rows[1].job[0]["content"], "interrupted: not done after 10 s");
     assert_eq!(rows[2].job[0]["result"], "done in time");
+    // Whichever row is the last one tells a settling why.
+    for rows in &rows {
+        assert_eq!(rows.session[0]["interruption"]["class"], "timeout");
+    }
     // What was seen stays, and gives the same rows again.
     let said = &rows[1].session[0]["message"]["content"][0]["text"];
     assert_eq!(said, "[Request interrupted by user for tool use]");

@@ -61,7 +61,7 @@ fn check(lines: &[Vec<u8>]) {
     let end = Ending::Exited { code: Some(1), signal: None, stderr: "x".to_owned() };
     let conclusion = tally.conclude(&end);
     if let Some(error) = conclusion.error {
-        check_rows(&recorder.failure(&error, now()));
+        check_rows(&recorder.failure(&error, conclusion.exit_reason, now()));
     }
 }
 

@@ -14,6 +14,35 @@ use uuid::Uuid;
 /// How many background tasks are waited for; a run does not wait for what is started beyond them.
 const TASKS_MAX: usize = 1024;
 
+/// The background tasks that run.
+#[derive(Debug, Default)]
+pub(crate) struct Background(HashSet<String>);
+
+impl Background {
+    /// Takes what is said of a task; returns whether one that was waited for has ended.
+    pub(crate) fn take(&mut self, task: &Task) -> bool {
+        if task.is_over() {
+            return self.0.remove(&task.id);
+        }
+        if task.background && self.0.len() < TASKS_MAX {
+            self.0.insert(task.id.clone());
+        }
+        false
+    }
+
+    /// Takes which ones run now; returns whether one that was waited for has ended.
+    fn replace(&mut self, running: &[String]) -> bool {
+        let running: HashSet<String> = running.iter().take(TASKS_MAX).cloned().collect();
+        let ended = !self.0.is_subset(&running);
+        self.0 = running;
+        ended
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// How many tool calls are known to be under way; one that began beyond them is not waited for.
 const CALLS_MAX: usize = 1024;
 
@@ -22,8 +51,7 @@ const CALLS_MAX: usize = 1024;
 pub(super) struct Progress {
     /// Messages whose turn has not come, oldest first.
     waiting: Vec<Uuid>,
-    /// Background tasks that run.
-    background: HashSet<String>,
+    background: Background,
     /// Tool calls without a result.
     calls: HashSet<String>,
     /// A result came, and no turn has begun since.
@@ -73,14 +101,8 @@ impl Progress {
                     self.waiting.retain(|uuid| uuid.to_string() != *command);
                 }
             }
-            Body::Background { running } => {
-                let running: HashSet<String> = running.iter().take(TASKS_MAX).cloned().collect();
-                if !self.background.is_subset(&running) {
-                    self.task_ended();
-                }
-                self.background = running;
-            }
-            Body::Task(task) => self.task(task),
+            Body::Background { running } if self.background.replace(running) => self.task_ended(),
+            Body::Task(task) if self.background.take(task) => self.task_ended(),
             Body::Quiet { kind } if kind == "session_state_changed" => {
                 self.idle = Some(message.fields.get("state").is_some_and(|state| state == "idle"));
             }
@@ -107,16 +129,6 @@ impl Progress {
     /// nothing.
     pub(super) fn waits_for_tool(&self) -> bool {
         !self.calls.is_empty() || (self.turn_over && !self.background.is_empty())
-    }
-
-    fn task(&mut self, task: &Task) {
-        if task.is_over() {
-            if self.background.remove(&task.id) {
-                self.task_ended();
-            }
-        } else if task.background && self.background.len() < TASKS_MAX {
-            self.background.insert(task.id.clone());
-        }
     }
 
     /// Notes that a background task ended, from which a turn may follow. Claude says whether one
@@ -200,12 +212,12 @@ mod tests {
             );
             progress.message(&read_line(line.as_bytes()));
         }
-        assert_eq!(progress.background.len(), TASKS_MAX);
+        assert_eq!(progress.background.0.len(), TASKS_MAX);
         let all = format!(
             r#"{{"type":"system","subtype":"background_tasks_changed","tasks":[{}]}}"#,
             tasks.join(",")
         );
         progress.message(&read_line(all.as_bytes()));
-        assert_eq!(progress.background.len(), TASKS_MAX);
+        assert_eq!(progress.background.0.len(), TASKS_MAX);
     }
 }

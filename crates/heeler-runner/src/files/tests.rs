@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::process::Cgroup;
 use crate::session;
 
 /// A state directory with the folder of one run.
@@ -19,6 +20,16 @@ pub(crate) struct Folder {
     pub(crate) state: Utf8PathBuf,
     pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that ended a runner in its midst leaves it.
+        if let Some(cgroup) = Cgroup::find(self.spec.run, None) {
+            drop(cgroup.kill());
+            cgroup.remove();
+        }
+    }
 }
 
 impl Folder {

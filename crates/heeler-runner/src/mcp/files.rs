@@ -10,6 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::chain;
 use heeler_model::redact::Redactor;
 use heeler_transcript::{DiskError, OsDisk, create_folder, place_file};
 use rmcp::model::{JsonObject, Tool};
@@ -116,7 +117,7 @@ impl FileSender {
         let SendFile { file_path, message, filename } = read(arguments)?;
         check_message(message.as_deref().unwrap_or_default())?;
         let sent = self.send(file_path, filename).await;
-        let (path, name, bytes) = sent.map_err(|error| told(&error))?;
+        let (path, name, bytes) = sent.map_err(|error| chain(&error))?;
         let answer = format!("{name} ({bytes} bytes) is handed over");
         record(&self.notes, Note::FileSent { path, name, bytes, message }).await?;
         Ok(answer)
@@ -240,17 +241,6 @@ impl io::Read for Guarded {
         self.tail.drain(..self.tail.len().saturating_sub(SECRET_BYTES_MAX));
         Ok(read)
     }
-}
-
-/// Returns the whole chain of an error as one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

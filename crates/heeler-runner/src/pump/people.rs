@@ -6,8 +6,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use heeler_model::iso_millis;
 use heeler_model::run::{Answer, Ask, Attendance, Happening, Op, PROTOCOL, ReplyBody, RunState};
+use heeler_model::{chain, iso_millis};
 use heeler_transcript::DiskError;
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -17,7 +17,6 @@ use super::steps::DiskFull;
 use crate::asks::ASK_BYTES_MAX;
 use crate::control::Asked;
 use crate::files::FileError;
-use crate::journal::explain;
 use crate::runtime::{AskKind, Step};
 
 /// Why a process of the run is refused: it would answer for the people whom its agent asks.
@@ -157,10 +156,10 @@ impl Pump<'_> {
             Ok(()) => {}
             Err(error) if is_full(&error) => {
                 self.todo.push_front(again);
-                return Err(DiskFull(explain(&error)));
+                return Err(DiskFull(chain(&error)));
             }
             Err(error) => {
-                self.deny(&agent_id, &tool, explain(&error));
+                self.deny(&agent_id, &tool, chain(&error));
                 return Ok(());
             }
         }

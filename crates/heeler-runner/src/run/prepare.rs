@@ -6,10 +6,10 @@
 use std::io;
 use std::time::Instant;
 
-use heeler_model::AgentSessionId;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::Tally;
 use heeler_model::run::Started;
+use heeler_model::{AgentSessionId, chain};
 use heeler_transcript::{CopyError, DiskError, Durability, LockFile, LogOptions, OpenError};
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use super::{Order, RunnerError};
 use crate::asks::Asks;
 use crate::control::Control;
 use crate::files;
-use crate::journal::{Journal, explain};
+use crate::journal::Journal;
 use crate::limits::Watch;
 use crate::lines::Lines;
 use crate::mcp::{Bridge, Injected};
@@ -49,7 +49,7 @@ impl From<DiskError> for Unprepared {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Unprepared::Full(error.into())
             }
-            _ => Unprepared::Refused(explain(&error)),
+            _ => Unprepared::Refused(chain(&error)),
         }
     }
 }
@@ -58,7 +58,7 @@ impl From<OpenError> for Unprepared {
     fn from(error: OpenError) -> Unprepared {
         match error {
             OpenError::Disk(error) => error.into(),
-            error => Unprepared::Refused(explain(&error)),
+            error => Unprepared::Refused(chain(&error)),
         }
     }
 }
@@ -67,13 +67,13 @@ impl From<CopyError> for Unprepared {
     fn from(error: CopyError) -> Unprepared {
         match error {
             CopyError::Disk(error) => error.into(),
-            error => Unprepared::Refused(explain(&error)),
+            error => Unprepared::Refused(chain(&error)),
         }
     }
 }
 
 fn refused(error: impl std::error::Error) -> Unprepared {
-    Unprepared::Refused(explain(&error))
+    Unprepared::Refused(chain(&error))
 }
 
 /// Gets everything ready.
@@ -154,10 +154,10 @@ impl Order<'_> {
     ) -> Result<LockFile, String> {
         let id = Uuid::new_v4().to_string();
         let id: AgentSessionId = id.parse().expect("a UUID can be a session's id");
-        let lock = session::lock(self.spec, &id, (run.now)()).map_err(|error| explain(&error))?;
+        let lock = session::lock(self.spec, &id, (run.now)()).map_err(|error| chain(&error))?;
         let log = session::log_path(self.spec, &id);
-        let sink = run.journal.open_session(&log).map_err(|error| explain(&error))?;
-        let history = session::history(self.spec, &id).map_err(|error| explain(&error))?;
+        let sink = run.journal.open_session(&log).map_err(|error| chain(&error))?;
+        let history = session::history(self.spec, &id).map_err(|error| chain(&error))?;
         let anew = Started {
             session: id.clone(),
             session_log: log,
@@ -165,7 +165,7 @@ impl Order<'_> {
             ..started.clone()
         };
         // Whoever settles this run must look for its rows in the new log: from here on, not before.
-        files::write_started(self.dir, &anew).map_err(|error| explain(&error))?;
+        files::write_started(self.dir, &anew).map_err(|error| chain(&error))?;
         *started = anew;
         run.journal.change_session(sink);
         run.session = id;

@@ -5,6 +5,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
+use heeler_model::chain;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::run::{
@@ -13,7 +14,6 @@ use heeler_model::run::{
 use heeler_transcript::LockError;
 
 use super::Order;
-use crate::journal::explain;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
 
@@ -63,7 +63,7 @@ impl Order<'_> {
         let mut conclusion = last.unwrap_or_else(|| Tally::new().conclude(&ended));
         conclusion.cost = sum(before, conclusion.cost);
         if let Some(error) = &conclusion.error {
-            let rows = run.recorder.failure(error, (run.now)());
+            let rows = run.recorder.failure(error, conclusion.exit_reason, (run.now)());
             run.journal.push(rows);
         }
         let Run { journal, control, .. } = run;
@@ -137,7 +137,7 @@ impl Order<'_> {
                 let message = format!("the session is held by {holder}");
                 self.bare(End::SessionBusy, busy(message))
             }
-            error => self.not_started(explain(error)),
+            error => self.not_started(chain(error)),
         }
     }
 }

@@ -28,6 +28,10 @@ use crate::process::{Arg, Launch};
 /// How long anything that a test waits for may take on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A limit that is over by the time that a runner looks which is started late.
+const LIMIT: Duration = Duration::from_millis(200);
+const LIMIT_MS: u64 = LIMIT.as_millis() as u64;
+
 /// A run that can be changed before it is started.
 struct Trial {
     folder: Folder,
@@ -160,6 +164,17 @@ impl Trial {
         wait_for(word, || std::fs::read_to_string(log).is_ok_and(|text| text.contains(word)));
     }
 
+    /// Makes a file that the agent waits for.
+    fn touch(&self, name: &str) {
+        std::fs::write(self.spec.working_directory.join(name), "").unwrap();
+    }
+
+    /// Waits for a file that the agent makes.
+    #[track_caller]
+    fn wait_file(&self, name: &str) {
+        wait_for(name, || self.spec.working_directory.join(name).exists());
+    }
+
     fn host(&self) -> Host {
         Host::new("/nonexistent/heeler".into(), now, self.brief.clone())
     }
@@ -184,6 +199,26 @@ impl Trial {
         wait_for("started.json", || started.exists());
         let started: Started = serde_json::from_slice(&std::fs::read(&started).unwrap()).unwrap();
         Running { runner, started }
+    }
+
+    /// Starts the run on its disk, which hangs: its runner looks at nothing until the agent has made
+    /// the file and [`LIMIT`] is over.
+    fn start_late(&self, disk: &disk::BadDisk, file: &str) -> Running {
+        let hung = disk.writes.lock().unwrap();
+        let running = self.start();
+        let begin = Instant::now();
+        self.wait_file(file);
+        wait_for("the limit", || begin.elapsed() > LIMIT);
+        drop(hung);
+        running
+    }
+
+    /// The same on a disk that does nothing else, to the run's end.
+    fn run_late(mut self, file: &str) -> (Trial, RunResult) {
+        let disk = Arc::new(disk::BadDisk::default());
+        self.means.disk = disk.clone();
+        let result = self.start_late(&disk, file).finish();
+        (self, result)
     }
 }
 

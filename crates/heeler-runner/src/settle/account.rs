@@ -1,16 +1,17 @@
 //! What the session's log tells of a run whose runner died.
 //!
 //! Rows that the job's log lacks are found by their ids, so that completing it twice adds nothing.
-//! If the agent's last word was its result, or the runner's was how the run failed, or it was a command
-//! and its exit was noted, that is how the run ended; otherwise it was interrupted. Start at [`Account::read`].
+//! If the agent's last word was its result, or the runner's was how the run failed or why it was being
+//! ended, or it was a command and its exit was noted, that is how the run ended; otherwise it was
+//! interrupted. Start at [`Account::read`].
 
 use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
-use heeler_model::message::{Body, Message, Task, read_line};
+use heeler_model::message::{Body, Message, read_line};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::record::Recorder;
+use heeler_model::record::{EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, Recorder};
 use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
 use heeler_model::{ExitReason, RunId, from_iso};
 use heeler_transcript::{Before, DiskError, Entry, Scan, range};
@@ -19,6 +20,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::SettleError;
+use crate::claude::Background;
 use crate::session::{self, History};
 
 /// Names the run in each row of a session's log: another run may have gone on with the session.
@@ -91,10 +93,12 @@ struct Story {
     /// The agent's last word was its result.
     is_done: bool,
     /// The runner's last word was how the run failed.
-    failure: Option<RunError>,
+    failure: Option<(ExitReason, RunError)>,
+    /// The run was being ended, for this reason: it counts, whatever the agent said then.
+    interruption: Option<RunError>,
     /// The command's exit code.
     exit: Option<i32>,
-    background: HashSet<String>,
+    background: Background,
 }
 
 impl Story {
@@ -105,39 +109,36 @@ impl Story {
             has_spoken: false,
             is_done: false,
             failure: None,
+            interruption: None,
             exit,
-            background: HashSet::new(),
+            background: Background::default(),
         }
     }
 
     /// Takes a row of the run.
     fn row(&mut self, row: &Json, message: Message) {
         self.last_at = row["timestamp"].as_str().and_then(from_iso).or(self.last_at);
-        if let Ok(failure) = serde_json::from_value(row["failure"].clone()) {
-            self.failure = Some(failure);
+        if let Some(error) = error_in(row, FAILURE_KEY) {
+            let reason = serde_json::from_value(row[EXIT_REASON_KEY].clone());
+            self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
         }
+        self.interruption = self.interruption.take().or_else(|| error_in(row, INTERRUPTION_KEY));
         self.has_spoken |= is_said(row);
         match &message.body {
             Body::Result(result) => {
                 self.is_done = result.queued_turns == 0 && self.background.is_empty();
             }
             Body::Assistant(_) | Body::User(_) => (self.is_done, self.failure) = (false, None),
-            Body::Task(task) => self.task(task),
+            Body::Task(task) => {
+                self.background.take(task);
+            }
             _ => {}
         }
         // Our own words are not the agent's.
         let is_own = row["type"] == "user" && row["message"]["content"].is_string();
         if !is_own && !matches!(message.body, Body::System { .. }) {
             self.tally.message(&message);
-        }
-    }
-
-    fn task(&mut self, task: &Task) {
-        if task.is_over() {
-            self.background.remove(&task.id);
-        } else if task.background {
-            self.background.insert(task.id.clone());
         }
     }
 
@@ -163,16 +164,21 @@ impl Story {
     }
 
     fn judge(&self) -> (End, Conclusion) {
-        if (self.is_done || self.exit.is_some()) && self.failure.is_none() {
+        let is_ours = self.failure.is_some() || self.interruption.is_some();
+        if (self.is_done || self.exit.is_some()) && !is_ours {
             let exited = Ending::Exited { code: self.exit, signal: None, stderr: String::new() };
             return (End::Finished, self.tally.conclude(&exited));
         }
         let message = "the process that ran the agent died";
         let mut conclusion = self.tally.conclude(&Ending::Internal { reason: message.to_owned() });
         let received = conclusion.error.map_or(0, |error| error.messages_received);
-        if let Some(failure) = &self.failure {
-            conclusion.exit_reason = exit_reason(failure.class);
-            conclusion.error = Some(failure.clone());
+        let interruption = self.interruption.clone().map(|error| {
+            let reason = error.class.exit_reason();
+            (reason, RunError { messages_received: received, ..error })
+        });
+        if let Some((reason, error)) = self.failure.clone().or(interruption) {
+            conclusion.exit_reason = reason;
+            conclusion.error = Some(error);
             return (End::Finished, conclusion);
         }
         conclusion.exit_reason = ExitReason::Error;
@@ -183,13 +189,9 @@ impl Story {
     }
 }
 
-fn exit_reason(class: ErrorClass) -> ExitReason {
-    match class {
-        ErrorClass::Timeout | ErrorClass::Stalled => ExitReason::Timeout,
-        ErrorClass::Cancelled => ExitReason::Cancelled,
-        ErrorClass::MaxTurns => ExitReason::MaxTurns,
-        _ => ExitReason::Error,
-    }
+/// Returns the error that the runner says of a row.
+fn error_in(row: &Json, key: &str) -> Option<RunError> {
+    serde_json::from_value(row[key].clone()).ok()
 }
 
 /// Says whether a row is the agent's word: a conversation with one can be resumed.

@@ -337,14 +337,41 @@ fn a_failure_that_the_runner_had_recorded_is_how_the_run_ended() {
     let mut dead = Dead::new();
     let asked = dead.prompt();
     dead.both(&asked);
-    let error = RunError::of(ErrorClass::Timeout, "not done after 5 s");
-    let failed = dead.recorder.failure(&error, now());
+    // A connection that timed out is a timeout: more than its class tells.
+    let error = RunError::of(ErrorClass::Network, "request timed out");
+    let failed = dead.recorder.failure(&error, ExitReason::Timeout, now());
     dead.session(&failed);
     let result = dead.settle();
     assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Timeout));
     assert_eq!(result.error, Some(error));
     assert!(!result.session.unwrap().resumable);
     assert_eq!(dead.job_rows().len(), 2);
+}
+
+#[test]
+fn a_run_whose_runner_died_while_ending_it_ended_for_the_runners_reason() {
+    let aborted = json!({"type": "result", "subtype": "error_during_execution", "is_error": true,
+        "terminal_reason": "aborted_streaming"});
+    for (class, reason) in [
+        (ErrorClass::Timeout, ExitReason::Timeout),
+        (ErrorClass::Stalled, ExitReason::Timeout),
+        (ErrorClass::Cancelled, ExitReason::Cancelled),
+    ] {
+        // Whatever the agent said then, or did not come to say.
+        for last in [aborted.clone(), result(false), text("partial")] {
+            let mut dead = Dead::new();
+            let before = [dead.prompt(), dead.says(&text("first"))];
+            before.iter().for_each(|rows| dead.both(rows));
+            dead.recorder.interrupted(class, "because");
+            let rows = dead.says(&last);
+            dead.session(&rows);
+            let result = dead.settle();
+            assert_eq!((result.end, result.exit_reason), (End::Finished, reason), "{last}");
+            let error = result.error.unwrap();
+            assert_eq!((error.class, error.message.as_str()), (class, "because"));
+            assert_eq!(error.messages_received, 2);
+        }
+    }
 }
 
 #[test]

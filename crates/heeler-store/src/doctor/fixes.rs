@@ -4,7 +4,7 @@
 //! writer: then that process does these repairs itself.
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus};
+use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus, chain};
 use jiff::Timestamp;
 
 use super::finding::{Finding, Fix};
@@ -149,18 +149,4 @@ fn each(
 
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Spells an error with its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -23,13 +23,14 @@ use jiff::Timestamp;
 
 pub(crate) use self::files::close_to_others;
 pub use self::finding::{Area, Finding, Fix, Severity};
-pub use self::fixes::{Fixed, chain, fix, interrupt};
+pub use self::fixes::{Fixed, fix, interrupt};
 pub use self::rebuild::{RebuildError, Rebuilt, rebuild};
 pub(crate) use self::rebuild::{
     finish_rebuild, is_unfinished as has_unfinished_rebuild, parts, place_database,
     refuse_foreign as refuse_foreign_rebuild, replace_database,
 };
 use crate::layout::{LayoutError, StateDir};
+pub use heeler_model::chain;
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
 /// sessions.

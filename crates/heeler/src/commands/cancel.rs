@@ -7,8 +7,8 @@ use heeler_engine::{
     Compare, Control, ControlError, Fleet, KillError, kill_runner, recover, wish_to_cancel,
 };
 use heeler_model::run::{Op, ReplyBody};
-use heeler_model::{Job, JobId, JobStatus, RunId};
-use heeler_store::{Reader, doctor};
+use heeler_model::{Job, JobId, JobStatus, RunId, chain};
+use heeler_store::Reader;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
@@ -186,7 +186,7 @@ impl<'c> Cancelling<'c> {
         wish(self.engine, self.id)?;
         match kill_runner(&self.engine.dir.run(run)) {
             Ok(pid) => {
-                let why = doctor::chain(error);
+                let why = chain(error);
                 output::note(&format!("killed its runner (process {pid}), which is mute: {why}"))?;
                 Ok(false)
             }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use clap::Args;
 use heeler_engine::{JobRequest, Notice};
-use heeler_store::doctor::chain;
+use heeler_model::chain;
 
 use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};

@@ -7,8 +7,7 @@ use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
 use heeler_engine::Control;
 use heeler_model::run::{Answer, Ask, Op, ReplyBody};
-use heeler_model::steers_terminal;
-use heeler_store::doctor::chain;
+use heeler_model::{chain, steers_terminal};
 use serde_json::{Map, Value as Json};
 use unicode_width::UnicodeWidthChar as _;
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
@@ -18,8 +19,10 @@ use heeler_runner::NoCgroup;
 use heeler_testkit::Proof;
 use heeler_transcript::{Entry, Follower, LockFile, Scan, Start, Stopper, Update};
 use jiff::Timestamp;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::{Value as Json, json};
+
+use crate::processes;
 
 /// How long anything is awaited before the test fails.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -37,6 +40,12 @@ struct Run {
     spec: RunSpec,
     dir: Utf8PathBuf,
     runner: Child,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        processes::remove_groups(self.root.join("state/runs").as_std_path());
+    }
 }
 
 impl Scene {
@@ -163,6 +172,14 @@ impl Run {
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
+    /// Returns the agent, held so that its number cannot become another's.
+    fn agent(&self) -> Option<OwnedFd> {
+        let pid = self.agent_pid()?;
+        let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // If it is the runner's child still, then it was when it was held.
+        (self.agent_pid() == Some(pid)).then_some(held)
+    }
+
     fn settling(&self) -> Command {
         let mut settle = heeler();
         settle.args(["runner", "--settle", self.dir.as_str()]).env("HEELER_HOME", &self.spec.home);
@@ -190,9 +207,14 @@ impl Run {
     }
 }
 
+/// Kills a child that was not waited for, and so keeps its number.
 fn kill(pid: Pid) {
     // It may have ended by itself.
     let _sent = kill_process(pid, Signal::KILL);
+}
+
+fn kill_held(process: &OwnedFd) {
+    let _sent = pidfd_send_signal(process, Signal::KILL);
 }
 
 fn rows(path: &Utf8PathBuf) -> Vec<Json> {
@@ -284,20 +306,20 @@ fn wait_for_a_moment(run: &mut Run, random: &mut fastrand::Rng) {
 
 /// Kills the runner, the agent or both, in either order; returns when the runner is gone.
 fn kill_some(run: &mut Run, random: &mut fastrand::Rng) {
-    let agent = run.agent_pid();
+    let agent = run.agent();
     match random.u8(0..4) {
         0 => kill(run.runner_pid()),
         1 => {
-            agent.into_iter().for_each(kill);
+            agent.iter().for_each(kill_held);
             kill(run.runner_pid());
         }
         2 => {
             kill(run.runner_pid());
-            agent.into_iter().for_each(kill);
+            agent.iter().for_each(kill_held);
         }
         // The runner lives, and sees to the end of the run by itself.
         _ => match agent {
-            Some(agent) => kill(agent),
+            Some(agent) => kill_held(&agent),
             None => kill(run.runner_pid()),
         },
     }

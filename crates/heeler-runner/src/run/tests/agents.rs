@@ -186,7 +186,8 @@ fn an_agent_that_kills_itself_has_died() {
 
 #[test]
 fn a_turn_of_the_stream_ends_the_run() {
-    let trial = speaks(r#"await user; say hello; result done; await forever"#);
+    let mut trial = speaks(r#"await user; say hello; result done; await forever"#);
+    trial.spec.limits.grace_ms = Some(u64::MAX);
     let result = trial.run();
     assert_eq!((result.exit_reason, result.exit_code), (ExitReason::Success, Some(0)));
     assert_eq!(result.summary.as_deref(), Some("done"));

@@ -10,9 +10,14 @@ use heeler_model::run::End;
 use super::*;
 use crate::settle;
 
-/// A disk that takes no bytes while it is full, and counts how often it was tried.
+/// A disk that takes no bytes while it is full, and counts how often it was tried; and on which the
+/// runner hangs until it is let go, as if it had been stopped.
 #[derive(Debug, Default)]
-struct FullDisk {
+pub(super) struct BadDisk {
+    pub(super) writes: Mutex<()>,
+    /// How many writes hang.
+    hung: AtomicUsize,
+    syncs: Mutex<()>,
     full: AtomicBool,
     /// Full after so many more writes; 0 for never.
     after: AtomicUsize,
@@ -21,13 +26,13 @@ struct FullDisk {
     slow: Duration,
 }
 
-impl FullDisk {
-    fn filled_after(writes: usize) -> Arc<FullDisk> {
-        Arc::new(FullDisk { after: writes.into(), ..FullDisk::default() })
+impl BadDisk {
+    fn filled_after(writes: usize) -> Arc<BadDisk> {
+        Arc::new(BadDisk { after: writes.into(), ..BadDisk::default() })
     }
 }
 
-impl Disk for FullDisk {
+impl Disk for BadDisk {
     fn create(&self, path: &Utf8Path) -> io::Result<File> {
         OsDisk.create(path)
     }
@@ -35,6 +40,9 @@ impl Disk for FullDisk {
         OsDisk.create_folder(path)
     }
     fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.hung.fetch_add(1, Ordering::SeqCst);
+        let _free = self.writes.lock().unwrap();
+        self.hung.fetch_sub(1, Ordering::SeqCst);
         if self.after.load(Ordering::SeqCst) > 0 && self.after.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.full.store(true, Ordering::SeqCst);
         }
@@ -52,6 +60,7 @@ impl Disk for FullDisk {
         OsDisk.truncate(file, len)
     }
     fn sync(&self, file: &File) -> io::Result<()> {
+        let _free = self.syncs.lock().unwrap();
         if self.slow > Duration::ZERO {
             std::thread::sleep(self.slow);
             return Ok(());
@@ -72,52 +81,13 @@ impl Disk for FullDisk {
     }
 }
 
-/// A disk on which the runner hangs until it is let go, as if it had been stopped.
-#[derive(Debug, Default)]
-pub(super) struct HungDisk {
-    pub(super) writes: Mutex<()>,
-    syncs: Mutex<()>,
-}
-
-impl Disk for HungDisk {
-    fn create(&self, path: &Utf8Path) -> io::Result<File> {
-        OsDisk.create(path)
-    }
-    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.create_folder(path)
-    }
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        let _free = self.writes.lock().unwrap();
-        OsDisk.write(file, bytes)
-    }
-    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
-        OsDisk.truncate(file, len)
-    }
-    fn sync(&self, file: &File) -> io::Result<()> {
-        let _free = self.syncs.lock().unwrap();
-        OsDisk.sync(file)
-    }
-    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename(from, to)
-    }
-    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        OsDisk.rename_new(from, to)
-    }
-    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.remove(path)
-    }
-    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
-        OsDisk.sync_folder(path)
-    }
-}
-
 #[test]
 fn a_session_is_held_until_its_log_is_complete() {
-    let disk = Arc::new(HungDisk::default());
+    let disk = Arc::new(BadDisk::default());
     let first = prints("until [ -e go ]; do sleep 0.01; done; exit 3").disk(disk.clone());
     let running = first.start();
     let hung = disk.syncs.lock().unwrap();
-    std::fs::write(first.spec.working_directory.join("go"), "").unwrap();
+    first.touch("go");
     // The last row is there, and is not synced.
     first.wait_row("\"cure\"");
     let mut second = prints("true");
@@ -132,14 +102,14 @@ fn a_session_is_held_until_its_log_is_complete() {
 
 #[test]
 fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
-    let disk = Arc::new(FullDisk::default());
+    let disk = Arc::new(BadDisk::default());
     let trial = prints("seq 1 100; until [ -e go ]; do sleep 0.01; done; seq 101 2000");
     let trial = trial.disk(disk.clone());
     let running = trial.start();
     let mut told = running.subscriber();
     trial.wait_row("\"100\"");
     disk.full.store(true, Ordering::SeqCst);
-    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
+    trial.touch("go");
     let trouble = told.hear("disk", "trouble");
     assert!(trouble["trouble"].is_string(), "{trouble}");
     let state = status(&mut running.client());
@@ -162,10 +132,10 @@ fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
 
 #[test]
 fn at_the_time_limit_a_run_on_a_full_disk_ends_with_a_result() {
-    let disk = FullDisk::filled_after(20);
-    let mut trial = prints("seq 1 20000; sleep 1000").disk(disk);
-    trial.spec.limits.timeout_ms = Some(300);
-    let result = trial.run();
+    let disk = BadDisk::filled_after(20);
+    let mut trial = prints("seq 1 100; : > said; sleep 1000").disk(disk.clone());
+    trial.spec.limits.timeout_ms = Some(LIMIT_MS);
+    let result = trial.start_late(&disk, "said").finish();
     assert_eq!((result.exit_reason, class(&result)), (ExitReason::Error, Some(ErrorClass::Disk)));
     assert!(trial.dir().join("result.json").exists());
     assert!(!trial.said().is_empty());
@@ -173,7 +143,7 @@ fn at_the_time_limit_a_run_on_a_full_disk_ends_with_a_result() {
 
 #[test]
 fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again() {
-    let disk = FullDisk::filled_after(10);
+    let disk = BadDisk::filled_after(10);
     let trial = prints("seq 1 100").disk(disk.clone());
     let running = trial.start();
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
@@ -186,20 +156,19 @@ fn an_agent_that_ends_while_the_disk_is_full_is_recorded_when_it_has_space_again
 
 #[test]
 fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_took() {
-    let disk = Arc::new(FullDisk::default());
+    let disk = Arc::new(BadDisk::default());
     let trial = speaks(
         "say one; until [ -e go ]; do sleep 0.01; done; say two
         until [ -e end ]; do sleep 0.01; done; say three; result done",
     );
     let trial = trial.disk(disk.clone());
-    let touch = |name: &str| std::fs::write(trial.spec.working_directory.join(name), "").unwrap();
     let running = trial.start();
     trial.wait_row("one");
     disk.full.store(true, Ordering::SeqCst);
-    touch("go");
+    trial.touch("go");
     wait_for("the full disk", || disk.refused.load(Ordering::SeqCst) > 0);
     // Nothing is read any more: what the agent says now stays in the pipe.
-    touch("end");
+    trial.touch("end");
     wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 7);
     disk.full.store(false, Ordering::SeqCst);
@@ -211,7 +180,7 @@ fn what_an_agent_said_last_while_the_disk_was_full_is_read_however_long_that_too
 
 #[test]
 fn a_cancel_does_not_wait_for_the_disk() {
-    let disk = FullDisk::filled_after(10);
+    let disk = BadDisk::filled_after(10);
     let trial = prints("seq 1 100; sleep 1000").disk(disk.clone());
     let running = trial.start();
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 2);
@@ -222,21 +191,22 @@ fn a_cancel_does_not_wait_for_the_disk() {
 
 #[test]
 fn a_full_disk_is_no_stall() {
-    let disk = FullDisk::filled_after(10);
-    let mut trial = prints("seq 1 100; sleep 0.2; echo last").disk(disk.clone());
-    trial.spec.limits.stall_timeout_ms = Some(1500);
-    let running = trial.start();
+    let disk = BadDisk::filled_after(10);
+    let mut trial = prints("seq 1 100; : > said").disk(disk.clone());
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
+    let running = trial.start_late(&disk, "said");
     let begin = Instant::now();
-    wait_for("a pause longer than the limit", || begin.elapsed() > Duration::from_millis(2500));
+    wait_for("a pause longer than the limit", || begin.elapsed() > 2 * LIMIT);
+    wait_for("the agent's end", || status(&mut running.client()).agent_pid.is_none());
     disk.full.store(false, Ordering::SeqCst);
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
 }
 
 #[test]
 fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
-    let disk = FullDisk::filled_after(1);
+    let disk = BadDisk::filled_after(1);
     let mut trial = speaks("await user; touch told; result ok").disk(disk);
-    trial.spec.limits.timeout_ms = Some(300);
+    trial.spec.limits.timeout_ms = Some(LIMIT_MS);
     let result = trial.run();
     assert_eq!(class(&result), Some(ErrorClass::Disk));
     assert!(!trial.spec.working_directory.join("told").exists());
@@ -244,7 +214,7 @@ fn on_a_disk_that_is_full_before_the_start_no_agent_is_told_anything() {
 
 /// Runs an agent on a disk that is full from its nth write on, for a while; says whether it was.
 fn fills_up_at(write: usize) -> bool {
-    let disk = FullDisk::filled_after(write);
+    let disk = BadDisk::filled_after(write);
     let agent = "await user; echo asked >> asked; say one; use t1; used t1; say two; result done";
     let trial = speaks(agent).disk(disk.clone());
     let running = trial.start();
@@ -275,14 +245,23 @@ fn on_a_disk_that_fills_up_at_any_write_the_agent_is_asked_once_and_nothing_is_l
 #[test]
 fn a_client_is_heard_in_a_flood_that_is_slow_to_record() {
     // The lines of one read, hundreds of them, take seconds to record.
-    let disk = FullDisk { slow: Duration::from_millis(2), ..FullDisk::default() };
-    let mut trial = prints("echo ready; seq -f '%0200g' 1 400").disk(Arc::new(disk));
+    let disk = Arc::new(BadDisk { slow: Duration::from_millis(2), ..BadDisk::default() });
+    let mut trial =
+        prints("echo ready; until [ -e go ]; do sleep 0.01; done; seq -f '%0100g' 1 400; : > said");
     trial.spec.sync_each_row = true;
+    let trial = trial.disk(disk.clone());
     let running = trial.start();
     trial.wait_row("ready");
+    let hung = disk.writes.lock().unwrap();
+    trial.touch("go");
+    trial.wait_file("said");
+    wait_for("the first row of the flood", || disk.hung.load(Ordering::SeqCst) > 0);
     let before = trial.job_rows().len();
-    let rows = status(&mut running.client()).rows;
-    assert!(rows < before as u64 + 100, "{rows} rows until it was heard, of {before}");
+    let mut client = running.client();
+    client.send(Op::Status);
+    drop(hung);
+    let ReplyBody::Status(state) = client.reply() else { panic!("no status") };
+    assert!(state.rows < before as u64 + 100, "{} rows until it was heard", state.rows);
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
     assert_eq!(trial.said().len(), 401);
 }

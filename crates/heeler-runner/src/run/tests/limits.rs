@@ -3,7 +3,6 @@
 use heeler_model::ExitReason;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::disk::HungDisk;
 use super::*;
 
 /// An agent that heeds no signal that it can ignore.
@@ -50,9 +49,11 @@ fn a_second_cancel_may_be_harder_than_the_first() {
 
 #[test]
 fn each_rung_of_the_ladder_is_tried_before_the_next() {
-    let trial = prints(
+    let mut trial = prints(
         "trap 'echo interrupted' INT; trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
     );
+    // Time for the agent to heed a rung.
+    trial.spec.limits.grace_ms = Some(3000);
     let running = trial.start();
     trial.wait_row("ready");
     running.client().ask(cancel(false));
@@ -77,7 +78,8 @@ fn an_agent_of_the_stream_is_interrupted_by_its_protocol() {
 
 #[test]
 fn a_signal_to_the_runner_is_a_cancel() {
-    let trial = prints("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    let mut trial = prints("trap 'echo bye; exit 0' INT; echo ready; while :; do sleep 0.05; done");
+    trial.spec.limits.grace_ms = Some(u64::MAX);
     let running = trial.start();
     trial.wait_row("ready");
     kill_process(getpid(), Signal::TERM).unwrap();
@@ -101,71 +103,59 @@ fn a_second_signal_to_the_runner_does_not_wait() {
 
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
-    let mut trial = prints("while :; do echo more; sleep 0.01; done");
-    trial.spec.limits.timeout_ms = Some(300);
-    let result = trial.run();
+    let mut trial = prints("echo one; : > said; while :; do echo more; sleep 0.01; done");
+    trial.spec.limits.timeout_ms = Some(LIMIT_MS);
+    let (trial, result) = trial.run_late("said");
     assert_eq!(
         (result.exit_reason, class(&result)),
         (ExitReason::Timeout, Some(ErrorClass::Timeout))
     );
-    assert!(!trial.said().is_empty());
+    assert_eq!(trial.said()[0], "one");
 }
 
 #[test]
 fn an_agent_that_falls_silent_is_ended() {
-    let mut trial = prints("echo one; sleep 1000");
-    trial.spec.limits.stall_timeout_ms = Some(200);
-    let result = trial.run();
+    let mut trial = prints("echo one; : > said; sleep 1000");
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
+    let (trial, result) = trial.run_late("said");
     assert_eq!(class(&result), Some(ErrorClass::Stalled));
     assert_eq!(trial.said(), ["one"]);
 }
 
 #[test]
 fn an_agent_that_waits_for_a_person_has_not_stalled() {
-    let mut trial = speaks("may q1 ls; await control_response; result ok").attended(3000);
-    trial.spec.limits.stall_timeout_ms = Some(1500);
-    let result = trial.run();
-    // Nobody answers, so it is denied after three seconds; the stall of half of that never came.
-    assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
+    let mut trial = speaks("may q1 ls; : > said; await forever").attended(3 * LIMIT_MS);
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
+    let (trial, result) = trial.run_late("said");
+    // It stalls when it was denied what nobody answered, and not before.
+    assert_eq!(trial.notes("denied"), ["nobody answered in time (question q1)"]);
+    assert_eq!(class(&result), Some(ErrorClass::Stalled));
 }
 
 #[test]
 fn an_agent_whose_tool_works_has_not_stalled_but_can_take_too_long() {
-    let mut trial = speaks("use t1; sleep 1; used t1; result ok");
-    trial.spec.limits.stall_timeout_ms = Some(500);
-    let result = trial.run();
+    let mut trial =
+        speaks("use t1; : > said; sleep 1; rest=$(used t1; result ok); printf '%s\\n' \"$rest\"");
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
+    let (_, result) = trial.run_late("said");
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
     let mut trial = speaks("use t1; used t1; await forever");
-    trial.spec.limits.stall_timeout_ms = Some(200);
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     assert_eq!(class(&trial.run()), Some(ErrorClass::Stalled));
-    let mut trial = speaks("use t1; await forever");
-    trial.spec.limits.stall_timeout_ms = Some(100);
-    trial.spec.limits.timeout_ms = Some(500);
-    assert_eq!(class(&trial.run()), Some(ErrorClass::Timeout));
-}
-
-/// Runs an agent whose runner does not come to look until that is so in the agent's folder, and
-/// every limit of 200 ms is over.
-fn looked_at_too_late(trial: Trial, is_so: impl Fn(&Utf8Path) -> bool) -> (Trial, RunResult) {
-    let disk = Arc::new(HungDisk::default());
-    let trial = trial.disk(disk.clone());
-    let hung = disk.writes.lock().unwrap();
-    let running = trial.start();
-    let begin = Instant::now();
-    wait_for("the agent", || is_so(&trial.spec.working_directory));
-    wait_for("the limits", || begin.elapsed() > Duration::from_millis(300));
-    drop(hung);
-    let result = running.finish();
-    (trial, result)
+    let mut trial = speaks("use t1; : > said; await forever");
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
+    trial.spec.limits.timeout_ms = Some(3 * LIMIT_MS);
+    let (_, result) = trial.run_late("said");
+    assert_eq!(class(&result), Some(ErrorClass::Timeout));
 }
 
 #[test]
 fn what_an_agent_said_in_time_counts_though_nobody_looked_in_time() {
-    for (timeout_ms, stall_timeout_ms) in [(None, Some(200)), (Some(200), None)] {
+    for (timeout_ms, stall_timeout_ms) in [(None, Some(LIMIT_MS)), (Some(LIMIT_MS), None)] {
         let mut trial = speaks("say one; result done; : > said; await forever");
         trial.spec.limits.timeout_ms = timeout_ms;
         trial.spec.limits.stall_timeout_ms = stall_timeout_ms;
-        let (trial, result) = looked_at_too_late(trial, |folder| folder.join("said").exists());
+        let (trial, result) = trial.run_late("said");
         assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
         assert_eq!(trial.said(), ["one"]);
     }
@@ -173,12 +163,11 @@ fn what_an_agent_said_in_time_counts_though_nobody_looked_in_time() {
 
 #[test]
 fn a_command_that_ended_in_time_has_not_timed_out_though_nobody_looked_in_time() {
-    let mut trial = prints("echo $$ > pid; echo one");
-    trial.spec.limits.timeout_ms = Some(200);
-    let (trial, result) = looked_at_too_late(trial, |folder| {
-        let pid = std::fs::read_to_string(folder.join("pid"));
-        pid.is_ok_and(|pid| pid.ends_with('\n') && is_gone(&pid))
-    });
+    // A child makes the file when the command has ended; nobody has waited for it by then.
+    let mut trial =
+        prints("echo one; (until grep -q ') Z ' /proc/$$/stat; do sleep 0.01; done; : > said) &");
+    trial.spec.limits.timeout_ms = Some(LIMIT_MS);
+    let (trial, result) = trial.run_late("said");
     assert_eq!(result.exit_reason, ExitReason::Success, "{:?}", result.error);
     assert_eq!(trial.said(), ["one"]);
 }
@@ -186,8 +175,8 @@ fn a_command_that_ended_in_time_has_not_timed_out_though_nobody_looked_in_time()
 #[test]
 fn a_flood_does_not_put_the_time_limit_off() {
     let mut trial = prints("yes $(printf %01000d 0)");
-    trial.spec.limits.timeout_ms = Some(200);
-    trial.spec.limits.stall_timeout_ms = Some(200);
+    trial.spec.limits.timeout_ms = Some(LIMIT_MS);
+    trial.spec.limits.stall_timeout_ms = Some(LIMIT_MS);
     assert_eq!(class(&trial.run()), Some(ErrorClass::Timeout));
 }
 

@@ -234,7 +234,7 @@ fn rows_that_are_told_join_the_file_without_a_gap() {
     let trial = prints("seq 1 300; until [ -e go ]; do sleep 0.01; done; seq 301 310");
     let running = trial.start();
     let mut told = running.subscriber();
-    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
+    trial.touch("go");
     let read = Trial::rows(&trial.spec.job_log).len() as u64;
     let mut next = None;
     let result = loop {
@@ -264,7 +264,7 @@ fn a_subscriber_that_does_not_read_does_not_slow_the_run() {
     let mut slow = running.subscriber();
     trial.wait_row("flooded");
     slow.hear("lagged", "");
-    std::fs::write(trial.spec.working_directory.join("go"), "").unwrap();
+    trial.touch("go");
     slow.hear("row", "last");
     slow.hear("ended", "");
     assert_eq!(running.finish().exit_reason, ExitReason::Success);
