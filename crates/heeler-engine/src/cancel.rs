@@ -19,7 +19,7 @@ use thiserror::Error;
 ///
 /// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
 /// to nothing; whoever wants it to end sooner asks it.
-pub fn wish_to_cancel(
+pub(crate) fn wish_to_cancel(
     store: &Store,
     job: &JobId,
     now: Timestamp,
@@ -106,7 +106,7 @@ pub enum KillError {
 
 /// Kills the runner of a run, which does not answer; returns its process. What it leaves is settled
 /// like any dead run.
-pub fn kill_runner(folder: &Utf8Path) -> Result<u32, KillError> {
+pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, KillError> {
     let lock = folder.join(file::LOCK);
     let held = LockFile::probe(&lock)?.ok_or_else(|| KillError::Gone(folder.to_owned()))?;
     let stranger = |holder: String| KillError::NotARunner { folder: folder.to_owned(), holder };

@@ -239,7 +239,7 @@ fn run_row(fleet: &Fleet, begun: &Begun) -> Result<Run, ConductError> {
 }
 
 /// Writes the files that people and scripts read. What cannot be written now is due next time.
-fn publish(fleet: &Fleet, store: &Store) {
+pub(crate) fn publish(fleet: &Fleet, store: &Store) {
     if let Err(error) = store.publish_views((fleet.now)()) {
         tracing::warn!(%error, "cannot publish the views that are due");
     }

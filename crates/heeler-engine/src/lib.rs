@@ -3,9 +3,11 @@
 //! It decides through the model, writes through the store, and talks to runners only through their
 //! folders and sockets. It never parses what an agent says. A job goes through [`prepare()`] (what
 //! its run is given), [`conduct()`] (one process per job: start, wait, commit) and, where a process
-//! died on the way, [`recover()`]. Whoever watches a run uses [`Control`].
+//! died on the way, [`recover()`]. Whoever watches a run uses [`Control`], whoever ends one
+//! [`Cancelling`].
 
 mod cancel;
+mod cancelling;
 mod commit;
 mod conduct;
 mod control;
@@ -19,7 +21,8 @@ mod request;
 mod sockets;
 mod start;
 
-pub use cancel::{KillError, kill_runner, wish_to_cancel};
+pub use cancel::KillError;
+pub use cancelling::{CancelError, Cancelling, wait_recorded};
 pub use commit::{CommitError, Committed};
 pub use conduct::{ConductError, Notice, Refusal, conduct};
 pub use control::{Control, ControlError, Happenings, started};

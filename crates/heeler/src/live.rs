@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{Conductor, Fleet, Notice};
+use heeler_engine::{Cancelling, Conductor, Fleet, Notice};
 use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
 use rustix::process::Signal;
@@ -29,7 +29,6 @@ use self::screen::Screen;
 pub(crate) use self::screen::Show;
 pub(crate) use self::tools::Tools;
 use self::whole::Wholes;
-use crate::commands::cancel::Cancelling;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
 use crate::place;
@@ -363,8 +362,8 @@ impl<'w> Live<'w> {
         let tell = self.tell.clone();
         std::thread::spawn(move || {
             let mut cancelling = Cancelling::new(&fleet, &job, now, "Ctrl-C");
-            if let Err(failure) = cancelling.reach(CANCEL_WAIT) {
-                let _told = tell.send(Event::CancelFailed(format!("{:#}", failure.error)));
+            if let Err(error) = cancelling.reach(CANCEL_WAIT) {
+                let _told = tell.send(Event::CancelFailed(heeler_store::doctor::chain(&error)));
             }
         });
         Ok(())

@@ -5,9 +5,10 @@ use heeler_model::{AgentStatus, ExitReason, JobStatus};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
+use crate::cancel::{kill_runner, wish_to_cancel};
 use crate::recover::{Compare, recover};
 use crate::start::{self, Begun};
-use crate::{KillError, kill_runner, wish_to_cancel};
+use crate::{CancelError, Cancelling, KillError, wait_recorded};
 
 impl Place {
     fn wish(&self, store: &Store, job: &JobId) -> Job {
@@ -96,6 +97,36 @@ fn what_has_ended_is_left_as_it_is() {
         assert_eq!(place.wish(&place.store(), &done.job), before);
         assert_eq!(place.job(&done.job), before);
     }
+}
+
+#[test]
+fn a_job_that_nobody_works_on_is_cancelled_and_settled_at_once() {
+    let place = Place::new("success");
+    let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
+    let job = Cancelling::new(&place.fleet, &begun.job, false, "test").end().unwrap();
+    assert_eq!(job, place.job(&begun.job));
+    place.is_cancelled(&begun.job);
+    let again = Cancelling::new(&place.fleet, &begun.job, true, "test").end().unwrap();
+    assert_eq!(again, job, "it is what was asked");
+}
+
+#[test]
+fn a_job_that_cannot_be_settled_is_not_waited_for() {
+    let place = Place::new("success");
+    let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
+    let folder = place.fleet.dir.run(begun.run);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("spec.json"), serde_json::to_vec_pretty(&begun.spec).unwrap())
+        .unwrap();
+    std::fs::write(folder.join("settle-with"), "1").unwrap();
+    let error = wait_recorded(&place.fleet, &begun.job, "test").unwrap_err();
+    assert!(matches!(error, CancelError::Unsettled { .. }), "{error}");
+    std::fs::remove_file(folder.join("settle-with")).unwrap();
+    let job = wait_recorded(&place.fleet, &begun.job, "test").unwrap();
+    assert_eq!(job.head.status, JobStatus::Failed);
+    let error = Cancelling::new(&place.fleet, &begun.job, false, "test").end().unwrap_err();
+    assert!(matches!(error, CancelError::Over { status: JobStatus::Failed, .. }), "{error}");
+    assert_eq!(place.job(&begun.job), job);
 }
 
 #[test]

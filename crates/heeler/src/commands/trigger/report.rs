@@ -1,9 +1,7 @@
 //! What came of a job: on record, told, and the exit code that says it.
 
-use std::time::{Duration, Instant};
-
 use anstyle::{AnsiColor, Style};
-use heeler_engine::Fleet;
+use heeler_engine::{CancelError, Cancelling, Fleet, wait_recorded};
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session};
 use heeler_store::{Reader, StateDir};
@@ -13,41 +11,37 @@ use serde_json::json;
 
 use super::TriggerArgs;
 use crate::cli::Global;
-use crate::commands::{cancel, jobs};
+use crate::commands::jobs;
 use crate::failure::{Code, Failure, Outcome};
 use crate::live::Seen;
 use crate::output::{self, Text};
 use crate::place::{self, Place};
 
-/// How long a job whose conductor died is waited for after its run has ended.
-const RECORD_WAIT: Duration = Duration::from_secs(60);
-/// How often such a job is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
 /// Returns the job once it is on record how it ended. Where its conductor died, this process does
 /// its work.
 pub(super) fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
-    let deadline = Instant::now() + RECORD_WAIT;
-    loop {
-        let job = Reader::open(&engine.dir)?.job(id)?;
-        let job = job.ok_or_else(|| {
-            Failure::message(Code::Failed, format!("the record of job {id} is gone"))
-        })?;
-        let left = seen.interrupts > 2 || Instant::now() >= deadline;
-        if job.head.status.is_final() || seen.recorded || left {
-            return Ok(job);
-        }
-        // Ctrl-C may have come before there was a run that could hear it.
-        if seen.interrupts > 0 {
-            cancel::wish(engine, id)?;
-        }
-        if let Some(why) = cancel::settle(engine, "trigger", id)? {
+    let on_record = || {
+        let gone = || Failure::message(Code::Failed, format!("the record of job {id} is gone"));
+        Reader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
+    };
+    let job = on_record()?;
+    if job.head.status.is_final() || seen.recorded || seen.interrupts > 2 {
+        return Ok(job);
+    }
+    // Ctrl-C may have come before there was a run that could hear it.
+    if seen.interrupts > 0 {
+        Cancelling::new(engine, id, false, "trigger").wish().map_err(anyhow::Error::from)?;
+    }
+    match wait_recorded(engine, id, "trigger") {
+        Ok(job) => return Ok(job),
+        Err(CancelError::Unsettled { why, .. }) => {
             // Whether or not this can be written, the record says as much.
             drop(output::note(&format!("cannot find out how the run ended: {why}")));
-            return Ok(job);
         }
-        std::thread::sleep(LOOK_EVERY);
+        Err(CancelError::TooLong { .. }) => {}
+        Err(error) => return Err(Failure::new(Code::Failed, error)),
     }
+    on_record()
 }
 
 /// Tells what came of the job, and ends as it did.
