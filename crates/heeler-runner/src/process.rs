@@ -33,7 +33,7 @@ use heeler_model::redact::Redactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use thiserror::Error;
 
 #[cfg(not(target_os = "linux"))]
@@ -44,9 +44,10 @@ use linux as os;
 pub(crate) use agent::Agent;
 use agent::Children;
 pub(crate) use cgroup::Cgroup;
-pub use cgroup::NoCgroup;
+pub use cgroup::why_no_control_group;
 pub(crate) use hunt::{Ended, Hunt, has_runner};
-pub use marker::{MARKER, shed_marker};
+use marker::MARKER;
+pub use marker::shed_marker;
 pub(crate) use os::memory_file;
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
@@ -97,7 +98,7 @@ pub(crate) struct Place<'p> {
 
 /// Why an agent was not started.
 #[derive(Debug, Error)]
-pub enum SpawnError {
+pub(crate) enum SpawnError {
     /// Its working directory cannot be entered.
     #[error(
         "cannot start {program}: its working directory {path} cannot be entered; create it, or set `working_directory`"
@@ -165,49 +166,34 @@ pub enum SpawnError {
     },
 }
 
-/// Whether a tree has a control group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CgroupChoice {
-    /// Where we may make one.
-    IfAllowed,
-    /// None, as on a machine where we may not.
-    #[cfg(test)]
-    None,
-}
-
 /// The processes of one run: the agent and whatever it starts.
 #[derive(Debug)]
 pub(crate) struct Tree {
     run: RunId,
-    cgroup: Result<Cgroup, NoCgroup>,
+    /// None where we may not make one.
+    cgroup: Option<Cgroup>,
     children: Arc<Children>,
 }
 
 impl Tree {
     /// Makes this process the one that adopts orphans, and a control group where we may.
     pub(crate) fn claim(run: RunId) -> Tree {
-        Tree::claim_with(run, CgroupChoice::IfAllowed)
+        let cgroup = Cgroup::create(run)
+            .inspect_err(|reason| tracing::debug!(%reason, "the agent has no control group"));
+        Tree::claim_with(run, cgroup.ok())
     }
 
-    pub(crate) fn claim_with(run: RunId, choice: CgroupChoice) -> Tree {
+    fn claim_with(run: RunId, cgroup: Option<Cgroup>) -> Tree {
         if let Err(error) = os::adopt_orphans() {
             // Any kernel since 3.4 can; the marker and the control group remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
-        }
-        let cgroup = match choice {
-            CgroupChoice::IfAllowed => Cgroup::create(run),
-            #[cfg(test)]
-            CgroupChoice::None => Err(NoCgroup::Unwanted),
-        };
-        if let Err(reason) = &cgroup {
-            tracing::debug!(%reason, "the agent has no control group");
         }
         Tree { run, cgroup, children: Arc::default() }
     }
 
     /// Returns the agent's control group, where there is one.
     pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
-        self.cgroup.as_ref().ok().map(Cgroup::path)
+        self.cgroup.as_ref().map(Cgroup::path)
     }
 
     /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
@@ -224,7 +210,7 @@ impl Tree {
         for fd in place.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
-        let group = self.cgroup.as_ref().ok().map(Cgroup::door).transpose();
+        let group = self.cgroup.as_ref().map(Cgroup::door).transpose();
         let prepared = Prepared {
             parent: rustix::process::getpid(),
             group: group.map_err(failed("open the control group of"))?,
@@ -239,18 +225,12 @@ impl Tree {
 
     /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
     pub(crate) fn holds(&self, pid: Pid) -> bool {
-        let cgroup = self.cgroup.as_ref().ok().cloned();
-        cfg!(target_os = "linux") && Hunt::of_own(self.run, cgroup, &self.children).holds(pid)
-    }
-
-    /// Sends a signal to the agent alone. One that has ended gets none.
-    pub(crate) fn signal(&self, agent: &Agent, signal: Signal) {
-        agent.signal(signal);
+        cfg!(target_os = "linux") && self.hunt().holds(pid)
     }
 
     /// Ends every process of the tree: returns when two looks in a row find none, or when time is up.
     pub(crate) async fn end(&self) -> Ended {
-        let hunt = Hunt::of_own(self.run, self.cgroup.as_ref().ok().cloned(), &self.children);
+        let hunt = self.hunt();
         let task = tokio::task::spawn_blocking(move || hunt.end());
         task.await.unwrap_or_else(|error| {
             debug_assert!(false, "the hunt panicked: {error}");
@@ -258,12 +238,16 @@ impl Tree {
             Ended::default()
         })
     }
+
+    fn hunt(&self) -> Hunt {
+        Hunt::of_own(self.run, self.cgroup.clone(), &self.children)
+    }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
         // A group whose agent was never started, or whose end nobody asked for; one in use stays.
-        if let Ok(cgroup) = &self.cgroup {
+        if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
     }

@@ -53,7 +53,7 @@ impl Pump<'_> {
             run: self.run.spec.run,
             job: self.run.spec.job.clone(),
             session: self.run.session.clone(),
-            agent_pid: self.exit.is_none().then_some(self.agent.pid),
+            agent_pid: self.exit.is_none().then(|| self.agent.pid.as_raw_pid().cast_unsigned()),
             started_at: self.run.started_at,
             last_line_at: self.run.last_line_at,
             rows: self.run.journal.job_rows(),

@@ -57,7 +57,7 @@ impl Account {
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
-            let recorder = Recorder::new(session.clone(), cwd, None);
+            let recorder = Recorder::new(session.clone(), cwd);
             return Ok(story.conclude(spec, started, &recorder, 0));
         }
         let begin = line_start(log, started.session_rows_before)?;

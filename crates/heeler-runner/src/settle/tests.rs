@@ -33,7 +33,7 @@ impl Dead {
         let started = folder.started();
         std::fs::create_dir_all(started.session_log.parent().unwrap()).unwrap();
         write_started(&folder.dir, &started).unwrap();
-        let recorder = Recorder::new(started.session.clone(), "/work".into(), None);
+        let recorder = Recorder::new(started.session.clone(), "/work".into());
         Dead { folder, started, recorder }
     }
 
