@@ -71,6 +71,8 @@ pub(crate) struct Launch {
 pub(crate) enum Arg {
     /// As it stands. Everybody on the machine can read it.
     Text(String),
+    /// The same, from this key of the agent's config.
+    Of(&'static str, String),
     /// Bytes that are read from the path that the argument is (`/dev/fd/N`): in memory only.
     File(Vec<u8>),
 }
@@ -78,7 +80,7 @@ pub(crate) enum Arg {
 impl std::fmt::Debug for Arg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Arg::Text(text) => write!(f, "{text:?}"),
+            Arg::Text(text) | Arg::Of(_, text) => write!(f, "{text:?}"),
             Arg::File(bytes) => write!(f, "File({} bytes)", bytes.len()),
         }
     }
@@ -151,7 +153,7 @@ pub(crate) enum SpawnError {
         /// The program.
         program: Utf8PathBuf,
         /// Which argument, or the key of the config that it comes from.
-        place: &'static str,
+        place: String,
     },
     /// Anything else.
     #[error("cannot {attempt} {program}")]
@@ -253,27 +255,16 @@ impl Drop for Tree {
     }
 }
 
-/// Keys of the config by the flag that they become.
-const KEYS: [(&str, &str); 7] = [
-    ("--model", "`model`"),
-    ("--tools", "`tools`"),
-    ("--allowedTools", "`allowed_tools`"),
-    ("--disallowedTools", "`denied_tools`"),
-    ("--plugin-dir", "`plugins`"),
-    ("--permission-mode", "`permission_mode`"),
-    ("--setting-sources", "`setting_sources`"),
-];
-
 /// Returns where a secret stands that would be an argument.
-fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<&'static str> {
+fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<String> {
     if secrets.finds_in(launch.program.as_str()) {
-        return Some("its path");
+        return Some("its path".to_owned());
     }
-    let holds = |arg: &Arg| matches!(arg, Arg::Text(text) if secrets.finds_in(text));
-    let at = launch.args.iter().position(holds)?;
-    let flag = at.checked_sub(1).map(|before| &launch.args[before]);
-    let of_flag = |(flag_of, _): &&(&str, &str)| flag == Some(&Arg::Text((*flag_of).to_owned()));
-    Some(KEYS.iter().find(of_flag).map_or("one of its arguments", |(_, key)| key))
+    launch.args.iter().find_map(|arg| match arg {
+        Arg::Text(text) if secrets.finds_in(text) => Some("one of its arguments".to_owned()),
+        Arg::Of(key, text) if secrets.finds_in(text) => Some(format!("`{key}`")),
+        Arg::Text(_) | Arg::Of(..) | Arg::File(_) => None,
+    })
 }
 
 /// Returns the arguments, and the files in memory that some of them are.
@@ -282,7 +273,7 @@ fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut files = Vec::new();
     for arg in args {
         match arg {
-            Arg::Text(text) => texts.push(text.into()),
+            Arg::Text(text) | Arg::Of(_, text) => texts.push(text.into()),
             Arg::File(bytes) => {
                 let file = memory_file(bytes)?;
                 texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());

@@ -434,19 +434,19 @@ fn a_group_that_is_not_the_runs_is_not_taken_for_it() {
 fn a_secret_is_no_argument_and_the_key_that_holds_it_is_named() {
     let (tree, secrets) = (Tree::claim(run_id()), Redactor::new(&["hunter2hunter2".to_owned()]));
     let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &secrets };
-    let refused = |program: &str, args: &[&str]| {
-        let args = args.iter().map(|text| Arg::Text((*text).to_owned())).collect();
+    let refused = |program: &str, arg: Arg| {
+        let args = vec![Arg::Text("-p".to_owned()), arg];
         let launch = Launch { program: program.into(), args, env: Vec::new() };
         tree.spawn(&launch, &place).unwrap_err().to_string()
     };
-    let said = refused("/bin/true", &["-p", "--model", "x-hunter2hunter2"]);
+    let said = refused("/bin/true", Arg::Of("model", "x-hunter2hunter2".to_owned()));
     assert_eq!(
         said,
         "cannot start /bin/true: everybody on this machine could read the secret in `model`; take it \
          out of there"
     );
-    let said = refused("/bin/true", &["--home", "hunter2hunter2"]);
+    let said = refused("/bin/true", Arg::Text("hunter2hunter2".to_owned()));
     assert!(said.contains("the secret in one of its arguments"), "{said}");
-    let said = refused("/hunter2hunter2", &[]);
+    let said = refused("/hunter2hunter2", Arg::File(Vec::new()));
     assert!(said.contains("the secret in its path"), "{said}");
 }

@@ -9,11 +9,11 @@ use heeler_transcript::{Entry, Scan};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::account::RUN_KEY;
 use super::*;
 use crate::command::CommandRuntime;
 use crate::files::tests::Folder;
 use crate::files::{read_result, write_started};
+use crate::journal::RUN_KEY;
 use crate::runtime::{Runtime as _, Step};
 
 fn now() -> Timestamp {
@@ -455,8 +455,8 @@ fn only_the_runs_own_socket_is_taken_away() {
     let mut dead = Dead::new();
     let sockets = &dead.folder.spec.sockets;
     std::fs::create_dir(sockets).unwrap();
-    let run = dead.folder.spec.run.to_string();
-    let (own, other) = (sockets.join(format!("{}.sock", &run[24..])), sockets.join("other.sock"));
+    let own = sockets.join(socket_name(dead.folder.spec.run));
+    let other = sockets.join("other.sock");
     for path in [&own, &other] {
         drop(std::os::unix::net::UnixListener::bind(path).unwrap());
     }
