@@ -7,7 +7,7 @@
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::run::{End, RunResult};
+use heeler_model::run::{End, RunResult, file};
 use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
 use heeler_store::{DbError, Effect, Store, Tx, WriteError};
 use heeler_transcript::{LockError, LockFile};
@@ -107,7 +107,7 @@ pub enum KillError {
 /// Kills the runner of a run, which does not answer; returns its process. What it leaves is settled
 /// like any dead run.
 pub fn kill_runner(folder: &Utf8Path) -> Result<u32, KillError> {
-    let lock = folder.join("lock");
+    let lock = folder.join(file::LOCK);
     let held = LockFile::probe(&lock)?.ok_or_else(|| KillError::Gone(folder.to_owned()))?;
     let stranger = |holder: String| KillError::NotARunner { folder: folder.to_owned(), holder };
     let holder = held.holder.ok_or_else(|| stranger("an unknown process".to_owned()))?;

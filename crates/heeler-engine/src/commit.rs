@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::cancel;
+use crate::start::begins_own;
 
 /// A result that was not committed: the run's folder keeps it, and it is tried again.
 #[derive(Debug, Error)]
@@ -156,10 +157,7 @@ fn leave_session(
     match planned {
         None => Ok(()),
         Some(session) if is_planned => {
-            // Channels keep their sessions themselves, and one that we did not begin is its
-            // caller's.
-            let begun = session.job_count == 0 && session.origin.is_none();
-            let becomes_own = begun && session.channel_id.is_none();
+            let becomes_own = begins_own(&session);
             write_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {

@@ -201,8 +201,8 @@ fn not_started(
     let run = run_row(fleet, begun)?;
     let message = heeler_store::doctor::chain(error);
     // A runner may have come far enough to leave a result of its own.
-    let result = match recover::outcome_of(fleet, &run) {
-        Ok(Some(result)) if result.end != End::NeverStarted => result,
+    let result = match outcome(fleet, begun) {
+        Ok(result) if result.end != End::NeverStarted => result,
         _ => recover::never_started(&run, (fleet.now)(), &message),
     };
     let committed = commit::commit(store, result, redactor)?;

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{
-    Happening, Op, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, Started, reads,
+    Happening, Op, PROTOCOL, PROTOCOL_MIN, Reply, ReplyBody, Request, Started, file, reads,
 };
-use heeler_transcript::plain;
 use serde_json::Value as Json;
 use thiserror::Error;
 
-/// The largest `started.json`.
-const STARTED_BYTES_MAX: u64 = 1 << 20;
+use crate::file::FileError;
 
 /// The longest line that a runner tells: all that may be asked at once, and more.
 const TOLD_BYTES_MAX: u64 = 64 << 20;
@@ -34,14 +32,8 @@ pub enum ControlError {
         path: Utf8PathBuf,
     },
     /// What it says of itself cannot be read.
-    #[error("cannot read {path}")]
-    Unreadable {
-        /// Its `started.json`.
-        path: Utf8PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Unreadable(FileError),
     /// Nobody listens: the run has ended, or its runner is gone.
     #[error("nobody listens on {socket}: the run has ended")]
     Gone {
@@ -74,6 +66,16 @@ pub enum ControlError {
     },
 }
 
+/// Reads what the run of a folder said when it started.
+pub fn started(folder: &Utf8Path) -> Result<Started, ControlError> {
+    let path = folder.join(file::STARTED);
+    match crate::file::read(&path) {
+        Ok(Some(started)) => Ok(started),
+        Ok(None) => Err(ControlError::NotStarted { path }),
+        Err(source) => Err(ControlError::Unreadable(source)),
+    }
+}
+
 /// A connection to a run.
 #[derive(Debug)]
 pub struct Control {
@@ -85,17 +87,7 @@ pub struct Control {
 impl Control {
     /// Connects to the run of a folder.
     pub fn of_run(folder: &Utf8Path) -> Result<Control, ControlError> {
-        let path = folder.join("started.json");
-        let text = match plain::read(&path, STARTED_BYTES_MAX) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ControlError::NotStarted { path });
-            }
-            Err(source) => return Err(ControlError::Unreadable { path, source }),
-        };
-        let started: Started = serde_json::from_slice(&text)
-            .map_err(|error| ControlError::Unreadable { path, source: error.into() })?;
-        Control::connect(&started.socket)
+        Control::connect(&started(folder)?.socket)
     }
 
     /// Connects to a socket.
@@ -296,7 +288,7 @@ mod tests {
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let path = folder.join("started.json");
         mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable { .. })));
+        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable(_))));
     }
 
     #[test]
@@ -305,7 +297,7 @@ mod tests {
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         assert!(matches!(Control::of_run(folder), Err(ControlError::NotStarted { .. })));
         std::fs::write(folder.join("started.json"), "{").unwrap();
-        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable { .. })));
+        assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable(_))));
         let error = Control::connect(&folder.join("none")).unwrap_err();
         assert!(matches!(error, ControlError::Gone { .. }));
         let (_temp, socket, _heard) = runner(&[]);

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::Brief;
+use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
 use heeler_transcript::plain;
 use serde::Serialize;
 use thiserror::Error;
@@ -20,9 +20,6 @@ use crate::request::JobRequest;
 
 /// How long a settling may take: it ends processes, waits for locks and reads a log.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
-
-/// With this code a settling ends that cannot use what is in the run's folder, now or later.
-const SETTLES_NEVER: i32 = 2;
 
 /// How often an ended child is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -58,6 +55,12 @@ pub enum LaunchError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// Another process is at the run that was to be settled.
+    #[error("another process is at {folder}")]
+    Busy {
+        /// The run's folder.
+        folder: Utf8PathBuf,
     },
     /// A settling failed or did not end.
     #[error("`heeler runner {what} {folder}` {outcome}; {log} says why")]
@@ -128,8 +131,11 @@ fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => {
-                let lasting = status.code() == Some(SETTLES_NEVER);
-                return Err(failed(format!("ended with {status}"), lasting));
+                let is = |code: u8| status.code() == Some(code.into());
+                return Err(match is(SETTLE_BUSY) {
+                    true => LaunchError::Busy { folder: folder.to_owned() },
+                    false => failed(format!("ended with {status}"), is(SETTLE_NEVER)),
+                });
             }
             Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
             Ok(None) => {

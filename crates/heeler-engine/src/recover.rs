@@ -7,23 +7,19 @@
 mod adopt;
 
 use std::collections::HashMap;
-use std::io;
 
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Cost, End, ErrorClass, RunError, RunResult, RunSpec};
+use heeler_model::run::{Cost, End, ErrorClass, RunError, RunResult, RunSpec, file};
 use heeler_model::{JobId, RunId};
-use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor};
-use heeler_transcript::{LockFile, plain};
+use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor, is_run_alive};
 use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::commit::{self, CommitError, Committed};
+use crate::file::FileError;
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
-
-/// The largest file of a run that is read.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Why recovery could not go on.
 #[derive(Debug, Error)]
@@ -154,15 +150,9 @@ fn settle_one(
 /// Why a run has no outcome yet.
 #[derive(Debug, Error)]
 pub(crate) enum UnsettledError {
-    /// Its folder cannot be read.
-    #[error("cannot read {path}")]
-    Unreadable {
-        /// The file.
-        path: camino::Utf8PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
+    /// A file of its folder.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Settling failed.
     #[error(transparent)]
     Settle(#[from] LaunchError),
@@ -175,12 +165,7 @@ impl UnsettledError {
     /// Says whether the next attempt would fail for the same reason.
     fn is_lasting(&self) -> bool {
         match self {
-            UnsettledError::Unreadable { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::InvalidData
-                    | io::ErrorKind::InvalidInput
-                    | io::ErrorKind::UnexpectedEof
-            ),
+            UnsettledError::File(error) => error.is_lasting(),
             UnsettledError::Settle(error) => error.is_lasting(),
             UnsettledError::NoResult(_) => false,
         }
@@ -193,7 +178,7 @@ pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, 
     let folder = fleet.dir.run(run.id);
     match look_at(fleet, run, &folder) {
         // It must not keep its agent from working for ever.
-        Err(error) if error.is_lasting() && is_free(&folder) => {
+        Err(error) if error.is_lasting() && !is_run_alive(&folder) => {
             // Its result will not say so, but what it started ends with it.
             if let Err(error) = launch::end_left(fleet, &folder) {
                 tracing::warn!(run = %run.id, reason = doctor::chain(&error), "what a run left may run on");
@@ -215,39 +200,29 @@ fn look_at(
         return Ok(Some(result));
     }
     // The folder and the spec are put in place before a runner is started.
-    let Some(spec) = read_file::<RunSpec>(&folder.join("spec.json"))? else {
+    let Some(spec) = crate::file::read::<RunSpec>(&folder.join(file::SPEC))? else {
         return Ok(Some(never_started(run, (fleet.now)(), "it was cut off before it was started")));
     };
-    if !is_free(folder) {
+    if is_run_alive(folder) {
         return Ok(None);
     }
     if spec.run != run.id || spec.job != run.job_id {
-        let path = folder.join("spec.json");
-        let reason = "its folder is of another run";
-        let source = io::Error::new(io::ErrorKind::InvalidData, reason);
-        return Err(UnsettledError::Unreadable { path, source });
+        return Err(FileError::OtherRun { path: folder.join(file::SPEC) }.into());
     }
-    launch::settle(fleet, folder)?;
+    match launch::settle(fleet, folder) {
+        Err(LaunchError::Busy { .. }) => return Ok(None),
+        done => done?,
+    }
     match read_result(folder, run)? {
         Some(result) => Ok(Some(result)),
         None => Err(UnsettledError::NoResult(folder.to_owned())),
     }
 }
 
-/// Says whether nobody works on a run. A lock that cannot be asked may be held: nobody is called
-/// dead on a guess.
-fn is_free(folder: &Utf8Path) -> bool {
-    matches!(LockFile::probe(&folder.join("lock")), Ok(None))
-}
-
-fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, UnsettledError> {
-    let path = folder.join("result.json");
-    match read_file::<RunResult>(&path)? {
-        Some(result) if result.run != run.id => {
-            let reason = format!("it is the result of run {}", result.run);
-            let source = io::Error::new(io::ErrorKind::InvalidData, reason);
-            Err(UnsettledError::Unreadable { path, source })
-        }
+fn read_result(folder: &Utf8Path, run: &Run) -> Result<Option<RunResult>, FileError> {
+    let path = folder.join(file::RESULT);
+    match crate::file::read::<RunResult>(&path)? {
+        Some(result) if result.run != run.id => Err(FileError::OtherRun { path }),
         found => Ok(found),
     }
 }
@@ -270,17 +245,4 @@ fn lost(run: &Run, now: Timestamp, reason: &str) -> RunResult {
 pub(crate) fn never_started(run: &Run, now: Timestamp, why: &str) -> RunResult {
     let started_at = run.created_at;
     RunResult { started_at, ..RunResult::never_started(run.id, run.job_id.clone(), why, now) }
-}
-
-/// Reads a file of a run; `None` when it is not there.
-pub(crate) fn read_file<T: serde::de::DeserializeOwned>(
-    path: &Utf8Path,
-) -> Result<Option<T>, UnsettledError> {
-    let failed = |source: io::Error| UnsettledError::Unreadable { path: path.to_owned(), source };
-    let bytes = match plain::read(path, FILE_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed(source)),
-    };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.into()))
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::config::{Period, SessionRules};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart};
+use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
-    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionStatus,
+    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
+    SessionStatus,
 };
 use heeler_store::{DbError, Reader, Run, StateDir, Store, Tx, WriteError};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
@@ -122,6 +123,7 @@ pub(crate) fn begin(
     };
     let plan = plan(request, known.as_ref(), now);
     refuse_busy(request, &plan.start, known.as_ref())?;
+    refuse_second_beginning(&reader, request, &plan.start).map_err(unreadable)??;
     drop(reader);
 
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
@@ -151,7 +153,7 @@ pub(crate) fn launch(
     let folder = fleet.dir.run(begun.run);
     create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
-    replace_file(&OsDisk, &folder.join("spec.json"), &spec).map_err(StartError::Disk)?;
+    replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(StartError::Disk)?;
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
     let mut child = launch::start_runner(fleet, &folder, &brief)?;
@@ -165,8 +167,8 @@ fn wait_until_held(folder: &Utf8Path, child: &mut Child) {
     let deadline = Instant::now() + HOLD_WAIT;
     let is_there = |name: &str| folder.join(name).exists();
     while Instant::now() < deadline
-        && !is_there("started.json")
-        && !is_there("result.json")
+        && !is_there(file::STARTED)
+        && !is_there(file::RESULT)
         && matches!(child.try_wait(), Ok(None))
     {
         std::thread::sleep(LOOK_EVERY);
@@ -217,6 +219,41 @@ fn refuse_busy(
         // A lock that cannot be asked is the runner's to judge.
         Ok(None) | Err(_) => Ok(()),
     }
+}
+
+/// Refuses to begin the agent's own session while another job of it does: the two are one
+/// conversation, which is on record as the agent's when that job has ended.
+fn refuse_second_beginning(
+    reader: &Reader,
+    request: &JobRequest,
+    start: &SessionStart,
+) -> Result<Result<(), StartError>, DbError> {
+    let is_kept = request.keeping.mode != SessionMode::FreshPerJob && request.channel.is_none();
+    let is_asked_for = request.session == SessionWish::ByRules;
+    if !(is_kept && is_asked_for && matches!(start, SessionStart::Fresh { .. })) {
+        return Ok(Ok(()));
+    }
+    for head in reader.running_jobs()? {
+        let Some(id) = head.session_id.filter(|_| head.agent == request.agent.as_str()) else {
+            continue;
+        };
+        let session = reader.session_by_agent_id(&id)?;
+        let is_kept = |session: &Session| session.mode != SessionMode::FreshPerJob;
+        if let Some(session) = session.filter(|session| is_kept(session) && begins_own(session)) {
+            return Ok(Err(StartError::SessionBusy {
+                session: session.id.to_string(),
+                holder: format!("job {} begins it", head.id),
+                job: Some(head.id),
+            }));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Says whether the first job of a session makes it the agent's own. Channels keep theirs
+/// themselves, and one that we did not begin is its caller's.
+pub(crate) fn begins_own(session: &Session) -> bool {
+    session.job_count == 0 && session.origin.is_none() && session.channel_id.is_none()
 }
 
 /// Returns the session that the agent's rules would continue.

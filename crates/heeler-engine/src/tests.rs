@@ -39,6 +39,9 @@ error() { printf '{"class":"%s","message":"it said hunter2-hunter2","recoverable
 session() { printf '{"id":"%s","log":"%s","messages":4,"tokens":100,"resumable":true}' "${1:-$(field id)}" "$dir/log.jsonl"; }
 if [ $settle = yes ]; then
   if [ -e "$dir/settle-with" ]; then exit "$(cat "$dir/settle-with")"; fi
+  if [ -e "$here/settle-once-with" ]; then
+    code=$(cat "$here/settle-once-with"); rm "$here/settle-once-with"; exit "$code"
+  fi
   if [ -e "$dir/started.json" ]; then result interrupted error "$(error interrupted)" "$(session)"
   else result never_started error null null; fi
   exit 0

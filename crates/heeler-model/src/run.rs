@@ -7,6 +7,7 @@
 
 mod brief;
 mod control;
+pub mod file;
 mod result;
 mod spec;
 
@@ -20,6 +21,13 @@ pub const PROTOCOL: u32 = 1;
 
 /// The oldest version that is read: that of the release before, whose runners outlive an upgrade.
 pub const PROTOCOL_MIN: u32 = 1;
+
+/// With this code a settling ends that finds another process at the run.
+pub const SETTLE_BUSY: u8 = 5;
+
+/// With this code a settling ends that can use what is in the run's folder neither now nor later. It
+/// is none of a command line that is not understood.
+pub const SETTLE_NEVER: u8 = 65;
 
 /// Says whether something of this version can be read.
 pub fn reads(protocol: u32) -> bool {

@@ -11,7 +11,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
-use heeler_model::run::{Ask, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, Started, reads};
+use heeler_model::run::file::{self, FormError};
+use heeler_model::run::{Ask, PROTOCOL, RunResult, RunSpec, Started};
 use heeler_transcript::{
     Disk as _, DiskError, NameError, OsDisk, checked_id, create_folder, plain, replace_file,
 };
@@ -23,8 +24,6 @@ use thiserror::Error;
 
 use crate::session;
 
-/// The largest file of a run that is read.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The largest result; so much space is reserved before the agent starts. What a text of it has
 /// beyond [`RESULT_TEXT_BYTES_MAX`] is cut, and figures by model are left out if it is still larger.
 pub(crate) const RESULT_BYTES_MAX: usize = 256 * 1024;
@@ -37,24 +36,14 @@ pub enum FileError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Its content is not what it should be.
-    #[error("{path} cannot be understood")]
-    Content {
+    /// Its content cannot be used.
+    #[error("cannot use {path}")]
+    Form {
         /// The file.
         path: Utf8PathBuf,
         /// Why.
         #[source]
-        source: serde_json::Error,
-    },
-    /// It was written by a program that speaks otherwise.
-    #[error(
-        "{path} has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
-    )]
-    Protocol {
-        /// The file.
-        path: Utf8PathBuf,
-        /// Its version.
-        found: u32,
+        source: FormError,
     },
     /// It is the file of another run.
     #[error("{path} is of another run than its folder; leave copied folders alone")]
@@ -104,13 +93,12 @@ pub(crate) fn first_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, FileEr
 }
 
 fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
-    let path = dir.join("spec.json");
+    let path = dir.join(file::SPEC);
     let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {
         action: "read",
         path: path.clone(),
         source: io::ErrorKind::NotFound.into(),
     })?;
-    check_protocol(&path, spec.protocol)?;
     let dir = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
     if dir.file_name() != Some(spec.run.to_string().as_str()) {
         return Err(FileError::OtherRun { path });
@@ -119,7 +107,7 @@ fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {
 }
 
 fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), FileError> {
-    let (path, state) = (dir.join("spec.json"), state_of(dir)?);
+    let (path, state) = (dir.join(file::SPEC), state_of(dir)?);
     check_inside(&path, &state, &spec.job_log)?;
     check_inside(&path, &state, &spec.projects)
 }
@@ -127,9 +115,8 @@ fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), FileError> {
 /// Reads `started.json`; `None` when the runner did not come so far. The session's log is where the
 /// spec says.
 pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Started>, FileError> {
-    let path = dir.join("started.json");
+    let path = dir.join(file::STARTED);
     let Some(mut started) = read::<Started>(&path)? else { return Ok(None) };
-    check_protocol(&path, started.protocol)?;
     if started.run != spec.run {
         return Err(FileError::OtherRun { path });
     }
@@ -140,14 +127,13 @@ pub(crate) fn read_started(dir: &Utf8Path, spec: &RunSpec) -> Result<Option<Star
 
 /// Returns the control group that a run says it has, whatever else is wrong with its folder.
 pub(crate) fn recorded_cgroup(dir: &Utf8Path) -> Option<Utf8PathBuf> {
-    read::<Started>(&dir.join("started.json")).ok()??.cgroup
+    read::<Started>(&dir.join(file::STARTED)).ok()??.cgroup
 }
 
 /// Reads `result.json`; `None` when the run has none yet.
 pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, FileError> {
-    let path = dir.join(RESULT);
+    let path = dir.join(file::RESULT);
     let Some(result) = read::<RunResult>(&path)? else { return Ok(None) };
-    check_protocol(&path, result.protocol)?;
     // Who wrote it may have been killed before this.
     OsDisk.sync_folder(dir).map_err(disk("sync folder", dir))?;
     Ok(Some(result))
@@ -155,7 +141,7 @@ pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, FileError
 
 /// Writes `started.json`. Once this returns, it survives a power loss.
 pub(crate) fn write_started(dir: &Utf8Path, started: &Started) -> Result<(), FileError> {
-    write(&dir.join("started.json"), started)
+    write(&dir.join(file::STARTED), started)
 }
 
 /// Writes `asks/<id>.json`. Once this returns, it survives a power loss.
@@ -182,8 +168,7 @@ pub(crate) fn write_exit(dir: &Utf8Path, code: i32) {
 
 /// Reads what [`write_exit`] kept.
 pub(crate) fn read_exit(dir: &Utf8Path) -> Option<i32> {
-    let exit = read::<Exit>(&dir.join(EXIT)).ok().flatten()?;
-    reads(exit.protocol).then_some(exit.code)
+    read::<Exit>(&dir.join(EXIT)).ok().flatten().map(|exit| exit.code)
 }
 
 const EXIT: &str = "exit.json";
@@ -195,26 +180,18 @@ struct Exit {
 }
 
 fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), FileError> {
-    let mut bytes = serde_json::to_vec_pretty(content)
-        .map_err(|source| FileError::Content { path: path.to_owned(), source })?;
+    let mut bytes = serde_json::to_vec_pretty(content).expect("a file of a run has only text keys");
     bytes.push(b'\n');
     Ok(replace_file(&OsDisk, path, &bytes)?)
 }
 
 fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, FileError> {
-    let bytes = match plain::read(path, FILE_BYTES_MAX) {
+    let bytes = match plain::read(path, file::BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         result => result.map_err(disk("read", path))?,
     };
-    let content = serde_json::from_slice(&bytes);
-    content.map(Some).map_err(|source| FileError::Content { path: path.to_owned(), source })
-}
-
-fn check_protocol(path: &Utf8Path, found: u32) -> Result<(), FileError> {
-    if reads(found) {
-        return Ok(());
-    }
-    Err(FileError::Protocol { path: path.to_owned(), found })
+    let content = file::read(&bytes).map(Some);
+    content.map_err(|source| FileError::Form { path: path.to_owned(), source })
 }
 
 /// Returns the state directory, in which `dir` is `runs/<run>`.
@@ -236,7 +213,6 @@ fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(
     Err(FileError::Outside { path: file.to_owned(), named: named.to_owned() })
 }
 
-const RESULT: &str = "result.json";
 /// What holds the space of the result until there is one.
 const RESERVE: &str = ".result.json.reserve";
 
@@ -261,7 +237,7 @@ impl Reserved {
     /// Writes the result and gives it its name; fails if the run has one. Once this returns, it
     /// survives a power loss.
     pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
-        let (from, to) = (self.dir.join(RESERVE), self.dir.join(RESULT));
+        let (from, to) = (self.dir.join(RESERVE), self.dir.join(file::RESULT));
         let bytes = bounded(result);
         self.file.write_all_at(&bytes, 0).map_err(disk("write", &from))?;
         self.file.set_len(bytes.len() as u64).map_err(disk("shorten", &from))?;

@@ -18,7 +18,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::chain;
 use heeler_model::outcome::Ending;
 use heeler_model::run::{
-    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, reads,
+    ErrorClass, Happening, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, SessionStart, Started, file,
+    reads,
 };
 use heeler_transcript::{Disk, DiskError, Holder, LockError, LockFile, OsDisk};
 use jiff::Timestamp;
@@ -111,7 +112,7 @@ pub(crate) fn run_by(dir: &Utf8Path, host: &Host, means: &Means) -> Result<RunRe
     }
     let started_at = (host.now)();
     let holder = Holder::this_process(&format!("runner {}", spec.job), started_at);
-    let _lock = LockFile::acquire(&dir.join("lock"), &holder, RUN_LOCK_WAIT)
+    let _lock = LockFile::acquire(&dir.join(file::LOCK), &holder, RUN_LOCK_WAIT)
         .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
     fault::point(Point::RunLocked);
     if let Some(result) = files::read_result(dir)? {

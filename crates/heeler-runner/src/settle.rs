@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
-use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started};
+use heeler_model::run::{PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started, file};
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
     SyncError,
@@ -87,7 +87,9 @@ impl SettleError {
     /// be used, or it ran with a folder of a user that is not on this machine.
     pub fn is_lasting(&self) -> bool {
         match self {
-            SettleError::File(error) => !matches!(error, FileError::Disk(_)),
+            SettleError::File(FileError::Disk(_)) => false,
+            SettleError::File(FileError::Form { source, .. }) => source.is_lasting(),
+            SettleError::File(_) => true,
             SettleError::OtherHome { named, .. } => !named.exists(),
             _ => false,
         }
@@ -114,12 +116,12 @@ pub fn settle(
     }
     // A copy has its lock to itself: the run may live where it was copied from.
     if let Some(first) = files::first_folder(dir)?
-        && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join("lock"))
+        && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join(file::LOCK))
     {
         return Err(SettleError::Running { dir: first, holder });
     }
     let holder = Holder::this_process("runner --settle", now());
-    let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
+    let _lock = match LockFile::acquire(&dir.join(file::LOCK), &holder, LOCK_WAIT) {
         Err(LockError::Held { holder, .. }) => {
             return Err(SettleError::Running { dir: dir.to_owned(), holder });
         }
@@ -153,7 +155,7 @@ pub fn settle(
 pub fn end_left(dir: &Utf8Path, now: fn() -> Timestamp) -> Result<(), SettleError> {
     let Some(run) = dir.file_name().and_then(|name| name.parse().ok()) else { return Ok(()) };
     let holder = Holder::this_process("runner --end", now());
-    let _lock = match LockFile::acquire(&dir.join("lock"), &holder, LOCK_WAIT) {
+    let _lock = match LockFile::acquire(&dir.join(file::LOCK), &holder, LOCK_WAIT) {
         Err(LockError::Held { holder, .. }) => {
             return Err(SettleError::Running { dir: dir.to_owned(), holder });
         }

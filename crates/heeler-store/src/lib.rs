@@ -23,7 +23,7 @@ pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
 pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
 pub use db::meta::STARTED_AT;
-pub use db::runs::Run;
+pub use db::runs::{Run, is_run_alive};
 pub use db::sessions::{SessionCursor, SessionFilter};
 pub use db::views::ViewRow;
 pub use db::{Db, DbError, LookupError, OpenError};

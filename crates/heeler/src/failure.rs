@@ -20,6 +20,8 @@ pub(crate) enum Code {
     NotFound = 4,
     /// Refused: busy, locked, not allowed.
     Refused = 5,
+    /// What is to be worked on is damaged for good; only the engine is told so.
+    Unusable = 65,
     /// Our bug.
     Bug = 70,
     /// Interrupted by Ctrl-C.
@@ -34,6 +36,7 @@ impl Code {
             Code::Usage => "usage",
             Code::NotFound => "not_found",
             Code::Refused => "refused",
+            Code::Unusable => "unusable",
             Code::Bug => "bug",
             Code::Interrupted => "interrupted",
         }

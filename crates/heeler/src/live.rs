@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Conductor, Fleet, Notice};
-use heeler_model::run::{Ask, RunState, Started};
+use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -393,8 +393,7 @@ enum Clock {
 impl Clock {
     fn elapsed_ms(&mut self, folder: &Utf8Path) -> i64 {
         if let Clock::Waits(_) = self
-            && let Ok(started) = std::fs::read(folder.join("started.json"))
-            && let Ok(started) = serde_json::from_slice::<Started>(&started)
+            && let Ok(started) = heeler_engine::started(folder)
         {
             *self = Clock::Runs(started.at);
         }

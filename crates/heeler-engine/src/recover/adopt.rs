@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 use std::io;
 
-use heeler_model::run::{RunResult, RunSpec, Started};
+use heeler_model::run::{RunResult, RunSpec, Started, file};
 use heeler_model::{Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage};
-use heeler_store::{DbError, Run, StateDir, Store, Tx, doctor};
+use heeler_store::{DbError, Run, StateDir, Store, Tx, doctor, is_run_alive};
 use jiff::Timestamp;
 
-use super::{Compare, RecoverError, Recovered, is_free, read, read_file, tolerate};
+use super::{Compare, RecoverError, Recovered, read, tolerate};
 use crate::commit;
 use crate::fleet::Fleet;
 use crate::start;
@@ -66,7 +66,7 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
     let mut found = Vec::new();
     for run in folders.into_iter().filter(|run| !known.contains(run)) {
         let folder = fleet.dir.run(run);
-        let spec = match read_file::<RunSpec>(&folder.join("spec.json")) {
+        let spec = match crate::file::read::<RunSpec>(&folder.join(file::SPEC)) {
             Ok(Some(spec)) if spec.run == run => spec,
             // Without a spec no runner was started: there is nothing to adopt.
             Ok(_) => continue,
@@ -77,14 +77,14 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
                 continue;
             }
         };
-        let started = read_file::<Started>(&folder.join("started.json")).ok().flatten();
-        let result = read_file::<RunResult>(&folder.join("result.json")).ok().flatten();
+        let started = crate::file::read::<Started>(&folder.join(file::STARTED)).ok().flatten();
+        let result = crate::file::read::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
         found.push(Found {
             spec,
             started_at: started.map(|started| started.at),
             now: (fleet.now)(),
             result: result.filter(|result| result.run == run),
-            is_alive: !is_free(&folder),
+            is_alive: is_run_alive(&folder),
         });
     }
     found.sort_by(|a, b| (&a.spec.job, a.spec.attempt).cmp(&(&b.spec.job, b.spec.attempt)));

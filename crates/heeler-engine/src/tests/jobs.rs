@@ -274,6 +274,36 @@ fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
 }
 
 #[test]
+fn the_first_session_of_an_agent_is_begun_once() {
+    let place = Place::new("success");
+    let store = place.store();
+    let begin = |request: &JobRequest| crate::start::begin(&place.fleet, &store, request, None);
+    let mut request = place.persistent();
+    request.max_concurrent = NonZeroU32::new(9).unwrap();
+    let mut in_channel = request.clone();
+    in_channel.channel = Some("C1".to_owned());
+    begin(&in_channel).unwrap();
+    let mut alone = request.clone();
+    alone.keeping.mode = SessionMode::FreshPerJob;
+    begin(&alone).unwrap();
+    let first = begin(&request).unwrap();
+    let refused = begin(&request).unwrap_err();
+    let session = place.session_of(&first.job).id;
+    let said = format!("session {session} is busy: job {} begins it", first.job);
+    assert_eq!(refused.to_string(), said);
+    let refusal = ConductError::Start(refused).refusal();
+    assert_eq!(refusal, Refusal::SessionBusy { job: Some(first.job) });
+
+    let mut fresh = request.clone();
+    fresh.session = SessionWish::Fresh;
+    begin(&fresh).unwrap();
+    let mut other = request.clone();
+    other.agent = "writer".parse().unwrap();
+    begin(&other).unwrap();
+    begin(&alone).unwrap();
+}
+
+#[test]
 fn a_session_that_became_busy_fails_the_job_for_now() {
     let place = Place::new("busy");
     let done = place.conducted(&place.request());

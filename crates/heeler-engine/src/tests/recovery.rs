@@ -110,6 +110,24 @@ fn cut_off_with_the_result_not_committed() {
 }
 
 #[test]
+fn a_job_is_shown_as_dead_only_when_nobody_is_about_to_start_or_to_commit_it() {
+    let place = Place::new("success");
+    let store = place.store();
+    let begun = start::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    let is_dead = || place.reader().is_dead(&place.fleet.dir, &begun.job).unwrap();
+    assert!(!is_dead(), "its conductor is at it");
+    std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
+    place.in_folder(begun.run, "started.json", "{}");
+    assert!(is_dead(), "no conductor starts it again");
+    place.in_folder(begun.run, "result.json", "{}");
+    assert!(!is_dead(), "its conductor may be at it");
+    drop(store);
+    assert!(is_dead());
+    place.recover();
+    assert!(!is_dead(), "it has ended");
+}
+
+#[test]
 fn a_living_run_is_left_alone_and_settled_when_it_is_dead() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();
@@ -294,7 +312,7 @@ fn the_result_of_another_run_is_not_taken() {
     std::fs::copy(from, place.fleet.dir.run(begun.run).join("result.json")).unwrap();
     place.check(&begun, End::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
-    assert!(error.contains(&format!("it is the result of run {other}")), "{error}");
+    assert!(error.contains("result.json is of another run"), "{error}");
 }
 
 #[test]
@@ -323,10 +341,28 @@ fn a_run_that_can_never_be_settled_is_given_up_with_the_reason() {
     }
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "settle-with", "2");
+    place.in_folder(begun.run, "settle-with", "65");
     place.check(&begun, End::Interrupted);
     let error = place.job(&begun.job).error.unwrap();
     assert!(error.contains("runner.log says why"), "{error}");
+}
+
+#[test]
+fn what_a_later_release_wrote_is_left_for_it() {
+    let later = r#"{"protocol": 99, "of": "the future"}"#;
+    for file in ["spec.json", "result.json"] {
+        let place = Place::new("success");
+        let begun = place.begin_with_spec();
+        let spec = std::fs::read_to_string(place.fleet.dir.run(begun.run).join("spec.json"));
+        place.in_folder(begun.run, file, later);
+        let recovered = place.recover();
+        assert!(recovered.committed.is_empty(), "{recovered:?}");
+        assert!(recovered.unsettled[0].1.contains("protocol version 99"), "{recovered:?}");
+        place.in_folder(begun.run, "spec.json", &spec.unwrap());
+        // No release to come reads this one.
+        place.in_folder(begun.run, "result.json", r#"{"protocol": 0}"#);
+        place.check(&begun, End::Interrupted);
+    }
 }
 
 #[test]
@@ -344,12 +380,34 @@ fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
 }
 
 #[test]
+fn a_run_that_another_process_is_at_counts_as_one_that_goes_on() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    place.in_folder(begun.run, "settle-with", "5");
+    let recovered = place.recover();
+    assert_eq!(recovered.alive, std::slice::from_ref(&begun.job));
+    assert!(recovered.committed.is_empty() && recovered.unsettled.is_empty(), "{recovered:?}");
+    std::fs::remove_file(place.fleet.dir.run(begun.run).join("settle-with")).unwrap();
+    place.check(&begun, End::NeverStarted);
+}
+
+#[test]
+fn a_conductor_waits_for_another_process_that_settles_its_run() {
+    let place = Place::new("die-late");
+    std::fs::write(place.root.join("settle-once-with"), "5").unwrap();
+    assert_eq!(place.conducted(&place.request()).end, End::Interrupted);
+}
+
+#[test]
 fn a_run_that_cannot_be_settled_yet_stands_in_nobodys_way() {
     let place = Place::new("success");
     let begun = place.begin_with_spec();
-    place.in_folder(begun.run, "settle-with", "1");
+    // The second is how a program ends that does not understand its command line.
+    for code in ["1", "2"] {
+        place.in_folder(begun.run, "settle-with", code);
+        assert_eq!(place.recover().unsettled[0].0, begun.run);
+    }
     let recovered = place.recover();
-    assert_eq!(recovered.unsettled[0].0, begun.run);
     assert!(recovered.unsettled[0].1.contains("runner.log"), "{recovered:?}");
     let mut other = place.request();
     other.agent = "writer".parse().unwrap();

@@ -101,16 +101,8 @@ impl Progress {
                     self.waiting.retain(|uuid| uuid.to_string() != *command);
                 }
             }
-            Body::Background { running } => {
-                if self.background.replace(running) {
-                    self.task_ended();
-                }
-            }
-            Body::Task(task) => {
-                if self.background.take(task) {
-                    self.task_ended();
-                }
-            }
+            Body::Background { running } if self.background.replace(running) => self.task_ended(),
+            Body::Task(task) if self.background.take(task) => self.task_ended(),
             Body::Quiet { kind } if kind == "session_state_changed" => {
                 self.idle = Some(message.fields.get("state").is_some_and(|state| state == "idle"));
             }

@@ -3,13 +3,15 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use heeler_model::run::{
-    Attendance, Cost, End, ErrorClass, Limits, RunError, SessionPlan, SessionStart,
+    Attendance, Cost, End, ErrorClass, Limits, PROTOCOL, PROTOCOL_MIN, RunError, SessionPlan,
+    SessionStart,
 };
 use heeler_model::{ExitReason, RunId, TriggerType};
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::process::Cgroup;
 use crate::session;
 
 /// A state directory with the folder of one run.
@@ -18,6 +20,16 @@ pub(crate) struct Folder {
     pub(crate) state: Utf8PathBuf,
     pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that ended a runner in its midst leaves it.
+        if let Some(cgroup) = Cgroup::find(self.spec.run, None) {
+            drop(cgroup.kill());
+            cgroup.remove();
+        }
+    }
 }
 
 impl Folder {
@@ -114,7 +126,7 @@ fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_ne
     let before = reserved.file.metadata().unwrap();
     assert!(before.blocks() * 512 >= RESULT_BYTES_MAX as u64, "{}", before.blocks());
     reserved.write(&folder.result()).unwrap();
-    let after = std::fs::metadata(folder.dir.join(RESULT)).unwrap();
+    let after = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap();
     assert_eq!(after.ino(), before.ino());
     assert!(after.blocks() * 512 < RESULT_BYTES_MAX as u64, "{}", after.blocks());
     assert_eq!(after.mode() & 0o777, 0o600);
@@ -141,7 +153,7 @@ fn a_reserve_that_a_crash_left_half_written_is_used_again() {
         assert_eq!(read_result(&folder.dir).unwrap(), None);
         Reserved::make(&folder.dir).unwrap().write(&folder.result()).unwrap();
         assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
-        std::fs::remove_file(folder.dir.join(RESULT)).unwrap();
+        std::fs::remove_file(folder.dir.join(file::RESULT)).unwrap();
     }
 }
 
@@ -159,7 +171,7 @@ fn a_result_that_is_too_large_is_cut_and_still_says_how_the_run_ended() {
         result.cost.usage.per_model.insert(format!("model {n}"), json!({"inputTokens": n}));
     }
     Reserved::make(&folder.dir).unwrap().write(&result).unwrap();
-    let written = std::fs::metadata(folder.dir.join(RESULT)).unwrap().len();
+    let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
     assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
     let read = read_result(&folder.dir).unwrap().unwrap();
     assert_eq!((read.run, read.end), (result.run, result.end));
@@ -199,11 +211,14 @@ fn a_spec_that_is_not_this_folders_or_names_files_elsewhere_is_refused() {
     assert!(matches!(error, FileError::OtherRun { .. }), "{error}");
     for protocol in [PROTOCOL_MIN - 1, PROTOCOL + 1] {
         let error = refused(&|spec| spec.protocol = protocol);
-        assert!(matches!(error, FileError::Protocol { .. }), "{error}");
+        assert!(
+            matches!(error, FileError::Form { source: FormError::Protocol { .. }, .. }),
+            "{error}"
+        );
     }
     std::fs::write(folder.dir.join("spec.json"), "{").unwrap();
     let error = read_spec(&folder.dir).unwrap_err();
-    assert!(matches!(error, FileError::Content { .. }), "{error}");
+    assert!(matches!(error, FileError::Form { source: FormError::Content(_), .. }), "{error}");
 }
 
 #[test]

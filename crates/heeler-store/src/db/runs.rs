@@ -1,7 +1,8 @@
 //! Runs: the attempts at a job.
 
-use heeler_model::run::RunResult;
-use heeler_model::{JobId, RunId, iso_millis};
+use camino::Utf8Path;
+use heeler_model::run::{RunResult, file};
+use heeler_model::{JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
@@ -73,7 +74,26 @@ impl Db {
 
     /// Says whether a process works on a job: only then is the lock of one of its runs held.
     pub fn is_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
-        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(dir, run.id)))
+        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
+    }
+
+    /// Says whether a job that is running by the record is dead: no process works on it, and none is
+    /// about to. Not for the writer itself, in whose way nobody is.
+    pub fn is_dead(&self, dir: &StateDir, job: &JobId) -> Result<bool, DbError> {
+        // Whoever starts a run, or commits one, is the writer until the run's lock is held or its
+        // result is on record. So this comes before the runs' locks are asked.
+        let is_written = !matches!(LockFile::probe(&dir.lock()), Ok(None));
+        let has = |folder: &Utf8Path, name: &str| folder.join(name).exists();
+        let may_change = |folder: &Utf8Path| {
+            is_written && (!has(folder, file::STARTED) || has(folder, file::RESULT))
+        };
+        let is_cared_for = |folder: &Utf8Path| is_run_alive(folder) || may_change(folder);
+        let runs = self.runs_of_job(job)?;
+        if runs.iter().any(|run| !run.committed && is_cared_for(&dir.run(run.id))) {
+            return Ok(false);
+        }
+        // It may have ended since the caller read its record.
+        Ok(self.job(job)?.is_some_and(|job| job.head.status == JobStatus::Running))
     }
 
     /// Lists every run's id.
@@ -96,10 +116,10 @@ impl Db {
     }
 }
 
-/// Says whether a process works on a run. A lock that cannot be asked may be held: nobody is
+/// Says whether a process works on the run of a folder. A lock that cannot be asked may be held: nobody is
 /// called dead on a guess.
-pub(crate) fn is_run_alive(dir: &StateDir, run: RunId) -> bool {
-    !matches!(LockFile::probe(&dir.run(run).join("lock")), Ok(None))
+pub fn is_run_alive(folder: &Utf8Path) -> bool {
+    !matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(None))
 }
 
 fn read(row: &Row<'_>) -> Result<Run, DbError> {

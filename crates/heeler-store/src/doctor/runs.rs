@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use heeler_model::RunId;
+use heeler_model::run::file;
 
 use super::finding::{Area, Finding, Severity};
 use crate::db::runs::is_run_alive;
@@ -41,7 +42,7 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
                 "has no record in the database",
                 "nothing is lost: `heeler doctor --fix` adopts it",
             ));
-        } else if has("started.json") && !has("result.json") && !is_run_alive(dir, id) {
+        } else if has(file::STARTED) && !has(file::RESULT) && !is_run_alive(&dir.run(id)) {
             findings.push(warn("was started, has no result, and nobody works on it", SETTLES));
         }
     }

@@ -137,8 +137,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     pub(crate) fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
-        let dead =
-            head.status == JobStatus::Running && !reader.is_alive(&place.dir()?, &head.id)?;
+        let dead = head.status == JobStatus::Running && reader.is_dead(&place.dir()?, &head.id)?;
         let account = account(reader, &head)?;
         Ok(Shown { head, dead, account })
     }
@@ -330,7 +329,7 @@ impl Details<'_> {
         };
         Ok(Details {
             job,
-            dead: job.head.status == JobStatus::Running && !reader.is_alive(&dir, id)?,
+            dead: job.head.status == JobStatus::Running && reader.is_dead(&dir, id)?,
             session: session.map(|session| session.id),
             log: place.log_path(reader, &job.head)?,
             text: Some(dir.text_of(id)).filter(|path| path.is_file()),

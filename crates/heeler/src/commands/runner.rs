@@ -2,9 +2,9 @@
 
 use std::io::Read as _;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::run::Brief;
+use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
 use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
@@ -37,17 +37,25 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
         let env = place::environment();
         let home = place::home(&env, &place::working_directory()?)
             .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })?;
-        // The engine tells by the code whether to try again.
-        let code =
-            |error: &SettleError| if error.is_lasting() { Code::Usage } else { Code::Failed };
         return heeler_runner::settle(&args.dir, &home, place::now)
             .map(|_| ())
-            .map_err(|error| Failure::new(code(&error), error));
+            .map_err(|error| Failure::new(settle_code(&error, &args.dir), error));
     }
     let host = Host::new(place::program()?, place::now, read_brief()?);
     logging::keep_out(host.redactor());
     heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
+}
+
+/// By the code the engine tells whether to wait, to give up or to try again later.
+fn settle_code(error: &SettleError, folder: &Utf8Path) -> Code {
+    const { assert!(Code::Refused as u8 == SETTLE_BUSY && Code::Unusable as u8 == SETTLE_NEVER) };
+    match error {
+        // A run that lives where its folder was copied from is nothing to wait for.
+        SettleError::Running { dir, .. } if dir == folder => Code::Refused,
+        error if error.is_lasting() => Code::Unusable,
+        _ => Code::Failed,
+    }
 }
 
 fn read_brief() -> Outcome<Brief> {

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Control, ControlError};
-use heeler_model::run::{Happening, Op, ReplyBody};
-use heeler_transcript::{Entry, LockFile, Scan};
+use heeler_model::run::{Happening, Op, ReplyBody, file};
+use heeler_store::is_run_alive;
+use heeler_transcript::{Entry, Scan};
 
 use super::Event;
 
@@ -178,15 +179,15 @@ impl Feed {
     /// Says whether the run has ended or its runner is gone. A run that nobody has started yet
     /// holds no lock either, so it is over only if it had started or nobody is left to start it.
     fn is_over(&self) -> bool {
-        let is_dead = || matches!(LockFile::probe(&self.folder.join("lock")), Ok(None));
+        let is_dead = || !is_run_alive(&self.folder);
         let is_unconducted = self.handle.unconducted.load(Ordering::Relaxed);
         has_result(&self.folder)
-            || (is_unconducted || self.folder.join("started.json").exists()) && is_dead()
+            || (is_unconducted || self.folder.join(file::STARTED).exists()) && is_dead()
     }
 }
 
 fn has_result(folder: &Utf8Path) -> bool {
-    folder.join("result.json").exists()
+    folder.join(file::RESULT).exists()
 }
 
 #[cfg(test)]
@@ -194,6 +195,7 @@ mod tests {
     use std::io::Write as _;
     use std::sync::mpsc::{Receiver, sync_channel};
 
+    use heeler_transcript::LockFile;
     use serde_json::{Value as Json, json};
 
     use super::*;

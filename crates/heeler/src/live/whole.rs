@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::record::{JOB_TEXT_BYTES_MAX, whole_text};
-use heeler_model::run::Started;
 use heeler_transcript::{Entry, Scan};
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -30,8 +29,7 @@ impl Wholes {
 
     fn find(&mut self, folder: &Utf8Path, uuid: &Json) -> Option<String> {
         let uuid = Uuid::try_parse(uuid.as_str()?).ok()?;
-        let started = std::fs::read(folder.join("started.json")).ok()?;
-        let started: Started = serde_json::from_slice(&started).ok()?;
+        let started = heeler_engine::started(folder).ok()?;
         // An agent that had lost its session goes on in another one.
         if self.log != started.session_log {
             let (log, earlier) = (started.session_log, started.session_rows_before);

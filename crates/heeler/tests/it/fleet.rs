@@ -8,9 +8,17 @@ use heeler_model::{ExitReason, Job, JobId, JobStatus, TriggerType};
 use heeler_store::{DbError, StateDir, Store};
 use jiff::Timestamp;
 
+use crate::processes;
+
 /// A fleet of its own for each test.
 pub(crate) struct Fleet {
     folder: tempfile::TempDir,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        processes::remove_groups(&self.file(".heeler/runs"));
+    }
 }
 
 /// What a command did.

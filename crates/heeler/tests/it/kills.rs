@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
@@ -10,15 +11,17 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{
-    Attendance, Brief, End, ErrorClass, Limits, PROTOCOL, RunResult, RunSpec, SessionPlan,
-    SessionStart, Started, Work,
+    Attendance, Brief, End, ErrorClass, Limits, PROTOCOL, RunResult, RunSpec, SETTLE_BUSY,
+    SETTLE_NEVER, SessionPlan, SessionStart, Started, Work,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::Proof;
 use heeler_transcript::{Entry, Follower, LockFile, Scan, Start, Stopper, Update};
 use jiff::Timestamp;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use serde_json::{Value as Json, json};
+
+use crate::processes;
 
 /// How long anything is awaited before the test fails.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -36,6 +39,12 @@ struct Run {
     spec: RunSpec,
     dir: Utf8PathBuf,
     runner: Child,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        processes::remove_groups(self.root.join("state/runs").as_std_path());
+    }
 }
 
 impl Scene {
@@ -162,6 +171,14 @@ impl Run {
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
+    /// Returns the agent, held so that its number cannot become another's.
+    fn agent(&self) -> Option<OwnedFd> {
+        let pid = self.agent_pid()?;
+        let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // If it is the runner's child still, then it was when it was held.
+        (self.agent_pid() == Some(pid)).then_some(held)
+    }
+
     fn settling(&self) -> Command {
         let mut settle = heeler();
         settle.args(["runner", "--settle", self.dir.as_str()]).env("HEELER_HOME", &self.spec.home);
@@ -189,9 +206,14 @@ impl Run {
     }
 }
 
+/// Kills a child that was not waited for, and so keeps its number.
 fn kill(pid: Pid) {
     // It may have ended by itself.
     let _sent = kill_process(pid, Signal::KILL);
+}
+
+fn kill_held(process: &OwnedFd) {
+    let _sent = pidfd_send_signal(process, Signal::KILL);
 }
 
 fn rows(path: &Utf8PathBuf) -> Vec<Json> {
@@ -283,20 +305,20 @@ fn wait_for_a_moment(run: &mut Run, random: &mut fastrand::Rng) {
 
 /// Kills the runner, the agent or both, in either order; returns when the runner is gone.
 fn kill_some(run: &mut Run, random: &mut fastrand::Rng) {
-    let agent = run.agent_pid();
+    let agent = run.agent();
     match random.u8(0..4) {
         0 => kill(run.runner_pid()),
         1 => {
-            agent.into_iter().for_each(kill);
+            agent.iter().for_each(kill_held);
             kill(run.runner_pid());
         }
         2 => {
             kill(run.runner_pid());
-            agent.into_iter().for_each(kill);
+            agent.iter().for_each(kill_held);
         }
         // The runner lives, and sees to the end of the run by itself.
         _ => match agent {
-            Some(agent) => kill(agent),
+            Some(agent) => kill_held(&agent),
             None => kill(run.runner_pid()),
         },
     }
@@ -395,7 +417,7 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     };
     assert!(marked(agent) && !marked(run.runner_pid()));
     let refused = run.settle();
-    assert!(!refused.status.success());
+    assert_eq!(refused.status.code(), Some(SETTLE_BUSY.into()));
     let told = String::from_utf8(refused.stderr).unwrap();
     let runner = run.runner_pid();
     assert!(told.contains(&format!("process {runner}")), "{told}");
@@ -404,6 +426,10 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     assert!(!run.dir.join("result.json").exists());
     kill(runner);
     run.runner.wait().unwrap();
+    let spec = std::fs::read(run.dir.join("spec.json")).unwrap();
+    std::fs::write(run.dir.join("spec.json"), "{").unwrap();
+    assert_eq!(run.settle().status.code(), Some(SETTLE_NEVER.into()));
+    std::fs::write(run.dir.join("spec.json"), spec).unwrap();
     assert!(run.settle().status.success());
     assert_eq!(run.result().end, End::Interrupted);
 }

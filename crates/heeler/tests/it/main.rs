@@ -12,6 +12,7 @@ mod golden;
 mod hostile;
 mod kills;
 mod play;
+mod processes;
 mod reads;
 mod rig;
 mod sent;

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_model::{Job, JobStatus};
 use heeler_store::{JobFilter, Reader, StateDir};
+use rustix::process::{Pid, Signal};
 
 use crate::fleet::{Fleet, Ran};
+use crate::processes::signal_if;
 
 /// How long anything here may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,35 +77,34 @@ impl Fleet {
 
     /// The processes of this fleet whose arguments have this word.
     fn processes(&self, word: &str) -> Vec<i32> {
-        let path = self.path().to_str().unwrap();
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
-            if arguments.contains(path) && arguments.split(' ').any(|part| part == word) {
-                found.push(pid);
-            }
-        }
-        found
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| self.is_ours(*pid, word)).collect()
+    }
+
+    /// Says whether a process is of this fleet, and its arguments have this word.
+    fn is_ours(&self, pid: i32, word: &str) -> bool {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+        arguments.contains(self.path().to_str().unwrap())
+            && arguments.split(' ').any(|part| part == word)
     }
 
     #[track_caller]
     fn kill(&self, word: &str) {
         let pids = wait_for(word, || Some(self.processes(word)).filter(|pids| !pids.is_empty()));
-        pids.into_iter().for_each(|pid| signal(pid, rustix::process::Signal::KILL));
+        pids.into_iter().for_each(|pid| assert!(self.signal(pid, word, Signal::KILL), "{word}"));
+    }
+
+    /// Sends a signal if the process is still the one that was found.
+    fn signal(&self, pid: i32, word: &str, signal: Signal) -> bool {
+        signal_if(Pid::from_raw(pid).unwrap(), signal, || self.is_ours(pid, word))
     }
 }
 
-fn signal(pid: i32, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
-}
-
+/// A child that was not waited for keeps its number.
 fn interrupt(child: &Child) {
-    signal(child.id().cast_signed(), rustix::process::Signal::INT);
+    rustix::process::kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 #[track_caller]
@@ -289,7 +290,7 @@ fn a_runner_that_does_not_answer_is_killed_when_its_job_is_to_end_at_once() {
     let id = fleet.run(&["trigger", "coder", "--detach"]).ok().trim().to_owned();
     fleet.wait_until_said("sleep 300");
     let runner = fleet.processes("runner")[0];
-    signal(runner, rustix::process::Signal::STOP);
+    assert!(fleet.signal(runner, "runner", Signal::STOP));
     let ran = fleet.run(&["jobs", "cancel", "--now", &id]);
     assert!(
         ran.stderr.contains(&format!("killed its runner (process {runner})")),
