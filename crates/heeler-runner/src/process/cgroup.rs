@@ -20,7 +20,7 @@ use thiserror::Error;
 pub(crate) enum NoCgroup {
     /// This machine has no cgroup file system of version 2, or we are outside of what we see of it.
     #[error("there is no cgroup version 2 here")]
-    NotHere,
+    Absent,
     /// Ours belongs to somebody else.
     #[error("the control group {path} is not ours to divide")]
     NotOurs {
@@ -59,7 +59,7 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// Makes a run's group below our own.
     pub(crate) fn create(run: RunId) -> Result<Cgroup, NoCgroup> {
-        let own = own_group().ok_or(NoCgroup::NotHere)?;
+        let own = own_group().ok_or(NoCgroup::Absent)?;
         let not_ours = |source| NoCgroup::NotOurs { path: own.clone(), source };
         // Who moves a process must be allowed to write where both groups meet: in ours.
         OpenOptions::new().write(true).open(own.join(PROCESSES)).map_err(not_ours)?;

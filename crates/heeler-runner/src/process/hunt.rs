@@ -297,20 +297,18 @@ mod tests {
         let process = |pid| Process { pid: Pid::from_raw(pid).unwrap(), start: 1 };
         let foreign = "process 1 belongs to another user";
         let late = "process 8 still runs after 10 s";
-        let table: [(&[i32], &[i32], &[i32], u64, &[&str]); 5] = [
-            (&[], &[], &[], 0, &[]),
-            (&[7, 8], &[], &[], 2, &[]),
-            (&[1], &[1], &[], 0, &[foreign]),
-            (&[7, 8], &[], &[8], 1, &[late]),
-            // It was tried to kill it, so it is not told as one that takes its time.
-            (&[1, 7, 8], &[1], &[1, 8], 1, &[foreign, late]),
-        ];
-        for (seen, unkillable, late, processes, left) in table {
+        let check = |seen: &[i32], unkillable: &[i32], late: &[i32], processes, left: &[&str]| {
             let set = |pids: &[i32]| pids.iter().map(|&pid| process(pid)).collect();
             let ended = account(&set(seen), &set(unkillable), &set(late));
             let left = left.iter().map(|&text| text.to_owned()).collect();
             assert_eq!(ended, Ended { processes, left });
-        }
+        };
+        check(&[], &[], &[], 0, &[]);
+        check(&[7, 8], &[], &[], 2, &[]);
+        check(&[1], &[1], &[], 0, &[foreign]);
+        check(&[7, 8], &[], &[8], 1, &[late]);
+        // It was tried to kill it, so it is not told as one that takes its time.
+        check(&[1, 7, 8], &[1], &[1, 8], 1, &[foreign, late]);
     }
 
     #[test]

@@ -14,8 +14,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// With a control group where we may make one, and without.
-const CLAIMS: [(&str, fn(RunId) -> Tree); 2] =
-    [("as it is here", Tree::claim), ("without a group", claim_alone)];
+const CLAIMS: [fn(RunId) -> Tree; 2] = [Tree::claim, claim_alone];
 
 /// Claims a tree as on a machine where no control group can be made.
 fn claim_alone(run: RunId) -> Tree {
@@ -279,21 +278,21 @@ async fn a_start_that_fails_says_what_to_do() {
 
 /// Lets a script start its processes, each of which says its number, and ends them.
 async fn check_ends(script: &str, count: usize) {
-    for (here, claim) in CLAIMS {
+    for claim in CLAIMS {
         let tree = claim(run_id());
         let mut agent = start(&tree, script);
         let found = pids(&mut lines(&mut agent), count).await;
         let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{here}");
-        assert!(ended.processes >= count as u64, "{here}: {ended:?}");
+        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
+        assert!(ended.processes >= count as u64, "{tree:?}: {ended:?}");
         let status = agent.wait().await;
         for pid in found {
-            assert!(!is_there(pid), "{here}: {pid} has survived, the agent ended with {status}");
+            assert!(!is_there(pid), "{tree:?}: {pid} has survived, the agent ended with {status}");
         }
         if let Some(path) = tree.cgroup() {
             assert!(!path.exists(), "{path}");
         }
-        assert_eq!(tree.end().await, Ended::default(), "{here}: nothing is left to end");
+        assert_eq!(tree.end().await, Ended::default(), "{tree:?}: nothing is left to end");
     }
 }
 
@@ -306,13 +305,13 @@ async fn a_daemon_that_ignores_sigterm_and_clears_its_environment_does_not_survi
 
 #[tokio::test]
 async fn every_process_of_a_tree_is_known_as_one_whatever_it_sheds() {
-    for (here, claim) in CLAIMS {
+    for claim in CLAIMS {
         let tree = claim(run_id());
         let script = "echo $$; setsid env -i /bin/sh -c '(echo $$; exec sleep 60) & exec sleep 60' & \
                       (exec env -i sh -c 'echo $$; exec sleep 60' &) ; exec sleep 60";
         let mut agent = start(&tree, script);
         for pid in pids(&mut lines(&mut agent), 3).await {
-            assert!(tree.holds(pid), "{here}");
+            assert!(tree.holds(pid), "{tree:?}");
         }
         let us = rustix::process::getpid();
         assert!(!tree.holds(us) && !tree.holds(Pid::INIT));
@@ -340,22 +339,22 @@ async fn a_fork_bomb_is_ended_while_it_forks() {
     // Each process starts two more, eight generations deep, and none ends by itself.
     let bomb = r#"bomb() { if [ "$1" -gt 0 ]; then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi; wait; sleep 1000; }
                   echo $$; bomb 8"#;
-    for (here, claim) in CLAIMS {
+    for claim in CLAIMS {
         let run = run_id();
         let tree = claim(run);
         let mut agent = start(&tree, bomb);
         pids(&mut lines(&mut agent), 1).await;
         let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{here}");
+        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
         assert!(ended.processes >= 1);
-        assert_eq!(Hunt::of_dead(run, None).end(), Ended::default(), "{here}");
+        assert_eq!(Hunt::of_dead(run, None).end(), Ended::default(), "{tree:?}");
         assert_eq!(tree.end().await, Ended::default());
     }
 }
 
 #[tokio::test]
 async fn zombies_are_reaped_and_not_counted() {
-    for (_, claim) in CLAIMS {
+    for claim in CLAIMS {
         let tree = claim(run_id());
         // The shell becomes a program that does not reap, and only then its child ends.
         let script = "(until grep -q sleep /proc/$$/comm; do :; done) & echo $!; exec sleep 1000";
