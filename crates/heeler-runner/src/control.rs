@@ -234,9 +234,8 @@ fn line(value: &impl Serialize) -> Arc<[u8]> {
     line.into()
 }
 
-/// Returns the name of a run's socket: the last twelve digits of its id, which are random, where the
-/// first ones are the time.
-pub(crate) fn socket_name(run: RunId) -> String {
+/// The last twelve digits of a run's id: they are random, where the first ones are the time.
+fn socket_name(run: RunId) -> String {
     let run = run.to_string();
     format!("{}.sock", &run[run.len() - 12..])
 }

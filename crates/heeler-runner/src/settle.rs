@@ -20,7 +20,6 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::control::socket_name;
 use crate::files::{self, FileError, Reserved};
 use crate::process::{Cgroup, Ended, Hunt, has_runner};
 use crate::session;
@@ -29,6 +28,8 @@ use account::Account;
 /// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
 /// agent has ended.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// A socket is named by the end of its run's id; less of it than this could be any run's.
+const SOCKET_NAME_LEN_MIN: usize = 12;
 
 /// Why a run was not settled. Nothing is lost: it can be tried again.
 #[derive(Debug, Error)]
@@ -214,7 +215,8 @@ fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Acco
 
 /// Takes away the socket that the runner could not. Only a socket of this run is touched.
 fn remove_socket(spec: &RunSpec, started: &Started) {
-    let is_ours = started.socket.file_name() == Some(&socket_name(spec.run));
+    let name = started.socket.file_stem().unwrap_or_default();
+    let is_ours = name.len() >= SOCKET_NAME_LEN_MIN && spec.run.to_string().ends_with(name);
     let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
     if is_ours && is_socket {
         // One that stays answers nobody.

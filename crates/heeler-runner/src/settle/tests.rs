@@ -455,8 +455,8 @@ fn only_the_runs_own_socket_is_taken_away() {
     let mut dead = Dead::new();
     let sockets = &dead.folder.spec.sockets;
     std::fs::create_dir(sockets).unwrap();
-    let own = sockets.join(socket_name(dead.folder.spec.run));
-    let other = sockets.join("other.sock");
+    let run = dead.folder.spec.run.to_string();
+    let (own, other) = (sockets.join(format!("{}.sock", &run[24..])), sockets.join("other.sock"));
     for path in [&own, &other] {
         drop(std::os::unix::net::UnixListener::bind(path).unwrap());
     }
