@@ -199,7 +199,7 @@ fn not_started(
     redactor: &Redactor,
 ) -> Result<Committed, ConductError> {
     let run = run_row(fleet, begun)?;
-    let message = heeler_store::doctor::chain(error);
+    let message = heeler_model::chain(error);
     // A runner may have come far enough to leave a result of its own.
     let result = match outcome(fleet, begun) {
         Ok(result) if result.end != End::NeverStarted => result,

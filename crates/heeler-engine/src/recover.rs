@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use camino::Utf8Path;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, ErrorClass, RunError, RunResult, RunSpec, file};
-use heeler_model::{JobId, RunId};
+use heeler_model::{JobId, RunId, chain};
 use heeler_store::{DbError, Reader, Run, Store, WriteError, doctor, is_run_alive};
 use jiff::Timestamp;
 use thiserror::Error;
@@ -114,7 +114,7 @@ fn tolerate(
 ) -> Result<(), RecoverError> {
     match done {
         Err(error) if error.is_refusal() => {
-            let reason = doctor::chain(&error);
+            let reason = chain(&error);
             tracing::warn!(?run, %reason, "the record of a run is refused");
             recovered.unsettled.extend(run.map(|run| (run, reason)));
             Ok(())
@@ -139,7 +139,7 @@ fn settle_one(
         }
         Ok(None) => recovered.alive.push(run.job_id.clone()),
         Err(error) => {
-            let reason = doctor::chain(&error);
+            let reason = chain(&error);
             tracing::warn!(run = %run.id, %reason, "a run cannot be settled yet");
             recovered.unsettled.push((run.id, reason));
         }
@@ -181,10 +181,9 @@ pub(crate) fn outcome_of(fleet: &Fleet, run: &Run) -> Result<Option<RunResult>, 
         Err(error) if error.is_lasting() && !is_run_alive(&folder) => {
             // Its result will not say so, but what it started ends with it.
             if let Err(error) = launch::end_left(fleet, &folder) {
-                tracing::warn!(run = %run.id, reason = doctor::chain(&error), "what a run left may run on");
+                tracing::warn!(run = %run.id, reason = chain(&error), "what a run left may run on");
             }
-            let reason =
-                format!("it was cut off, and cannot be settled: {}", doctor::chain(&error));
+            let reason = format!("it was cut off, and cannot be settled: {}", chain(&error));
             Ok(Some(lost(run, (fleet.now)(), &reason)))
         }
         found => found,

@@ -214,17 +214,6 @@ impl Task {
 }
 
 impl Message {
-    /// Says whether an agent that takes no further message is done with this one.
-    pub fn is_terminal(&self) -> bool {
-        match &self.body {
-            Body::Error { .. } | Body::Result(_) => true,
-            Body::System { subtype } => {
-                matches!(subtype.as_str(), "end" | "complete" | "session_end")
-            }
-            _ => false,
-        }
-    }
-
     /// Makes a message of an agent that only prints text.
     pub fn text(text: &str) -> Message {
         let Json::Object(message) =

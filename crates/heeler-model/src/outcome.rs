@@ -182,7 +182,9 @@ impl Tally {
                 self.result = None;
             }
             Body::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
-            Body::System { .. } => self.said_end |= message.is_terminal(),
+            Body::System { subtype } => {
+                self.said_end |= matches!(subtype.as_str(), "end" | "complete" | "session_end");
+            }
             Body::User(_)
             | Body::Retry(_)
             | Body::Task(_)

@@ -90,13 +90,13 @@ struct OpenCall {
 }
 
 impl Recorder {
-    /// Starts at the end of a session's log; `last` is the last user or assistant row in it.
-    pub fn new(session: AgentSessionId, cwd: Utf8PathBuf, last: Option<Uuid>) -> Recorder {
+    /// Starts at the start of a session's log; what is in it already is to be replayed.
+    pub fn new(session: AgentSessionId, cwd: Utf8PathBuf) -> Recorder {
         Recorder {
             session,
             cwd,
             version: None,
-            last,
+            last: None,
             last_of_sub_agent: IndexMap::new(),
             sent: HashSet::new(),
             calls: IndexMap::new(),

@@ -1,7 +1,7 @@
-//! What an agent asks of people, until it is settled.
+//! What an agent asks of people, until it is closed.
 //!
 //! A question is a file in the run's folder before it counts as asked, and the file goes when it is
-//! settled, by whoever is first. What a crash leaves there is moot: the agent died with its runner.
+//! closed, by whoever is first. What a crash leaves there is moot: the agent died with its runner.
 //! It knows nothing of rows and sockets. Start at [`Asks`].
 
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ pub(crate) const ASKS_MAX: usize = 64;
 /// one piece, and a person could not judge it anyway.
 pub(crate) const ASK_BYTES_MAX: usize = 512 << 10;
 
-/// How many settled questions are remembered, for those who answer too late.
-const SETTLED_MAX: usize = 256;
+/// How many closed questions are remembered, for those who answer too late.
+const CLOSED_MAX: usize = 256;
 
 /// The longest id of an agent that we take over as a file name.
 const ASK_ID_BYTES_MAX: usize = 64;
@@ -33,8 +33,8 @@ const ASK_ID_BYTES_MAX: usize = 64;
 pub(crate) struct Asks {
     dir: Utf8PathBuf,
     open: IndexMap<String, Open>,
-    /// How the last ones were settled, newest last.
-    settled: VecDeque<(String, String)>,
+    /// How the last ones were closed, newest last.
+    closed: VecDeque<(String, String)>,
 }
 
 /// A question that waits.
@@ -51,14 +51,14 @@ pub(crate) struct Open {
 impl Asks {
     /// Starts without questions.
     pub(crate) fn new(dir: &Utf8Path) -> Asks {
-        Asks { dir: dir.to_owned(), open: IndexMap::new(), settled: VecDeque::new() }
+        Asks { dir: dir.to_owned(), open: IndexMap::new(), closed: VecDeque::new() }
     }
 
     /// Returns a name for the file of a question that the agent calls `agent_id`.
     pub(crate) fn name(&self, agent_id: &str) -> String {
         let plain = agent_id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         let known = self.open.contains_key(agent_id)
-            || self.settled.iter().any(|(settled, _)| settled == agent_id);
+            || self.closed.iter().any(|(closed, _)| closed == agent_id);
         if plain && !known && agent_id.len() <= ASK_ID_BYTES_MAX && checked_id(agent_id).is_ok() {
             return agent_id.to_owned();
         }
@@ -94,23 +94,23 @@ impl Asks {
     }
 
     /// Closes a question; `how` is for those who come later.
-    pub(crate) fn settle(&mut self, id: &str, how: String) -> Option<Open> {
+    pub(crate) fn close(&mut self, id: &str, how: String) -> Option<Open> {
         let open = self.open.shift_remove(id)?;
         let file = self.dir.join(format!("asks/{id}.json"));
         if let Err(error) = std::fs::remove_file(file) {
             // The run's result makes it moot; until then status does not list it.
-            tracing::warn!(%error, ask = id, "the file of a settled question stays");
+            tracing::warn!(%error, ask = id, "the file of a closed question stays");
         }
-        if self.settled.len() == SETTLED_MAX {
-            self.settled.pop_front();
+        if self.closed.len() == CLOSED_MAX {
+            self.closed.pop_front();
         }
-        self.settled.push_back((id.to_owned(), how));
+        self.closed.push_back((id.to_owned(), how));
         Some(open)
     }
 
     /// Says why an answer to this question comes too late, or that there is none.
     pub(crate) fn refusal(&self, id: &str) -> String {
-        match self.settled.iter().rev().find(|(settled, _)| settled == id) {
+        match self.closed.iter().rev().find(|(closed, _)| closed == id) {
             Some((_, how)) => how.clone(),
             None => format!("there is no open question `{id}`"),
         }
@@ -168,21 +168,21 @@ mod tests {
         }
         asks.add(ask("q1"), "q1".to_owned(), None).unwrap();
         assert_ne!(asks.name("q1"), "q1");
-        asks.settle("q1", "answered".to_owned()).unwrap();
+        asks.close("q1", "answered".to_owned()).unwrap();
         assert_ne!(asks.name("q1"), "q1");
     }
 
     #[test]
-    fn the_last_settled_ones_are_remembered_and_no_more() {
+    fn the_last_closed_ones_are_remembered_and_no_more() {
         let temp = tempfile::tempdir().unwrap();
         let mut asks = Asks::new(Utf8Path::from_path(temp.path()).unwrap());
-        for number in 0..=SETTLED_MAX {
+        for number in 0..=CLOSED_MAX {
             let id = format!("q{number}");
             asks.open.insert(id.clone(), Open { ask: ask(&id), agent_id: id.clone(), until: None });
-            asks.settle(&id, format!("how {number}")).unwrap();
+            asks.close(&id, format!("how {number}")).unwrap();
         }
         assert_eq!(asks.refusal("q1"), "how 1");
         assert_eq!(asks.refusal("q0"), "there is no open question `q0`");
-        assert_eq!(asks.settled.len(), SETTLED_MAX);
+        assert_eq!(asks.closed.len(), CLOSED_MAX);
     }
 }

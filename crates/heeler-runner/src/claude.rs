@@ -12,7 +12,7 @@ mod sdk;
 mod shell;
 mod wire;
 
-pub(crate) use args::Setup;
+pub(crate) use args::{Setup, limit_args, session_args, texts};
 pub(crate) use cli::Cli;
 pub(crate) use progress::Background;
 pub(crate) use sdk::Sdk;

@@ -15,7 +15,9 @@ use serde_json::Value as Json;
 
 use crate::fault::{self, Point};
 use crate::output::Output;
-use crate::settle::RUN_KEY;
+
+/// Names the run in each row of a session's log: another run may have gone on with the session.
+pub(crate) const RUN_KEY: &str = "runId";
 
 /// The logs of a run.
 #[derive(Debug)]

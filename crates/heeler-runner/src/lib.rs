@@ -28,6 +28,6 @@ mod text;
 mod writer;
 
 pub use files::FileError;
-pub use process::{MARKER, NoCgroup, SpawnError, shed_marker};
+pub use process::{shed_marker, why_no_control_group};
 pub use run::{Host, RunnerError, run};
 pub use settle::{SettleError, end_left, settle};

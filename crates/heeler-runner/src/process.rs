@@ -33,7 +33,7 @@ use heeler_model::redact::Redactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use thiserror::Error;
 
 #[cfg(not(target_os = "linux"))]
@@ -44,9 +44,10 @@ use linux as os;
 pub(crate) use agent::Agent;
 use agent::Children;
 pub(crate) use cgroup::Cgroup;
-pub use cgroup::NoCgroup;
+pub use cgroup::why_no_control_group;
 pub(crate) use hunt::{Ended, Hunt, has_runner};
-pub use marker::{MARKER, shed_marker};
+use marker::MARKER;
+pub use marker::shed_marker;
 pub(crate) use os::memory_file;
 
 /// How much sooner than us the agent and its children are ended when memory runs out.
@@ -70,6 +71,8 @@ pub(crate) struct Launch {
 pub(crate) enum Arg {
     /// As it stands. Everybody on the machine can read it.
     Text(String),
+    /// The same, from this key of the agent's config.
+    Of(&'static str, String),
     /// Bytes that are read from the path that the argument is (`/dev/fd/N`): in memory only.
     File(Vec<u8>),
 }
@@ -77,7 +80,7 @@ pub(crate) enum Arg {
 impl std::fmt::Debug for Arg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Arg::Text(text) => write!(f, "{text:?}"),
+            Arg::Text(text) | Arg::Of(_, text) => write!(f, "{text:?}"),
             Arg::File(bytes) => write!(f, "File({} bytes)", bytes.len()),
         }
     }
@@ -97,7 +100,7 @@ pub(crate) struct Place<'p> {
 
 /// Why an agent was not started.
 #[derive(Debug, Error)]
-pub enum SpawnError {
+pub(crate) enum SpawnError {
     /// Its working directory cannot be entered.
     #[error(
         "cannot start {program}: its working directory {path} cannot be entered; create it, or set `working_directory`"
@@ -150,7 +153,7 @@ pub enum SpawnError {
         /// The program.
         program: Utf8PathBuf,
         /// Which argument, or the key of the config that it comes from.
-        place: &'static str,
+        place: String,
     },
     /// Anything else.
     #[error("cannot {attempt} {program}")]
@@ -165,49 +168,34 @@ pub enum SpawnError {
     },
 }
 
-/// Whether a tree has a control group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CgroupChoice {
-    /// Where we may make one.
-    IfAllowed,
-    /// None, as on a machine where we may not.
-    #[cfg(test)]
-    None,
-}
-
 /// The processes of one run: the agent and whatever it starts.
 #[derive(Debug)]
 pub(crate) struct Tree {
     run: RunId,
-    cgroup: Result<Cgroup, NoCgroup>,
+    /// None where we may not make one.
+    cgroup: Option<Cgroup>,
     children: Arc<Children>,
 }
 
 impl Tree {
     /// Makes this process the one that adopts orphans, and a control group where we may.
     pub(crate) fn claim(run: RunId) -> Tree {
-        Tree::claim_with(run, CgroupChoice::IfAllowed)
+        let cgroup = Cgroup::create(run)
+            .inspect_err(|reason| tracing::debug!(%reason, "the agent has no control group"));
+        Tree::claim_with(run, cgroup.ok())
     }
 
-    pub(crate) fn claim_with(run: RunId, choice: CgroupChoice) -> Tree {
+    fn claim_with(run: RunId, cgroup: Option<Cgroup>) -> Tree {
         if let Err(error) = os::adopt_orphans() {
             // Any kernel since 3.4 can; the marker and the control group remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
-        }
-        let cgroup = match choice {
-            CgroupChoice::IfAllowed => Cgroup::create(run),
-            #[cfg(test)]
-            CgroupChoice::None => Err(NoCgroup::Unwanted),
-        };
-        if let Err(reason) = &cgroup {
-            tracing::debug!(%reason, "the agent has no control group");
         }
         Tree { run, cgroup, children: Arc::default() }
     }
 
     /// Returns the agent's control group, where there is one.
     pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
-        self.cgroup.as_ref().ok().map(Cgroup::path)
+        self.cgroup.as_ref().map(Cgroup::path)
     }
 
     /// Starts an agent. To be called from a thread that lives as long as the runner: when it ends,
@@ -224,7 +212,7 @@ impl Tree {
         for fd in place.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
-        let group = self.cgroup.as_ref().ok().map(Cgroup::door).transpose();
+        let group = self.cgroup.as_ref().map(Cgroup::door).transpose();
         let prepared = Prepared {
             parent: rustix::process::getpid(),
             group: group.map_err(failed("open the control group of"))?,
@@ -239,18 +227,12 @@ impl Tree {
 
     /// Says whether a process is one of the tree, or may be. Where that cannot be found out, none is.
     pub(crate) fn holds(&self, pid: Pid) -> bool {
-        let cgroup = self.cgroup.as_ref().ok().cloned();
-        cfg!(target_os = "linux") && Hunt::of_own(self.run, cgroup, &self.children).holds(pid)
-    }
-
-    /// Sends a signal to the agent alone. One that has ended gets none.
-    pub(crate) fn signal(&self, agent: &Agent, signal: Signal) {
-        agent.signal(signal);
+        cfg!(target_os = "linux") && self.hunt().holds(pid)
     }
 
     /// Ends every process of the tree: returns when two looks in a row find none, or when time is up.
     pub(crate) async fn end(&self) -> Ended {
-        let hunt = Hunt::of_own(self.run, self.cgroup.as_ref().ok().cloned(), &self.children);
+        let hunt = self.hunt();
         let task = tokio::task::spawn_blocking(move || hunt.end());
         task.await.unwrap_or_else(|error| {
             debug_assert!(false, "the hunt panicked: {error}");
@@ -258,38 +240,31 @@ impl Tree {
             Ended::default()
         })
     }
+
+    fn hunt(&self) -> Hunt {
+        Hunt::of_own(self.run, self.cgroup.clone(), &self.children)
+    }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
         // A group whose agent was never started, or whose end nobody asked for; one in use stays.
-        if let Ok(cgroup) = &self.cgroup {
+        if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
     }
 }
 
-/// Keys of the config by the flag that they become.
-const KEYS: [(&str, &str); 7] = [
-    ("--model", "`model`"),
-    ("--tools", "`tools`"),
-    ("--allowedTools", "`allowed_tools`"),
-    ("--disallowedTools", "`denied_tools`"),
-    ("--plugin-dir", "`plugins`"),
-    ("--permission-mode", "`permission_mode`"),
-    ("--setting-sources", "`setting_sources`"),
-];
-
 /// Returns where a secret stands that would be an argument.
-fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<&'static str> {
+fn secret_place(launch: &Launch, secrets: &Redactor) -> Option<String> {
     if secrets.finds_in(launch.program.as_str()) {
-        return Some("its path");
+        return Some("its path".to_owned());
     }
-    let holds = |arg: &Arg| matches!(arg, Arg::Text(text) if secrets.finds_in(text));
-    let at = launch.args.iter().position(holds)?;
-    let flag = at.checked_sub(1).map(|before| &launch.args[before]);
-    let of_flag = |(flag_of, _): &&(&str, &str)| flag == Some(&Arg::Text((*flag_of).to_owned()));
-    Some(KEYS.iter().find(of_flag).map_or("one of its arguments", |(_, key)| key))
+    launch.args.iter().find_map(|arg| match arg {
+        Arg::Text(text) if secrets.finds_in(text) => Some("one of its arguments".to_owned()),
+        Arg::Of(key, text) if secrets.finds_in(text) => Some(format!("`{key}`")),
+        Arg::Text(_) | Arg::Of(..) | Arg::File(_) => None,
+    })
 }
 
 /// Returns the arguments, and the files in memory that some of them are.
@@ -298,7 +273,7 @@ fn arguments(args: &[Arg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd>)> {
     let mut files = Vec::new();
     for arg in args {
         match arg {
-            Arg::Text(text) => texts.push(text.into()),
+            Arg::Text(text) | Arg::Of(_, text) => texts.push(text.into()),
             Arg::File(bytes) => {
                 let file = memory_file(bytes)?;
                 texts.push(format!("/dev/fd/{}", file.as_raw_fd()).into());

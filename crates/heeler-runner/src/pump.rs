@@ -394,7 +394,7 @@ impl<'r> Pump<'r> {
                 self.interrupt(now);
             }
             Due::Terminate => {
-                self.tree.signal(&self.agent, Signal::TERM);
+                self.agent.signal(Signal::TERM);
                 self.run.watch.terminated(now);
             }
             Due::Kill => self.kill = true,
@@ -438,7 +438,7 @@ impl<'r> Pump<'r> {
     fn interrupt(&mut self, now: Instant) {
         let steps = self.run.runtime.interrupt();
         if steps.is_empty() {
-            self.tree.signal(&self.agent, Signal::TERM);
+            self.agent.signal(Signal::TERM);
             self.run.watch.terminated(now);
             return;
         }

@@ -143,7 +143,7 @@ pub(crate) fn history_until(
     end: u64,
 ) -> Result<History, DiskError> {
     let cwd = spec.working_directory.clone();
-    let mut recorder = Recorder::new(session.clone(), cwd, None);
+    let mut recorder = Recorder::new(session.clone(), cwd);
     let Landmarks { counted, mut last_result } = landmarks(log, &mut recorder, end)?;
     for entry in Scan::open_at(log, counted.unwrap_or(0))? {
         // What is no record was reported when the log was repaired; it is no reason not to go on.

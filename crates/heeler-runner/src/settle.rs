@@ -26,7 +26,6 @@ use crate::files::{self, FileError, Reserved};
 use crate::process::{Cgroup, Ended, Hunt, has_runner};
 use crate::session;
 use account::Account;
-pub(crate) use account::RUN_KEY;
 
 /// How long a lock is waited for: a probe may hold it for an instant. The agent's is free when the
 /// agent has ended.

@@ -10,8 +10,6 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// Caught so that a client or an agent that is gone is an error to us and not our death.
-    _pipe: Signal,
 }
 
 impl Signals {
@@ -21,7 +19,6 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-            _pipe: signal(SignalKind::pipe())?,
         })
     }
 

@@ -7,8 +7,10 @@ use std::collections::HashSet;
 use std::io;
 
 use heeler_model::run::{RunResult, RunSpec, Started, file};
-use heeler_model::{Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage};
-use heeler_store::{DbError, Run, StateDir, Store, Tx, doctor, is_run_alive};
+use heeler_model::{
+    Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage, chain,
+};
+use heeler_store::{DbError, Run, StateDir, Store, Tx, is_run_alive};
 use jiff::Timestamp;
 
 use super::{Compare, RecoverError, Recovered, read, tolerate};
@@ -71,7 +73,7 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
             // Without a spec no runner was started: there is nothing to adopt.
             Ok(_) => continue,
             Err(error) => {
-                let reason = doctor::chain(&error);
+                let reason = chain(&error);
                 tracing::warn!(%run, %reason, "a run cannot be adopted yet");
                 recovered.unsettled.push((run, reason));
                 continue;

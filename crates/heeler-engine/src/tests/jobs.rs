@@ -382,7 +382,7 @@ fn a_state_that_another_process_keeps_is_waited_for_and_then_named() {
     let store = place.store();
     let error = place.fleet.writer("conduct", Duration::from_millis(1)).unwrap_err();
     let OpenError::Busy { source, .. } = &error else { panic!("{error}") };
-    let cause = heeler_store::doctor::chain(source);
+    let cause = heeler_model::chain(source);
     assert!(cause.contains("`heeler test`, process"), "{cause}");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| place.fleet.writer("conduct", Duration::from_secs(20)));

@@ -78,29 +78,6 @@ fn tool_calls_that_stand_by_themselves_become_blocks() {
 }
 
 #[test]
-fn errors_results_and_ends_are_terminal_and_nothing_else_is() {
-    for line in [
-        r#"{"type":"error","message":"gone"}"#,
-        r#"{"type":"result","subtype":"success","is_error":false}"#,
-        r#"{"type":"system","subtype":"end"}"#,
-        r#"{"type":"system","subtype":"complete"}"#,
-        r#"{"type":"system","subtype":"session_end"}"#,
-    ] {
-        assert!(read_line(line.as_bytes()).is_terminal(), "{line}");
-    }
-    for line in [
-        r#"{"type":"system","subtype":"init"}"#,
-        r#"{"type":"system","subtype":"compact_boundary"}"#,
-        r#"{"type":"assistant","content":"the end"}"#,
-        r#"{"type":"tool_result","result":"x"}"#,
-        r#"{"type":"end"}"#,
-        "end",
-    ] {
-        assert!(!read_line(line.as_bytes()).is_terminal(), "{line}");
-    }
-}
-
-#[test]
 fn success_is_judged_by_its_flag_and_only_without_one_by_its_words() {
     let is_error = |line: &str| match body(line) {
         Body::Result(result) => result.is_error,

@@ -233,9 +233,19 @@ fn the_words_of_a_command_are_not_taken_for_the_apis() {
 
 #[test]
 fn an_agent_that_says_it_ends_has_ended_well() {
-    let end = json!({"type": "system", "subtype": "session_end"});
-    let conclusion = tally(&[said("bye"), end]).conclude(&exited(0));
-    assert_eq!((conclusion.exit_reason, conclusion.error), (ExitReason::Success, None));
+    for subtype in ["end", "complete", "session_end"] {
+        let end = json!({"type": "system", "subtype": subtype});
+        let conclusion = tally(&[said("bye"), end]).conclude(&exited(0));
+        assert_eq!((conclusion.exit_reason, conclusion.error), (ExitReason::Success, None));
+    }
+    for other in [
+        json!({"type": "system", "subtype": "compact_boundary"}),
+        said("the end"),
+        json!({"type": "end"}),
+    ] {
+        let error = tally(&[said("bye"), other]).conclude(&exited(0)).error.unwrap();
+        assert_eq!(error.class, ErrorClass::AgentDied);
+    }
 }
 
 #[test]

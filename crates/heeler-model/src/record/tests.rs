@@ -16,7 +16,7 @@ struct Session {
 impl Session {
     fn new() -> Session {
         let session = "s".parse().unwrap();
-        let recorder = Recorder::new(session, "/srv".into(), None);
+        let recorder = Recorder::new(session, "/srv".into());
         Session { recorder, now: "2024-01-19T09:00:00Z".parse().unwrap() }
     }
 
@@ -179,7 +179,7 @@ fn a_prompt_that_the_agent_repeats_is_recorded_once() {
 fn rows_continue_the_chain_that_was_there_and_sub_agents_have_their_own() {
     let last = uuid::uuid!("00000000-0000-4000-8000-00000000000f");
     let mut session = Session::new();
-    session.recorder = Recorder::new("s".parse().unwrap(), "/srv".into(), Some(last));
+    session.recorder.replay(&json!({"type": "user", "uuid": last}));
     let said = |id: u8, sub: &str| {
         format!(
             r#"{{"type":"assistant","uuid":"00000000-0000-4000-8000-{id:012}","parent_tool_use_id":{sub},"content":"x"}}"#

@@ -16,7 +16,7 @@ fn now() -> Timestamp {
 }
 
 fn recorder() -> Recorder {
-    Recorder::new("s".parse().unwrap(), "/srv".into(), None)
+    Recorder::new("s".parse().unwrap(), "/srv".into())
 }
 
 /// Says whether the rule is that a message leaves nothing.

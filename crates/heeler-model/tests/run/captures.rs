@@ -21,7 +21,7 @@ struct Played {
 }
 
 fn recorder() -> Recorder {
-    Recorder::new("the-session".parse().unwrap(), "/srv/demo/proj".into(), None)
+    Recorder::new("the-session".parse().unwrap(), "/srv/demo/proj".into())
 }
 
 /// Plays a capture as a runner would: control lines never get as far as the recorder, and each line

@@ -77,8 +77,9 @@ impl Setup {
         let mut args = texts(&["--output-format", "stream-json", "--verbose"]);
         args.extend(texts(&["--include-partial-messages"]));
         args.extend(session_args(session));
-        args.extend(texts(&["--permission-mode", &brief.permission_mode]));
-        args.extend(texts(&["--setting-sources", &brief.setting_sources.join(",")]));
+        args.extend(of("permission_mode", "--permission-mode", &brief.permission_mode));
+        let sources = brief.setting_sources.join(",");
+        args.extend(of("setting_sources", "--setting-sources", &sources));
         args.extend(self.tool_args(allowed));
         if let Some(allowed) = allowed {
             args.extend([text("--settings"), file(&self.settings(allowed))]);
@@ -87,17 +88,12 @@ impl Setup {
             args.extend([text("--system-prompt-file"), Arg::File(prompt.clone().into_bytes())]);
         }
         if let Some(model) = &brief.model {
-            args.extend(texts(&["--model", model]));
+            args.extend(of("model", "--model", model));
         }
         for plugin in &brief.plugins {
-            args.extend(texts(&["--plugin-dir", plugin.as_str()]));
+            args.extend(of("plugins", "--plugin-dir", plugin.as_str()));
         }
-        if let Some(turns) = self.limits.max_turns {
-            args.extend(texts(&["--max-turns", &turns.to_string()]));
-        }
-        if let Some(budget) = self.limits.budget_usd {
-            args.extend(texts(&["--max-budget-usd", &budget.to_string()]));
-        }
+        args.extend(limit_args(&self.limits));
         args
     }
 
@@ -116,7 +112,7 @@ impl Setup {
             }
         };
         if let Some(there) = there {
-            args.extend(texts(&["--tools", &there]));
+            args.extend(of("tools", "--tools", &there));
         }
         // Nobody has to be asked about what we give the agent ourselves.
         let unasked = match allowed {
@@ -124,10 +120,10 @@ impl Setup {
             None => patterns(&self.injected).collect::<Vec<_>>().join(","),
         };
         if !unasked.is_empty() {
-            args.extend(texts(&["--allowedTools", &unasked]));
+            args.extend(of("allowed_tools", "--allowedTools", &unasked));
         }
         if !brief.denied_tools.is_empty() {
-            args.extend(texts(&["--disallowedTools", &brief.denied_tools.join(",")]));
+            args.extend(of("denied_tools", "--disallowedTools", &brief.denied_tools.join(",")));
         }
         args
     }
@@ -177,7 +173,8 @@ fn rules(path: &Utf8Path) -> [String; 2] {
     [format!("Edit(/{path})"), format!("Edit(/{path}/**)")]
 }
 
-fn session_args(session: &SessionStart) -> Vec<Arg> {
+/// Says which conversation it is.
+pub(crate) fn session_args(session: &SessionStart) -> Vec<Arg> {
     match session {
         SessionStart::Fresh { id } => texts(&["--session-id", id.as_str()]),
         SessionStart::Resume { id } => texts(&["--resume", id.as_str()]),
@@ -192,6 +189,18 @@ fn session_args(session: &SessionStart) -> Vec<Arg> {
     }
 }
 
+/// Says when it ends by itself.
+pub(crate) fn limit_args(limits: &Limits) -> Vec<Arg> {
+    let mut args = Vec::new();
+    if let Some(turns) = limits.max_turns {
+        args.extend(texts(&["--max-turns", &turns.to_string()]));
+    }
+    if let Some(budget) = limits.budget_usd {
+        args.extend(texts(&["--max-budget-usd", &budget.to_string()]));
+    }
+    args
+}
+
 fn listed_servers(mcp: &Json, allowed: &Allowed) -> Json {
     let servers = mcp["mcpServers"].as_object().into_iter().flatten();
     let listed = servers.filter(|(name, _)| allowed.has_server(name));
@@ -203,7 +212,12 @@ fn text(text: &str) -> Arg {
     Arg::Text(text.to_owned())
 }
 
-fn texts(words: &[&str]) -> Vec<Arg> {
+/// Returns an option with its value, which is from this key of the config.
+fn of(key: &'static str, option: &str, value: &str) -> [Arg; 2] {
+    [text(option), Arg::Of(key, value.to_owned())]
+}
+
+pub(crate) fn texts(words: &[&str]) -> Vec<Arg> {
     words.iter().copied().map(text).collect()
 }
 

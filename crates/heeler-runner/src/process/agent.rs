@@ -18,15 +18,13 @@ use super::os::{self, Handle};
 /// A running agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    /// Its process.
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// What it reads, until somebody takes it.
     pub(crate) stdin: Option<ChildStdin>,
     /// What it says, until somebody takes it.
     pub(crate) stdout: Option<ChildStdout>,
     /// What it complains about, until somebody takes it.
     pub(crate) stderr: Option<ChildStderr>,
-    process: Pid,
     /// For signals: its number may be another's once it has ended.
     handle: Handle,
     children: Arc<Children>,
@@ -49,9 +47,9 @@ impl Agent {
         let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
             let _killed = handle.signal(Signal::KILL);
         })?;
-        let (pid, process) = (child.id(), Pid::from_child(&child));
+        let pid = Pid::from_child(&child);
         let children = Arc::clone(children);
-        Ok(Agent { pid, stdin, stdout, stderr, process, handle, children, child_ended })
+        Ok(Agent { pid, stdin, stdout, stderr, handle, children, child_ended })
     }
 
     /// Waits until the agent has ended. It may be given up at any time and asked again, also after
@@ -69,7 +67,7 @@ impl Agent {
     /// Returns how the agent ended, if it has.
     pub(crate) fn exit(&self) -> Option<ExitStatus> {
         self.children.reap();
-        self.children.status(self.process)
+        self.children.status(self.pid)
     }
 
     /// Sends a signal, if the agent has not ended.

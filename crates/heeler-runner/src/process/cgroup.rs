@@ -9,17 +9,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::RunId;
+use heeler_model::{RunId, chain};
+use jiff::Timestamp;
 use rustix::process::Pid;
 use thiserror::Error;
 
 /// Why a run has no control group: a process of it that sheds its parents and its environment can
 /// outlive a runner that was killed.
 #[derive(Debug, Error)]
-pub enum NoCgroup {
+pub(crate) enum NoCgroup {
     /// This machine has no cgroup file system of version 2, or we are outside of what we see of it.
     #[error("there is no cgroup version 2 here")]
-    NotHere,
+    Absent,
     /// Ours belongs to somebody else.
     #[error("the control group {path} is not ours to divide")]
     NotOurs {
@@ -35,22 +36,17 @@ pub enum NoCgroup {
         /// Our own group.
         path: Utf8PathBuf,
     },
-    /// A test did not want one.
-    #[cfg(test)]
-    #[error("none is wanted")]
-    Unwanted,
 }
 
-impl NoCgroup {
-    /// Returns why a run that is started from here would have no control group; `None` if it would.
-    pub fn check(run: RunId) -> Option<NoCgroup> {
-        match Cgroup::create(run) {
-            Ok(cgroup) => {
-                cgroup.remove();
-                None
-            }
-            Err(reason) => Some(reason),
+/// Returns why a run that is started from here would have no control group; `None` if it would.
+pub fn why_no_control_group() -> Option<String> {
+    let nobodys = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
+    match Cgroup::create(nobodys) {
+        Ok(cgroup) => {
+            cgroup.remove();
+            None
         }
+        Err(reason) => Some(chain(&reason)),
     }
 }
 
@@ -63,7 +59,7 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// Makes a run's group below our own.
     pub(crate) fn create(run: RunId) -> Result<Cgroup, NoCgroup> {
-        let own = own_group().ok_or(NoCgroup::NotHere)?;
+        let own = own_group().ok_or(NoCgroup::Absent)?;
         let not_ours = |source| NoCgroup::NotOurs { path: own.clone(), source };
         // Who moves a process must be allowed to write where both groups meet: in ours.
         OpenOptions::new().write(true).open(own.join(PROCESSES)).map_err(not_ours)?;

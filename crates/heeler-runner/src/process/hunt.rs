@@ -99,8 +99,7 @@ impl Hunt {
             } else {
                 quiet = 0;
                 self.hold(&mut found);
-                let kill = |process| signal(process, Signal::KILL);
-                wait(&send(kill, &found, &mut unkillable), deadline);
+                wait(&kill(&found, &mut unkillable), deadline);
                 seen.extend(found);
             }
             if let Some(children) = &self.children {
@@ -198,16 +197,12 @@ fn account(
     Ended { processes: ended.count() as u64, left }
 }
 
-/// Signals each; returns some of those that got it, and notes which cannot get it.
-fn send(
-    signal: impl Fn(Process) -> Result<Option<Handle>, Errno>,
-    found: &HashSet<Process>,
-    unkillable: &mut HashSet<Process>,
-) -> Vec<Handle> {
-    let mut signalled: Vec<Handle> = Vec::new();
+/// Kills each; returns some of those that die of it, and notes which cannot be killed.
+fn kill(found: &HashSet<Process>, unkillable: &mut HashSet<Process>) -> Vec<Handle> {
+    let mut dying: Vec<Handle> = Vec::new();
     for &process in found {
-        match signal(process) {
-            Ok(Some(handle)) if signalled.len() < WAITS_MAX => signalled.push(handle),
+        match signal(process, Signal::KILL) {
+            Ok(Some(handle)) if dying.len() < WAITS_MAX => dying.push(handle),
             Err(Errno::PERM) => {
                 unkillable.insert(process);
             }
@@ -215,7 +210,7 @@ fn send(
             Ok(_) | Err(_) => {}
         }
     }
-    signalled
+    dying
 }
 
 /// Waits until they have ended, or until the deadline.
@@ -297,27 +292,23 @@ mod tests {
         assert!(matches!(signal(none, Signal::KILL), Err(Errno::SRCH)));
     }
 
-    /// Root can end everything, so here it takes another user's rights first. Others look for a
-    /// process that is not theirs, and do not have to start one.
     #[test]
-    fn a_process_of_another_user_is_told_and_not_waited_for() {
-        let foreign = Process { pid: Pid::INIT, start: 1 };
-        let found = HashSet::from([foreign]);
-        let mut unkillable = HashSet::new();
-        // What the kernel says of it; a user of our own cannot be counted on in a container.
-        assert!(send(|_| Err(Errno::PERM), &found, &mut unkillable).is_empty());
-        assert_eq!(unkillable, found);
-        let ended = account(&found, &unkillable, &HashSet::new());
-        let left = vec![format!("process {} belongs to another user", foreign.pid)];
-        assert_eq!(ended, Ended { processes: 0, left });
-    }
-
-    #[test]
-    fn what_does_not_end_in_time_is_told_and_not_counted() {
+    fn what_could_not_be_ended_is_told_and_not_counted() {
         let process = |pid| Process { pid: Pid::from_raw(pid).unwrap(), start: 1 };
-        let seen = HashSet::from([process(7), process(8)]);
-        let ended = account(&seen, &HashSet::new(), &HashSet::from([process(8), process(9)]));
-        assert_eq!((ended.processes, ended.left.len()), (1, 2));
+        let foreign = "process 1 belongs to another user";
+        let late = "process 8 still runs after 10 s";
+        let check = |seen: &[i32], unkillable: &[i32], late: &[i32], processes, left: &[&str]| {
+            let set = |pids: &[i32]| pids.iter().map(|&pid| process(pid)).collect();
+            let ended = account(&set(seen), &set(unkillable), &set(late));
+            let left = left.iter().map(|&text| text.to_owned()).collect();
+            assert_eq!(ended, Ended { processes, left });
+        };
+        check(&[], &[], &[], 0, &[]);
+        check(&[7, 8], &[], &[], 2, &[]);
+        check(&[1], &[1], &[], 0, &[foreign]);
+        check(&[7, 8], &[], &[8], 1, &[late]);
+        // It was tried to kill it, so it is not told as one that takes its time.
+        check(&[1, 7, 8], &[1], &[1, 8], 1, &[foreign, late]);
     }
 
     #[test]

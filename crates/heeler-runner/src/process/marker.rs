@@ -11,7 +11,7 @@ use heeler_model::RunId;
 use rustix::process::Pid;
 
 /// The variable that names the run that a process belongs to. Whoever starts a runner removes it.
-pub const MARKER: &str = "HEELER_RUN";
+pub(super) const MARKER: &str = "HEELER_RUN";
 
 /// Says whether a process was started with the marker of a run. One that has ended, or that we may
 /// not look at, was not.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heeler_transcript::{Holder, LockFile};
 use jiff::Timestamp;
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::ChildStdout;
 
@@ -12,7 +13,13 @@ use super::*;
 /// How long a thing that must happen is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const CHOICES: [CgroupChoice; 2] = [CgroupChoice::IfAllowed, CgroupChoice::None];
+/// With a control group where we may make one, and without.
+const CLAIMS: [fn(RunId) -> Tree; 2] = [Tree::claim, claim_alone];
+
+/// Claims a tree as on a machine where no control group can be made.
+fn claim_alone(run: RunId) -> Tree {
+    Tree::claim_with(run, None)
+}
 
 fn run_id() -> RunId {
     RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)))
@@ -139,8 +146,7 @@ async fn a_lock_that_an_agent_inherits_is_free_when_both_are_gone() {
 async fn an_agent_leads_its_own_session_and_is_the_first_to_go_when_memory_runs_out() {
     let tree = Tree::claim(run_id());
     let mut agent = start(&tree, "cat /proc/self/oom_score_adj; cat");
-    let session = rustix::process::getsid(Pid::from_raw(agent.pid.cast_signed())).unwrap();
-    assert_eq!(session.as_raw_nonzero().get().cast_unsigned(), agent.pid);
+    assert_eq!(rustix::process::getsid(Some(agent.pid)).unwrap(), agent.pid);
     let score = lines(&mut agent).next_line().await.unwrap().unwrap();
     assert_eq!(score, oom_score());
     assert!(score.parse::<i32>().unwrap() >= OOM_SCORE_MORE, "{score}");
@@ -153,7 +159,7 @@ async fn an_agent_gets_sigterm_when_the_thread_that_started_it_ends() {
     let runner = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let tree = Tree::claim_with(run_id(), CgroupChoice::None);
+            let tree = claim_alone(run_id());
             let script =
                 "trap 'echo terminated; exit 0' TERM; echo ready; while :; do read x; done";
             let mut agent = start(&tree, script);
@@ -174,6 +180,17 @@ async fn an_agent_gets_sigterm_when_the_thread_that_started_it_ends() {
 }
 
 #[tokio::test]
+async fn a_pipe_that_nobody_reads_ends_an_agent_as_it_would_in_a_shell() {
+    let tree = Tree::claim(run_id());
+    // This process ignores the signal.
+    let mut agent = start(&tree, "grep SigIgn /proc/self/status");
+    let told = output(&mut agent).await;
+    let ignored = u64::from_str_radix(told.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(ignored & (1 << (Signal::PIPE.as_raw() - 1)), 0, "{told}");
+    tree.end().await;
+}
+
+#[tokio::test]
 async fn waiting_can_be_given_up_and_taken_up_again() {
     let tree = Tree::claim(run_id());
     let mut agent = start(&tree, "cat; exit 7");
@@ -187,7 +204,7 @@ async fn waiting_can_be_given_up_and_taken_up_again() {
     drop(agent.stdin.take());
     assert_eq!(agent.wait().await.code(), Some(7));
     assert_eq!(agent.wait().await.code(), Some(7), "it is remembered");
-    tree.signal(&agent, Signal::KILL);
+    agent.signal(Signal::KILL);
 }
 
 #[tokio::test]
@@ -196,7 +213,7 @@ async fn a_signal_reaches_the_agent_alone() {
     let script = "sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' & read x; :";
     let mut agent = start(&tree, script);
     let child = pids(&mut lines(&mut agent), 1).await[0];
-    tree.signal(&agent, Signal::TERM);
+    agent.signal(Signal::TERM);
     let status = agent.wait().await;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
     assert!(is_there(child));
@@ -261,24 +278,21 @@ async fn a_start_that_fails_says_what_to_do() {
 
 /// Lets a script start its processes, each of which says its number, and ends them.
 async fn check_ends(script: &str, count: usize) {
-    for choice in CHOICES {
-        let tree = Tree::claim_with(run_id(), choice);
+    for claim in CLAIMS {
+        let tree = claim(run_id());
         let mut agent = start(&tree, script);
         let found = pids(&mut lines(&mut agent), count).await;
         let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{choice:?}");
-        assert!(ended.processes >= count as u64, "{choice:?}: {ended:?}");
+        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
+        assert!(ended.processes >= count as u64, "{tree:?}: {ended:?}");
         let status = agent.wait().await;
         for pid in found {
-            assert!(
-                !is_there(pid),
-                "{choice:?}: {pid} has survived, the agent ended with {status}"
-            );
+            assert!(!is_there(pid), "{tree:?}: {pid} has survived, the agent ended with {status}");
         }
         if let Some(path) = tree.cgroup() {
             assert!(!path.exists(), "{path}");
         }
-        assert_eq!(tree.end().await, Ended::default(), "{choice:?}: nothing is left to end");
+        assert_eq!(tree.end().await, Ended::default(), "{tree:?}: nothing is left to end");
     }
 }
 
@@ -291,13 +305,13 @@ async fn a_daemon_that_ignores_sigterm_and_clears_its_environment_does_not_survi
 
 #[tokio::test]
 async fn every_process_of_a_tree_is_known_as_one_whatever_it_sheds() {
-    for choice in CHOICES {
-        let tree = Tree::claim_with(run_id(), choice);
+    for claim in CLAIMS {
+        let tree = claim(run_id());
         let script = "echo $$; setsid env -i /bin/sh -c '(echo $$; exec sleep 60) & exec sleep 60' & \
                       (exec env -i sh -c 'echo $$; exec sleep 60' &) ; exec sleep 60";
         let mut agent = start(&tree, script);
         for pid in pids(&mut lines(&mut agent), 3).await {
-            assert!(tree.holds(pid), "{choice:?}");
+            assert!(tree.holds(pid), "{tree:?}");
         }
         let us = rustix::process::getpid();
         assert!(!tree.holds(us) && !tree.holds(Pid::INIT));
@@ -325,23 +339,23 @@ async fn a_fork_bomb_is_ended_while_it_forks() {
     // Each process starts two more, eight generations deep, and none ends by itself.
     let bomb = r#"bomb() { if [ "$1" -gt 0 ]; then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi; wait; sleep 1000; }
                   echo $$; bomb 8"#;
-    for choice in CHOICES {
+    for claim in CLAIMS {
         let run = run_id();
-        let tree = Tree::claim_with(run, choice);
+        let tree = claim(run);
         let mut agent = start(&tree, bomb);
         pids(&mut lines(&mut agent), 1).await;
         let ended = tree.end().await;
-        assert_eq!(ended.left, Vec::<String>::new(), "{choice:?}");
+        assert_eq!(ended.left, Vec::<String>::new(), "{tree:?}");
         assert!(ended.processes >= 1);
-        assert_eq!(Hunt::of_dead(run, None).end(), Ended::default(), "{choice:?}");
+        assert_eq!(Hunt::of_dead(run, None).end(), Ended::default(), "{tree:?}");
         assert_eq!(tree.end().await, Ended::default());
     }
 }
 
 #[tokio::test]
 async fn zombies_are_reaped_and_not_counted() {
-    for choice in CHOICES {
-        let tree = Tree::claim_with(run_id(), choice);
+    for claim in CLAIMS {
+        let tree = claim(run_id());
         // The shell becomes a program that does not reap, and only then its child ends.
         let script = "(until grep -q sleep /proc/$$/comm; do :; done) & echo $!; exec sleep 1000";
         let mut agent = start(&tree, script);
@@ -406,14 +420,12 @@ fn a_group_that_is_not_the_runs_is_not_taken_for_it() {
     std::fs::create_dir(&posing).unwrap();
     std::fs::write(posing.join("cgroup.procs"), "1\n").unwrap();
     assert!(Cgroup::find(run, Some(&posing)).is_none(), "it is no control group");
-    match Cgroup::create(other) {
-        Ok(cgroup) => {
-            assert!(Cgroup::find(run, Some(cgroup.path())).is_none(), "it is another run's");
-            assert!(Cgroup::find(other, None).is_some());
-            cgroup.remove();
-            assert!(Cgroup::find(other, Some(cgroup.path())).is_none(), "it is gone");
-        }
-        Err(reason) => assert!(!matches!(reason, NoCgroup::Unwanted), "{reason}"),
+    // Where we may make one.
+    if let Ok(cgroup) = Cgroup::create(other) {
+        assert!(Cgroup::find(run, Some(cgroup.path())).is_none(), "it is another run's");
+        assert!(Cgroup::find(other, None).is_some());
+        cgroup.remove();
+        assert!(Cgroup::find(other, Some(cgroup.path())).is_none(), "it is gone");
     }
 }
 
@@ -421,19 +433,19 @@ fn a_group_that_is_not_the_runs_is_not_taken_for_it() {
 fn a_secret_is_no_argument_and_the_key_that_holds_it_is_named() {
     let (tree, secrets) = (Tree::claim(run_id()), Redactor::new(&["hunter2hunter2".to_owned()]));
     let place = Place { cwd: Utf8Path::new("/"), env: &path(), inherit: &[], secrets: &secrets };
-    let refused = |program: &str, args: &[&str]| {
-        let args = args.iter().map(|text| Arg::Text((*text).to_owned())).collect();
+    let refused = |program: &str, arg: Arg| {
+        let args = vec![Arg::Text("-p".to_owned()), arg];
         let launch = Launch { program: program.into(), args, env: Vec::new() };
         tree.spawn(&launch, &place).unwrap_err().to_string()
     };
-    let said = refused("/bin/true", &["-p", "--model", "x-hunter2hunter2"]);
+    let said = refused("/bin/true", Arg::Of("model", "x-hunter2hunter2".to_owned()));
     assert_eq!(
         said,
         "cannot start /bin/true: everybody on this machine could read the secret in `model`; take it \
          out of there"
     );
-    let said = refused("/bin/true", &["--home", "hunter2hunter2"]);
+    let said = refused("/bin/true", Arg::Text("hunter2hunter2".to_owned()));
     assert!(said.contains("the secret in one of its arguments"), "{said}");
-    let said = refused("/hunter2hunter2", &[]);
+    let said = refused("/hunter2hunter2", Arg::File(Vec::new()));
     assert!(said.contains("the secret in its path"), "{said}");
 }

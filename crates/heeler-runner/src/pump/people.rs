@@ -53,7 +53,7 @@ impl Pump<'_> {
             run: self.run.spec.run,
             job: self.run.spec.job.clone(),
             session: self.run.session.clone(),
-            agent_pid: self.exit.is_none().then_some(self.agent.pid),
+            agent_pid: self.exit.is_none().then(|| self.agent.pid.as_raw_pid().cast_unsigned()),
             started_at: self.run.started_at,
             last_line_at: self.run.last_line_at,
             rows: self.run.journal.job_rows(),
@@ -108,14 +108,14 @@ impl Pump<'_> {
             }
             Answer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
-        self.settle(id, "answered", &said, Some(answer));
+        self.close_ask(id, "answered", &said, Some(answer));
         Ok(())
     }
 
     /// Closes a question: file, row, agent, subscribers. Without an answer the agent hears nothing.
-    fn settle(&mut self, id: &str, subtype: &str, said: &str, answer: Option<&Answer>) {
+    fn close_ask(&mut self, id: &str, subtype: &str, said: &str, answer: Option<&Answer>) {
         let how = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
-        let Some(open) = self.run.asks.settle(id, how) else { return };
+        let Some(open) = self.run.asks.close(id, how) else { return };
         self.run.note(subtype, &format!("{said} (question {id})"));
         if let Some(answer) = answer {
             let steps = self.run.runtime.answer(&open.agent_id, answer);
@@ -205,20 +205,20 @@ impl Pump<'_> {
     pub(super) fn expire_ask(&mut self, id: &str) {
         let message = "nobody answered in time".to_owned();
         let answer = Answer::Deny { message: message.clone(), interrupt: false };
-        self.settle(id, "denied", &message, Some(&answer));
+        self.close_ask(id, "denied", &message, Some(&answer));
     }
 
     /// The agent does not want to know any more.
     pub(super) fn withdraw(&mut self, agent_id: &str) {
         if let Some(id) = self.run.asks.find(agent_id) {
-            self.settle(&id, "withdrawn", "the agent withdrew it", None);
+            self.close_ask(&id, "withdrawn", "the agent withdrew it", None);
         }
     }
 
     /// Closes what is still open when the agent is gone.
     pub(super) fn close_asks(&mut self) {
         for ask in self.run.asks.list() {
-            self.settle(&ask.id, "withdrawn", "the agent ended before an answer", None);
+            self.close_ask(&ask.id, "withdrawn", "the agent ended before an answer", None);
         }
     }
 }

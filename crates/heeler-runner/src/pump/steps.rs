@@ -113,7 +113,7 @@ impl Pump<'_> {
                 }
             }
             Step::CloseInput => self.input.close(),
-            Step::Signal(signal) => self.tree.signal(&self.agent, signal),
+            Step::Signal(signal) => self.agent.signal(signal),
             step => debug_assert!(false, "{step:?} needs the disk"),
         }
     }

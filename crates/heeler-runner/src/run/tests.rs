@@ -195,10 +195,14 @@ impl Trial {
         let Means { disk, lines, runtime } = &self.means;
         let means = Means { disk: Arc::clone(disk), lines: *lines, runtime: *runtime };
         let runner = std::thread::spawn(move || run_by(&dir, &host, &means).unwrap());
-        let started = self.folder.dir.join("started.json");
-        wait_for("started.json", || started.exists());
-        let started: Started = serde_json::from_slice(&std::fs::read(&started).unwrap()).unwrap();
-        Running { runner, started }
+        wait_for("started.json", || self.dir().join("started.json").exists());
+        Running { runner, started: self.started() }
+    }
+
+    /// Returns what the runner said when it started.
+    fn started(&self) -> Started {
+        let bytes = std::fs::read(self.dir().join("started.json")).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
     }
 
     /// Starts the run on its disk, which hangs: its runner looks at nothing until the agent has made

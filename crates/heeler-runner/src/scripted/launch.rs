@@ -5,6 +5,7 @@ use heeler_model::run::{RunSpec, SessionStart};
 use serde_json::Value as Json;
 
 use super::Part;
+use crate::claude::{limit_args, session_args, texts};
 use crate::process::{Arg, Launch};
 
 /// Returns what to start. Flags are Claude's where Claude has such a flag. The steps are handed over
@@ -18,34 +19,11 @@ pub(crate) fn launch(
 ) -> Launch {
     let part = Part { steps: steps.to_vec(), secrets: secrets.to_vec() };
     let part = serde_json::to_vec(&part).expect("JSON is written to memory");
-    let mut args = vec![text("play"), text("--script"), Arg::File(part)];
-    let mut flag = |name: &str, value: String| args.extend([text(name), Arg::Text(value)]);
-    flag("--home", spec.home.to_string());
-    match session {
-        SessionStart::Fresh { id } => flag("--session-id", id.to_string()),
-        SessionStart::Resume { id } => flag("--resume", id.to_string()),
-        SessionStart::Fork { source, id, at } => {
-            flag("--resume", source.to_string());
-            flag("--session-id", id.to_string());
-            if let Some(at) = at {
-                flag("--resume-session-at", at.to_string());
-            }
-        }
-    }
-    if let Some(turns) = spec.limits.max_turns {
-        flag("--max-turns", turns.to_string());
-    }
-    if let Some(budget) = spec.limits.budget_usd {
-        flag("--max-budget-usd", budget.to_string());
-    }
-    flag("--permission-prompt-tool", "stdio".to_owned());
-    if matches!(session, SessionStart::Fork { .. }) {
-        args.push(text("--fork-session"));
-    }
-    args.push(text("--include-partial-messages"));
+    let mut args = texts(&["play", "--script"]);
+    args.push(Arg::File(part));
+    args.extend(texts(&["--home", spec.home.as_str()]));
+    args.extend(session_args(session));
+    args.extend(limit_args(&spec.limits));
+    args.extend(texts(&["--permission-prompt-tool", "stdio", "--include-partial-messages"]));
     Launch { program: program.to_owned(), args, env: Vec::new() }
-}
-
-fn text(text: &str) -> Arg {
-    Arg::Text(text.to_owned())
 }

@@ -21,10 +21,8 @@ use uuid::Uuid;
 
 use super::SettleError;
 use crate::claude::Background;
+use crate::journal::RUN_KEY;
 use crate::session::{self, History};
-
-/// Names the run in each row of a session's log: another run may have gone on with the session.
-pub(crate) const RUN_KEY: &str = "runId";
 
 /// What is known of a run from its logs.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl Account {
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
-            let recorder = Recorder::new(session.clone(), cwd, None);
+            let recorder = Recorder::new(session.clone(), cwd);
             return Ok(story.conclude(spec, started, &recorder, 0));
         }
         let begin = line_start(log, started.session_rows_before)?;

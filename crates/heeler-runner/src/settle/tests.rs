@@ -9,11 +9,11 @@ use heeler_transcript::{Entry, Scan};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::account::RUN_KEY;
 use super::*;
 use crate::command::CommandRuntime;
 use crate::files::tests::Folder;
 use crate::files::{read_result, write_started};
+use crate::journal::RUN_KEY;
 use crate::runtime::{Runtime as _, Step};
 
 fn now() -> Timestamp {
@@ -33,7 +33,7 @@ impl Dead {
         let started = folder.started();
         std::fs::create_dir_all(started.session_log.parent().unwrap()).unwrap();
         write_started(&folder.dir, &started).unwrap();
-        let recorder = Recorder::new(started.session.clone(), "/work".into(), None);
+        let recorder = Recorder::new(started.session.clone(), "/work".into());
         Dead { folder, started, recorder }
     }
 

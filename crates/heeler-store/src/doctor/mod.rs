@@ -30,7 +30,6 @@ pub(crate) use self::rebuild::{
     refuse_foreign as refuse_foreign_rebuild, replace_database,
 };
 use crate::layout::{LayoutError, StateDir};
-pub use heeler_model::chain;
 
 /// Looks at everything and changes nothing. `home` is the user's folder for locks and interactive
 /// sessions.

@@ -532,7 +532,7 @@ fn a_note_of_a_rebuild_that_leads_out_of_the_trash_is_refused() {
     {
         fleet.write("rebuild.json", &format!("{{\"version\":1,\"trash\":\"{trash}\"}}"));
         let error = Store::open(&fleet.dir, "test", now()).unwrap_err();
-        let text = super::chain(&error);
+        let text = heeler_model::chain(&error);
         assert!(text.contains("is not a note of ours"), "{trash}: {text}");
         assert_eq!(fs::read(fleet.path("heeler.db")).unwrap(), before);
     }

@@ -131,7 +131,7 @@ fn what_is_kept_before_adoption_is_not_written_through_links() {
     std::fs::create_dir(root.join(".before-heeler")).unwrap();
     symlink(&outside.root, root.join(".before-heeler/sessions")).unwrap();
     let error = adopt(&root, now()).unwrap_err();
-    let text = crate::doctor::chain(&error);
+    let text = heeler_model::chain(&error);
     assert!(text.contains(".before-heeler/sessions is a symbolic link"), "{text}");
     outside.is_untouched();
     assert!(!root.join("heeler.db").exists());
@@ -196,7 +196,7 @@ fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
     drop(other.store());
     std::fs::copy(other.dir.database(), root.join("heeler.db.rebuilt")).unwrap();
     std::fs::write(root.join("rebuild.json"), "{\"version\":1,\"trash\":\"trash/x\"}").unwrap();
-    let error = crate::doctor::chain(&adopt(&root, now()).unwrap_err());
+    let error = heeler_model::chain(&adopt(&root, now()).unwrap_err());
     assert!(error.contains("rebuild.json") && error.contains("remove it"), "{error}");
     assert!(!root.join("heeler.db").exists());
     // The old database in the trash shows that one was.

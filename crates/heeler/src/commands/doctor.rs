@@ -18,6 +18,10 @@ use crate::place::{self, Place};
 /// How long repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
 
+/// What it means that runs have no control group.
+const UNGROUPED: &str = "no control group: if a runner is killed, what its agent started with an \
+                         empty environment may run on";
+
 /// Arguments of `doctor`.
 #[derive(Args)]
 #[command(after_help = "Ends with 1 when something is wrong that was not fixed.")]
@@ -63,14 +67,22 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
         findings = doctor::examine(&place.state_dir, place.home.as_deref(), place::now());
     }
     progress.end();
+    let ungrouped = heeler_runner::why_no_control_group();
     match args.json {
-        true => output::json(&to_json(&findings, &fixed, &settled))?,
+        true => {
+            let mut told = to_json(&findings, &fixed, &settled);
+            told["noControlGroup"] = ungrouped.into();
+            output::json(&told)?;
+        }
         false => {
             for run in &settled {
                 let line = format!("settled  {}: {} ({})", run.job, run.status, run.end);
                 output::line(line)?;
             }
             print(&place, &findings, &fixed)?;
+            if let Some(why) = ungrouped {
+                output::line(format!("{UNGROUPED} ({why})"))?;
+            }
         }
     }
     match findings.iter().any(|finding| finding.severity > Severity::Note) {

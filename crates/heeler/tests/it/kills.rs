@@ -15,7 +15,6 @@ use heeler_model::run::{
     SETTLE_NEVER, SessionPlan, SessionStart, Started, Work,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
-use heeler_runner::NoCgroup;
 use heeler_testkit::Proof;
 use heeler_transcript::{Entry, Follower, LockFile, Scan, Start, Stopper, Update};
 use jiff::Timestamp;
@@ -371,7 +370,7 @@ fn check(run: &Run, shown: &[Json], result: &RunResult) {
 #[test]
 fn proof_kill_9_of_runner_or_agent_at_any_instant_is_settled() {
     let proof = Proof::new(60);
-    let all_are_found = NoCgroup::check(RunId::mint(Timestamp::now(), [7; 10])).is_none();
+    let all_are_found = heeler_runner::why_no_control_group().is_none();
     let mut scene = Scene::new();
     let mut session: Option<AgentSessionId> = None;
     let mut ends = std::collections::BTreeMap::new();
@@ -414,7 +413,7 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
     let agent = run.agent_pid().unwrap();
     let marked = |pid| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
-        String::from_utf8(environ).unwrap().contains(heeler_runner::MARKER)
+        String::from_utf8(environ).unwrap().contains("HEELER_RUN=")
     };
     assert!(marked(agent) && !marked(run.runner_pid()));
     let refused = run.settle();

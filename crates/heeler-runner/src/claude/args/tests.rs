@@ -34,7 +34,7 @@ fn shown(launch: &Launch) -> String {
     for arg in &launch.args {
         match arg {
             Arg::Text(text) if text.starts_with('-') => write!(shown, "\n{text}").unwrap(),
-            Arg::Text(text) => write!(shown, " {text:?}").unwrap(),
+            Arg::Text(text) | Arg::Of(_, text) => write!(shown, " {text:?}").unwrap(),
             Arg::File(bytes) => {
                 write!(shown, " file:{}", std::str::from_utf8(bytes).unwrap()).unwrap();
             }
@@ -196,7 +196,7 @@ fn what_may_hold_secrets_is_a_file_in_memory() {
     setup.mcp = json!({ "mcpServers": { "github": { "env": { "TOKEN": "t-123" } } } });
     let launch = Sdk::claude("prompt p-123".to_owned(), setup).unwrap().launch(&fresh());
     let texts = launch.args.iter().filter_map(|arg| match arg {
-        Arg::Text(text) => Some(text),
+        Arg::Text(text) | Arg::Of(_, text) => Some(text),
         Arg::File(_) => None,
     });
     assert!(texts.clone().all(|text| !text.contains("-123")), "{launch:?}");

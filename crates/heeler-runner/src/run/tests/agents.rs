@@ -127,8 +127,7 @@ fn an_agent_that_cannot_be_started_is_reported_and_not_tried_again() {
     let message = result.error.unwrap().message;
     assert!(message.contains("/nonexistent/claude: there is no such program"), "{message}");
     assert_eq!(trial.job_rows().last().unwrap()["type"], "error");
-    let started: Started =
-        serde_json::from_slice(&std::fs::read(trial.dir().join("started.json")).unwrap()).unwrap();
+    let started = trial.started();
     assert!(!started.cgroup.is_some_and(|group| group.exists()), "its control group is left");
 }
 

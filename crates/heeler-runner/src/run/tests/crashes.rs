@@ -90,8 +90,7 @@ fn check(point: Point, end: End) {
     assert_eq!(rows[..shown.len()], shown, "{point:?}");
     let uuids = |rows: &[Json]| rows.iter().map(|row| row["uuid"].clone()).collect::<Vec<_>>();
     assert_eq!(uuids(&rows), uuids(&Trial::rows(&trial.session_log())), "{point:?}");
-    let started: Started =
-        serde_json::from_slice(&std::fs::read(trial.dir().join("started.json")).unwrap()).unwrap();
+    let started = trial.started();
     let socket_of_the_dead = point != Point::ResultWritten && started.socket.exists();
     assert!(!socket_of_the_dead, "{point:?}");
     // The run is over for good: a runner that comes late changes nothing.

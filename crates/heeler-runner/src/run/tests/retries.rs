@@ -21,8 +21,7 @@ fn a_session_that_the_agent_does_not_know_begins_anew_under_another_name() {
     let session = result.session.unwrap();
     assert_ne!(&session.id, trial.spec.session.start.id());
     assert!(session.resumable);
-    let started: Started =
-        serde_json::from_slice(&std::fs::read(trial.dir().join("started.json")).unwrap()).unwrap();
+    let started = trial.started();
     assert_eq!((&started.session, &started.session_log), (&session.id, &session.log));
     assert_eq!((started.job_rows_before, started.session_rows_before), (0, 0));
     assert!(trial.spec.home.join("locks").join(session.id.as_str()).exists());
