@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use heeler_model::run::{Op, ReplyBody};
 use heeler_model::{Job, JobId, JobStatus, RunId};
-use heeler_store::{DbError, Reader, Store, WriteError, doctor};
+use heeler_store::{DbError, Reader, Store, WriteError};
 use thiserror::Error;
 
 use crate::cancel::{KillError, kill_runner, wish_to_cancel};
@@ -190,7 +190,7 @@ impl<'c> Cancelling<'c> {
         self.wish()?;
         match kill_runner(&self.fleet.dir.run(run)) {
             Ok(pid) => {
-                let why = doctor::chain(error);
+                let why = heeler_model::chain(error);
                 tracing::warn!("killed its runner (process {pid}), which is mute: {why}");
                 Ok(false)
             }
