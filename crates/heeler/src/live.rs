@@ -363,7 +363,7 @@ impl<'w> Live<'w> {
         std::thread::spawn(move || {
             let mut cancelling = Cancelling::new(&fleet, &job, now, "Ctrl-C");
             if let Err(error) = cancelling.reach(CANCEL_WAIT) {
-                let _told = tell.send(Event::CancelFailed(heeler_store::doctor::chain(&error)));
+                let _told = tell.send(Event::CancelFailed(heeler_model::chain(&error)));
             }
         });
         Ok(())
