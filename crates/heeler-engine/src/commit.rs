@@ -7,7 +7,7 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
-    SessionStatus,
+    SessionMode, SessionStatus,
 };
 use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
 use jiff::Timestamp;
@@ -157,7 +157,7 @@ fn leave_session(
     match planned {
         None => Ok(()),
         Some(session) if is_planned => {
-            let becomes_own = begins_own(&session);
+            let becomes_own = begins_own(&session) && !outlives(tx, &session)?;
             write_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {
@@ -169,6 +169,14 @@ fn leave_session(
             write_end(tx, fresh, result, end, becomes_own)
         }
     }
+}
+
+/// Says whether the agent has a session that it keeps, while this one is for one job: a schedule may
+/// have its own mode.
+fn outlives(tx: &Tx<'_>, session: &Session) -> Result<bool, DbError> {
+    let is_kept = |own: Session| own.mode != SessionMode::FreshPerJob;
+    Ok(session.mode == SessionMode::FreshPerJob
+        && tx.agent_session(&session.agent)?.is_some_and(is_kept))
 }
 
 /// Returns the session that the run went on in because the planned one was unknown to the agent.

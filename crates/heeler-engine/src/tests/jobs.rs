@@ -113,6 +113,17 @@ fn a_persistent_agent_continues_its_session_until_it_is_told_otherwise() {
 }
 
 #[test]
+fn a_job_with_a_session_of_its_own_leaves_the_agents_kept_one() {
+    let place = Place::new("success");
+    let kept = place.session_of(&place.conducted(&place.persistent()).job);
+    let mut single = place.persistent();
+    single.rules.mode = SessionMode::FreshPerJob;
+    place.conducted(&single);
+    let own = place.reader().agent_session("coder").unwrap().unwrap();
+    assert_eq!(own.id, kept.id);
+}
+
+#[test]
 fn a_session_from_elsewhere_does_not_become_the_agents() {
     let place = Place::new("success");
     let mut given = place.persistent();
