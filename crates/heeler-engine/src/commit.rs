@@ -9,7 +9,7 @@ use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
     SessionMode, SessionStatus,
 };
-use heeler_store::{DbError, JobFilter, Store, Tx, WriteError};
+use heeler_store::{DbError, JobFilter, Run, Store, Tx, WriteError};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -91,12 +91,12 @@ fn commit_in(
     };
     close_job(&mut job, result);
     if let Some(session) = planned.as_ref()
-        && never_began(tx, session, &job_id, result)?
+        && never_began(tx, session, &run, result)?
     {
         tx.remove_session(session)?;
         job.head.session_id = None;
     } else {
-        leave_session(tx, root, planned, result)?;
+        leave_session(tx, root, planned, &run, result)?;
     }
     tx.update_job(&job)?;
     release_agent(tx, &job)?;
@@ -142,6 +142,7 @@ fn leave_session(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
     planned: Option<Session>,
+    run: &Run,
     result: &RunResult,
 ) -> Result<(), DbError> {
     let at = result.finished_at;
@@ -149,7 +150,7 @@ fn leave_session(
         return match planned {
             // The run that is at it writes what becomes of it.
             Some(_) if result.end == End::SessionBusy => Ok(()),
-            Some(session) => rest(tx, session, at),
+            Some(session) => rest(tx, session, run, at),
             None => Ok(()),
         };
     };
@@ -253,26 +254,33 @@ fn is_counted(tx: &Tx<'_>, run: RunId, session: &AgentSessionId) -> Result<bool,
 fn never_began(
     tx: &Tx<'_>,
     session: &Session,
-    job: &JobId,
+    run: &Run,
     result: &RunResult,
 ) -> Result<bool, DbError> {
     // Of a run that is lost nobody knows how far it came.
     let was_unused = result.session.is_none() && result.end != End::Interrupted;
-    let is_empty = session.message_count == 0 && session.job_count == 0;
-    let agent_id = session.agent_session_id.as_ref();
-    Ok(was_unused
-        && is_empty
-        && match agent_id {
-            Some(id) => tx.job_ids_of_session(id)?.iter().all(|other| other == job),
-            None => true,
-        })
+    if !(was_unused && is_made_for(session, run)) {
+        return Ok(false);
+    }
+    match &session.agent_session_id {
+        Some(id) => Ok(tx.job_ids_of_session(id)?.iter().all(|job| *job == run.job_id)),
+        None => Ok(true),
+    }
+}
+
+/// Says whether the record of a session was made for a run and is still as it was made. One that is
+/// older may be a conversation, even if nothing is counted: an import does not always know.
+fn is_made_for(session: &Session, run: &Run) -> bool {
+    session.version == 1
+        && session.created_at == run.created_at
+        && (session.message_count, session.job_count) == (0, 0)
 }
 
 /// Puts a session to rest that the run did not use.
-fn rest(tx: &mut Tx<'_>, mut session: Session, at: Timestamp) -> Result<(), DbError> {
-    session.status = match session.message_count {
-        0 => SessionStatus::Completed,
-        _ => SessionStatus::Paused,
+fn rest(tx: &mut Tx<'_>, mut session: Session, run: &Run, at: Timestamp) -> Result<(), DbError> {
+    session.status = match is_made_for(&session, run) {
+        true => SessionStatus::Completed,
+        false => SessionStatus::Paused,
     };
     session.last_active_at = session.last_active_at.max(at);
     tx.put_session(&session).map(|_| ())

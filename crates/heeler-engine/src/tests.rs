@@ -12,7 +12,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{RuntimeType, SessionRules};
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL, Work};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, Approvals, Job, JobId, Session, SessionMode, TriggerType};
+use heeler_model::{
+    AgentSessionId, Approvals, Job, JobId, Session, SessionMode, SessionStatus, TriggerType,
+};
 use heeler_store::{Reader, StateDir, Store};
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -176,6 +178,43 @@ impl Place {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{session}.jsonl")), "{}\n").unwrap();
         session.parse().unwrap()
+    }
+
+    /// Puts a session of the agent on record as an import leaves it: nothing in it is counted.
+    pub(crate) fn import(&self, channel: Option<&str>) -> Session {
+        let session = Session {
+            id: heeler_model::SessionId::mint(7),
+            agent_session_id: Some("22222222-imported".parse().unwrap()),
+            agent: "coder".to_owned(),
+            mode: SessionMode::Persistent,
+            approvals: Approvals::Autonomous,
+            status: SessionStatus::Paused,
+            channel_id: channel.map(str::to_owned),
+            created_at: clock() - jiff::SignedDuration::from_secs(9),
+            last_active_at: clock(),
+            message_count: 0,
+            token_estimate: 0,
+            job_count: 0,
+            working_directory: None,
+            runtime: String::new(),
+            docker_enabled: false,
+            parent: None,
+            forked_at_message: None,
+            log_path: None,
+            origin: Some("herdctl".to_owned()),
+            version: 1,
+        };
+        let imported = session.clone();
+        self.store()
+            .write::<(), heeler_store::DbError, _>(move |tx| {
+                tx.put_session(&session)?;
+                match session.channel_id {
+                    Some(_) => Ok(()),
+                    None => tx.set_agent_session(&session.agent, Some(&session.id)),
+                }
+            })
+            .unwrap();
+        imported
     }
 
     pub(crate) fn persistent(&self) -> JobRequest {

@@ -140,6 +140,11 @@ impl<'c> Tx<'c> {
             return Err(DbError::Stale { what: "session", id, version: session.version });
         }
         self.count(Kind::Session, &session.agent, session.status.as_str(), -1)?;
+        for (agent, own) in agents::with_session(&self.conn)? {
+            if own == *id {
+                self.set_agent_session(&agent, None)?;
+            }
+        }
         self.mark(&View::Session(id.clone()))
     }
 

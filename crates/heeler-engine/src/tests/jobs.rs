@@ -230,6 +230,52 @@ fn a_run_that_never_started_leaves_no_session() {
 }
 
 #[test]
+fn an_imported_conversation_outlives_a_run_that_never_started() {
+    for (how, end) in [("die", End::NeverStarted), ("busy", End::SessionBusy)] {
+        for channel in [None, Some("C1")] {
+            let place = Place::new(how);
+            let imported = place.import(channel);
+            let mut request = place.persistent();
+            request.channel = channel.map(str::to_owned);
+            let done = place.conducted(&request);
+            assert_eq!(done.end, end);
+            let kept = place.session_of(&done.job);
+            assert_eq!(kept.id, imported.id);
+            if channel.is_none() {
+                let own = place.reader().agent_session("coder").unwrap().unwrap();
+                assert_eq!(own.id, imported.id);
+            }
+            place.behave("success");
+            let next = place.conducted(&request).job;
+            assert_eq!(place.session_of(&next).id, imported.id, "{how}: it goes on");
+        }
+    }
+}
+
+#[test]
+fn an_imported_conversation_outlives_a_start_that_was_cut_off() {
+    let place = Place::new("success");
+    let imported = place.import(None);
+    let begun = crate::start::begin(&place.fleet, &place.store(), &place.persistent(), None);
+    let begun = begun.unwrap();
+    let folder = place.fleet.dir.run(begun.run);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("spec.json"), serde_json::to_vec_pretty(&begun.spec).unwrap())
+        .unwrap();
+    // The second time it is as after a restore: the session is as imported, the run has no row.
+    let other = Place::new("success");
+    other.import(None);
+    std::fs::rename(&folder, other.fleet.dir.run(begun.run)).unwrap();
+    for place in [place, other] {
+        let store = place.store();
+        let done = crate::recover(&place.fleet, &store, crate::Compare::WhenDue).unwrap();
+        assert_eq!(done.committed[0].end, End::NeverStarted);
+        let kept = place.session_of(&begun.job);
+        assert_eq!((kept.id, kept.status), (imported.id.clone(), SessionStatus::Paused));
+    }
+}
+
+#[test]
 fn each_channel_has_a_session_of_its_own() {
     let place = Place::new("success");
     let in_channel = |name: &str| {

@@ -173,6 +173,29 @@ fn sessions_look_as_the_documents_show_them() {
     assert!(place.has("sessions/sess-0000a1b2.json"));
 }
 
+#[test]
+fn a_session_that_is_taken_away_is_no_agents_any_more() {
+    let place = place();
+    let store = place.store();
+    let own = session(1, "coder");
+    let id = own.id.clone();
+    commit(&store, move |tx| {
+        tx.put_session(&own)?;
+        tx.set_agent_session("coder", Some(&own.id))
+    });
+    publish(&store);
+    assert!(place.has("sessions/coder.json"));
+    commit(&store, move |tx| {
+        let own = tx.session(&id)?.unwrap();
+        tx.remove_session(&own)?;
+        // Another session may come to have its id.
+        tx.put_session(&own).map(|_| ())
+    });
+    assert_eq!(place.reader().agent_session("coder").unwrap(), None);
+    publish(&store);
+    assert!(!place.has("sessions/coder.json"));
+}
+
 fn put(store: &Store, agent: AgentState) {
     commit(store, move |tx| tx.put_agent("coder", &agent));
     publish(store);
