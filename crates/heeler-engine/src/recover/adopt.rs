@@ -4,6 +4,7 @@
 //! told by the job's record. What it did is committed like that of any other run.
 
 use std::collections::HashSet;
+use std::fs::DirEntry;
 use std::io;
 
 use heeler_model::run::{RunResult, RunSpec, Started, file};
@@ -72,6 +73,11 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
             Ok(Some(spec)) if spec.run == run => spec,
             // Without a spec no runner was started: there is nothing to adopt.
             Ok(_) => continue,
+            // Tried again it would keep every later start comparing; the doctor tells of it.
+            Err(error) if error.is_lasting() => {
+                tracing::warn!(%run, reason = chain(&error), "a run can never be adopted");
+                continue;
+            }
             Err(error) => {
                 let reason = chain(&error);
                 tracing::warn!(%run, %reason, "a run cannot be adopted yet");
@@ -95,12 +101,14 @@ fn find(fleet: &Fleet, recovered: &mut Recovered) -> Result<Vec<Found>, RecoverE
 
 /// Lists the runs that have a folder.
 fn folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
-    let entries = match dir.runs().read_dir_utf8() {
+    let entries = match std::fs::read_dir(dir.runs()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let entries = entries.collect::<io::Result<Vec<_>>>()?;
-    Ok(entries.iter().filter_map(|entry| entry.file_name().parse().ok()).collect())
+    // Whatever else lies there is nothing of ours, and its name need not even be UTF-8.
+    let id = |entry: &DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(entries.iter().filter_map(id).collect())
 }
 
 fn adopt_in(tx: &mut Tx<'_>, found: &Found) -> Result<(), DbError> {

@@ -1,5 +1,7 @@
 //! A conductor that is killed between any two steps, and what the next command makes of it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use heeler_model::run::End;
@@ -168,6 +170,7 @@ fn a_run_that_only_its_folder_knows_is_adopted() {
     let runs = other.fleet.dir.runs();
     std::fs::rename(place.fleet.dir.run(begun.run), runs.join(begun.run.to_string())).unwrap();
     std::fs::create_dir(runs.join("not-a-run")).unwrap();
+    std::fs::create_dir(runs.as_std_path().join(OsStr::from_bytes(b"n\xf6"))).unwrap();
     let recovered = other.recover();
     assert_eq!(recovered.adopted, [begun.run]);
     assert_eq!(recovered.committed[0].end, End::Interrupted);
@@ -187,12 +190,11 @@ fn a_run_that_could_not_be_adopted_is_tried_again_until_it_is() {
     let folder = other.fleet.dir.run(begun.run);
     std::fs::rename(place.fleet.dir.run(begun.run), &folder).unwrap();
     std::fs::rename(folder.join("spec.json"), folder.join("aside")).unwrap();
-    std::fs::create_dir(folder.join("spec.json")).unwrap();
+    other.in_folder(begun.run, "spec.json", r#"{"protocol": 99}"#);
     for _ in 0..2 {
         let recovered = other.recover();
         assert_eq!((recovered.unsettled[0].0, recovered.adopted), (begun.run, vec![]));
     }
-    std::fs::remove_dir(folder.join("spec.json")).unwrap();
     std::fs::rename(folder.join("aside"), folder.join("spec.json")).unwrap();
     assert_eq!(other.recover().adopted, [begun.run]);
 
@@ -201,6 +203,23 @@ fn a_run_that_could_not_be_adopted_is_tried_again_until_it_is() {
     std::fs::write(other.fleet.dir.runs(), "no folder").unwrap();
     let error = recover(&other.fleet, &other.store(), Compare::WhenDue).unwrap_err();
     assert!(matches!(error, crate::RecoverError::Read(_)), "{error}");
+}
+
+#[test]
+fn a_run_that_can_never_be_adopted_is_looked_at_once_and_left_to_the_doctor() {
+    let place = Place::new("success");
+    let begun = place.begin_with_spec();
+    let other = Place::new("success");
+    let folder = other.fleet.dir.run(begun.run);
+    std::fs::rename(place.fleet.dir.run(begun.run), &folder).unwrap();
+    std::fs::rename(folder.join("spec.json"), folder.join("aside")).unwrap();
+    other.in_folder(begun.run, "spec.json", "{");
+    let recovered = other.recover();
+    assert!(recovered.unsettled.is_empty() && recovered.adopted.is_empty(), "{recovered:?}");
+    std::fs::rename(folder.join("aside"), folder.join("spec.json")).unwrap();
+    assert!(other.recover().adopted.is_empty(), "it is not compared any more");
+    let recovered = recover(&other.fleet, &other.store(), Compare::Now).unwrap();
+    assert_eq!(recovered.adopted, [begun.run]);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Folders of runs: without a record, without a result, or gone.
 
 use std::collections::HashSet;
+use std::fs::DirEntry;
+use std::io::ErrorKind;
 
 use heeler_model::RunId;
-use heeler_model::run::file;
+use heeler_model::run::{RunSpec, file};
+use heeler_transcript::plain;
 
 use super::finding::{Area, Finding, Severity};
 use crate::db::runs::is_run_alive;
@@ -23,8 +26,9 @@ pub(crate) fn examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) {
 
 fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbError> {
     let mut folders = HashSet::new();
-    let entries = dir.runs().read_dir_utf8().into_iter().flatten().flatten();
-    let mut names = entries.map(|entry| entry.file_name().to_owned()).collect::<Vec<_>>();
+    let entries = std::fs::read_dir(dir.runs()).into_iter().flatten().flatten();
+    let name = |entry: DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names = entries.map(name).collect::<Vec<_>>();
     names.sort();
     for name in names {
         let warn = |problem: &str, cure: &str| {
@@ -38,10 +42,11 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
         folders.insert(id);
         let has = |file: &str| dir.run(id).join(file).exists();
         if db.run(id)?.is_none() {
-            findings.push(warn(
-                "has no record in the database",
-                "nothing is lost: `heeler doctor --fix` adopts it",
-            ));
+            let cure = match can_be_adopted(dir, id) {
+                true => "nothing is lost: `heeler doctor --fix` adopts it",
+                false => "its spec.json cannot be used, so it cannot be adopted: move it elsewhere",
+            };
+            findings.push(warn("has no record in the database", cure));
         } else if has(file::STARTED) && !has(file::RESULT) && !is_run_alive(&dir.run(id)) {
             findings.push(warn("was started, has no result, and nobody works on it", SETTLES));
         }
@@ -55,4 +60,15 @@ fn try_examine(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Says whether what was to be done is told, or may be told to another release or at another time.
+fn can_be_adopted(dir: &StateDir, id: RunId) -> bool {
+    match plain::read(&dir.run(id).join(file::SPEC), file::BYTES_MAX) {
+        Ok(bytes) => match file::read::<RunSpec>(&bytes) {
+            Ok(spec) => spec.run == id,
+            Err(error) => !error.is_lasting(),
+        },
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput),
+    }
 }

@@ -1,6 +1,8 @@
 //! For each finding: make the damage, see it, cure it, see it gone.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -318,8 +320,12 @@ fn held_locks_name_their_holder() {
 fn folders_of_runs_that_do_not_fit_are_found() {
     let fleet = Fleet::new();
     let run = RunId::mint(now(), [7; 10]);
-    fleet.write(&format!("runs/{run}/spec.json"), "{}");
-    fleet.finds(Area::Runs, Severity::Warning, "has no record");
+    let spec = format!("runs/{run}/spec.json");
+    for (text, cure) in [("{}", "move it elsewhere"), (r#"{"protocol": 99}"#, "--fix` adopts it")] {
+        fleet.write(&spec, text);
+        let finding = fleet.finds(Area::Runs, Severity::Warning, "has no record");
+        assert!(finding.cure.contains(cure), "{finding:?}");
+    }
 
     let store = fleet.store();
     store
@@ -350,9 +356,14 @@ fn folders_of_runs_that_do_not_fit_are_found() {
     drop(held);
     fs::remove_dir_all(fleet.dir.run(run)).unwrap();
     fleet.finds(Area::Runs, Severity::Warning, "is gone");
-    fs::create_dir(fleet.path("runs/mine")).unwrap();
-    fs::set_permissions(fleet.path("runs/mine"), fs::Permissions::from_mode(0o700)).unwrap();
-    assert!(fleet.examine().iter().any(|finding| finding.problem == "is not the folder of a run"));
+    for name in [OsStr::new("mine"), OsStr::from_bytes(b"n\xf6")] {
+        let folder = fleet.path("runs").as_std_path().join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let findings = fleet.examine();
+    let strange = findings.iter().filter(|it| it.problem == "is not the folder of a run");
+    assert_eq!(strange.count(), 2, "{findings:?}");
 }
 
 #[test]
