@@ -19,23 +19,31 @@ pub(crate) fn find(
     id: &AgentSessionId,
 ) -> Result<Option<Session>, StartError> {
     let known = reader.session_by_agent_id(id);
-    match known.map_err(|error| StartError::Read(Box::new(error)))? {
-        Some(session) if session.agent != request.agent.as_str() => {
-            Err(StartError::OthersSession { session: session.id, agent: session.agent })
+    let known = known.map_err(|error| StartError::Read(Box::new(error)))?;
+    let record = match &known {
+        Some(session) if session.agent == request.agent.as_str() => return Ok(known),
+        Some(session) if is_others(session, request) => {
+            let (session, agent) = (session.id.clone(), session.agent.clone());
+            return Err(StartError::OthersSession { session, agent });
         }
-        Some(session) => Ok(Some(session)),
-        None => match own_sessions(request) {
-            Sessions::Unknown => Ok(None),
-            Sessions::In(projects) if has(&projects, id) => Ok(None),
-            Sessions::In(projects) => {
-                let place = format!(" and not in {projects}");
-                Err(StartError::NoSession { session: id.clone(), place })
-            }
-            Sessions::None => {
-                Err(StartError::NoSession { session: id.clone(), place: String::new() })
-            }
-        },
-    }
+        // An import may have brought what was never a conversation of this agent's program.
+        Some(session) => format!("it is on record under `{}`", session.agent),
+        None => "it is not on record".to_owned(),
+    };
+    let why = match own_sessions(request) {
+        Sessions::Unknown => return Ok(known),
+        Sessions::In(projects) if has(&projects, id) => return Ok(known),
+        Sessions::In(projects) => format!("{record} and not in {projects}"),
+        Sessions::None => format!("{record}, and {} keeps none", request.agent),
+    };
+    Err(StartError::NoSession { session: id.clone(), why })
+}
+
+/// Says whether another agent may want it. What an import brought without its owner, or an agent left
+/// that the config has no more, is whose it is used by.
+fn is_others(session: &Session, request: &JobRequest) -> bool {
+    let owner = session.agent.as_str();
+    owner != request.agent.as_str() && request.fleet_agents.iter().any(|it| it.as_str() == owner)
 }
 
 /// Where an agent keeps its own sessions.

@@ -61,6 +61,8 @@ pub struct Surroundings<'s> {
     pub durability: Durability,
     /// The most jobs of the fleet at once.
     pub max_concurrent: Option<NonZeroU32>,
+    /// The agents that the config has.
+    pub agents: &'s [Agent],
     /// What decides what agents may do, or holds what they did: config, `.env`, state.
     pub protected: &'s [Utf8PathBuf],
 }
@@ -154,6 +156,7 @@ pub fn prepare(
     let work = work::work(agent, &env, around.protected)?;
     Ok(JobRequest {
         agent: agent.name.clone(),
+        fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
         trigger: wanted.trigger,
         schedule: schedule.map(|schedule| schedule.name.clone()),
         runtime: runtime_type(&agent.runtime),

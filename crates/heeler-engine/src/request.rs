@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub struct JobRequest {
     /// Who is to do it.
     pub agent: AgentName,
+    /// The agents that the config has. A session of any other name is nobody's.
+    pub fleet_agents: Vec<AgentName>,
     /// What started it.
     pub trigger: TriggerType,
     /// The schedule that it is a run of.

@@ -59,12 +59,12 @@ pub enum StartError {
         job: Option<JobId>,
     },
     /// The conversation that the caller names is nowhere.
-    #[error("there is no session {session}: it is not on record{place}")]
+    #[error("there is no session {session} to go on with: {why}")]
     NoSession {
         /// The agent's own id of it.
         session: AgentSessionId,
-        /// Where else it was looked for.
-        place: String,
+        /// Where it was looked for.
+        why: String,
     },
     /// The conversation that the caller names is another agent's.
     #[error("session {session} belongs to agent {agent}: trigger that one to go on with it")]
@@ -342,6 +342,7 @@ fn use_session(
     now: Timestamp,
 ) -> Result<(), DbError> {
     if let Some(mut session) = tx.session_by_agent_id(start.id())? {
+        session.agent = request.agent.to_string();
         session.status = SessionStatus::Active;
         session.last_active_at = now;
         return tx.put_session(&session).map(|_| ());

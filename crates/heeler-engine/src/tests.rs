@@ -138,6 +138,7 @@ impl Place {
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
             agent: "coder".parse().unwrap(),
+            fleet_agents: vec!["coder".parse().unwrap(), "writer".parse().unwrap()],
             trigger: TriggerType::Manual,
             schedule: None,
             runtime: RuntimeType::Scripted,

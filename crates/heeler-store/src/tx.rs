@@ -120,6 +120,9 @@ impl<'c> Tx<'c> {
                     return Err(stale());
                 }
                 self.count(Kind::Session, &old.agent, &old.status, -1)?;
+                if old.agent != session.agent {
+                    self.detach(id)?;
+                }
                 session.version + 1
             }
         };
@@ -140,12 +143,18 @@ impl<'c> Tx<'c> {
             return Err(DbError::Stale { what: "session", id, version: session.version });
         }
         self.count(Kind::Session, &session.agent, session.status.as_str(), -1)?;
+        self.detach(id)?;
+        self.mark(&View::Session(id.clone()))
+    }
+
+    /// Lets no agent's next job continue a session.
+    fn detach(&mut self, session: &SessionId) -> Result<(), DbError> {
         for (agent, own) in agents::with_session(&self.conn)? {
-            if own == *id {
+            if own == *session {
                 self.set_agent_session(&agent, None)?;
             }
         }
-        self.mark(&View::Session(id.clone()))
+        Ok(())
     }
 
     /// Makes a session the one that the agent's next job continues; `None` starts afresh.

@@ -42,15 +42,17 @@ impl Place {
     }
 
     fn prepare(&self, agent: &str, wanted: Wanted<'_>) -> Result<JobRequest, PrepareError> {
+        let loaded = self.load(agent);
         let around = Surroundings {
             env: &self.env,
             home: Utf8Path::new("/home/me/.heeler"),
             sockets: Utf8Path::new("/run/user/1000/heeler"),
             durability: Durability::Interval,
             max_concurrent: None,
+            agents: &loaded.agents,
             protected: &["/fleet/heeler.yaml".into()],
         };
-        prepare(&self.load(agent).agents[0], wanted, &around)
+        prepare(&loaded.agents[0], wanted, &around)
     }
 
     #[track_caller]

@@ -192,6 +192,39 @@ fn the_session_of_another_agent_is_refused_and_the_agent_named() {
 }
 
 #[test]
+fn a_session_of_no_agent_in_the_config_is_whose_uses_it() {
+    for fork in [false, true] {
+        let place = Place::new("success");
+        let imported = place.import(None);
+        let id = imported.agent_session_id.clone().unwrap();
+        let mut request = place.request();
+        request.agent = "writer".parse().unwrap();
+        request.session = match fork {
+            false => Wish::Given { id },
+            true => Wish::Fork { source: id, at: None },
+        };
+        assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::OthersSession);
+        // As after `coder` was renamed.
+        request.fleet_agents = vec!["writer".parse().unwrap()];
+        let error = place.conduct(&request).1.unwrap_err();
+        assert_eq!(error.refusal(), Refusal::NoSession, "it would silently begin anew");
+        assert!(error.to_string().contains("on record under `coder` and not in"), "{error}");
+        place.agent_has("22222222-imported");
+        let job = place.conducted(&request).job;
+        let session = place.session_of(&job);
+        assert_eq!((session.agent.as_str(), session.id == imported.id), ("writer", !fork));
+        let source = place.reader().session(&imported.id).unwrap().unwrap();
+        let left = place.reader().agent_session("coder").unwrap().map(|own| own.id);
+        match fork {
+            false => assert_eq!(left, None, "`coder` would go on with another's"),
+            true => assert_eq!((source.agent.as_str(), left), ("coder", Some(imported.id))),
+        }
+        let of_coder = SessionFilter { agent: Some("coder".to_owned()), ..Default::default() };
+        assert_eq!(place.reader().count_sessions(&of_coder).unwrap(), i64::from(fork));
+    }
+}
+
+#[test]
 fn a_fork_says_where_it_came_from() {
     let place = Place::new("success");
     let first = place.conducted(&place.persistent()).job;

@@ -242,6 +242,7 @@ fn prepare_request(
         sockets: &sockets,
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
         max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
+        agents: &loaded.agents,
         protected: &protected(place, loaded, home)?,
     };
     prepare(agent, wanted, &around).map_err(|error| {
