@@ -4,6 +4,7 @@
 //! not answer is killed if it is to end at once. What nobody works on any more is settled here.
 //! Start at [`Cancelling`].
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use heeler_model::run::{Op, ReplyBody};
@@ -179,6 +180,10 @@ impl<'c> Cancelling<'c> {
             Ok(_) => Ok(true),
             // It is starting, or has ended by itself.
             Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => Ok(false),
+            // It ends just now. If it is to end at once and hangs up again, it is mute.
+            Err(error) if is_hang_up(&error) && !(self.now && self.wished == Some(run)) => {
+                Ok(false)
+            }
             Err(error) if self.now => self.kill(run, &error),
             Err(error) => Err(CancelError::Mute(error)),
         }
@@ -198,6 +203,15 @@ impl<'c> Cancelling<'c> {
             Err(error) => Err(CancelError::Kill(error)),
         }
     }
+}
+
+/// Says whether the other side closed the connection instead of replying.
+fn is_hang_up(error: &ControlError) -> bool {
+    let ControlError::Io { source, .. } = error else { return false };
+    matches!(
+        source.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
 }
 
 /// Returns the job if it is on record as ended, after it was settled if nobody works on it.

@@ -130,6 +130,48 @@ fn a_job_that_cannot_be_settled_is_not_waited_for() {
 }
 
 #[test]
+fn a_run_that_ends_at_the_instant_it_is_asked_is_looked_at_again() {
+    for now in [false, true] {
+        let place = Place::new("success");
+        let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
+        let folder = place.fleet.dir.run(begun.run);
+        std::fs::create_dir(&folder).unwrap();
+        let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
+        std::fs::write(folder.join("spec.json"), spec).unwrap();
+        let brief = place.request().brief;
+        let mut runner = crate::launch::start_runner(&place.fleet, &folder, &brief).unwrap();
+        runner.wait().unwrap();
+        // Its result is there; the process is about to end.
+        let socket = place.root.join("s");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let started = heeler_model::run::Started {
+            protocol: PROTOCOL,
+            run: begun.run,
+            pid: std::process::id(),
+            at: clock(),
+            session: begun.spec.session.start.id().clone(),
+            session_log: folder.join("log.jsonl"),
+            socket,
+            cgroup: None,
+            job_rows_before: 0,
+            session_rows_before: 0,
+        };
+        std::fs::write(folder.join("started.json"), serde_json::to_vec(&started).unwrap()).unwrap();
+        let holder = Holder::this_process("runner job-2026-11-15-aaaaaa", clock());
+        let held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
+        let ends = std::thread::spawn(move || {
+            let (asking, _) = listener.accept().unwrap();
+            drop(listener);
+            drop(asking);
+            drop(held);
+        });
+        let job = Cancelling::new(&place.fleet, &begun.job, now, "test").end().unwrap();
+        assert_eq!(job.head.status, JobStatus::Completed);
+        ends.join().unwrap();
+    }
+}
+
+#[test]
 fn only_the_runner_of_the_run_is_killed() {
     let place = Place::new("success");
     let folder = place.root.clone();
