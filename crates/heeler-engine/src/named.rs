@@ -4,6 +4,9 @@
 //! neither we nor the agent have would silently begin anew. Nothing is written here. Start at
 //! [`find`].
 
+use std::fs::DirEntry;
+use std::io::{self, ErrorKind};
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::{AgentSessionId, Session};
@@ -32,7 +35,7 @@ pub(crate) fn find(
     };
     let why = match own_sessions(request) {
         Sessions::Unknown => return Ok(known),
-        Sessions::In(projects) if has(&projects, id) => return Ok(known),
+        Sessions::In(projects) if may_have(&projects, id) => return Ok(known),
         Sessions::In(projects) => format!("{record} and not in {projects}"),
         Sessions::None => format!("{record}, and {} keeps none", request.agent),
     };
@@ -62,18 +65,28 @@ fn own_sessions(request: &JobRequest) -> Sessions {
         RuntimeType::Scripted => Sessions::In(request.home.join("scripted/projects")),
         RuntimeType::Command => Sessions::None,
         RuntimeType::Sdk | RuntimeType::Cli => {
+            // The agent takes them from where it works.
+            let there = |path: &String| request.working_directory.join(path);
             match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-                (Some(config), _) => Sessions::In(Utf8Path::new(config).join("projects")),
-                (None, Some(home)) => Sessions::In(Utf8Path::new(home).join(".claude/projects")),
+                (Some(config), _) => Sessions::In(there(config).join("projects")),
+                (None, Some(home)) => Sessions::In(there(home).join(".claude/projects")),
                 (None, None) => Sessions::Unknown,
             }
         }
     }
 }
 
-/// Says whether a session is there. Of any project: an agent resumes a session from elsewhere too.
-fn has(projects: &Utf8Path, id: &AgentSessionId) -> bool {
+/// Says whether a session is there, or may be: what cannot be read is the agent's to judge. Of any
+/// project: an agent resumes a session from elsewhere too.
+fn may_have(projects: &Utf8Path, id: &AgentSessionId) -> bool {
+    let is_there = |found: io::Result<bool>| match found {
+        Ok(found) => found,
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    };
     let name = format!("{id}.jsonl");
-    let folders = projects.read_dir_utf8().into_iter().flatten().flatten();
-    folders.into_iter().any(|folder| folder.path().join(&name).is_file())
+    let is_in = |folder: io::Result<DirEntry>| {
+        let log = folder.and_then(|folder| std::fs::metadata(folder.path().join(&name)));
+        is_there(log.map(|log| log.is_file()))
+    };
+    is_there(std::fs::read_dir(projects).map(|mut folders| folders.any(is_in)))
 }

@@ -174,6 +174,29 @@ fn a_session_that_only_claude_has_goes_on() {
 }
 
 #[test]
+fn claudes_sessions_are_looked_for_from_where_it_works_and_may_be_where_nobody_can_look() {
+    let place = Place::new("success");
+    let id: AgentSessionId = "0b9f6c1a-5d0e-4b7e-9d3a-0c5a3c2b1a02".parse().unwrap();
+    let mut request = place.request();
+    request.runtime = RuntimeType::Sdk;
+    request.session = Wish::Fork { source: id.clone(), at: None };
+    request.brief.env.insert("CLAUDE_CONFIG_DIR".to_owned(), "config".to_owned());
+    let error = place.conduct(&request).1.unwrap_err();
+    let projects = place.root.join("config/projects");
+    assert!(error.to_string().ends_with(&format!("not in {projects}")), "{error}");
+    std::fs::create_dir_all(projects.join("-srv-demo")).unwrap();
+    std::fs::write(projects.join("no folder"), "").unwrap();
+    assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::NoSession);
+    std::fs::write(projects.join(format!("-srv-demo/{id}.jsonl")), "{}\n").unwrap();
+    assert_eq!(place.conducted(&request).status, JobStatus::Completed);
+
+    // A link that leads to itself cannot be read by anybody.
+    std::fs::remove_dir_all(&projects).unwrap();
+    std::os::unix::fs::symlink(&projects, &projects).unwrap();
+    assert_eq!(place.conducted(&request).status, JobStatus::Completed);
+}
+
+#[test]
 fn the_session_of_another_agent_is_refused_and_the_agent_named() {
     let place = Place::new("success");
     let first = place.conducted(&place.request()).job;
