@@ -11,7 +11,9 @@ mod redact;
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-pub use read::{BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, VALUES_MAX, read_line};
+pub use read::{
+    BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, read_line, read_row,
+};
 
 /// How people are told of a turn that was aborted.
 pub(crate) const INTERRUPTED: &str = "the turn was interrupted";

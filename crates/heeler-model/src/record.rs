@@ -33,7 +33,7 @@ pub use number::MessageCount;
 pub const OPEN_CALLS_MAX: usize = 1024;
 
 /// What a session row says of the rows before it.
-pub const BEFORE_KEY: &str = "before";
+pub const BEFORE_KEY: &str = "countedBefore";
 
 /// How the run failed; [`EXIT_REASON_KEY`] is beside it.
 pub const FAILURE_KEY: &str = "failure";
@@ -174,13 +174,13 @@ impl Recorder {
         message.fields.insert("content".to_owned(), reason.into());
         let (messages, tokens) = (self.messages(), self.tokens);
         let before = json!({"messages": messages, "tokens": tokens, "last": self.last});
-        message.fields.insert(BEFORE_KEY.to_owned(), before);
         if let SessionStart::Fork { source, at, .. } = start {
             let last = at.or(self.last);
             let from = json!({"sessionId": source, "messageUuid": last});
             message.fields.insert("forkedFrom".to_owned(), from);
         }
-        let row = self.envelope(message, now);
+        let mut row = self.envelope(message, now);
+        row.insert(BEFORE_KEY.to_owned(), before);
         self.recorded(row, now)
     }
 
@@ -212,6 +212,10 @@ impl Recorder {
         else {
             return false;
         };
+        let is_possible = |count| i64::try_from(count).is_ok();
+        if !is_possible(messages) || !is_possible(tokens) {
+            return false;
+        }
         if row["type"] != "system" || row["subtype"] != "session" {
             return false;
         }

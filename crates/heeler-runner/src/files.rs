@@ -1,4 +1,4 @@
-//! The files of a run's folder: `spec.json`, `started.json`, `asks/<id>.json`, `exit.json`,
+//! The files of a run's folder: `spec.json`, `started.json`, `asks/<id>.json`,
 //! `result.json`.
 //!
 //! What is read may have come with a clone: it is bounded, links are not followed, and the paths in
@@ -12,14 +12,14 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::run::file::{self, FormError};
-use heeler_model::run::{Ask, PROTOCOL, RunResult, RunSpec, Started};
+use heeler_model::run::{Ask, RunResult, RunSpec, Started};
 use heeler_transcript::{
     Disk as _, DiskError, NameError, OsDisk, checked_id, create_folder, plain, replace_file,
 };
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::session;
@@ -150,33 +150,6 @@ pub(crate) fn write_ask(dir: &Utf8Path, ask: &Ask) -> Result<(), FileError> {
     let path = asks.join(format!("{}.json", checked_id(&ask.id)?));
     create_folder(&OsDisk, &asks)?;
     write(&path, ask)
-}
-
-/// Keeps the code with which a command exited, for whoever settles the run if its runner dies before
-/// it has recorded that: nobody else can learn it. A power loss may take it.
-pub(crate) fn write_exit(dir: &Utf8Path, code: i32) {
-    let path = dir.join(EXIT);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let bytes = serde_json::to_vec(&Exit { protocol: PROTOCOL, code }).expect("two numbers");
-    let written =
-        plain::open_with(&mut options, &path).and_then(|file| file.write_all_at(&bytes, 0));
-    if let Err(error) = written {
-        tracing::warn!(%path, %error, "the exit code is kept only in memory");
-    }
-}
-
-/// Reads what [`write_exit`] kept.
-pub(crate) fn read_exit(dir: &Utf8Path) -> Option<i32> {
-    read::<Exit>(&dir.join(EXIT)).ok().flatten().map(|exit| exit.code)
-}
-
-const EXIT: &str = "exit.json";
-
-#[derive(Serialize, Deserialize)]
-struct Exit {
-    protocol: u32,
-    code: i32,
 }
 
 fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), FileError> {

@@ -15,9 +15,7 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
-use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
@@ -35,7 +33,6 @@ use uuid::Uuid;
 use crate::asks::Asks;
 use crate::complaints::Complaints;
 use crate::control::{Asked, Control};
-use crate::files;
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
@@ -50,8 +47,6 @@ const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What lives as long as the run, however often its agent is started.
 pub(crate) struct Run {
-    /// The run's folder.
-    pub(crate) dir: Utf8PathBuf,
     pub(crate) spec: RunSpec,
     /// The session that is written to.
     pub(crate) session: AgentSessionId,
@@ -193,12 +188,6 @@ impl<'r> Pump<'r> {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
-        if let Some(code) = exit.and_then(|status| status.code())
-            && self.run.spec.runtime == RuntimeType::Command
-            && self.run.ending.is_none()
-        {
-            files::write_exit(&self.run.dir, code);
-        }
         self.ended = true;
         let ended = self.end_tree().await;
         if !ended.left.is_empty() {

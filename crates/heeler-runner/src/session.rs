@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::message::read_row;
 use heeler_model::record::{BEFORE_KEY, Recorder};
 use heeler_model::run::{RunSpec, SessionStart};
 use heeler_model::{AgentSessionId, slug};
@@ -151,7 +152,7 @@ pub(crate) fn history_until(
         if record.offset >= end {
             break;
         }
-        let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+        let Some(row) = read_row(&record.text) else { continue };
         recorder.replay(&row);
         if row["type"] == "result" {
             last_result = Some(row);
@@ -190,7 +191,7 @@ fn landmarks(log: &Utf8Path, recorder: &mut Recorder, end: u64) -> Result<Landma
             if !may_count && !may_end {
                 continue;
             }
-            let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+            let Some(row) = read_row(&record.text) else { continue };
             if may_count && recorder.go_on_from(&row) {
                 found.counted = Some(record.offset);
             }
@@ -222,7 +223,7 @@ mod tests {
 
     fn counts(messages: u64) -> Json {
         json!({"type": "system", "subtype": "session", "uuid": Uuid::new_v4(),
-            "before": {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
+            BEFORE_KEY: {"messages": messages, "tokens": 7, "last": Uuid::nil()}})
     }
 
     /// Reads the history of a log with these rows.
@@ -251,8 +252,15 @@ mod tests {
     fn a_session_without_a_count_is_read_from_its_start() {
         let mut rows: Vec<Json> = (0..500).map(|_| row("user")).collect();
         // What only looks like one: of an agent that writes about us, and of nobody.
-        rows.insert(300, json!({"type": "user", "message": {"content": "{\"before\": 1}"}}));
-        rows.insert(400, json!({"type": "system", "subtype": "other", "before": {"messages": 9}}));
+        rows.insert(
+            300,
+            json!({"type": "user", "message": {"content": format!("{{\"{BEFORE_KEY}\": 1}}")}}),
+        );
+        rows.insert(
+            400,
+            json!({"type": "system", "subtype": "other", BEFORE_KEY: {"messages": 9}}),
+        );
+        rows.insert(410, counts(u64::MAX));
         let History { recorder, last_result } = history_of(&rows);
         assert_eq!((recorder.messages(), last_result), (501, None));
     }

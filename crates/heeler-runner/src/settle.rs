@@ -10,7 +10,6 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
 use heeler_model::run::{
     PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started, file, socket_name,
 };
@@ -141,10 +140,9 @@ pub fn settle(
         None => never_started(&spec, &ended, now()),
         Some(started) => {
             let _session = hold_session(dir, &spec, started, &ended, &holder)?;
-            let exit = files::read_exit(dir).filter(|_| spec.runtime == RuntimeType::Command);
-            let account = complete(&spec, started, exit)?;
+            let account = complete(&spec, started)?;
             remove_socket(&spec, started);
-            RunResult { exit_code: exit, ..cut_off(&spec, started, account, &ended) }
+            cut_off(&spec, started, account, &ended)
         }
     };
     Reserved::make(dir)?.write(&result)?;
@@ -196,7 +194,7 @@ fn hold_session(
 }
 
 /// Adds what the job's log lacks of the session's log, and returns what the session's log tells.
-fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Account, SettleError> {
+fn complete(spec: &RunSpec, started: &Started) -> Result<Account, SettleError> {
     // To open a log is to repair it; another run that has the session has done so.
     let session = match started.session_log.is_file() {
         true => match Log::open(&started.session_log, LogOptions::default()) {
@@ -207,7 +205,7 @@ fn complete(spec: &RunSpec, started: &Started, exit: Option<i32>) -> Result<Acco
     };
     let mut job = Log::open(&spec.job_log, LogOptions::default())?.log;
     let mut append = |row: &Json| Ok(job.append(row.to_string().as_bytes())?);
-    let account = Account::read(spec, started, exit, &mut append)?;
+    let account = Account::read(spec, started, &mut append)?;
     job.close()?;
     session.map(Log::close).transpose()?;
     Ok(account)

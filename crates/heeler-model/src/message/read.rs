@@ -12,6 +12,9 @@ pub const NESTING_MAX: usize = 96;
 /// memory.
 pub const VALUES_MAX: usize = 100_000;
 
+/// The most values in a row: those of its line, and what we say of it.
+pub const ROW_VALUES_MAX: usize = VALUES_MAX + 1_000;
+
 /// How many blocks the content of a message may have: each may be a row of its own.
 pub const BLOCKS_MAX: usize = 4096;
 
@@ -25,7 +28,7 @@ pub fn read_line(line: &[u8]) -> Message {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Message::of(Body::Quiet { kind: "blank".to_owned() });
     }
-    if has_too_many_values(line) {
+    if has_more_values(line, VALUES_MAX) {
         return malformed(&format!("it has more than {VALUES_MAX} values"), line);
     }
     match parse(line) {
@@ -77,10 +80,19 @@ fn surrogate(escape: &str) -> Option<u32> {
     (0xD800..=0xDFFF).contains(&unit).then_some(unit)
 }
 
+/// Reads a row of a log. One with more values than a row of ours can have is none: it came with
+/// somebody else's state, and its values would take many times its room.
+pub fn read_row(text: &str) -> Option<Json> {
+    if has_more_values(text.as_bytes(), ROW_VALUES_MAX) {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
 /// Says so without making the values.
-fn has_too_many_values(line: &[u8]) -> bool {
+fn has_more_values(line: &[u8], most: usize) -> bool {
     // Each value but the first has a byte before it that begins or divides.
-    if line.len() <= VALUES_MAX {
+    if line.len() <= most {
         return false;
     }
     let (mut count, mut in_string, mut escaped) = (1, false, false);
@@ -93,7 +105,7 @@ fn has_too_many_values(line: &[u8]) -> bool {
             _ => {}
         }
     }
-    count > VALUES_MAX
+    count > most
 }
 
 /// Says what a message has too much of.

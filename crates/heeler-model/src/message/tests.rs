@@ -308,3 +308,11 @@ fn an_id_that_is_a_secret_in_another_spelling_is_no_id() {
     message.redact(&Redactor::new(&[secret]));
     assert_eq!(message.uuid, None);
 }
+
+#[test]
+fn a_row_has_room_for_what_we_say_of_a_line_and_for_no_more() {
+    let numbers = |count: usize| format!("[{}0]", "0,".repeat(count - 2));
+    assert!(read_row(&numbers(ROW_VALUES_MAX)).is_some());
+    assert_eq!(read_row(&numbers(ROW_VALUES_MAX + 1)), None);
+    assert_eq!(read_row("{"), None);
+}

@@ -34,7 +34,7 @@ impl MessageCount {
         };
         let begins = begins && message.is_object();
         if begins {
-            self.messages += 1;
+            self.messages = self.messages.saturating_add(1);
             self.last_id = id.map(str::to_owned);
         }
         begins

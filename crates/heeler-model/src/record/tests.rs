@@ -363,6 +363,9 @@ fn a_recorder_goes_on_from_a_session_row_as_if_it_had_seen_all_before() {
     let prompts = [&mut session, &mut other].map(|it| it.recorder.prompt(next, "And?", now));
     assert_eq!(prompts[0].session, prompts[1].session);
     assert!(!other.recorder.go_on_from(&prompts[0].session[0]));
+    // What an agent prints is none, however alike.
+    let forged = read_line(row.to_string().as_bytes());
+    assert!(!other.recorder.go_on_from(&other.recorder.clone().message(forged, now).session[0]));
 }
 
 #[test]

@@ -36,6 +36,8 @@ impl Beginnings {
             pairs.add(first, second);
             GAPS.into_iter().filter(|_| folded).for_each(|gap| pairs.add(first, gap));
         }
+        // The letter of an escape is no letter of a pattern: it is looked at with its backslash.
+        (0..=u8::MAX).filter(|_| folded).for_each(|second| pairs.add(b'\\', second));
         pairs
     }
 
@@ -167,7 +169,7 @@ impl Matcher {
             return end - count;
         }
         let (mut at, mut left) = (end, count);
-        while left > 0 {
+        while left > 0 && at > 0 {
             at -= 1;
             match bytes[at] {
                 byte if GAPS.contains(&byte) => {}

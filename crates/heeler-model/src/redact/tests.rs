@@ -289,6 +289,22 @@ fn part(kind: u8, at: prop::sample::Index, secrets: &[String]) -> String {
     }
 }
 
+#[test]
+fn the_letter_of_an_escape_is_no_letter_of_a_secret() {
+    // In base64, where it does not begin at the first of three bytes, this secret begins with `n`.
+    let secret = "ghp_Zm9vYmFyYmF6cXV4MTIz";
+    let encoded = STANDARD.encode(format!("ab{secret}"));
+    let form = &encoded[3..encoded.len() - 4];
+    assert!(form.starts_with('n'), "{form}");
+    let rest = &form[1..];
+    for text in [format!("\\n{rest}"), format!("x\\\\n{rest}"), format!("{rest}\\{form}")] {
+        let redactor = redactor(&[secret]);
+        let mut stream = redactor.stream();
+        let shown: String = text.chars().map(|c| stream.push(&c.to_string())).collect();
+        assert_eq!(shown + &stream.finish(), redactor.text(&text));
+    }
+}
+
 proptest! {
     #[test]
     fn a_stream_says_what_the_whole_text_says(

@@ -229,7 +229,7 @@ pub(crate) fn has_runner(run: RunId) -> bool {
         let has = |is: &dyn Fn(&[u8]) -> bool| arguments.split(|&byte| byte == 0).any(is);
         has(&|word| word == b"runner")
             && has(&|word| word.strip_suffix(b"/").unwrap_or(word).ends_with(run.as_bytes()))
-            && !has(&|word| word == b"--settle")
+            && !has(&|word| word == b"--settle" || word == b"--end")
     };
     pids().any(is_runner)
 }

@@ -106,7 +106,6 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
     let tally = tally(order, last_result.as_ref());
     let control = Control::bind(&spec.sockets, spec.run).await.map_err(refused)?;
     let run = Run {
-        dir: dir.to_owned(),
         spec: spec.clone(),
         session,
         now: host.now,

@@ -2,14 +2,13 @@
 //!
 //! Rows that the job's log lacks are found by their ids, so that completing it twice adds nothing.
 //! If the agent's last word was its result, or the runner's was how the run failed or why it was being
-//! ended, or it was a command and its exit was noted, that is how the run ended; otherwise it was
-//! interrupted. Start at [`Account::read`].
+//! ended, that is how the run ended; otherwise it was interrupted. Start at [`Account::read`].
 
 use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
-use heeler_model::message::{Body, Message, read_line};
+use heeler_model::message::{Body, Message, read_line, read_row};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::record::{EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, Recorder};
 use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
@@ -41,17 +40,15 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order. `exit` is
-    /// the code with which a command is known to have exited.
+    /// Reads both logs, and hands each row that the job's log lacks to `append`, in order.
     pub(super) fn read(
         spec: &RunSpec,
         started: &Started,
-        exit: Option<i32>,
         append: &mut dyn FnMut(&Json) -> Result<(), SettleError>,
     ) -> Result<Account, SettleError> {
         let mut known = job_rows(&spec.job_log, started.job_rows_before)?;
         let (log, session) = (&started.session_log, &started.session);
-        let mut story = Story::new(spec.runtime, exit);
+        let mut story = Story::new(spec.runtime);
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
@@ -66,7 +63,7 @@ impl Account {
         }
         for entry in Scan::open_at(log, begin)? {
             let Entry::Record(record) = entry? else { continue };
-            let Ok(row) = serde_json::from_str::<Json>(&record.text) else { continue };
+            let Some(row) = read_row(&record.text) else { continue };
             let rows = recorder.replay(&row);
             if !is_of(&row, spec.run) {
                 continue;
@@ -94,13 +91,11 @@ struct Story {
     failure: Option<(ExitReason, RunError)>,
     /// The run was being ended, for this reason: it counts, whatever the agent said then.
     interruption: Option<RunError>,
-    /// The command's exit code.
-    exit: Option<i32>,
     background: Background,
 }
 
 impl Story {
-    fn new(runtime: RuntimeType, exit: Option<i32>) -> Story {
+    fn new(runtime: RuntimeType) -> Story {
         Story {
             tally: Tally::of(runtime),
             last_at: None,
@@ -108,7 +103,6 @@ impl Story {
             is_done: false,
             failure: None,
             interruption: None,
-            exit,
             background: Background::default(),
         }
     }
@@ -163,8 +157,8 @@ impl Story {
 
     fn judge(&self) -> (End, Conclusion) {
         let is_ours = self.failure.is_some() || self.interruption.is_some();
-        if (self.is_done || self.exit.is_some()) && !is_ours {
-            let exited = Ending::Exited { code: self.exit, signal: None, stderr: String::new() };
+        if self.is_done && !is_ours {
+            let exited = Ending::Exited { code: None, signal: None, stderr: String::new() };
             return (End::Finished, self.tally.conclude(&exited));
         }
         let message = "the process that ran the agent died";
@@ -211,7 +205,7 @@ fn job_rows(log: &Utf8Path, before: u64) -> Result<HashSet<Uuid>, DiskError> {
     let mut ids = HashSet::new();
     for entry in Scan::open_at(log, line_start(log, before)?)? {
         let Entry::Record(record) = entry? else { continue };
-        let row = serde_json::from_str::<Json>(&record.text).unwrap_or_default();
+        let row = read_row(&record.text).unwrap_or_default();
         ids.extend(uuid(&row));
     }
     Ok(ids)

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::message::read_row;
 use heeler_model::record::{JOB_TEXT_BYTES_MAX, whole_text};
-use heeler_transcript::{Entry, Scan};
+use heeler_transcript::{Before, Entry, Scan, range};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -14,8 +15,6 @@ use uuid::Uuid;
 pub(crate) struct Wholes {
     log: Utf8PathBuf,
     offset: u64,
-    /// How many rows are still to be passed over: they are of earlier runs.
-    earlier: u64,
 }
 
 impl Wholes {
@@ -33,16 +32,12 @@ impl Wholes {
         // An agent that had lost its session goes on in another one.
         if self.log != started.session_log {
             let (log, earlier) = (started.session_log, started.session_rows_before);
-            *self = Wholes { log, offset: 0, earlier };
+            let offset = range(&log, Before::Line(earlier), 0).ok()?.end;
+            *self = Wholes { log, offset };
         }
         for entry in Scan::open_at(&self.log, self.offset).ok()? {
             let Ok(Entry::Record(record)) = entry else { continue };
-            if self.earlier > 0 {
-                self.earlier -= 1;
-                self.offset = record.next;
-                continue;
-            }
-            let Ok(row) = serde_json::from_str(&record.text) else { continue };
+            let Some(row) = read_row(&record.text) else { continue };
             if let Some(text) = whole_text(&row, uuid) {
                 self.offset = record.offset;
                 return Some(text);

@@ -435,6 +435,27 @@ fn settling_a_run_that_lives_is_refused_and_harms_nothing() {
 }
 
 #[test]
+fn what_a_run_left_running_is_ended_also_where_its_folder_cannot_be_used() {
+    let scene = Scene::new();
+    let steps = [json!({"say": "ready"}), json!({"hang": true, "ignore_term": true})];
+    let mut run = scene.start(fresh(), &steps);
+    run.says("ready");
+    let end = || {
+        let mut end = heeler();
+        end.args(["runner", "--end", run.dir.as_str()]).env("HEELER_HOME", &run.spec.home);
+        end.output().unwrap()
+    };
+    assert!(!end().status.success(), "its runner lives");
+    kill(run.runner_pid());
+    run.runner.wait().unwrap();
+    assert!(!run.processes().is_empty(), "it heeds no signal");
+    std::fs::write(run.dir.join("spec.json"), "{").unwrap();
+    let ended = end();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(run.processes(), Vec::<String>::new());
+}
+
+#[test]
 fn a_second_runner_of_a_run_is_refused_and_one_that_comes_too_late_finds_the_result() {
     let scene = Scene::new();
     let steps = [json!({"say": "ready"}), json!({"hang": true})];

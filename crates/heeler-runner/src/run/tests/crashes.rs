@@ -124,35 +124,24 @@ fn a_runner_that_dies_after_its_agent_was_done_has_finished() {
 }
 
 #[test]
-fn a_command_whose_runner_dies_after_its_exit_is_settled_as_what_it_was() {
-    for point in [Point::TreeEnded, Point::LogsSynced] {
-        for (script, code) in [("echo one", 0), ("echo rate limit; exit 3", 3)] {
-            let trial = prints("");
-            let died = runner(&trial, script, point).wait().unwrap();
-            assert_eq!(died.signal(), Some(9), "{point:?}");
-            let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
-            assert_eq!((result.end, result.exit_code), (End::Finished, Some(code)), "{result:#?}");
-            let class = class(&result);
-            match code {
-                0 => {
-                    assert_eq!((result.exit_reason, class), (ExitReason::Success, None));
-                    // What it printed last may be lost with the pipe that held it.
-                    if point == Point::LogsSynced {
-                        assert_eq!(result.summary.as_deref(), Some("one"));
-                    }
-                }
-                _ => {
-                    assert_eq!(class, Some(ErrorClass::AgentFailed), "{result:#?}");
-                    let message = &result.error.unwrap().message;
-                    assert!(message.contains("exited with code 3"), "{message}");
-                }
-            }
-        }
+fn a_command_whose_runner_dies_is_what_it_was_only_once_all_that_it_said_is_recorded() {
+    let died = |script: &str, point| {
+        let trial = prints("");
+        let died = runner(&trial, script, point).wait().unwrap();
+        assert_eq!(died.signal(), Some(9), "{point:?}");
+        settle(&trial.dir(), &trial.spec.home, now).unwrap()
+    };
+    let result = died("echo one", Point::LogsSynced);
+    assert_eq!((result.end, result.exit_reason), (End::Finished, ExitReason::Success));
+    assert_eq!(result.summary.as_deref(), Some("one"));
+    let result = died("echo rate limit; exit 3", Point::LogsSynced);
+    assert_eq!((result.end, class(&result)), (End::Finished, Some(ErrorClass::AgentFailed)));
+    assert!(result.error.unwrap().message.contains("exited with code 3"));
+    // What it printed last is lost with the pipe that held it.
+    for point in [Point::Spawned, Point::TreeEnded] {
+        let result = died("echo one", point);
+        assert_eq!((result.end, result.exit_code), (End::Interrupted, None), "{result:#?}");
     }
-    let trial = prints("");
-    runner(&trial, "echo one", Point::Spawned).wait().unwrap();
-    let result = settle(&trial.dir(), &trial.spec.home, now).unwrap();
-    assert_eq!((result.end, result.exit_code), (End::Interrupted, None), "{result:#?}");
 }
 
 /// Returns a run whose runner died, and whose agent lives on because it heeds no signal. One that is
