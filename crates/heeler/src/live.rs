@@ -84,6 +84,8 @@ pub(crate) struct Watch<'w> {
     /// Where questions are answered, if they are asked here.
     pub(crate) keyboard: Option<Keyboard>,
     pub(crate) show: Show,
+    /// It is a command: all that it says is its answer.
+    pub(crate) is_command: bool,
     /// What kind of terminal it is.
     pub(crate) term: Option<&'w str>,
 }
@@ -97,7 +99,7 @@ pub(crate) struct Seen {
     pub(crate) recorded: bool,
     /// The last error that was shown.
     pub(crate) error: Option<String>,
-    /// What the agent said last, whole.
+    /// What the agent said last, whole; all that a command said.
     pub(crate) answer: Option<String>,
     /// How many requests of the agent were denied because nobody could be asked.
     pub(crate) unasked: u64,
@@ -316,9 +318,17 @@ impl<'w> Live<'w> {
             }
             _ => return,
         };
-        if self.watch.show == Show::Nothing
-            && row[key].as_str().is_some_and(|text| !text.trim().is_empty())
-        {
+        if self.watch.show != Show::Nothing {
+            return;
+        }
+        if self.watch.is_command {
+            if key == "content" {
+                let said = self.wholes.text(&self.folder, row, key);
+                let answer = self.seen.answer.get_or_insert_default();
+                answer.push_str(if answer.is_empty() { "" } else { "\n" });
+                answer.push_str(&said);
+            }
+        } else if row[key].as_str().is_some_and(|text| !text.trim().is_empty()) {
             self.answer = Some((row.clone(), key));
         }
     }

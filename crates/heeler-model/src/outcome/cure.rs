@@ -94,8 +94,8 @@ impl ErrorClass {
             }
             ErrorClass::NotStarted => "do what the message says, then trigger the job again",
             ErrorClass::AgentDied => {
-                "read stderr.log in the run's folder; a kill that nobody asked for is often \
-                 the machine running out of memory"
+                "read the job's log and stderr.log in the run's folder; if something killed it, \
+                 the machine may have run out of memory"
             }
             ErrorClass::AgentFailed => "read the job's log: `heeler jobs logs`",
             ErrorClass::Timeout => "give the agent a longer `timeout`, or less to do",

@@ -7,12 +7,18 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{RunId, chain};
 use jiff::Timestamp;
 use rustix::process::Pid;
 use thiserror::Error;
+
+/// How long the dead may take to leave their group.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked whether they have.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Why a run has no control group: a process of it that sheds its parents and its environment can
 /// outlive a runner that was killed.
@@ -137,6 +143,20 @@ impl Cgroup {
             pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
         }
         pids
+    }
+
+    /// Takes the group away once its dead have left it, which takes them a moment.
+    pub(crate) fn remove_soon(&self) {
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        while self.is_populated() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.remove();
+    }
+
+    fn is_populated(&self) -> bool {
+        let events = std::fs::read_to_string(self.path.join("cgroup.events")).unwrap_or_default();
+        events.lines().any(|line| line == "populated 1")
     }
 
     /// Takes the group away; one that still has processes stays.

@@ -108,7 +108,7 @@ impl Hunt {
             }
         }
         if let Some(cgroup) = &self.cgroup {
-            cgroup.remove();
+            cgroup.remove_soon();
         }
         let late = if quiet < QUIET_LOOKS { self.find() } else { HashSet::new() };
         account(&seen, &unkillable, &late)

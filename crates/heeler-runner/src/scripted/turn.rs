@@ -149,7 +149,7 @@ impl Player {
             "init",
             json!({
                 "cwd": cwd, "tools": tools, "mcp_servers": [], "model": MODEL,
-                "permissionMode": "bypassPermissions", "slash_commands": [],
+                "slash_commands": [],
                 "apiKeySource": "none", "output_style": "default", "agents": [], "skills": [],
                 "plugins": [],
             }),

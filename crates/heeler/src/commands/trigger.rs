@@ -13,7 +13,7 @@ use heeler_engine::{
     Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, Wanted, launch_conductor,
     prepare, sockets,
 };
-use heeler_model::config::{Agent, Durability, Loaded};
+use heeler_model::config::{Agent, Durability, Loaded, Runtime};
 use heeler_model::session_choice::Wish;
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_store::{LookupError, Reader};
@@ -120,8 +120,9 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         return detached(global, args, &job);
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
+    let is_command = matches!(agent.runtime, Runtime::Command { .. });
     let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
-    let watch = Watch { fleet: &engine, agent, job, run, keyboard, show, term };
+    let watch = Watch { fleet: &engine, agent, job, run, keyboard, show, is_command, term };
     let seen = live::watch(&watch, listener)?;
     let job = report::on_record(&engine, &watch.job, &seen)?;
     report::report(global, args, &place, &engine, &job, &seen)

@@ -191,12 +191,22 @@ fn send(folder: &Utf8Path, ask: String, answer: Answer, screen: &mut Screen) -> 
 /// Takes a line as a permission, a refusal, or neither: of what was not shown in full nobody says
 /// yes with a single key.
 fn permission(line: &str, is_cut: bool) -> Option<Answer> {
-    match line.to_lowercase().as_str() {
+    let line_lower = line.to_lowercase();
+    match line_lower.as_str() {
         "all" | "y" if is_cut => None,
         "y" | "yes" => Some(Answer::Allow { input: None }),
         "" | "n" | "no" => Some(deny("the user said no")),
+        // It would be a reason to deny, and is hardly meant as one.
+        _ if AGREEING.iter().any(|word| begins_with_word(&line_lower, word)) => None,
         _ => Some(deny(line)),
     }
+}
+
+/// What people say who agree, and may not have read how to.
+const AGREEING: [&str; 5] = ["y", "yes", "ok", "okay", "sure"];
+
+fn begins_with_word(text: &str, word: &str) -> bool {
+    text.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
 }
 
 fn deny(message: &str) -> Answer {
@@ -243,7 +253,7 @@ fn put_permission(shown: &Shown, screen: &mut Screen) -> Outcome {
         screen.line(line.clone())?;
     }
     if shown.left == 0 {
-        return screen.prompt("  allow it? [y]es, [n]o, or say what to do instead: ");
+        return screen.prompt("  allow it? `y`, `n` (or Enter), or say what to do instead: ");
     }
     let left = counted(shown.left as u64, "character");
     screen.line(Text::styled(AnsiColor::Red.on_default(), &format!("  {left} not shown")))?;
@@ -342,7 +352,8 @@ fn chosen(question: &Json, line: &str) -> Result<String, String> {
     let options = options(question);
     let label = |option: &Json| text(&option["label"]).to_owned();
     let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
-    let numbers: Result<Vec<i64>, _> = line.split(',').map(|part| part.trim().parse()).collect();
+    let parts = line.split([',', ' ']).filter(|part| !part.is_empty());
+    let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
     let numbers = match (quoted, numbers) {
         (Some(own), _) => return Ok(own.to_owned()),
         (None, Ok(numbers)) if !options.is_empty() => numbers,
@@ -429,6 +440,10 @@ mod tests {
         assert_eq!(permission("YES", false), allow);
         assert_eq!(permission("", false), Some(deny("the user said no")));
         assert_eq!(permission("use rg instead", false), Some(deny("use rg instead")));
+        assert!(permission("yesterday's file, not this", false).is_some());
+        for unclear in ["yes please", "OK", "sure, go on", "y."] {
+            assert_eq!(permission(unclear, false), None, "{unclear}");
+        }
         // Of what was cut, a key is not enough.
         assert_eq!((permission("y", true), permission("all", true)), (None, None));
         assert_eq!(permission("yes", true), allow);

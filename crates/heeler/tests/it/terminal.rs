@@ -66,10 +66,10 @@ fn questions_are_asked_and_answered_on_a_terminal() {
     )]);
     let mut terminal = Terminal::start(&fleet, "trigger coder");
     terminal.wait_for("Write");
-    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.wait_for("allow it? `y`, `n`");
     terminal.type_in("y\n");
     terminal.wait_for("b.txt");
-    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.wait_for("allow it? `y`, `n`");
     terminal.type_in("rather not\n");
     terminal.wait_for("2. green");
     terminal.wait_for("a number, or your own answer:");
@@ -96,7 +96,7 @@ fn what_is_typed_before_a_question_does_not_answer_it() {
         terminal.type_in("yes\n");
         terminal.wait_for("yes");
         fleet.write(go, "");
-        terminal.wait_for("allow it? [y]es, [n]o");
+        terminal.wait_for("allow it? `y`, `n`");
         terminal.type_in(answer);
     }
     let (code, rest) = terminal.end();
@@ -110,7 +110,7 @@ fn after_the_end_of_input_every_question_is_denied_at_once() {
     let steps = [ask("a.txt"), ask("b.txt"), "{say: Done.}".to_owned()].join(", ");
     let fleet = fleet(&[("coder", &scripted(&steps))]);
     let mut terminal = Terminal::start(&fleet, "trigger coder");
-    terminal.wait_for("allow it? [y]es, [n]o");
+    terminal.wait_for("allow it? `y`, `n`");
     terminal.type_in("\u{4}");
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(0), "{rest}");

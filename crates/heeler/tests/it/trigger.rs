@@ -791,3 +791,13 @@ fn verbose_says_where_things_are() {
     assert!(own[1].contains("/.heeler/runs/"), "{told}");
     assert!(own[2].ends_with(&format!("/.heeler/jobs/{id}.jsonl")), "{told}");
 }
+
+#[test]
+fn all_that_a_command_prints_is_its_result() {
+    let fleet = fleet(&[("shell", "runtime: command\ncommand: echo a; echo b; sleep 0.1; echo c")]);
+    assert_eq!(fleet.run(&["trigger", "shell", "-q"]).ok(), "a\nb\nc\n");
+    let told = fleet.json(&["trigger", "shell", "--json"]);
+    assert_eq!(told["result"], "a\nb\nc");
+    let told = fleet.run(&["trigger", "shell"]).stderr;
+    assert!(!told.contains("--session"), "a command goes on with nothing: {told}");
+}

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use heeler_engine::{CancelError, Cancelling, Fleet, wait_recorded};
 use heeler_model::run::{ErrorClass, RunError};
-use heeler_model::{Job, JobId, JobStatus, Session};
+use heeler_model::{Job, JobId, JobStatus, Session, SessionStatus};
 use heeler_store::{Reader, StateDir};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -113,7 +113,9 @@ fn say_outcome(
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
     };
-    let resumable = session.filter(|session| session.message_count > 0);
+    let goes_on =
+        |session: &Session| session.message_count > 0 && session.status != SessionStatus::Completed;
+    let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
     output::complain(sign(head.status).then(rest))?;
