@@ -131,11 +131,11 @@ pub enum LookupError {
         text: String,
     },
     /// Several records start with it.
-    #[error("`{text}` may be any of: {}; give more of it", candidates.join(", "))]
+    #[error("`{text}` may be any of: {}; give more of it", some_of(candidates))]
     Ambiguous {
         /// The text as given.
         text: String,
-        /// The first of them, at most ten.
+        /// The first of them; one more than are named if there are more.
         candidates: Vec<String>,
     },
     /// The database did not answer.
@@ -145,6 +145,13 @@ pub enum LookupError {
 
 /// The most candidates that an ambiguous id lists.
 pub(crate) const CANDIDATES_MAX: usize = 10;
+
+fn some_of(candidates: &[String]) -> String {
+    match candidates.get(..CANDIDATES_MAX) {
+        Some(named) if named.len() < candidates.len() => format!("{}, …", named.join(", ")),
+        _ => candidates.join(", "),
+    }
+}
 
 /// Why the database could not be opened.
 #[derive(Debug, Error)]

@@ -226,7 +226,7 @@ impl Db {
             return Ok(job);
         }
         let unknown = || LookupError::Unknown { what: "job", text: text.to_owned() };
-        let mut ids = self.job_ids_from(text, CANDIDATES_MAX)?;
+        let mut ids = self.job_ids_from(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.job(&ids.remove(0))?.ok_or_else(unknown),

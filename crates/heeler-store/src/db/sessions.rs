@@ -177,7 +177,7 @@ impl Db {
             return Ok(session);
         }
         let unknown = || LookupError::Unknown { what: "session", text: text.to_owned() };
-        let mut ids = self.session_ids_from(text, CANDIDATES_MAX)?;
+        let mut ids = self.session_ids_from(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
             1 => self.session(&ids.remove(0))?.ok_or_else(unknown),
