@@ -13,6 +13,7 @@ use super::amount::Usd;
 use super::chat::Chat;
 use super::docker::Docker;
 use super::hooks::{Hooks, HooksKeys};
+use super::inert;
 use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
 use super::period::Period;
 use super::reader::Reader;
@@ -87,7 +88,8 @@ section! {
         /// What a scripted agent does: a list of steps, or the path of a file with such a list. The
         /// steps are described in `docs/scripted.md`.
         script: Option<At<Script>>,
-        /// The shell command of an agent with `runtime: command`.
+        /// The shell command of an agent with `runtime: command`. It gets the prompt on its standard
+        /// input and the run's id as `HEELER_RUN` in its environment.
         command: Option<At<Filled>>,
         /// Where the agent works; the folder of its file if left out. Relative to this file.
         working_directory alias "workspace": Option<WorkingDirectory>,
@@ -108,7 +110,8 @@ section! {
         /// Who approves what the agent does: `autonomous` (nobody), `interactive` (a person takes
         /// part), `review` (a person approves each action).
         approvals: Approvals = "autonomous",
-        /// What Claude may do without asking.
+        /// What Claude may do without asking. This and the lists of tools bind Claude only: with
+        /// `runtime: scripted` and `command` they have no effect.
         permission_mode: PermissionMode = "acceptEdits",
         /// The built-in tools there are; all of them if left out.
         tools: Option<Vec<String>>,
@@ -404,6 +407,7 @@ impl Agent {
         reader: &mut Reader,
     ) -> Option<Agent> {
         let name = qualified_name(&keys, origin, reader);
+        inert::warn_not_claude(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         let schedules: Vec<Schedule> = keys
             .schedules

@@ -1,11 +1,10 @@
 //! Keys that are accepted and checked but have no effect yet: the one list of them.
 //!
-//! It shrinks as the parts that read them arrive. Keys that only wait for jobs to run (prompts,
-//! models, schedules, hooks, …) are not on it.
+//! It shrinks as the parts that read them arrive. Keys that only wait for schedules are not on it.
 
 use std::sync::LazyLock;
 
-use super::agent::AgentKeys;
+use super::agent::{AgentKeys, RuntimeType};
 use super::fleet::FleetKeys;
 use super::reader::{Pos, Reader};
 use super::shape::Shape;
@@ -13,7 +12,8 @@ use super::value::Value as _;
 use super::yaml::{Kind, Node};
 
 /// Keys of a fleet file without effect, as paths.
-pub(crate) const FLEET: &[&str] = &["webhooks", "web", "docker", "working_directory", "chat"];
+pub(crate) const FLEET: &[&str] =
+    &["budget", "webhooks", "web", "docker", "working_directory", "chat"];
 
 /// Keys of an agent without effect, as paths; `*` stands for any name.
 pub(crate) const AGENT: &[&str] = &[
@@ -21,6 +21,11 @@ pub(crate) const AGENT: &[&str] = &[
     "sandbox",
     "chat",
     "work_source",
+    "approvals",
+    "budget.day",
+    "budget.total",
+    "hooks",
+    "metadata_file",
     "plugins.*.skipMcpDiscovery",
     "repo",
     "working_directory.auto_clone",
@@ -34,6 +39,9 @@ pub(crate) const AGENT: &[&str] = &[
     "schedules.*.session.max_context_tokens",
     "schedules.*.session.context_window",
 ];
+
+/// Keys that tell Claude what it may do. A script and a shell command do what is written in them.
+const FOR_CLAUDE: [&str; 4] = ["permission_mode", "tools", "allowed_tools", "denied_tools"];
 
 /// Keys that are no use yet either, and whose wish is not passed over: an agent that is to be isolated
 /// never runs without it.
@@ -98,6 +106,21 @@ pub(crate) fn warn_agent(tree: &Node, reader: &mut Reader) {
     warn_isolation(tree, reader);
 }
 
+/// Warns of rules for Claude in an agent, with its defaults, that is not Claude.
+pub(crate) fn warn_not_claude(tree: &Node, runtime: RuntimeType, reader: &mut Reader) {
+    let does = match runtime {
+        RuntimeType::Sdk | RuntimeType::Cli => return,
+        RuntimeType::Scripted => "a script does every step that is in it",
+        RuntimeType::Command => "a command does all that its user may do",
+    };
+    let is_rule = |key: &str| FOR_CLAUDE.contains(&key);
+    let rules = tree.entries().iter().filter(|(key, rule)| is_rule(&key.text) && !rule.is_null());
+    for (key, _) in rules {
+        let message = format!("`{}` has no effect with `runtime: {runtime}`", key.text);
+        reader.warn(key.at, message).expected(does);
+    }
+}
+
 /// Warns of what has agents refused.
 fn warn_isolation(tree: &Node, reader: &mut Reader) {
     let wishes = tree.entries().iter().filter(|(key, value)| isolates(&key.text, value));
@@ -112,8 +135,6 @@ fn warn_isolation(tree: &Node, reader: &mut Reader) {
 
 /// Says whether a block asks for isolation.
 fn isolates(key: &str, block: &Node) -> bool {
-    let says =
-        |node: &Node, text: &str| matches!(&node.kind, Kind::Scalar(word) if word.text == text);
     match key {
         "docker" => block.get("enabled").is_some_and(|enabled| says(enabled, "true")),
         "sandbox" => !block.is_null() && !is_off(block) && !says(block, "false"),
@@ -134,14 +155,18 @@ fn find<'p>(tree: &Node, rest: &str, path: &'p str, found: &mut Vec<(&'p str, Po
             None if value.is_null() || is_off(value) => {}
             // Told as what it does, or asks for nothing.
             None if path == "sandbox" || path == "docker" && isolates(path, value) => {}
+            None if path == "approvals" && says(value, "autonomous") => {}
             None => found.push((path, key.at)),
         }
     }
 }
 
 fn is_off(block: &Node) -> bool {
-    let off = |node: &Node| matches!(&node.kind, Kind::Scalar(word) if word.text == "false");
-    block.get("enabled").is_some_and(off)
+    block.get("enabled").is_some_and(|enabled| says(enabled, "false"))
+}
+
+fn says(node: &Node, text: &str) -> bool {
+    matches!(&node.kind, Kind::Scalar(word) if word.text == text)
 }
 
 fn warn(mut found: Vec<(&str, Pos)>, reader: &mut Reader) {

@@ -245,8 +245,15 @@ impl Checker {
     }
 
     fn hang(&mut self, item: &Item<'_>) -> Step {
-        if !matches!(item.map.get("hang"), Some(Json::Null | Json::Bool(true))) {
-            self.fault_at(item, "hang", "`hang` is for ever: write `hang: true`, or use `sleep`");
+        let message = match item.map.get("hang") {
+            Some(Json::Null | Json::Bool(true)) => None,
+            Some(Json::Object(_)) => {
+                Some("options stand beside `hang`: `- {hang: true, ignore_interrupt: true}`")
+            }
+            _ => Some("`hang` is for ever: write `hang: true`, or use `sleep`"),
+        };
+        if let Some(message) = message {
+            self.fault_at(item, "hang", message);
         }
         Step::Hang {
             ignore_interrupt: self.flag(item, "ignore_interrupt"),
@@ -337,7 +344,9 @@ impl Checker {
             let found = |failure: &&Failure| failure.status().map(u64::from) == Some(status);
             Failure::ALL.iter().find(found).copied()
         });
-        by_status.or_else(|| self.word(item, key, Failure::ALL)).unwrap_or(Failure::ServerError)
+        by_status
+            .or_else(|| self.word_or(item, key, Failure::ALL, &statuses()))
+            .unwrap_or(Failure::ServerError)
     }
 
     fn exit(&mut self, item: &Item<'_>) -> Exit {
@@ -534,6 +543,14 @@ impl Checker {
     where
         T: Copy + std::fmt::Display + std::str::FromStr,
     {
+        self.word_or(item, key, all, "")
+    }
+
+    /// Reads a word. `or` is told with the words: what else there may be.
+    fn word_or<T>(&mut self, item: &Item<'_>, key: &str, all: &[T], or: &str) -> Option<T>
+    where
+        T: Copy + std::fmt::Display + std::str::FromStr,
+    {
         let text = item.map.get(key).and_then(scalar).unwrap_or_default();
         if let Ok(word) = text.parse() {
             return Some(word);
@@ -544,9 +561,18 @@ impl Checker {
             None => String::new(),
         };
         // The value is not repeated: it may come from the environment.
-        self.fault_at(item, key, format!("`{key}` is one of: {}{hint}", words.join(", ")));
+        self.fault_at(item, key, format!("`{key}` is one of: {}{or}{hint}", words.join(", ")));
         None
     }
+}
+
+/// Tells the HTTP statuses that stand for an API error.
+fn statuses() -> String {
+    let mut known: Vec<u16> = Failure::ALL.iter().filter_map(|failure| failure.status()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let known: Vec<String> = known.iter().map(u16::to_string).collect();
+    format!("; or an HTTP status: {}", known.join(", "))
 }
 
 /// Returns a number that was checked to fit.

@@ -133,7 +133,7 @@ fn every_example_of_the_page_is_legal() {
         };
         read(script);
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 13);
 }
 
 #[test]
@@ -144,6 +144,9 @@ fn the_page_names_every_step_option_and_word() {
         for word in std::iter::once(step).chain(*options) {
             assert!(named(word), "{word}");
         }
+    }
+    for status in Failure::ALL.iter().filter_map(|failure| failure.status()) {
+        assert!(PAGE.contains(&format!(" {status}")), "{status}");
     }
     let words = Failure::ALL.iter().map(|word| word.as_str());
     let words = words.chain(Garbage::ALL.iter().map(|word| word.as_str()));
@@ -256,8 +259,8 @@ fn every_fault_of_every_step_is_found_at_once() {
             step 8: `do` is missing: a list of steps
             step 9: `then` is a list of steps
             step 10: `retry` is a whole number from 1 to 1000
-            step 10: `because` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network
-            step 11: `error` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network
+            step 10: `because` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network; or an HTTP status: 400, 401, 404, 429, 500, 529
+            step 11: `error` is one of: authentication, token_expired, rate_limit, overloaded, server_error, invalid_request, model_not_found, network; or an HTTP status: 400, 401, 404, 429, 500, 529
             step 12: `hang` is for ever: write `hang: true`, or use `sleep`
             step 13: `sleep` is a length such as `200ms`: the unit is missing: s, m, h, d or w
             step 14: `flood` is a whole number from 1 to 100000000
@@ -271,6 +274,17 @@ fn every_fault_of_every_step_is_found_at_once() {
             step 20: there is no step
             step 21, do: step 1: `repeat` is a whole number from 1 to 1000000
             step 21, do: step 1, do: step 1: `chunks` is a whole number from 1 to 10000"#]],
+    );
+}
+
+#[test]
+fn options_of_hang_within_it_are_told_where_they_go() {
+    check(
+        "- hang: {ignore_interrupt: true}\n",
+        expect!["step 1: options stand beside `hang`: `- {hang: true, ignore_interrupt: true}`"],
+    );
+    assert!(
+        steps_of_file("script.yaml".into(), "- {hang: true, ignore_interrupt: true}\n").is_ok()
     );
 }
 

@@ -427,3 +427,63 @@ schedules:
     "#]]
     .assert_eq(&said);
 }
+
+#[test]
+fn limits_that_are_not_kept_yet_are_named() {
+    let fleet = "\
+budget: {job: 1}
+defaults:
+  budget: {job: 2, day: 5}
+agents:
+  - {name: a, approvals: review, metadata_file: m.json, budget: {job: 1, total: 9}}
+  - {name: b, approvals: autonomous, hooks: {after_run: [{type: shell, command: x}]}}
+  - {name: c, budget: {job: 1}}
+";
+    let said = render(&[("heeler.yaml", fleet)], &[]);
+    expect![[r#"
+        warning: these keys have no effect yet: `budget`, `budget.day`, `approvals`, `metadata_file`, `budget.total`, `hooks`
+         --> heeler.yaml:1:1
+          |
+        1 | budget: {job: 1}
+          | ^^^^^^ accepted, not used
+    "#]].assert_eq(&said);
+}
+
+#[test]
+fn rules_for_claude_are_warned_about_once_where_the_agent_is_not_claude() {
+    let fleet = "\
+defaults:
+  permission_mode: plan
+agents:
+  - {name: a, denied_tools: [Bash]}
+  - {name: b, runtime: command, command: date, denied_tools: [Bash]}
+  - {name: c, runtime: scripted, script: [{say: hi}], allowed_tools: [Read]}
+  - {name: d, runtime: scripted, script: [{say: hi}], tools: null}
+";
+    let said = render(&[("heeler.yaml", fleet)], &[]);
+    expect![[r#"
+        warning: `permission_mode` has no effect with `runtime: command`
+         --> heeler.yaml:2:3
+          |
+        2 |   permission_mode: plan
+          |   ^^^^^^^^^^^^^^^ a command does all that its user may do
+
+        warning: `permission_mode` has no effect with `runtime: scripted`
+         --> heeler.yaml:2:3
+          |
+        2 |   permission_mode: plan
+          |   ^^^^^^^^^^^^^^^ a script does every step that is in it
+
+        warning: `denied_tools` has no effect with `runtime: command`
+         --> heeler.yaml:5:48
+          |
+        5 |   - {name: b, runtime: command, command: date, denied_tools: [Bash]}
+          |                                                ^^^^^^^^^^^^ a command does all that its user may do
+
+        warning: `allowed_tools` has no effect with `runtime: scripted`
+         --> heeler.yaml:6:55
+          |
+        6 |   - {name: c, runtime: scripted, script: [{say: hi}], allowed_tools: [Read]}
+          |                                                       ^^^^^^^^^^^^^ a script does every step that is in it
+    "#]].assert_eq(&said);
+}

@@ -302,6 +302,12 @@ secrets: [GITHUB-TOKEN]
               |
             8 | secrets: [GITHUB-TOKEN]
               |           ^^^^^^^^^^^^ expected the name of an environment variable such as `GITHUB_TOKEN`
+
+            warning: these keys have no effect yet: `budget.day`, `hooks`
+             --> a.yaml:3:21
+              |
+            3 | budget: {job: free, day: 0}
+              |                     ^^^ accepted, not used
         "#]],
     );
 }

@@ -120,10 +120,24 @@ impl Stage {
     }
 
     fn to_explore(&self) -> String {
-        let Stage { program, folder, .. } = self;
-        format!(
-            "  export HEELER_HOME={folder}/home\n  cd {folder}/fleet && {program} status\n  {program} trigger builder && {program} session list\n  {program} jobs logs, search, help …"
-        )
+        let (heeler, folder) = (self.typed(), &self.folder);
+        let commands = ["status", "trigger builder", "session list", "logs", "search tulip"];
+        let mut lines =
+            vec![format!("  export HEELER_HOME={folder}/home"), format!("  cd {folder}/fleet")];
+        lines.extend(commands.iter().map(|command| format!("  {heeler} {command}")));
+        lines.join("\n")
+    }
+
+    /// Returns what a user types to run this program: its name, where that leads to it.
+    #[expect(clippy::disallowed_methods, reason = "what a shell finds depends on it")]
+    fn typed(&self) -> &str {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|folder| folder.join("heeler"));
+        let first = found.filter_map(|file| file.canonicalize().ok()).next();
+        match first == self.program.as_std_path().canonicalize().ok() {
+            true => "heeler",
+            false => self.program.as_str(),
+        }
     }
 
     /// Shows what a session and its fork know: what was said before the fork, not what came after it
@@ -193,9 +207,9 @@ impl Stage {
             ref names => format!("cancelled the jobs of {}", names.join(", ")),
         };
         let message = format!("interrupted: {cancelled}; what the demo has made stays");
-        let (program, folder) = (&self.program, &self.folder);
+        let (heeler, folder) = (self.typed(), &self.folder);
         Failure::message(Code::Interrupted, message).hint(format!(
-            "cd {folder}/fleet && HEELER_HOME={folder}/home {program} jobs, or rm -r {folder}"
+            "cd {folder}/fleet && HEELER_HOME={folder}/home {heeler} jobs, or rm -r {folder}"
         ))
     }
 

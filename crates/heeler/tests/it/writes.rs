@@ -230,9 +230,16 @@ fn the_demo_runs_as_the_readme_says() {
         assert_eq!(text.matches(shown).count(), 1, "{shown} is missing:\n{text}");
     }
     let project = fleet.file("shown/fleet");
+    // What it says to try are commands.
+    let (_, explore) = text.split_once("Yours to explore:\n").unwrap();
+    assert_eq!(explore.lines().count(), 7, "{explore}");
+    let mut explored = Command::new("sh");
+    explored.arg("-ec").arg(explore).env("HOME", fleet.file("")).stdin(Stdio::null());
+    let explored = explored.output().unwrap();
+    assert!(explored.status.success(), "{explored:?}");
     let left = fleet.command(&["session", "list", "--json"]).current_dir(project).output().unwrap();
     let left: serde_json::Value = serde_json::from_slice(&left.stdout).unwrap();
-    assert_eq!(left["total"], 4);
+    assert_eq!(left["total"], 5);
     let told = fleet.run(&["demo", "shown"]).fails(5);
     assert!(
         told.contains("shown is in use") && told.contains("try: heeler demo shown-2"),
