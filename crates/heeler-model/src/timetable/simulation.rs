@@ -68,11 +68,12 @@ fn stride(random: &mut fastrand::Rng) -> SignedDuration {
     SignedDuration::from_secs(random.i64(1..=most.abs()) * most.signum())
 }
 
+/// Returns the earliest mark and the last, and what is on record.
 fn live(table: &Timetable, random: &mut fastrand::Rng) -> (Mark, Mark, Records) {
     let begin: Timestamp = "2025-01-01T00:00:00Z".parse().unwrap();
     let mut now = begin + SignedDuration::from_secs(random.i64(0..86_400 * 365));
     let end = now + SPAN;
-    let first = table.begin(now);
+    let mut first = table.begin(now);
     let (mut mark, mut records) = (first, Records::default());
     while now < end {
         let verdict = table.step(mark, now, random.u8(..4) == 0);
@@ -83,7 +84,11 @@ fn live(table: &Timetable, random: &mut fastrand::Rng) -> (Mark, Mark, Records) 
                 assert!(anew || records.set_back, "{} started twice: {table:?}", start.due);
             }
             records.skips.extend(&verdict.skips);
-            records.set_back |= verdict.set_back_from.is_some();
+            if verdict.set_back_from.is_some() {
+                records.set_back = true;
+                // What is due before the schedule first began is due after all.
+                first.through = first.through.min(now);
+            }
             mark = verdict.mark;
         }
         now += stride(random);
