@@ -18,6 +18,7 @@ pub mod session_choice;
 mod slug;
 mod text;
 mod time;
+pub mod timetable;
 mod words;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};

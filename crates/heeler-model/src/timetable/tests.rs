@@ -1,0 +1,258 @@
+use expect_test::{Expect, expect};
+use jiff::ToSpan as _;
+
+use super::*;
+use crate::config::{CronExpr, Period};
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn zone(name: &str) -> TimeZone {
+    TimeZone::get(name).unwrap()
+}
+
+fn every(period: &str) -> Timetable {
+    let period: Period = period.parse().unwrap();
+    table(Rule::Every(period.get().as_millis() as i64))
+}
+
+fn cron(expr: &str, zone_name: &str) -> Timetable {
+    table(Rule::Cron { expr: expr.parse::<CronExpr>().unwrap(), zone: zone(zone_name) })
+}
+
+fn table(rule: Rule) -> Timetable {
+    let (missed, overlap) = (Missed::RunOnce, Overlap::Skip);
+    Timetable { rule, jitter: Duration::ZERO, seed: 1, missed, overlap }
+}
+
+fn told(verdict: &Verdict) -> String {
+    let mut lines = Vec::new();
+    for start in &verdict.starts {
+        lines.push(format!("start {}{}", start.due, if start.waits { " waits" } else { "" }));
+    }
+    for skip in &verdict.skips {
+        lines.push(format!("{} {} .. {} ({})", skip.reason, skip.first, skip.last, skip.count));
+    }
+    if let Some(from) = verdict.set_back_from {
+        lines.push(format!("set back from {from}"));
+    }
+    lines.push(format!("through {}", verdict.mark.through));
+    lines.join("\n")
+}
+
+#[track_caller]
+fn check(table: &Timetable, mark: Mark, now: &str, busy: bool, expect: Expect) {
+    expect.assert_eq(&told(&table.step(mark, at(now), busy)));
+}
+
+#[test]
+fn an_interval_starts_at_once_and_then_on_its_grid() {
+    let table = every("10m");
+    let mark = table.begin(at("2026-01-01T00:03:00.5Z"));
+    check(
+        &table,
+        mark,
+        "2026-01-01T00:03:00.5Z",
+        false,
+        expect![[r#"
+        start 2026-01-01T00:03:00.5Z
+        through 2026-01-01T00:03:00.5Z"#]],
+    );
+    let mark = table.step(mark, at("2026-01-01T00:03:01Z"), false).mark;
+    // A start that was late does not move those after it.
+    assert_eq!(table.next(mark).unwrap().0, at("2026-01-01T00:13:00.5Z"));
+    check(&table, mark, "2026-01-01T00:13:00.4Z", false, expect!["through 2026-01-01T00:03:00.5Z"]);
+}
+
+#[test]
+fn a_cron_expression_waits_for_its_next_time() {
+    let table = cron("0 9 * * *", "Europe/Vienna");
+    let mark = table.begin(at("2026-01-01T08:00:00Z"));
+    assert_eq!(table.next(mark).unwrap().0, at("2026-01-02T08:00:00Z"));
+    check(
+        &table,
+        mark,
+        "2026-01-02T08:00:01Z",
+        false,
+        expect![[r#"
+        start 2026-01-02T08:00:00Z
+        through 2026-01-02T08:00:00Z"#]],
+    );
+}
+
+#[test]
+fn what_was_missed_is_made_up_for_as_the_schedule_says() {
+    let mut table = cron("0 * * * *", "UTC");
+    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let now = "2026-01-01T05:30:00Z";
+    check(
+        &table,
+        mark,
+        now,
+        false,
+        expect![[r#"
+        start 2026-01-01T05:00:00Z
+        made_up 2026-01-01T01:00:00Z .. 2026-01-01T04:00:00Z (4)
+        through 2026-01-01T05:00:00Z"#]],
+    );
+    table.missed = Missed::Skip;
+    check(
+        &table,
+        mark,
+        now,
+        false,
+        expect![[r#"
+        missed 2026-01-01T01:00:00Z .. 2026-01-01T05:00:00Z (5)
+        through 2026-01-01T05:00:00Z"#]],
+    );
+    table.missed = Missed::RunAll;
+    check(
+        &table,
+        mark,
+        now,
+        true,
+        expect![[r#"
+        start 2026-01-01T01:00:00Z waits
+        start 2026-01-01T02:00:00Z waits
+        start 2026-01-01T03:00:00Z waits
+        start 2026-01-01T04:00:00Z waits
+        start 2026-01-01T05:00:00Z waits
+        through 2026-01-01T05:00:00Z"#]],
+    );
+}
+
+#[test]
+fn one_that_is_timely_makes_up_for_the_missed_ones() {
+    let table = cron("0 * * * *", "UTC");
+    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    check(
+        &table,
+        mark,
+        "2026-01-01T03:00:30Z",
+        false,
+        expect![[r#"
+        start 2026-01-01T03:00:00Z
+        made_up 2026-01-01T01:00:00Z .. 2026-01-01T02:00:00Z (2)
+        through 2026-01-01T03:00:00Z"#]],
+    );
+}
+
+#[test]
+fn more_than_a_hundred_missed_ones_are_not_made_up_for() {
+    for mut table in [every("1m"), cron("* * * * *", "UTC")] {
+        table.missed = Missed::RunAll;
+        let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+        let verdict = table.step(mark, at("2026-01-02T00:00:30Z"), false);
+        assert_eq!(verdict.starts.len(), 100);
+        let [old, timely] = verdict.skips[..] else { panic!("{verdict:?}") };
+        assert_eq!((old.count, old.reason), (1440 - 101, SkipReason::TooMany));
+        assert_eq!(old.last + 1.minutes(), verdict.starts[0].due);
+        assert_eq!((timely.count, timely.reason), (1, SkipReason::Overlap));
+    }
+}
+
+#[test]
+fn one_that_is_due_while_the_last_one_runs_gives_way_or_waits() {
+    let mut table = every("10s");
+    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    check(
+        &table,
+        mark,
+        "2026-01-01T00:00:31Z",
+        true,
+        expect![[r#"
+        overlap 2026-01-01T00:00:10Z .. 2026-01-01T00:00:30Z (3)
+        through 2026-01-01T00:00:30Z"#]],
+    );
+    check(
+        &table,
+        mark,
+        "2026-01-01T00:00:31Z",
+        false,
+        expect![[r#"
+        start 2026-01-01T00:00:10Z
+        overlap 2026-01-01T00:00:20Z .. 2026-01-01T00:00:30Z (2)
+        through 2026-01-01T00:00:30Z"#]],
+    );
+    table.overlap = Overlap::Queue;
+    check(
+        &table,
+        mark,
+        "2026-01-01T00:00:21Z",
+        true,
+        expect![[r#"
+        start 2026-01-01T00:00:10Z waits
+        start 2026-01-01T00:00:20Z waits
+        through 2026-01-01T00:00:20Z"#]],
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_told_and_waited_for_no_longer() {
+    let table = every("1h");
+    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2031-01-01T00:00:00Z") };
+    check(
+        &table,
+        mark,
+        "2026-06-01T00:30:00Z",
+        false,
+        expect![[r#"
+        set back from 2031-01-01T00:00:00Z
+        through 2026-06-01T00:30:00Z"#]],
+    );
+    // A second or two are waited for: nothing is due twice for them.
+    check(&table, mark, "2030-12-31T23:59:58Z", false, expect!["through 2031-01-01T00:00:00Z"]);
+}
+
+#[test]
+fn delays_by_chance_are_the_same_each_time_and_keep_the_order() {
+    let mut table = cron("* * * * *", "UTC");
+    table.jitter = Duration::from_secs(600);
+    let mark = table.begin(at("2026-01-01T00:00:00Z"));
+    let (due, acted_on) = table.next(mark).unwrap();
+    assert_eq!(table.next(mark).unwrap(), (due, acted_on));
+    assert!(due <= acted_on && acted_on <= due + 10.minutes(), "{due} {acted_on}");
+    let other = Timetable { seed: 2, ..table.clone() };
+    assert_ne!(other.next(mark).unwrap().1, acted_on);
+    // However long each is delayed, none is passed over by a later one.
+    let (mut mark, mut now, mut seen) = (mark, at("2026-01-01T00:00:00Z"), Vec::new());
+    while now < at("2026-01-01T03:00:00Z") {
+        let verdict = table.step(mark, now, false);
+        seen.extend(verdict.starts.iter().map(|start| (start.due, start.due)));
+        seen.extend(verdict.skips.iter().map(|skip| (skip.first, skip.last)));
+        (mark, now) = (verdict.mark, now + 1.second());
+    }
+    seen.sort();
+    assert!(seen.len() > 20, "{}", seen.len());
+    assert!(seen.windows(2).all(|pair| pair[0].1 + 1.minute() == pair[1].0), "{seen:?}");
+}
+
+#[test]
+fn daylight_saving_loses_no_due_time_and_repeats_none() {
+    let daily = cron("30 2 * * *", "America/New_York");
+    let mark = Mark { anchor: at("2026-03-07T00:00:00Z"), through: at("2026-03-07T08:00:00Z") };
+    let dues = daily.rule.latest(mark.anchor, mark.through, at("2026-03-10T00:00:00Z"), 10);
+    assert_eq!(dues, [at("2026-03-08T07:00:00Z"), at("2026-03-09T06:30:00Z")]);
+    let daily = cron("30 1 * * *", "America/New_York");
+    let mark = Mark { anchor: at("2026-10-31T12:00:00Z"), through: at("2026-10-31T12:00:00Z") };
+    let dues = daily.rule.latest(mark.anchor, mark.through, at("2026-11-02T12:00:00Z"), 10);
+    assert_eq!(dues, [at("2026-11-01T05:30:00Z"), at("2026-11-02T06:30:00Z")]);
+}
+
+#[test]
+fn a_span_that_is_too_long_to_count_is_still_told() {
+    let mut table = cron("* * * * *", "UTC");
+    table.missed = Missed::Skip;
+    let mark = Mark { anchor: at("2020-01-01T00:00:00Z"), through: at("2020-01-01T00:00:00Z") };
+    check(
+        &table,
+        mark,
+        "2021-01-01T00:00:30Z",
+        false,
+        expect![[r#"
+        start 2021-01-01T00:00:00Z
+        missed 2020-01-01T00:01:00Z .. 2020-12-31T23:59:00Z (100000)
+        through 2021-01-01T00:00:00Z"#]],
+    );
+}
