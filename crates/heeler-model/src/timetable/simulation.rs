@@ -129,5 +129,4 @@ fn proof_every_due_time_is_on_record_and_none_starts_twice() {
         dues += account(&table, first, last, &records);
     }
     assert!(dues > proof.rounds * 10, "seed {}: {dues} due times", proof.seed);
-    println!("{} schedule-years, {dues} due times, seed {}", proof.rounds, proof.seed);
 }

@@ -1,3 +1,5 @@
+//! What becomes of due times: in time, late, too many, beside others, and under clocks that jump.
+
 use expect_test::{Expect, expect};
 use jiff::ToSpan as _;
 
