@@ -24,6 +24,7 @@ use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::Redactor;
@@ -154,10 +155,12 @@ fn end(exit: Exit) -> u8 {
 
 /// Ends the process at a signal as Claude does: its commands are killed, and the code tells which.
 fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
+    let (heeds, is_heeding) = sync_channel::<()>(0);
     let heed = async move {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
+        drop(heeds);
         loop {
             let code = tokio::select! {
                 _ = terminate.recv() => 143,
@@ -179,6 +182,8 @@ fn heed_signals(children: Children, stubborn: Arc<AtomicBool>) {
             tracing::warn!(%error, "signals cannot be handled");
         }
     });
+    // The first step may be a signal: it must find its handler. Nothing is ever sent.
+    let _heeded = is_heeding.recv();
 }
 
 /// Keeps what we inherited (script, session lock) from the processes that we start, as Claude does.

@@ -128,6 +128,10 @@ pub fn settle(
         result => result?,
     };
     if let Some(result) = files::read_result(dir)? {
+        // Its runner may have died before it took its socket away.
+        if let Ok(Some(started)) = files::read_started(dir, &spec) {
+            remove_socket(&spec, &started);
+        }
         return Ok(result);
     }
     let started = files::read_started(dir, &spec)?;
