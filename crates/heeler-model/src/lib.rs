@@ -4,9 +4,12 @@
 //! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
 
 mod agent;
+pub mod calendar;
 pub mod config;
+pub mod fate;
 mod ids;
 mod job;
+pub mod ledger;
 pub mod message;
 pub mod outcome;
 pub mod record;
