@@ -22,6 +22,7 @@ mod slug;
 mod text;
 mod time;
 pub mod timetable;
+mod wanted;
 mod words;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
@@ -31,4 +32,5 @@ pub use session::{Approvals, Session, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
+pub use wanted::Wanted;
 pub use words::UnknownWord;
