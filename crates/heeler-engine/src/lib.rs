@@ -35,7 +35,7 @@ pub use control::{Control, ControlError, Happenings, started};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};
-pub use prepare::{PrepareError, Surroundings, Wanted, prepare};
+pub use prepare::{PrepareError, Surroundings, prepare};
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
 pub use sockets::{SocketsError, sockets};
