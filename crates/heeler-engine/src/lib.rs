@@ -12,6 +12,7 @@ mod command;
 mod commit;
 mod conduct;
 mod control;
+mod crew;
 mod file;
 mod fleet;
 mod launch;
@@ -19,8 +20,10 @@ mod named;
 mod prepare;
 mod recover;
 mod request;
+mod setup;
 mod sockets;
 mod start;
+mod watcher;
 
 pub use cancel::KillError;
 pub use cancelling::{CancelError, Cancelling, wait_recorded};
@@ -38,6 +41,7 @@ pub use launch::{Conductor, LaunchError, launch_conductor};
 pub use prepare::{PrepareError, Surroundings, prepare};
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
+pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 

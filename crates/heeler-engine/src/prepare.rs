@@ -3,7 +3,7 @@
 //! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
 //! written. Start at [`prepare`].
 
-mod environment;
+pub(crate) mod environment;
 mod work;
 
 use std::collections::BTreeMap;
