@@ -61,6 +61,10 @@ schedules:
               |              ^^^ expected a list of globs
         "#]],
     );
+}
+
+#[test]
+fn what_starts_a_schedule_is_one_of_three_keys() {
     check_agent(
         "\
 schedules:
@@ -189,16 +193,10 @@ schedules: {s: {every: 5m, priority: high}}
               |                                      ^^^^ expected a whole number from -100 to 100
         "#]],
     );
-    check_agent(
-        "retry: {backoff: 1m, max_backoff: 30s}\n",
-        expect![[r#"
-        error: `max_backoff` 30s is shorter than `backoff` 1m
-         --> a.yaml:2:35
-          |
-        2 | retry: {backoff: 1m, max_backoff: 30s}
-          |                                   ^^^ expected the longest wait
-    "#]],
-    );
+}
+
+#[test]
+fn limits_of_a_fleet_are_checked() {
     check(
         "\
 queue: {max: many, max_wait: 0s}
