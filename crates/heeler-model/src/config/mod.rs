@@ -16,11 +16,13 @@ mod docker;
 mod dotenv;
 mod fault;
 mod fleet;
+mod globs;
 mod hooks;
 mod inert;
 mod interpolate;
 mod mcp;
 mod period;
+mod policy;
 mod reader;
 mod reference;
 mod schedule;
@@ -52,9 +54,13 @@ pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, 
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
 pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Web, Webhooks};
+pub use globs::{GLOBS_MAX, Globs};
 pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
 pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
 pub use period::{PERIOD_MAX, Period};
+pub use policy::{
+    Logs, PRIORITY_MAX, Queue, RETRIES_MAX, Retention, Retry, SPAWN_DEPTH_MAX, Spawn,
+};
 pub use reader::Dialect;
 pub(crate) use reader::did_you_mean;
 pub use reference::reference_markdown;

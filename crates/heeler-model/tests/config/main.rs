@@ -11,6 +11,7 @@ mod examples;
 mod faults;
 mod goldens;
 mod meaning;
+mod policy;
 mod properties;
 mod templates;
 mod values;
