@@ -28,7 +28,7 @@ pub(crate) fn wish_to_cancel(
     store.write(move |tx| wish_in(tx, &id, now))
 }
 
-fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
+pub(crate) fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     let last = tx.runs_of_job(id)?.pop();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use heeler_model::config::{Agent, SchedulePriority as _};
+use heeler_model::config::Agent;
 use heeler_model::ledger::Quote;
 use heeler_model::redact::Redactor;
 use heeler_model::{
@@ -227,7 +227,7 @@ impl Turn<'_, '_> {
     ) -> Queued {
         let schedule = wanted.schedule.as_deref();
         let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
-        let own = schedule.and_then(|schedule| schedule.priority).unwrap_or(agent.priority);
+        let own = schedule.map_or(agent.priority, |schedule| schedule.priority);
         Queued {
             job: job.clone(),
             priority: wanted.priority + i64::from(own),
@@ -305,7 +305,7 @@ impl Turn<'_, '_> {
     }
 
     pub(super) fn queue_max(&self) -> usize {
-        self.board.setup.root().map_or(1_000, |fleet| fleet.queue.max.get() as usize)
+        self.board.setup.root().map_or(0, |fleet| fleet.queue.max as usize)
     }
 
     fn queue_wait_max(&self) -> Duration {
