@@ -74,7 +74,11 @@ impl Setup {
     }
 
     /// Makes a request of what is wanted.
-    pub(crate) fn prepare(&self, agent: &Agent, wanted: &Wanted) -> Result<JobRequest, PrepareError> {
+    pub(crate) fn prepare(
+        &self,
+        agent: &Agent,
+        wanted: &Wanted,
+    ) -> Result<JobRequest, PrepareError> {
         let root = self.root();
         let around = Surroundings {
             env: &self.env,

@@ -40,6 +40,8 @@ pub(crate) struct Board {
     pub(crate) overrides: HashMap<ScheduleKey, Override>,
     /// The credential of each agent that has one.
     credentials: HashMap<String, String>,
+    /// Whether it may differ from the record.
+    pub(crate) is_stale: bool,
 }
 
 /// A job that has not ended, as it was asked for.
@@ -90,6 +92,7 @@ impl Board {
             disabled: db.disabled_agents()?.into_iter().collect(),
             overrides: HashMap::new(),
             credentials: HashMap::new(),
+            is_stale: false,
             setup,
         };
         for row in db.overrides()? {
@@ -287,9 +290,9 @@ impl Board {
             asked.wanted.agent.as_str() == key.agent
                 && asked.wanted.schedule.as_deref() == Some(&key.schedule)
         };
-        let keeps = self.schedule(key).is_some_and(|(_, schedule)| {
-            schedule.session.mode == SessionMode::Persistent
-        });
+        let keeps = self
+            .schedule(key)
+            .is_some_and(|(_, schedule)| schedule.session.mode == SessionMode::Persistent);
         let is_at = |live: &Live| {
             live.agent == key.agent
                 && (live.schedule.as_deref() == Some(&key.schedule)

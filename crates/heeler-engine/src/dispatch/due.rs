@@ -3,9 +3,10 @@
 //! Every due time becomes an occurrence with its job, or part of a skip with its reason, in the same
 //! transaction as the schedule's mark (promise P3). Start at [`Turn::fire_due`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use heeler_model::calendar::ScheduleKey;
+use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, CronExpr, Period, Schedule, Trigger};
 use heeler_model::ledger::Quote;
 use heeler_model::timetable::{Mark, Skip, SkipReason, Start, Timetable, Verdict};
@@ -37,7 +38,8 @@ impl Turn<'_, '_> {
 
     fn fire(&mut self, key: &ScheduleKey, verdict: &Verdict) -> Result<(), DbError> {
         let setup = Arc::clone(&self.board.setup);
-        let found = setup.agent(&key.agent).and_then(|agent| Some((agent, schedule_of(agent, key)?)));
+        let found =
+            setup.agent(&key.agent).and_then(|agent| Some((agent, schedule_of(agent, key)?)));
         let Some((agent, schedule)) = found else {
             self.board.calendar.remove(key);
             return Ok(());
@@ -82,23 +84,23 @@ impl Turn<'_, '_> {
             trigger: TriggerType::Schedule,
             ..Wanted::of(agent.name.clone())
         };
-        // Looked up first: a clock that was set back brings due times again that are on record.
-        if self.tx.occurrence(&key.agent, &key.schedule, start.due)?.is_some() {
+        let job = self.tx.new_job_id(self.now)?;
+        // A clock that was set back brings due times again that are on record.
+        if !self.tx.add_occurrence(&key.agent, &key.schedule, start.due, &job)? {
             return Ok(());
         }
-        let job = self.queue_up(agent, &wanted)?;
-        self.tx.add_occurrence(&key.agent, &key.schedule, start.due, &job)?;
+        self.queue_up(&job, agent, &wanted)?;
         tracing::info!(schedule = %key, due = iso_millis(start.due), %job, "due");
         Ok(())
     }
 
     /// Puts a job of a trigger that nobody waits for into the queue.
-    pub(super) fn queue_up(&mut self, agent: &Agent, wanted: &Wanted) -> Result<JobId, DbError> {
-        let job = self.insert_job(wanted, wanted)?;
-        let row = self.row(&job, agent, wanted, wanted, "", None);
+    fn queue_up(&mut self, job: &JobId, agent: &Agent, wanted: &Wanted) -> Result<(), DbError> {
+        self.insert_job(job, wanted, wanted)?;
+        let row = self.row(job, agent, wanted, wanted, "", None);
         self.tx.enqueue(&row)?;
         self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
-        Ok(job)
+        Ok(())
     }
 
     /// Files changed, or somebody called: a schedule fires that time does not start.
@@ -123,7 +125,8 @@ impl Turn<'_, '_> {
                 self.skip(&key, &Skip { first: self.now, last: self.now, count: 1, reason })
             }
             None => {
-                let job = self.queue_up(agent, wanted)?;
+                let job = self.tx.new_job_id(self.now)?;
+                self.queue_up(&job, agent, wanted)?;
                 tracing::info!(schedule = %key, %job, "fired");
                 self.show_schedule(&key)
             }
@@ -137,33 +140,30 @@ impl Turn<'_, '_> {
     }
 
     /// Makes the record of agents and schedules that of the config, and the calendar with it.
-    pub(crate) fn bring_up_to_date(&mut self) -> Result<(), DbError> {
+    pub(super) fn bring_up_to_date(&mut self) -> Result<(), DbError> {
         let setup = Arc::clone(&self.board.setup);
-        self.board.calendar = heeler_model::calendar::Calendar::default();
+        self.board.calendar = Calendar::default();
         let marks = self.tx.schedule_marks()?.into_iter();
-        let key = |mark: &ScheduleMark| ScheduleKey {
-            agent: mark.agent.clone(),
-            schedule: mark.schedule.clone(),
-        };
-        let marks: std::collections::HashMap<ScheduleKey, ScheduleMark> =
-            marks.map(|mark| (key(&mark), mark)).collect();
+        let mut marks: HashMap<(String, String), ScheduleMark> =
+            marks.map(|mark| ((mark.agent.clone(), mark.schedule.clone()), mark)).collect();
         let known = self.tx.agents()?;
         for agent in &setup.loaded.agents {
             let name = agent.name.as_str();
-            let state = known.get(name).cloned();
+            let state = known.get(name);
             if state.is_none() {
                 self.tx.put_agent(name, &AgentState::default())?;
             }
-            for gone in state.iter().flat_map(|state| state.schedules.keys()) {
-                if !agent.schedules.iter().any(|schedule| schedule.name == *gone) {
-                    self.tx.remove_schedule(name, gone)?;
-                }
+            let had = state.iter().flat_map(|state| state.schedules.keys());
+            for gone in had.filter(|had| !agent.schedules.iter().any(|it| it.name == **had)) {
+                self.tx.remove_schedule(name, gone)?;
             }
             for schedule in &agent.schedules {
-                let key =
-                    ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
-                self.plan(&key, schedule, marks.get(&key))?;
-                self.show_schedule_only(&key)?;
+                let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
+                let before = state.and_then(|state| state.schedules.get(&schedule.name));
+                let mark = marks.remove(&(name.to_owned(), schedule.name.clone()));
+                // One that was taken out of the config and comes back begins anew.
+                self.plan(&key, schedule, mark.filter(|_| before.is_some()).as_ref())?;
+                self.show_changed(&key, before)?;
             }
             self.show_next(name)?;
         }
@@ -178,9 +178,12 @@ impl Turn<'_, '_> {
         &mut self,
         key: &ScheduleKey,
         schedule: &Schedule,
-        mark: Option<&ScheduleMark>,
+        known: Option<&ScheduleMark>,
     ) -> Result<(), DbError> {
         self.board.calendar.remove(key);
+        if !self.keeps_schedules {
+            return Ok(());
+        }
         let mut schedule = schedule.clone();
         if let Some(trigger) = self.overridden(key, &schedule) {
             schedule.trigger = trigger;
@@ -189,17 +192,18 @@ impl Turn<'_, '_> {
         let Some(table) = table else { return Ok(()) };
         let rule = rule_text(&schedule.trigger);
         let is_enabled = self.is_enabled(key, &schedule);
-        let old = mark.map(|mark| (mark.mark, mark.rule == rule));
-        let fresh = Mark { anchor: self.now, through: self.now };
-        let mark = match (old, is_enabled) {
-            (None, true) => table.begin(self.now),
-            (Some((mark, true)), true) => mark,
-            // Other times than before: they begin now.
-            (Some((_, false)), _) | (None, false) => fresh,
+        let same = known.filter(|known| known.rule == rule).map(|known| known.mark);
+        let mark = match (same, known, is_enabled) {
+            (Some(mark), _, true) => mark,
             // Nothing is due while it is switched off.
-            (Some((mark, true)), false) => Mark { through: self.now.max(mark.through), ..mark },
+            (Some(mark), _, false) => Mark { through: self.now.max(mark.through), ..mark },
+            (None, None, true) => table.begin(self.now),
+            // Other times than before: they begin now.
+            (None, _, _) => Mark { anchor: self.now, through: self.now },
         };
-        self.set_mark(key, mark, &rule)?;
+        if known.is_none_or(|known| known.mark != mark || known.rule != rule) {
+            self.set_mark(key, mark, &rule)?;
+        }
         if is_enabled {
             self.board.calendar.put(key.clone(), table, mark, self.now);
         }
@@ -229,13 +233,21 @@ impl Turn<'_, '_> {
     }
 
     fn show_schedule_only(&mut self, key: &ScheduleKey) -> Result<(), DbError> {
+        let before = self.tx.schedule(&key.agent, &key.schedule)?;
+        self.show_changed(key, before.as_ref())
+    }
+
+    fn show_changed(
+        &mut self,
+        key: &ScheduleKey,
+        before: Option<&ScheduleState>,
+    ) -> Result<(), DbError> {
         let Some((_, schedule)) = self.board.schedule(key) else { return Ok(()) };
         let is_enabled = self.is_enabled(key, schedule);
-        let is_running = self.board.live.values().any(|live| {
-            live.agent == key.agent && live.schedule.as_deref() == Some(&key.schedule)
-        });
-        let before = self.tx.schedule(&key.agent, &key.schedule)?;
-        let before = before.unwrap_or_default();
+        let is_running =
+            self.board.live.values().any(|live| {
+                live.agent == key.agent && live.schedule.as_deref() == Some(&key.schedule)
+            });
         let next = self.board.calendar.next(key).map(|(due, _)| due);
         let state = ScheduleState {
             status: match (is_running, is_enabled) {
@@ -244,9 +256,9 @@ impl Turn<'_, '_> {
                 (false, false) => ScheduleStatus::Disabled,
             },
             next_run_at: next.filter(|_| !is_running),
-            ..before.clone()
+            ..before.cloned().unwrap_or_default()
         };
-        match state == before {
+        match before == Some(&state) {
             true => Ok(()),
             false => self.tx.put_schedule(&key.agent, &key.schedule, &state),
         }
@@ -279,8 +291,10 @@ fn schedule_of<'a>(agent: &'a Agent, key: &ScheduleKey) -> Option<&'a Schedule> 
 fn rule_text(trigger: &Trigger) -> String {
     match trigger {
         Trigger::Every(period) => format!("every {period}"),
-        Trigger::Cron { expr, zone: Some(zone) } => format!("cron {expr} in {zone}"),
-        Trigger::Cron { expr, zone: None } => format!("cron {expr}"),
+        Trigger::Cron { expr, zone: Some(zone) } => {
+            format!("cron {} in {}", expr.as_str(), zone.name())
+        }
+        Trigger::Cron { expr, zone: None } => format!("cron {}", expr.as_str()),
         Trigger::Watch { .. } => "watch".to_owned(),
         Trigger::Webhook => "webhook".to_owned(),
         Trigger::Chat => "chat".to_owned(),

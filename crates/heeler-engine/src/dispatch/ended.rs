@@ -12,9 +12,9 @@ use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
 use heeler_store::{DbError, Parked};
 use jiff::Timestamp;
 
+use super::Deed;
 use super::board::{Stage, day_of};
 use super::turn::{Turn, later};
-use super::Deed;
 use crate::commit::{self, Concluded, Ended};
 
 /// What an agent is told that was cut off.
@@ -78,7 +78,10 @@ impl Turn<'_, '_> {
             state.last_error = job.error.clone().filter(|_| head.status == JobStatus::Failed);
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
-        self.deeds.push(Deed::Over { job: Box::new(job.clone()), output: result.and_then(|it| it.summary.clone()) });
+        self.deeds.push(Deed::Over {
+            job: Box::new(job.clone()),
+            output: result.and_then(|it| it.summary.clone()),
+        });
         Ok(())
     }
 
@@ -154,7 +157,7 @@ impl Turn<'_, '_> {
             since: known.filter(|known| known.until > self.now).map_or(self.now, |it| it.since),
             credential: credential.clone(),
             reason: reason.to_owned(),
-            job: Some(job.clone()),
+            job: job.clone(),
         };
         tracing::warn!(agent, until = iso_millis(row.until), "a usage limit: work is put off");
         self.tx.park(&row)?;

@@ -9,10 +9,10 @@ use heeler_model::session_choice::Wish;
 use heeler_model::{AgentStatus, Job, JobId, JobStatus, Wanted};
 use heeler_store::{DbError, Override};
 
+use super::Deed;
 use super::board::{Asked, Stage};
 use super::due::{from_now, read_rule};
 use super::turn::{Outcome, Turn};
-use super::Deed;
 use crate::cancel;
 use crate::command::{AgentChange, Answer, Command, Refused, RefusedKind, ScheduleChange};
 use crate::setup::Setup;
@@ -57,12 +57,7 @@ impl Turn<'_, '_> {
         Ok(Ok(Some(Answer::Job { job: id.clone(), status: job.head.status, waits: None })))
     }
 
-    fn resume(
-        &mut self,
-        id: &JobId,
-        prompt: Option<String>,
-        by: &str,
-    ) -> Result<Outcome, DbError> {
+    fn resume(&mut self, id: &JobId, prompt: Option<String>, by: &str) -> Result<Outcome, DbError> {
         let Some(mut job) = self.tx.job(id)? else { return Ok(Err(no_job(id))) };
         if !job.head.status.is_final() {
             let message = format!("job {id} has not ended: {}", job.head.status);
@@ -114,8 +109,7 @@ impl Turn<'_, '_> {
             Ok(found) => found,
             Err(refused) => return Ok(Err(refused)),
         };
-        let key =
-            ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
+        let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let known = self.board.overrides.get(&key);
         let text = known.and_then(|row| row.text.clone());
         let was_enabled = self.is_enabled(&key, schedule);
@@ -141,7 +135,7 @@ impl Turn<'_, '_> {
             enabled,
             text,
             at: self.now,
-            by: Some(by.to_owned()),
+            by: by.to_owned(),
         };
         self.tx.put_override(&row)?;
         self.board.overrides.insert(key.clone(), row);
@@ -164,9 +158,7 @@ impl Turn<'_, '_> {
             true => mark.clone(),
             false => from_now(mark, self.now),
         });
-        if self.keeps_schedules {
-            self.plan(key, schedule, mark.as_ref())?;
-        }
+        self.plan(key, schedule, mark.as_ref())?;
         self.show_schedule(key)
     }
 

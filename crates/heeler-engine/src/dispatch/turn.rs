@@ -27,6 +27,8 @@ pub(crate) struct Turn<'t, 'c> {
     pub(crate) board: &'t mut Board,
     pub(crate) dir: &'t StateDir,
     pub(crate) now: Timestamp,
+    /// Whether schedules start by themselves.
+    pub(crate) keeps_schedules: bool,
     /// What is to be done after the commit.
     pub(crate) deeds: Vec<Deed>,
 }
@@ -42,7 +44,6 @@ impl Turn<'_, '_> {
             Task::Prepared(prepared) => self.prepared(*prepared),
             Task::Ended(result) => self.ended(*result).map(|()| Ok(None)),
             Task::Fired { wanted } => self.fired(&wanted).map(|()| Ok(None)),
-            Task::Hook(outcome) => self.hook_done(&outcome).map(|()| Ok(None)),
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
         }
     }
@@ -93,7 +94,9 @@ impl Turn<'_, '_> {
         let quote = self.board.quote(agent);
         if matches!(quote, Quote::SpentToday { .. } | Quote::SpentInAll { .. }) {
             let refused = Refused::new(RefusedKind::NotAllowed, spent_text(name, quote));
-            return Err(refused.hint("heeler costs shows on what; `budget` in the config raises it"));
+            return Err(
+                refused.hint("heeler costs shows on what; `budget` in the config raises it")
+            );
         }
         let most = self.queue_max();
         if self.board.queue_len() >= most {
@@ -145,7 +148,8 @@ impl Turn<'_, '_> {
             }
             None => {
                 let redacted = redact(wanted, &redactor);
-                let job = self.insert_job(wanted, &redacted)?;
+                let job = self.tx.new_job_id(self.now)?;
+                self.insert_job(&job, wanted, &redacted)?;
                 let row = self.row(&job, agent, wanted, &redacted, &reason, not_before);
                 self.tx.enqueue(&row)?;
                 self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
@@ -241,19 +245,18 @@ impl Turn<'_, '_> {
 
     pub(super) fn insert_job(
         &mut self,
+        id: &JobId,
         wanted: &Wanted,
         redacted: &Wanted,
-    ) -> Result<JobId, DbError> {
-        let id = self.tx.new_job_id(self.now)?;
-        let mut job =
-            Job::asked(id.clone(), wanted.agent.as_str(), wanted.trigger.clone(), self.now);
+    ) -> Result<(), DbError> {
+        let (agent, trigger) = (wanted.agent.as_str(), wanted.trigger.clone());
+        let mut job = Job::asked(id.clone(), agent, trigger, self.now);
         job.head.schedule = wanted.schedule.clone();
         job.prompt = redacted.prompt.clone();
         let parent = wanted.parent.as_ref().filter(|_| wanted.trigger == TriggerType::Spawned);
         let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
         job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
-        self.tx.insert_job(&job)?;
-        Ok(id)
+        self.tx.insert_job(&job)
     }
 
     /// Lets a job wait that could not start.
