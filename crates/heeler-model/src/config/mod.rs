@@ -10,6 +10,7 @@
 
 mod agent;
 mod amount;
+mod changes;
 mod chat;
 mod compose;
 mod docker;
@@ -44,6 +45,7 @@ pub use agent::{
     SettingSource,
 };
 pub use amount::{SIZE_MAX, Size, USD_MAX, Usd};
+pub use changes::{Change, changes};
 pub use chat::{
     ActivityType, AssistantMessages, Attachments, Channel, Chat, ChatLogLevel, ChatMode,
     CommandRegistration, CommandScope, DirectMessages, Discord, DiscordOutput, Guild, Presence,

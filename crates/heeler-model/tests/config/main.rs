@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod any_text;
+mod changes;
 mod compose;
 mod examples;
 mod faults;
