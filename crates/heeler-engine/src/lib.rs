@@ -12,6 +12,7 @@ mod command;
 mod commit;
 mod conduct;
 mod control;
+mod daemon_file;
 mod file;
 mod fleet;
 mod launch;
@@ -32,6 +33,7 @@ pub use command::{
 pub use commit::{CommitError, Committed};
 pub use conduct::{ConductError, Notice, Refusal, conduct};
 pub use control::{Control, ControlError, Happenings, started};
+pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};
