@@ -36,7 +36,7 @@ pub use control::{Control, ControlError, Happenings, started};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
-pub use launch::{Conductor, LaunchError, launch_conductor};
+pub use launch::{Conductor, DaemonStart, LaunchError, launch_conductor, launch_daemon};
 pub use prepare::{PrepareError, Surroundings, prepare};
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
