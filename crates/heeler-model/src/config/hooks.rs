@@ -59,7 +59,7 @@ pub struct Timeout(pub Period);
 
 impl Value for Timeout {
     fn shape() -> Shape {
-        Shape::OneOf(vec![Period::shape(), Shape::Int { min: 1, max: u64::from(u32::MAX) }])
+        Shape::OneOf(vec![Period::shape(), Shape::Int { min: 1, max: i64::from(u32::MAX) }])
     }
     fn read(node: &Node, reader: &mut Reader) -> Option<Timeout> {
         let millis = match &node.kind {
