@@ -277,7 +277,8 @@ impl Handle {
         // Nobody waits any more only if this thread is gone.
         let reply: Reply = Box::new(move |answer| drop(sender.send(answer)));
         self.send(command, reply)?;
-        receiver.recv().unwrap_or_else(|_| Err(Stopped.into()))
+        let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
+        receiver.recv().unwrap_or_else(|_| Err(lost()))
     }
 }
 

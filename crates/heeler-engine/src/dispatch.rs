@@ -19,15 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::run::RunResult;
-use heeler_model::{Job, JobId, RunId, Wanted, chain};
+use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store};
 use jiff::Timestamp;
 
 pub(crate) use board::{Board, Stage};
 
 use crate::command::{
-    Answer, Command, DaemonMode, Input, Refused, RefusedKind, Reply, ScheduleChange,
-    Stopping,
+    Answer, Command, DaemonMode, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
 };
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -81,8 +80,6 @@ pub(crate) enum Deed {
     Launch { begun: Begun, request: Box<JobRequest> },
     /// Ask a run to end.
     Cancel { run: RunId, now: bool, by: String },
-    /// Tell those who want to know that a job is over.
-    Over { job: Box<Job>, output: Option<String> },
 }
 
 /// How a daemon ended.
@@ -115,8 +112,6 @@ pub(crate) struct Dispatcher {
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
-    /// What was typed, as it was: the database has it without secrets.
-    prompts: HashMap<JobId, String>,
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
@@ -139,7 +134,6 @@ impl Dispatcher {
             since,
             version,
             clients,
-            prompts: HashMap::new(),
             stop: None,
             failed: None,
             faults: HashMap::new(),
@@ -386,12 +380,9 @@ impl Dispatcher {
         });
         match read {
             Ok(mut board) => {
-                for (job, prompt) in &self.prompts {
-                    if let Some(asked) = board.asked.get_mut(job) {
-                        asked.wanted.prompt = Some(prompt.clone());
-                    }
-                }
-                *self.board() = board;
+                let mut old = self.board();
+                board.remember(&old);
+                *old = board;
             }
             Err(why) => tracing::error!(why, "the state cannot be read"),
         }
@@ -438,10 +429,7 @@ impl Dispatcher {
             }
         }
         drop(board);
-        for (job, mut wanted) in admitted {
-            if let Some(prompt) = self.prompts.get(&job) {
-                wanted.prompt = Some(prompt.clone());
-            }
+        for (job, wanted) in admitted {
             self.hands.prepare(Some(job), wanted, None);
         }
     }
@@ -450,7 +438,6 @@ impl Dispatcher {
         match deed {
             Deed::Launch { begun, request } => self.hands.launch(begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
-            Deed::Over { job, .. } => drop(self.prompts.remove(&job.head.id)),
         }
     }
 

@@ -145,7 +145,7 @@ impl Shared {
 
     /// Tells the dispatcher. If it has ended, the next one finds out by itself.
     fn tell(&self, input: Input) {
-        drop(self.inbox.input(input));
+        let _stopped = self.inbox.input(input);
     }
 
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even

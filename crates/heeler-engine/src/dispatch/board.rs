@@ -169,6 +169,16 @@ impl Board {
         self.setup = setup;
     }
 
+    /// Takes over what was typed from what was known before: the record has it without secrets.
+    pub(crate) fn remember(&mut self, before: &Board) {
+        for (job, asked) in &mut self.asked {
+            let same = |known: &&Asked| known.row.wanted == asked.row.wanted;
+            if let Some(known) = before.asked.get(job).filter(same) {
+                asked.wanted = known.wanted.clone();
+            }
+        }
+    }
+
     /// Returns the credential of an agent.
     pub(crate) fn credential(&self, agent: &str) -> Option<&str> {
         self.credentials.get(agent).map(String::as_str)

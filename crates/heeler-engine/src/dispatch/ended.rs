@@ -12,7 +12,6 @@ use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
 use heeler_store::{DbError, Parked};
 use jiff::Timestamp;
 
-use super::Deed;
 use super::board::{Stage, day_of};
 use super::turn::{Turn, later};
 use crate::commit::{self, Concluded, Ended};
@@ -78,10 +77,7 @@ impl Turn<'_, '_> {
             state.last_error = job.error.clone().filter(|_| head.status == JobStatus::Failed);
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
-        self.deeds.push(Deed::Over {
-            job: Box::new(job.clone()),
-            output: result.and_then(|it| it.summary.clone()),
-        });
+        let _output = result;
         Ok(())
     }
 
