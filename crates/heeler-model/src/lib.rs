@@ -5,6 +5,7 @@
 
 mod agent;
 pub mod config;
+pub mod hook;
 mod ids;
 mod job;
 pub mod message;
