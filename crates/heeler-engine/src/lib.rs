@@ -8,6 +8,7 @@
 
 mod cancel;
 mod cancelling;
+mod command;
 mod commit;
 mod conduct;
 mod control;
@@ -23,13 +24,18 @@ mod start;
 
 pub use cancel::KillError;
 pub use cancelling::{CancelError, Cancelling, wait_recorded};
+pub use command::{
+    AgentChange, Answer, BudgetStatus, Command, DaemonMode, DaemonStatus, Handle, ParkedCredential,
+    Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride, ScheduleStatus,
+    Stopped, Stopping, WaitingJob,
+};
 pub use commit::{CommitError, Committed};
 pub use conduct::{ConductError, Notice, Refusal, conduct};
 pub use control::{Control, ControlError, Happenings, started};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{Conductor, LaunchError, launch_conductor};
-pub use prepare::{PrepareError, Surroundings, Wanted, prepare};
+pub use prepare::{PrepareError, Surroundings, prepare};
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
 pub use sockets::{SocketsError, sockets};
