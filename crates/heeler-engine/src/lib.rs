@@ -14,6 +14,7 @@ mod conduct;
 mod control;
 mod file;
 mod fleet;
+pub mod hooks;
 mod launch;
 mod named;
 mod prepare;
