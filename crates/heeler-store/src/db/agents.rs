@@ -36,8 +36,13 @@ sql! {
         last_run_at = excluded.last_run_at, next_run_at = excluded.next_run_at, \
         last_error = excluded.last_error, removed = 0";
     REMOVE_AGENT = "UPDATE agents SET removed = 1 WHERE name = ?1";
-    REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1 WHERE agent = ?1 AND name = ?2";
+    REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1, anchor = NULL, through = NULL, \
+        rule = NULL WHERE agent = ?1 AND name = ?2";
     REMOVE_SCHEDULES = "UPDATE schedules SET removed = 1 WHERE agent = ?1";
+    FORGET_MARKS = "UPDATE schedules SET anchor = NULL, through = NULL, rule = NULL \
+        WHERE agent = ?1";
+    DISABLED = "SELECT name FROM agents WHERE enabled = 0 ORDER BY name";
+    SET_ENABLED = "UPDATE agents SET enabled = ?2 WHERE name = ?1";
     AGENT_SESSION = "SELECT session_id FROM agents WHERE name = ?1 AND session_id IS NOT NULL";
     AGENT_SESSIONS = "SELECT name, session_id FROM agents WHERE session_id IS NOT NULL ORDER BY name";
     SET_AGENT_SESSION = "UPDATE agents SET session_id = ?2 WHERE name = ?1";
@@ -85,6 +90,13 @@ impl Db {
                 Columns::new("agents", row).word()
             })?;
         id.map_or(Ok(None), |id| self.session(&id))
+    }
+
+    /// Lists the agents that a person switched off, also those that are in no config now.
+    pub fn disabled_agents(&self) -> Result<Vec<String>, DbError> {
+        collect(&self.conn, DISABLED, [], "list disabled agents", |row| {
+            Columns::new("agents", row).get()
+        })
     }
 
     /// Lists every name under which there is an agent, a job or a session.
@@ -160,6 +172,7 @@ pub(crate) fn put_schedule(
 
 pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DbError> {
     execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
+    execute(conn, FORGET_MARKS, [name], "remove schedules")?;
     execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
 }
 
@@ -190,6 +203,12 @@ pub(crate) fn set_session(
     execute(conn, SET_AGENT_SESSION, params, "set an agent's session").map(|_| ())
 }
 
+pub(crate) fn set_enabled(conn: &Connection, agent: &str, enabled: bool) -> Result<(), DbError> {
+    touch(conn, agent)?;
+    let params = params![agent, i64::from(enabled)];
+    execute(conn, SET_ENABLED, params, "switch an agent on or off").map(|_| ())
+}
+
 /// Lists the agents that have a session of their own.
 pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DbError> {
     collect(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
@@ -198,6 +217,7 @@ pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>
     })
 }
 
-fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
+/// Lets an agent come into being.
+pub(crate) fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }
