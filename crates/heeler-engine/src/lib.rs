@@ -19,6 +19,7 @@ mod dispatch;
 mod file;
 mod fleet;
 mod hands;
+pub mod hooks;
 mod launch;
 mod named;
 mod prepare;

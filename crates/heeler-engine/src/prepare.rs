@@ -211,7 +211,7 @@ fn prompt(
     }
 }
 
-fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
+pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     let real = path.canonicalize_utf8()?;
     match real.is_dir() {
         true => Ok(real),
