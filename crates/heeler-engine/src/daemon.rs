@@ -11,10 +11,11 @@ use heeler_model::{chain, iso_millis};
 use heeler_store::{Publisher, Reader, STARTED_AT, Store, WriteError};
 use thiserror::Error;
 
-use crate::command::{DaemonMode, Handle};
+use crate::command::{DaemonMode, Handle, Input};
 use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
 use crate::fleet::{Fleet, OpenError};
 use crate::hands::Hands;
+use crate::hooks::HookWorker;
 use crate::recover::{self, Compare, RecoverError};
 
 /// What a daemon is started with.
@@ -79,8 +80,15 @@ impl Daemon {
             .map_err(|error| DaemonError::Read(chain(&error)))?;
         drop(reader);
         let (handle, inputs) = Handle::channel();
-        let hands =
-            Hands::new(fleet.clone(), handle.clone(), setup).map_err(DaemonError::Thread)?;
+        let inbox = handle.clone();
+        let done = move |outcome| {
+            // Nobody hears it any more: it stays on record.
+            let _stopped = inbox.input(Input::Hook(outcome));
+        };
+        let hooks = HookWorker::start(fleet.clone(), setup.hooks(), Box::new(done));
+        let hooks = hooks.map_err(DaemonError::Thread)?;
+        let hands = Hands::new(fleet.clone(), handle.clone(), setup);
+        let hands = hands.map_err(DaemonError::Thread)?;
         let clock = fleet.now;
         let publisher = Publisher::start(Arc::clone(&store), clock).map_err(DaemonError::Thread)?;
         let dispatcher = Dispatcher::new(Parts {
@@ -88,6 +96,7 @@ impl Daemon {
             store: Arc::clone(&store),
             inputs,
             hands,
+            hooks,
             board,
             load,
             mode,

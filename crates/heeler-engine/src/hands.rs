@@ -9,16 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Op, ReplyBody, RunResult, file};
+use heeler_model::run::{End, Op, ReplyBody, file};
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
 
 use crate::cancel::{self, KillError};
-use crate::command::{Handle, Input, Refused, RefusedKind, Reply};
+use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
 use crate::fleet::Fleet;
+use crate::hooks;
 use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
@@ -152,12 +153,12 @@ impl Shared {
     /// started, as far as we know.
     fn find_out(&self, run: RunId, not_started: Option<&str>) {
         match self.outcome(run, not_started) {
-            Ok(result) => self.tell(Input::Ended(Box::new(result))),
+            Ok(gone) => self.tell(Input::Ended(Box::new(gone))),
             Err(why) => self.tell(Input::Unsettled { run, why }),
         }
     }
 
-    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<RunResult, String> {
+    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<Gone, String> {
         let reader = Reader::open(&self.fleet.dir).map_err(|error| chain(&error))?;
         let run = reader.run(id).map_err(|error| chain(&error))?;
         let run: Run = run.ok_or("its record is gone")?;
@@ -170,7 +171,7 @@ impl Shared {
                 None => std::thread::sleep(LOOK_EVERY),
             }
         };
-        if let (heeler_model::run::End::NeverStarted, Some(why)) = (result.end, not_started) {
+        if let (End::NeverStarted, Some(why)) = (result.end, not_started) {
             result = recover::never_started(&run, (self.fleet.now)(), why);
         }
         let setup = self.setup();
@@ -178,7 +179,9 @@ impl Shared {
         if let Some(given) = agent.and_then(|agent| environment::give(agent, &setup.env).ok()) {
             result.redact(&Redactor::new(&given.secrets));
         }
-        Ok(result)
+        let metadata =
+            agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
+        Ok(Gone { result, metadata })
     }
 }
 

@@ -10,6 +10,7 @@ use heeler_model::config::{Agent, Durability, Fleet, Loaded, Runtime};
 use jiff::tz::TimeZone;
 
 use crate::command::{Refused, RefusedKind};
+use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
 use crate::request::JobRequest;
 
@@ -31,8 +32,10 @@ pub struct Setup {
     pub sockets: Utf8PathBuf,
     /// What decides what agents may do, or holds what they did.
     pub protected: Vec<Utf8PathBuf>,
-    /// The machine's time zone.
+    /// The time zone of days, and of cron expressions that name none.
     pub zone: TimeZone,
+    /// Where chats are.
+    pub services: Services,
 }
 
 impl Setup {
@@ -90,6 +93,16 @@ impl Setup {
             protected: &self.protected,
         };
         prepare::prepare(agent, wanted, &around)
+    }
+
+    /// Returns what hooks are done with.
+    pub(crate) fn hooks(&self) -> HookConfig {
+        HookConfig {
+            agents: self.loaded.agents.clone(),
+            env: self.env.clone(),
+            sockets: self.sockets.clone(),
+            services: self.services.clone(),
+        }
     }
 
     /// Returns the root fleet's settings.

@@ -42,7 +42,8 @@ impl Turn<'_, '_> {
         match task {
             Task::Order(command) => self.order(command),
             Task::Prepared(prepared) => self.prepared(*prepared),
-            Task::Ended(result) => self.ended(*result).map(|()| Ok(None)),
+            Task::Ended(gone) => self.ended(*gone).map(|()| Ok(None)),
+            Task::Hook(outcome) => self.hook_done(&outcome).map(|()| Ok(None)),
             Task::Fired { wanted } => self.fired(&wanted).map(|()| Ok(None)),
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
         }

@@ -50,6 +50,7 @@ impl Place {
                 sockets: root.clone(),
                 protected: Vec::new(),
                 zone: TimeZone::UTC,
+                services: crate::Services::default(),
             })
         });
         let daemon = Daemon::open(Settings {
