@@ -50,7 +50,7 @@ impl Place {
                 sockets: root.clone(),
                 protected: Vec::new(),
                 zone: TimeZone::UTC,
-                services: crate::Services::default(),
+                services: crate::hooks::Services::default(),
             })
         });
         let daemon = Daemon::open(Settings {
