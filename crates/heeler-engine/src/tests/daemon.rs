@@ -60,6 +60,7 @@ impl Place {
             clients: Arc::new(AtomicUsize::new(0)),
             version: "test".to_owned(),
             patience: PATIENCE,
+            unheard_max: Duration::from_millis(300),
         });
         let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
         let handle = daemon.handle();
