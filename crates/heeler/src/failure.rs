@@ -206,7 +206,9 @@ impl From<ClientError> for Failure {
             error @ ClientError::Protocol { .. } => {
                 Failure::new(Code::Failed, error).hint("heeler restart")
             }
-            error @ ClientError::Io { .. } => Failure::new(Code::Failed, error).hint("heeler status"),
+            error @ ClientError::Io { .. } => {
+                Failure::new(Code::Failed, error).hint("heeler status")
+            }
         }
     }
 }
