@@ -7,10 +7,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
+use heeler_model::run::RunResult;
 use heeler_model::{AgentName, JobId, JobStatus, RunId, Wanted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use thiserror::Error;
+
+use crate::dispatch::Prepared;
+use crate::hooks::HookOutcome;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -211,6 +216,35 @@ pub(crate) enum Input {
         /// Who hears the answer.
         reply: Reply,
     },
+    /// A run can be started, or cannot.
+    Prepared {
+        /// What.
+        prepared: Box<Prepared>,
+        /// Who hears of it.
+        reply: Option<Reply>,
+    },
+    /// A run has ended.
+    Ended(Box<Gone>),
+    /// How a run ended cannot be found out now.
+    Unsettled {
+        /// The run.
+        run: RunId,
+        /// Why.
+        why: String,
+    },
+    /// A schedule fires that time does not start.
+    Fired(Box<Wanted>),
+    /// What came of hooks.
+    Hook(HookOutcome),
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    /// What it did.
+    pub(crate) result: RunResult,
+    /// What its agent wrote down for its hooks.
+    pub(crate) metadata: Option<Json>,
 }
 
 /// A way to the dispatcher. Whoever has one may ask.
@@ -230,8 +264,9 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                let Input::Asked { command, reply } = input;
-                each(command, reply);
+                if let Input::Asked { command, reply } = input {
+                    each(command, reply);
+                }
             }
         });
         handle
@@ -242,6 +277,11 @@ impl Handle {
     /// If the dispatcher ends without an answer, the reply is dropped uncalled.
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
         self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
+    }
+
+    /// Tells the dispatcher something.
+    pub(crate) fn input(&self, input: Input) -> Result<(), Stopped> {
+        self.0.send(input).map_err(|_| Stopped)
     }
 
     /// Asks and waits for the answer.
@@ -309,8 +349,6 @@ pub struct ScheduleStatus {
     pub enabled: bool,
     /// When it is next due.
     pub next: Option<Timestamp>,
-    /// When it was last due.
-    pub last: Option<Timestamp>,
     /// Who made it differ from the config.
     pub changed: Option<ScheduleOverride>,
 }

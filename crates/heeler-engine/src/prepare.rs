@@ -3,7 +3,7 @@
 //! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
 //! written. Start at [`prepare`].
 
-mod environment;
+pub(crate) mod environment;
 mod work;
 
 use std::collections::BTreeMap;
@@ -211,7 +211,7 @@ fn prompt(
     }
 }
 
-fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
+pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     let real = path.canonicalize_utf8()?;
     match real.is_dir() {
         true => Ok(real),

@@ -7,6 +7,7 @@ mod agent;
 pub mod calendar;
 pub mod config;
 pub mod fate;
+pub mod hook;
 mod ids;
 mod job;
 pub mod ledger;

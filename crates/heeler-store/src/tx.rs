@@ -206,6 +206,19 @@ impl<'c> Tx<'c> {
         self.mark(&View::State)
     }
 
+    /// Writes which schedule starts an agent next, and when.
+    pub fn set_agent_next(
+        &mut self,
+        name: &str,
+        schedule: Option<&str>,
+        at: Option<Timestamp>,
+    ) -> Result<(), DbError> {
+        match agents::set_next(&self.conn, name, schedule, at)? {
+            true => self.mark(&View::State),
+            false => Ok(()),
+        }
+    }
+
     /// Writes a schedule's state; the agent comes into being with it.
     pub fn put_schedule(
         &mut self,
@@ -272,6 +285,16 @@ impl<'c> Tx<'c> {
     /// Records that an effect happened; returns whether it was still undone.
     pub fn finish_effect(&mut self, id: &str, now: Timestamp) -> Result<bool, DbError> {
         effects::finish(&self.conn, id, now)
+    }
+
+    /// Records that an effect will not happen, and why; returns whether it was still undone.
+    pub fn abandon_effect(
+        &mut self,
+        id: &str,
+        error: &str,
+        now: Timestamp,
+    ) -> Result<bool, DbError> {
+        effects::abandon(&self.conn, id, error, now)
     }
 
     /// Records that an attempt at an effect failed; it stays undone.

@@ -19,6 +19,8 @@ sql! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
+    ABANDON = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
+        WHERE id = ?1 AND done_at IS NULL";
     FAIL = "UPDATE effects SET attempts = attempts + 1, last_error = ?2 \
         WHERE id = ?1 AND done_at IS NULL";
     POSTPONE = "UPDATE effects SET attempts = attempts + 1, last_error = ?2, due_at = ?3 \
@@ -85,6 +87,16 @@ pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError
     let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
+}
+
+/// Marks as over without having happened and says whether it was not yet.
+pub(crate) fn abandon(
+    conn: &Connection,
+    id: &str,
+    error: &str,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    Ok(execute(conn, ABANDON, params![id, iso_millis(now), error], "give up an effect")? == 1)
 }
 
 /// Marks as done and says whether it was not yet.

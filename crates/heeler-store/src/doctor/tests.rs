@@ -1,5 +1,7 @@
 //! For each finding: make the damage, see it, cure it, see it gone.
 
+mod waiting;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -121,6 +123,22 @@ fn job(id: &str, status: JobStatus) -> Job {
     let mut job = Job::asked(id.parse().unwrap(), "coder", TriggerType::Manual, now());
     job.head.status = status;
     job
+}
+
+fn run_of(job: &str, id: RunId) -> Run {
+    Run {
+        id,
+        job_id: job.parse().unwrap(),
+        attempt: 1,
+        host: "here".to_owned(),
+        epoch: 1,
+        status: "running".to_owned(),
+        created_at: now(),
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+    }
 }
 
 #[test]
@@ -327,25 +345,8 @@ fn folders_of_runs_that_do_not_fit_are_found() {
         assert!(finding.cure.contains(cure), "{finding:?}");
     }
 
-    let store = fleet.store();
-    store
-        .write(move |tx| {
-            tx.insert_run(&Run {
-                id: run,
-                job_id: "job-2026-11-15-aaaaaa".parse().expect("a job id"),
-                attempt: 1,
-                host: "here".to_owned(),
-                epoch: 1,
-                status: "running".to_owned(),
-                created_at: now(),
-                started_at: None,
-                finished_at: None,
-                committed: false,
-                version: 1,
-            })
-        })
-        .unwrap();
-    drop(store);
+    let record = run_of("job-2026-11-15-aaaaaa", run);
+    fleet.store().write(move |tx| tx.insert_run(&record)).unwrap();
     assert!(fleet.examine().is_empty(), "not started yet");
     fleet.write(&format!("runs/{run}/started.json"), "{}");
     fleet.finds(Area::Runs, Severity::Warning, "was started, has no result");

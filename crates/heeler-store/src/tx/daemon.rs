@@ -36,7 +36,7 @@ impl Tx<'_> {
     }
 
     /// Records due times that got no job. They join the span before them if that has the same
-    /// reason and nothing lies between.
+    /// reason and nothing lies between. So occurrences of the same decision are recorded first.
     pub fn add_skip(
         &mut self,
         agent: &str,
