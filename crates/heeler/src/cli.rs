@@ -52,6 +52,18 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run the fleet: schedules, queue, recovery
+    #[command(after_help = commands::start::ABOUT)]
+    Start(commands::start::StartArgs),
+    /// End the daemon; jobs that run are waited for
+    #[command(after_help = commands::stop::ABOUT)]
+    Stop(commands::stop::StopArgs),
+    /// Let a new daemon take over; jobs run on
+    #[command(after_help = commands::restart::ABOUT)]
+    Restart(commands::restart::RestartArgs),
+    /// Let the daemon read its config again
+    #[command(after_help = commands::reload::ABOUT)]
+    Reload(commands::reload::ReloadArgs),
     /// Ask an agent to do something, watch it, and end with its outcome
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
@@ -66,7 +78,19 @@ pub(crate) enum Command {
     Conduct(commands::conduct::ConductArgs),
     /// Show the fleet: what runs, what comes next, what failed
     Status(commands::status::StatusArgs),
-    /// List jobs, newest first; `jobs show`, `jobs logs`, `jobs cancel`
+    /// List, show and change schedules
+    Schedule {
+        #[command(subcommand)]
+        command: commands::schedule::ScheduleCommand,
+    },
+    /// List, show and switch off agents
+    Agent {
+        #[command(subcommand)]
+        command: commands::agent::AgentCommand,
+    },
+    /// Sum up what was spent
+    Costs(commands::costs::CostsArgs),
+    /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`
     Jobs(commands::jobs::JobsArgs),
     /// Show one job (herdctl's spelling of `jobs show`)
     #[command(hide = true)]
@@ -217,6 +241,13 @@ impl Command {
         use commands::jobs::JobsCommand;
         use commands::session::SessionCommand;
         match self {
+            Command::Start(args) => args.json,
+            Command::Stop(args) => args.json,
+            Command::Restart(args) => args.json,
+            Command::Reload(args) => args.json,
+            Command::Schedule { command } => command.wants_json(),
+            Command::Agent { command } => command.wants_json(),
+            Command::Costs(args) => args.json,
             Command::Status(args) => args.json,
             Command::Trigger(args) => args.json,
             Command::Cancel(args) => args.json,
@@ -225,6 +256,8 @@ impl Command {
                 Some(JobsCommand::Show(args)) => args.json,
                 Some(JobsCommand::Logs(args)) => args.how.json,
                 Some(JobsCommand::Cancel(args)) => args.json,
+                Some(JobsCommand::Resume(args)) => args.json,
+                Some(JobsCommand::Retry(args)) => args.json,
             },
             Command::Job(args) => args.show.json,
             Command::Logs(args) => args.how.json,

@@ -7,6 +7,7 @@ mod adopt;
 mod cli;
 mod commands;
 mod complete;
+mod daemon;
 mod failure;
 mod fleet;
 mod live;
@@ -52,7 +53,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Commands of the systems we come from that this release does not have yet.
-const LATER: [&str; 7] = ["start", "stop", "restart", "schedule", "agent", "reload", "chat"];
+const LATER: [&str; 1] = ["chat"];
 
 /// Says what is wrong with the command line, and ends.
 fn refuse(error: &clap::Error) -> ! {
