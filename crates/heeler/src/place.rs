@@ -29,6 +29,7 @@ pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Where a command is.
+#[derive(Clone)]
 pub(crate) struct Place {
     /// The fleet's config file, when there is one.
     pub(crate) config: Option<Utf8PathBuf>,
