@@ -7,15 +7,13 @@ mod report;
 
 use std::io::{IsTerminal as _, Read as _};
 
-use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
     Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, launch_conductor, prepare,
-    sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, JobId, RunId, Wanted};
+use heeler_model::{AgentSessionId, JobId, PROMPT_BYTES_MAX, RunId, Wanted};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
@@ -24,10 +22,7 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::live::{self, Keyboard, Listener, Show, Watch};
 use crate::output;
-use crate::place::{self, CONFIG_NAMES, Place, beside};
-
-/// The longest prompt that is read from standard input.
-const PROMPT_BYTES_MAX: u64 = 16 << 20;
+use crate::place::{self, Place};
 
 /// What the help shows at its end.
 pub(crate) const EXAMPLES: &str = "Examples:
@@ -223,10 +218,7 @@ fn prepare_request(
 ) -> Outcome<heeler_engine::JobRequest> {
     let home = place.home.as_deref().ok_or_else(place::no_home)?;
     let env = fleet::environment(place, place.config_file()?)?;
-    let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
-    let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
-    let sockets = sockets(folder("XDG_RUNTIME_DIR"), &temp)
-        .map_err(|error| Failure::new(Code::Refused, error))?;
+    let sockets = place.sockets()?;
     let fleet = loaded.fleets.first();
     let wanted = Wanted {
         prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
@@ -244,7 +236,7 @@ fn prepare_request(
         durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
         max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
         agents: &loaded.agents,
-        protected: &protected(place, loaded, home)?,
+        protected: &fleet::protected(place, loaded, home)?,
     };
     prepare(agent, &wanted, &around).map_err(|error| {
         let code = match &error {
@@ -254,27 +246,6 @@ fn prepare_request(
         };
         Failure::new(code, error)
     })
-}
-
-/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
-/// config, also one that would be found before it, the `.env` beside it, state and locks.
-fn protected(place: &Place, loaded: &Loaded, home: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
-    let folder = beside(place.config_file()?);
-    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
-    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
-    paths.extend(loaded.files.iter().cloned());
-    paths.extend([place.state_dir.clone(), home.to_owned()]);
-    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
-    paths.extend(real);
-    paths.sort();
-    paths.dedup();
-    Ok(paths)
-}
-
-/// Returns a path without links in it. The file itself need not exist.
-fn real(path: &Utf8Path) -> Option<Utf8PathBuf> {
-    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
-    path.canonicalize_utf8().ok().or_else(folder)
 }
 
 fn read_prompt(given: &str) -> Outcome<String> {
