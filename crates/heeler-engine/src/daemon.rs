@@ -123,12 +123,14 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Works until it is stopped, or until nothing is left to do.
-    pub fn run(self) -> Ended {
+    /// Works until it is stopped, or until nothing is left to do. `at_end` is called before the
+    /// state may be another's.
+    pub fn run(self, at_end: impl FnOnce()) -> Ended {
         let Daemon { dispatcher, handle, store, publisher, pulse } = self;
         drop(handle);
         let ended = dispatcher.run();
         drop(pulse);
+        at_end();
         // Views are written before the state is another's.
         drop(publisher);
         drop(store);

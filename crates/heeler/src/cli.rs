@@ -9,6 +9,7 @@ use heeler_model::{JobStatus, SessionStatus};
 
 use crate::commands;
 use crate::complete;
+use crate::logging::Form;
 use crate::place::Place;
 
 /// Runs fleets of coding agents and never loses their work.
@@ -232,13 +233,22 @@ pub(crate) fn jobs() -> ArgValueCompleter {
 }
 
 impl Command {
+    /// Says what is logged, and how.
+    pub(crate) fn log_form(&self) -> Form {
+        match self {
+            Command::Start(args) if args.is_daemon() && args.json => Form::Json,
+            Command::Start(args) if args.is_daemon() => Form::Lines,
+            _ => Form::Remarks,
+        }
+    }
+
     /// Says whether stdout is promised to be JSON, so that a failure is told in JSON too.
     pub(crate) fn wants_json(&self) -> bool {
         use commands::config::ConfigCommand;
         use commands::jobs::JobsCommand;
         use commands::session::SessionCommand;
         match self {
-            Command::Start(args) => args.json,
+            Command::Start(args) => args.json && !args.is_daemon(),
             Command::Stop(args) => args.json,
             Command::Restart(args) => args.json,
             Command::Reload(args) => args.json,

@@ -167,6 +167,7 @@ pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
 fn failed(code: u8, message: String, hint: Option<String>) -> Failure {
     let known = [Code::Usage, Code::NotFound, Code::Refused];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(Code::Failed);
+    let hint = hint.or_else(|| (code == Code::Usage).then(|| "heeler config validate".to_owned()));
     Failure { hint, ..Failure::message(code, message) }
 }
 

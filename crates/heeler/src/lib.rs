@@ -31,6 +31,7 @@ pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     logging::start(
+        cli.command.log_form(),
         cli.global.verbose,
         cli.global.quiet,
         place::environment().get("HEELER_LOG").map(String::as_str),

@@ -90,6 +90,14 @@ impl Place {
         }
     }
 
+    /// Returns the folder of sockets, which is made if need be.
+    pub(crate) fn sockets(&self) -> Outcome<Utf8PathBuf> {
+        let folder = |name: &str| self.env.get(name).map(|path| Utf8Path::new(path.as_str()));
+        let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
+        let found = heeler_engine::sockets(folder("XDG_RUNTIME_DIR"), &temp);
+        found.map_err(|error| Failure::new(Code::Refused, error))
+    }
+
     /// Returns the config file, for commands that need one.
     pub(crate) fn config_file(&self) -> Outcome<&Utf8Path> {
         self.config.as_deref().ok_or_else(|| {
