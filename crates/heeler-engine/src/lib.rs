@@ -20,6 +20,7 @@ mod recover;
 mod request;
 mod sockets;
 mod start;
+mod watching;
 
 pub use cancel::KillError;
 pub use cancelling::{CancelError, Cancelling, wait_recorded};
@@ -34,6 +35,7 @@ pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
+pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
 
 #[cfg(test)]
 mod tests;
