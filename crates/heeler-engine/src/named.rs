@@ -10,19 +10,18 @@ use std::io::{self, ErrorKind};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::{AgentSessionId, Session};
-use heeler_store::Reader;
+use heeler_store::Db;
 
 use crate::request::JobRequest;
 use crate::start::StartError;
 
 /// Returns what is on record of the session that a request names; `None` if only the agent knows it.
 pub(crate) fn find(
-    reader: &Reader,
+    db: &Db,
     request: &JobRequest,
     id: &AgentSessionId,
 ) -> Result<Option<Session>, StartError> {
-    let known = reader.session_by_agent_id(id);
-    let known = known.map_err(|error| StartError::Read(Box::new(error)))?;
+    let known = db.session_by_agent_id(id)?;
     let record = match &known {
         Some(session) if session.agent == request.agent.as_str() => return Ok(known),
         Some(session) if is_others(session, request) => {

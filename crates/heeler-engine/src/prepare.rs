@@ -3,7 +3,7 @@
 //! All that can be known to be wrong before a job exists is refused here, with the cure. Nothing is
 //! written. Start at [`prepare`].
 
-mod environment;
+pub(crate) mod environment;
 mod work;
 
 use std::collections::BTreeMap;
@@ -16,8 +16,7 @@ use heeler_model::config::{
 };
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
-use heeler_model::session_choice::Wish;
-use heeler_model::{SessionMode, TriggerType};
+use heeler_model::{SessionMode, Wanted};
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -28,25 +27,6 @@ const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
 
 /// How long a chat channel's session is resumed where the agent's rules name no time.
 const CHANNEL_EXPIRY: &str = "24h";
-
-/// What a trigger wants of an agent.
-#[derive(Debug, Clone)]
-pub struct Wanted<'w> {
-    /// What it is asked; its schedule's or its default prompt if left out.
-    pub prompt: Option<String>,
-    /// The schedule whose settings hold.
-    pub schedule: Option<&'w str>,
-    /// Which conversation.
-    pub session: Wish,
-    /// The chat channel whose conversation is continued.
-    pub channel: Option<String>,
-    /// Whether its rows are also written as text.
-    pub output_file: bool,
-    /// Whether a person watches and can answer.
-    pub attended: bool,
-    /// What started it.
-    pub trigger: TriggerType,
-}
 
 /// What is around a job: the environment, the user's folders, the fleet's own settings.
 #[derive(Clone, Copy)]
@@ -138,15 +118,15 @@ pub enum PrepareError {
     Short(#[from] ShortSecret),
 }
 
-/// Makes a request of what a trigger wants.
+/// Makes a request of what is wanted of an agent.
 pub fn prepare(
     agent: &Agent,
-    wanted: Wanted<'_>,
+    wanted: &Wanted,
     around: &Surroundings<'_>,
 ) -> Result<JobRequest, PrepareError> {
     refuse_isolation(agent)?;
-    let schedule = find_schedule(agent, wanted.schedule)?;
-    let prompt = prompt(agent, schedule, wanted.prompt)?;
+    let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
+    let prompt = prompt(agent, schedule, wanted.prompt.clone())?;
     let directory = &agent.working_directory;
     let working_directory = real_folder(directory).map_err(|source| {
         let (agent, path) = (agent.name.to_string(), directory.clone());
@@ -157,16 +137,16 @@ pub fn prepare(
     Ok(JobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
-        trigger: wanted.trigger,
+        trigger: wanted.trigger.clone(),
         schedule: schedule.map(|schedule| schedule.name.clone()),
         runtime: runtime_type(&agent.runtime),
         working_directory,
         output_file: wanted.output_file || schedule.is_some_and(|it| it.output_to_file),
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),
-        session: wanted.session,
+        session: wanted.session.clone(),
         rules: rules(agent, schedule, wanted.channel.as_deref()),
-        channel: wanted.channel,
+        channel: wanted.channel.clone(),
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
@@ -231,7 +211,7 @@ fn prompt(
     }
 }
 
-fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
+pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     let real = path.canonicalize_utf8()?;
     match real.is_dir() {
         true => Ok(real),

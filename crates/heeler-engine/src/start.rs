@@ -15,7 +15,7 @@ use heeler_model::{
     AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
     SessionStatus,
 };
-use heeler_store::{DbError, Reader, Run, StateDir, Store, Tx, WriteError};
+use heeler_store::{Db, DbError, Run, StateDir, Store, Tx, WriteError};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
@@ -74,9 +74,9 @@ pub enum StartError {
         /// Whose it is.
         agent: String,
     },
-    /// The state cannot be read.
-    #[error("cannot read the state")]
-    Read(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The state cannot be read or changed.
+    #[error(transparent)]
+    Db(#[from] DbError),
     /// The start was not recorded, so nothing was started.
     #[error("cannot record the job")]
     Record(#[source] WriteError<DbError>),
@@ -109,40 +109,63 @@ pub(crate) fn begin(
     request: &JobRequest,
     again: Option<&JobId>,
 ) -> Result<Begun, StartError> {
-    let now = (fleet.now)();
-    let reader = Reader::open(&fleet.dir).map_err(|error| StartError::Read(Box::new(error)))?;
-    let unreadable = |error: DbError| StartError::Read(Box::new(error));
-    refuse_beyond_limits(&reader, request).map_err(unreadable)??;
+    let (now, dir) = ((fleet.now)(), fleet.dir.clone());
+    let (asked, again) = (request.clone(), again.cloned());
+    let begun = store.write(move |tx| {
+        refuse_beyond_limits(tx, &asked)?;
+        begin_in(tx, &dir, &asked, again.as_ref(), now)
+    });
+    begun.map_err(|error| match error {
+        WriteError::Refused(refusal) => refusal,
+        WriteError::NotSaved(error) => StartError::Record(WriteError::NotSaved(error)),
+        WriteError::Restored => StartError::Record(WriteError::Restored),
+        WriteError::Panicked(what) => StartError::Record(WriteError::Panicked(what)),
+        WriteError::Closed => StartError::Record(WriteError::Closed),
+    })
+}
+
+/// Decides on a run and records it. An error leaves changes that the caller has to undo.
+pub(crate) fn begin_in(
+    tx: &mut Tx<'_>,
+    dir: &StateDir,
+    request: &JobRequest,
+    again: Option<&JobId>,
+    now: Timestamp,
+) -> Result<Begun, StartError> {
     let known = match &request.session {
         Wish::Fresh => None,
-        Wish::Usual => usual_session(&reader, request).map_err(unreadable)?,
-        Wish::Given { id } | Wish::Fork { source: id, .. } => named::find(&reader, request, id)?,
+        Wish::Usual => usual_session(tx, request)?,
+        Wish::Given { id } | Wish::Fork { source: id, .. } => named::find(tx, request, id)?,
     };
     let plan = plan(request, known.as_ref(), now);
     refuse_busy(request, &plan.start, known.as_ref())?;
-    refuse_second_beginning(&reader, request, &plan.start).map_err(unreadable)??;
-    drop(reader);
-
+    refuse_second_beginning(tx, request, &plan.start)?;
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
-    let (asked, dir, again) = (request.clone(), fleet.dir.clone(), again.cloned());
-    store
-        .write(move |tx| {
-            let job = match &again {
-                None => insert_job(tx, &asked, &plan, now)?,
-                Some(job) => reopen_job(tx, job, &plan)?,
-            };
-            let attempt = tx.runs_of_job(&job)?.last().map_or(1, |last| last.attempt + 1);
-            tx.insert_run(&new_run(run, &job, attempt, tx.epoch()?, now))?;
-            use_session(tx, &asked, &plan.start, now)?;
-            occupy_agent(tx, &asked, &job)?;
-            let spec = spec(&dir, &asked, &job, run, attempt, plan);
-            Ok(Begun { job, run, spec })
-        })
-        .map_err(StartError::Record)
+    let job = match again {
+        None => insert_job(tx, request, &plan, now)?,
+        Some(job) => reopen_job(tx, job, request, &plan, now)?,
+    };
+    let attempt = tx.runs_of_job(&job)?.last().map_or(1, |last| last.attempt + 1);
+    tx.insert_run(&new_run(run, &job, attempt, tx.epoch()?, now))?;
+    use_session(tx, request, &plan.start, now)?;
+    occupy_agent(tx, request, &job)?;
+    let spec = spec(dir, request, &job, run, attempt, plan);
+    Ok(Begun { job, run, spec })
+}
+
+/// Puts the run's folder in place, starts its runner, and waits until that has its locks.
+pub(crate) fn launch(
+    fleet: &Fleet,
+    request: &JobRequest,
+    begun: &Begun,
+) -> Result<Child, StartError> {
+    let mut child = launch_unwatched(fleet, request, begun)?;
+    wait_until_held(&fleet.dir.run(begun.run), &mut child);
+    Ok(child)
 }
 
 /// Puts the run's folder in place and starts its runner.
-pub(crate) fn launch(
+pub(crate) fn launch_unwatched(
     fleet: &Fleet,
     request: &JobRequest,
     begun: &Begun,
@@ -153,9 +176,7 @@ pub(crate) fn launch(
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(StartError::Disk)?;
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
-    let mut child = launch::start_runner(fleet, &folder, &brief)?;
-    wait_until_held(&folder, &mut child);
-    Ok(child)
+    Ok(launch::start_runner(fleet, &folder, &brief)?)
 }
 
 /// Waits until the runner has its locks, which `started.json` and `result.json` prove. Asking the
@@ -172,11 +193,8 @@ fn wait_until_held(folder: &Utf8Path, child: &mut Child) {
     }
 }
 
-fn refuse_beyond_limits(
-    reader: &Reader,
-    request: &JobRequest,
-) -> Result<Result<(), StartError>, DbError> {
-    let running = reader.running_jobs()?;
+fn refuse_beyond_limits(db: &Db, request: &JobRequest) -> Result<(), StartError> {
+    let running = db.running_jobs()?;
     let all: Vec<JobId> = running.iter().map(|head| head.id.clone()).collect();
     let own = running.into_iter().filter(|head| head.agent == request.agent.as_str());
     let own: Vec<JobId> = own.map(|head| head.id).collect();
@@ -189,10 +207,10 @@ fn refuse_beyond_limits(
         if let Some(limit) = limit
             && running.len() >= limit.get() as usize
         {
-            return Ok(Err(StartError::AtLimit { whose, limit: limit.get(), running }));
+            return Err(StartError::AtLimit { whose, limit: limit.get(), running });
         }
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only
@@ -221,30 +239,30 @@ fn refuse_busy(
 /// Refuses to begin the agent's own session while another job of it does: the two are one
 /// conversation, which is on record as the agent's when that job has ended.
 fn refuse_second_beginning(
-    reader: &Reader,
+    db: &Db,
     request: &JobRequest,
     start: &SessionStart,
-) -> Result<Result<(), StartError>, DbError> {
+) -> Result<(), StartError> {
     let is_kept = request.rules.mode != SessionMode::FreshPerJob && request.channel.is_none();
     let is_asked_for = request.session == Wish::Usual;
     if !(is_kept && is_asked_for && matches!(start, SessionStart::Fresh { .. })) {
-        return Ok(Ok(()));
+        return Ok(());
     }
-    for head in reader.running_jobs()? {
+    for head in db.running_jobs()? {
         let Some(id) = head.session_id.filter(|_| head.agent == request.agent.as_str()) else {
             continue;
         };
-        let session = reader.session_by_agent_id(&id)?;
+        let session = db.session_by_agent_id(&id)?;
         let is_kept = |session: &Session| session.mode != SessionMode::FreshPerJob;
         if let Some(session) = session.filter(|session| is_kept(session) && begins_own(session)) {
-            return Ok(Err(StartError::SessionBusy {
+            return Err(StartError::SessionBusy {
                 session: session.id.to_string(),
                 holder: format!("job {} begins it", head.id),
                 job: Some(head.id),
-            }));
+            });
         }
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// Says whether the first job of a session makes it the agent's own. Channels keep theirs
@@ -254,11 +272,11 @@ pub(crate) fn begins_own(session: &Session) -> bool {
 }
 
 /// Returns the session that the agent's rules would continue.
-fn usual_session(reader: &Reader, request: &JobRequest) -> Result<Option<Session>, DbError> {
+fn usual_session(db: &Db, request: &JobRequest) -> Result<Option<Session>, DbError> {
     let agent = request.agent.as_str();
     match &request.channel {
-        Some(channel) => reader.session_of_channel(agent, channel),
-        None => reader.agent_session(agent),
+        Some(channel) => db.session_of_channel(agent, channel),
+        None => db.agent_session(agent),
     }
 }
 
@@ -283,34 +301,52 @@ fn insert_job(
 ) -> Result<JobId, DbError> {
     let id = tx.new_job_id(now)?;
     let mut job = Job::asked(id.clone(), request.agent.as_str(), request.trigger.clone(), now);
-    let prompt = Redactor::new(&request.brief.secrets).text(&request.brief.prompt).into_owned();
-    job.prompt = Some(prompt).filter(|prompt| !prompt.is_empty());
     job.head.schedule = request.schedule.clone();
     job.trigger_id = request.schedule.clone().or(request.channel.clone()).unwrap_or_default();
-    job.head.session_id = Some(plan.start.id().clone());
-    job.head.status = JobStatus::Running;
-    job.run_started_at = Some(now);
-    job.working_directory = Some(request.working_directory.clone());
-    if let SessionStart::Fork { source, .. } = &plan.start {
-        job.forked_from = tx.job_ids_of_session(source)?.pop();
-    }
+    take_up(tx, &mut job, request, plan, now)?;
     tx.insert_job(&job)?;
     Ok(id)
 }
 
-/// Takes a job up again whose last run never started.
-fn reopen_job(tx: &mut Tx<'_>, id: &JobId, plan: &SessionPlan) -> Result<JobId, DbError> {
+/// Takes a job up that waited, or whose last run came to nothing.
+fn reopen_job(
+    tx: &mut Tx<'_>,
+    id: &JobId,
+    request: &JobRequest,
+    plan: &SessionPlan,
+    now: Timestamp,
+) -> Result<JobId, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
-    job.head.status = JobStatus::Running;
-    // Another session may be planned than the one of the run that came to nothing.
-    job.head.session_id = Some(plan.start.id().clone());
     job.head.exit_reason = None;
     job.head.finished_at = None;
     job.interrupted = false;
     job.error = None;
+    take_up(tx, &mut job, request, plan, now)?;
     tx.update_job(&job)?;
     Ok(id.clone())
+}
+
+fn take_up(
+    tx: &Tx<'_>,
+    job: &mut Job,
+    request: &JobRequest,
+    plan: &SessionPlan,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    job.head.status = JobStatus::Running;
+    // Another session may be planned than the one of a run that came to nothing.
+    job.head.session_id = Some(plan.start.id().clone());
+    job.run_started_at.get_or_insert(now);
+    job.working_directory = Some(request.working_directory.clone());
+    if job.prompt.is_none() {
+        let prompt = Redactor::new(&request.brief.secrets).text(&request.brief.prompt).into_owned();
+        job.prompt = Some(prompt).filter(|prompt| !prompt.is_empty());
+    }
+    if let SessionStart::Fork { source, .. } = &plan.start {
+        job.forked_from = tx.job_ids_of_session(source)?.pop();
+    }
+    Ok(())
 }
 
 fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> Run {

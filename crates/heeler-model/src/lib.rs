@@ -4,9 +4,13 @@
 //! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
 
 mod agent;
+pub mod calendar;
 pub mod config;
+pub mod fate;
+pub mod hook;
 mod ids;
 mod job;
+pub mod ledger;
 pub mod message;
 pub mod outcome;
 pub mod record;
@@ -19,6 +23,7 @@ mod slug;
 mod text;
 mod time;
 pub mod timetable;
+mod wanted;
 mod words;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
@@ -28,4 +33,5 @@ pub use session::{Approvals, Session, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
+pub use wanted::{PROMPT_BYTES_MAX, Wanted};
 pub use words::UnknownWord;

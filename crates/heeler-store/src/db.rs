@@ -24,7 +24,10 @@ pub(crate) mod foreign;
 pub(crate) mod jobs;
 pub(crate) mod meta;
 pub(crate) mod migrate;
+pub(crate) mod money;
+pub(crate) mod queue;
 pub(crate) mod runs;
+pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod views;
 
@@ -32,7 +35,10 @@ pub(crate) mod views;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many prepared statements a connection keeps: more than there are.
-const STATEMENTS_MAX: usize = 160;
+pub(crate) const STATEMENTS_MAX: usize = 200;
+
+/// Sorts after every time and every id: where a list of newest first begins.
+const AFTER_ALL: &str = "~";
 
 /// A question or change that the database did not answer.
 #[derive(Debug, Error)]

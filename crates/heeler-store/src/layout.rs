@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 12] = [
+const OURS: [&str; 14] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -24,9 +24,11 @@ const OURS: [&str; 12] = [
     "restore.lock",
     "rebuild.json",
     "state.yaml",
+    "daemon.json",
     "schema",
     ".before-heeler",
     "agent-sessions",
+    "hooks",
 ];
 
 /// Where event logs of sessions are: ours, and those that herdctl's containers left.
@@ -139,6 +141,11 @@ impl StateDir {
         &self.root
     }
 
+    /// Returns `daemon.json`, which says where the daemon listens.
+    pub fn daemon_file(&self) -> Utf8PathBuf {
+        self.root.join("daemon.json")
+    }
+
     /// Returns `heeler.db`.
     pub fn database(&self) -> Utf8PathBuf {
         self.root.join("heeler.db")
@@ -234,6 +241,16 @@ impl StateDir {
     /// Returns the folder of one run.
     pub fn run(&self, run: RunId) -> Utf8PathBuf {
         self.root.join(format!("runs/{run}"))
+    }
+
+    /// Returns the folder of what hooks are doing, which is there while there are such.
+    pub fn hooks(&self) -> Utf8PathBuf {
+        self.root.join("hooks")
+    }
+
+    /// Returns the folder of one hook's event.
+    pub fn hook(&self, event: &str) -> Utf8PathBuf {
+        self.root.join(format!("hooks/{event}"))
     }
 
     /// Returns the folder of logs.

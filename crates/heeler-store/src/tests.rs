@@ -2,6 +2,7 @@
 
 mod archive;
 mod crash;
+mod daemon;
 mod database;
 mod hostile;
 mod lists;

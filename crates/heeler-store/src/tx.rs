@@ -3,6 +3,8 @@
 //! Every change marks the views that show it and moves the counters that count it, in the same
 //! transaction. Nothing here touches a file. Start at [`Tx`].
 
+mod daemon;
+
 use std::cell::Cell;
 use std::ops::Deref;
 
@@ -19,7 +21,8 @@ use crate::db::foreign::ForeignTable;
 use crate::db::jobs::ForeignExecution;
 use crate::db::runs::Run;
 use crate::db::{
-    Db, DbError, agents, counters, effects, foreign, jobs, meta, runs, sessions, views,
+    Attempt as _, Db, DbError, agents, counters, effects, foreign, jobs, meta, runs, sessions,
+    views,
 };
 use crate::layout::StateDir;
 use crate::views::View;
@@ -47,6 +50,36 @@ impl<'c> Tx<'c> {
     /// Says whether a view is due because of this command.
     pub(crate) fn has_marked(&self) -> bool {
         self.marked.get()
+    }
+
+    /// Does a part of the change that may fail by itself: what fails leaves nothing, and the change
+    /// goes on.
+    pub fn attempt<T, E: From<DbError>>(
+        &mut self,
+        work: impl FnOnce(&mut Tx<'c>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // Savepoints of one name nest: each end means the innermost.
+        self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
+        let marked = self.marked.get();
+        let done = work(self);
+        if self.conn.is_autocommit() {
+            // A full disk took the whole transaction away. Whatever the caller goes on to write
+            // would be committed by itself: the connection refuses until it is opened anew.
+            self.conn.pragma_update(None, "query_only", true).attempt("stop a change")?;
+            let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+            let source = rusqlite::Error::SqliteFailure(full, None);
+            done?;
+            return Err(DbError::Sqlite { attempt: "change the database", source }.into());
+        }
+        let end = match &done {
+            Ok(_) => "RELEASE attempt",
+            Err(_) => "ROLLBACK TO attempt; RELEASE attempt",
+        };
+        self.conn.execute_batch(end).attempt("end a part of a change")?;
+        if done.is_err() {
+            self.marked.set(marked);
+        }
+        done
     }
 
     /// Mints a job id that no job has, nor a transcript that outlived a restored database.
@@ -171,6 +204,19 @@ impl<'c> Tx<'c> {
     pub fn put_agent(&mut self, name: &str, agent: &AgentState) -> Result<(), DbError> {
         agents::put_agent(&self.conn, name, agent)?;
         self.mark(&View::State)
+    }
+
+    /// Writes which schedule starts an agent next, and when.
+    pub fn set_agent_next(
+        &mut self,
+        name: &str,
+        schedule: Option<&str>,
+        at: Option<Timestamp>,
+    ) -> Result<(), DbError> {
+        match agents::set_next(&self.conn, name, schedule, at)? {
+            true => self.mark(&View::State),
+            false => Ok(()),
+        }
     }
 
     /// Writes a schedule's state; the agent comes into being with it.

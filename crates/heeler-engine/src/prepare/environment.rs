@@ -69,6 +69,11 @@ pub(crate) fn give(
     Ok(Given { env, secrets })
 }
 
+/// Lists what nothing of ours may write, also where the agent could not be given all that it needs.
+pub(crate) fn secrets(agent: &Agent, around: &BTreeMap<String, String>) -> Vec<String> {
+    give(agent, around).map_or_else(|_| named_secrets(around.iter()), |given| given.secrets)
+}
+
 /// Lists the values of variables that hold secrets by convention, where they are long enough.
 fn named_secrets<'e>(env: impl Iterator<Item = (&'e String, &'e String)>) -> Vec<String> {
     env.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.clone()).collect()

@@ -41,7 +41,7 @@ impl Place {
             .unwrap_or_else(|faults| panic!("{}", faults.summary()))
     }
 
-    fn prepare(&self, agent: &str, wanted: Wanted<'_>) -> Result<JobRequest, PrepareError> {
+    fn prepare(&self, agent: &str, wanted: Wanted) -> Result<JobRequest, PrepareError> {
         let loaded = self.load(agent);
         let around = Surroundings {
             env: &self.env,
@@ -52,7 +52,7 @@ impl Place {
             agents: &loaded.agents,
             protected: &["/fleet/heeler.yaml".into()],
         };
-        prepare(&loaded.agents[0], wanted, &around)
+        prepare(&loaded.agents[0], &wanted, &around)
     }
 
     #[track_caller]
@@ -69,19 +69,11 @@ impl Place {
     }
 }
 
-fn unasked() -> Wanted<'static> {
-    Wanted {
-        prompt: None,
-        schedule: None,
-        session: Wish::Usual,
-        channel: None,
-        output_file: false,
-        attended: false,
-        trigger: TriggerType::Manual,
-    }
+fn unasked() -> Wanted {
+    Wanted::of("coder".parse().unwrap())
 }
 
-fn asked(prompt: &str) -> Wanted<'static> {
+fn asked(prompt: &str) -> Wanted {
     Wanted { prompt: Some(prompt.to_owned()), ..unasked() }
 }
 
@@ -228,10 +220,10 @@ fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
     let place = Place::new();
     let agent = "default_prompt: default, schedules: {s: {interval: 1h, prompt: scheduled}, t: {interval: 1h}}";
     let prompt = |wanted| place.prepare(agent, wanted).unwrap().brief.prompt;
-    let on = |schedule| Wanted { schedule: Some(schedule), ..unasked() };
+    let on = |schedule: &str| Wanted { schedule: Some(schedule.to_owned()), ..unasked() };
     assert_eq!(prompt(asked("given")), "given");
     assert_eq!(prompt(on("s")), "scheduled");
-    assert_eq!(prompt(Wanted { schedule: Some("s"), ..asked("given") }), "given");
+    assert_eq!(prompt(Wanted { schedule: Some("s".to_owned()), ..asked("given") }), "given");
     assert_eq!(prompt(on("t")), "default");
     assert_eq!(prompt(unasked()), "default");
     assert!(
@@ -256,7 +248,7 @@ fn limits_sessions_and_attendance_follow_the_config() {
     assert_eq!(request.rules.expires_after, Some("24h".parse().unwrap()));
     assert_eq!((request.attendance, request.output_file), (Attendance::Nobody, false));
 
-    let scheduled = Wanted { schedule: Some("s"), attended: true, ..unasked() };
+    let scheduled = Wanted { schedule: Some("s".to_owned()), attended: true, ..unasked() };
     let request = place.prepare(agent, scheduled).unwrap();
     assert_eq!(request.limits.timeout_ms, Some(7_200_000));
     assert_eq!(request.rules.mode, SessionMode::FreshPerJob);

@@ -2,6 +2,7 @@
 
 use heeler_model::{AgentState, AgentStatus, JobId, ScheduleState, Session, SessionId, iso_millis};
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::{Columns, Db, DbError, collect, execute, first, sql};
@@ -20,6 +21,10 @@ sql! {
         FROM schedules WHERE removed = 0 ORDER BY agent, name";
     SCHEDULES_OF = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
         FROM schedules WHERE agent = ?1 AND removed = 0 ORDER BY name";
+    SCHEDULE = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
+        FROM schedules WHERE agent = ?1 AND name = ?2 AND removed = 0";
+    SET_NEXT = "UPDATE agents SET next_schedule = ?2, next_trigger_at = ?3 WHERE name = ?1 \
+        AND (next_schedule IS NOT ?2 OR next_trigger_at IS NOT ?3)";
     REMOVED_AGENTS = "SELECT name FROM agents WHERE removed = 1";
     REMOVED_SCHEDULES = "SELECT agent, name FROM schedules WHERE removed = 1";
     PUT_AGENT = "INSERT INTO agents (name, status, current_job, last_job, next_schedule, \
@@ -36,8 +41,13 @@ sql! {
         last_run_at = excluded.last_run_at, next_run_at = excluded.next_run_at, \
         last_error = excluded.last_error, removed = 0";
     REMOVE_AGENT = "UPDATE agents SET removed = 1 WHERE name = ?1";
-    REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1 WHERE agent = ?1 AND name = ?2";
+    REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1, anchor = NULL, through = NULL, \
+        rule = NULL WHERE agent = ?1 AND name = ?2";
     REMOVE_SCHEDULES = "UPDATE schedules SET removed = 1 WHERE agent = ?1";
+    FORGET_MARKS = "UPDATE schedules SET anchor = NULL, through = NULL, rule = NULL \
+        WHERE agent = ?1";
+    DISABLED = "SELECT name FROM agents WHERE enabled = 0 ORDER BY name";
+    SET_ENABLED = "UPDATE agents SET enabled = ?2 WHERE name = ?1";
     AGENT_SESSION = "SELECT session_id FROM agents WHERE name = ?1 AND session_id IS NOT NULL";
     AGENT_SESSIONS = "SELECT name, session_id FROM agents WHERE session_id IS NOT NULL ORDER BY name";
     SET_AGENT_SESSION = "UPDATE agents SET session_id = ?2 WHERE name = ?1";
@@ -78,6 +88,13 @@ impl Db {
         Ok(Some(agent))
     }
 
+    /// Returns one schedule's state.
+    pub fn schedule(&self, agent: &str, name: &str) -> Result<Option<ScheduleState>, DbError> {
+        first(&self.conn, SCHEDULE, [agent, name], "read a schedule", |row| {
+            read_schedule(&mut Columns::new("schedules", row)).map(|(_, _, state)| state)
+        })
+    }
+
     /// Returns the session that an agent's next job continues, unless its config says otherwise.
     pub fn agent_session(&self, agent: &str) -> Result<Option<Session>, DbError> {
         let id: Option<SessionId> =
@@ -85,6 +102,13 @@ impl Db {
                 Columns::new("agents", row).word()
             })?;
         id.map_or(Ok(None), |id| self.session(&id))
+    }
+
+    /// Lists the agents that a person switched off, also those that are in no config now.
+    pub fn disabled_agents(&self) -> Result<Vec<String>, DbError> {
+        collect(&self.conn, DISABLED, [], "list disabled agents", |row| {
+            Columns::new("agents", row).get()
+        })
     }
 
     /// Lists every name under which there is an agent, a job or a session.
@@ -140,6 +164,17 @@ pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Re
         .try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
 }
 
+/// Writes which schedule starts an agent next; returns whether that is another than before.
+pub(crate) fn set_next(
+    conn: &Connection,
+    name: &str,
+    schedule: Option<&str>,
+    at: Option<Timestamp>,
+) -> Result<bool, DbError> {
+    let params = params![name, schedule, at.map(iso_millis)];
+    Ok(execute(conn, SET_NEXT, params, "write what starts an agent next")? == 1)
+}
+
 pub(crate) fn put_schedule(
     conn: &Connection,
     agent: &str,
@@ -160,6 +195,7 @@ pub(crate) fn put_schedule(
 
 pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DbError> {
     execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
+    execute(conn, FORGET_MARKS, [name], "remove schedules")?;
     execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
 }
 
@@ -190,6 +226,12 @@ pub(crate) fn set_session(
     execute(conn, SET_AGENT_SESSION, params, "set an agent's session").map(|_| ())
 }
 
+pub(crate) fn set_enabled(conn: &Connection, agent: &str, enabled: bool) -> Result<(), DbError> {
+    touch(conn, agent)?;
+    let params = params![agent, i64::from(enabled)];
+    execute(conn, SET_ENABLED, params, "switch an agent on or off").map(|_| ())
+}
+
 /// Lists the agents that have a session of their own.
 pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DbError> {
     collect(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
@@ -198,6 +240,7 @@ pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>
     })
 }
 
-fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
+/// Lets an agent come into being.
+pub(crate) fn touch(conn: &Connection, agent: &str) -> Result<(), DbError> {
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }

@@ -4,16 +4,24 @@ use heeler_model::iso_millis;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::{Columns, Db, DbError, collect, execute, sql};
+use super::{Columns, Db, DbError, collect, execute, first, sql};
 
 sql! {
     UNDONE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL ORDER BY created_at, id LIMIT ?1";
+    // What is due at once comes first. The expression is the index's, word for word.
+    DUE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
+        WHERE done_at IS NULL AND COALESCE(due_at, '') <= ?1 \
+        ORDER BY COALESCE(due_at, ''), created_at, id LIMIT ?2";
+    NEXT = "SELECT id, due_at FROM effects WHERE done_at IS NULL \
+        ORDER BY COALESCE(due_at, ''), created_at, id LIMIT 1";
     INSERT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
     FAIL = "UPDATE effects SET attempts = attempts + 1, last_error = ?2 \
+        WHERE id = ?1 AND done_at IS NULL";
+    POSTPONE = "UPDATE effects SET attempts = attempts + 1, last_error = ?2, due_at = ?3 \
         WHERE id = ?1 AND done_at IS NULL";
 }
 
@@ -41,6 +49,21 @@ impl Db {
     pub fn undone_effects(&self, limit: usize) -> Result<Vec<Effect>, DbError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         collect(&self.conn, UNDONE, [limit], "list undone effects", read)
+    }
+
+    /// Lists what is to be done by now: what was never put off, oldest first, then the rest.
+    pub fn due_effects(&self, now: Timestamp, limit: usize) -> Result<Vec<Effect>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        collect(&self.conn, DUE, params![iso_millis(now), limit], "list due effects", read)
+    }
+
+    /// Returns when something is next to be done; the epoch stands for at once.
+    pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DbError> {
+        first(&self.conn, NEXT, [], "look for the next effect", |row| {
+            let mut columns = Columns::new("effects", row);
+            let _id: String = columns.get()?;
+            Ok(columns.maybe_time()?.unwrap_or(Timestamp::UNIX_EPOCH))
+        })
     }
 }
 
@@ -71,4 +94,14 @@ pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool
 
 pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DbError> {
     execute(conn, FAIL, params![id, error], "record a failed effect").map(|_| ())
+}
+
+pub(crate) fn postpone(
+    conn: &Connection,
+    id: &str,
+    error: &str,
+    until: Timestamp,
+) -> Result<(), DbError> {
+    let params = params![id, error, iso_millis(until)];
+    execute(conn, POSTPONE, params, "put off an effect").map(|_| ())
 }

@@ -8,12 +8,9 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
 use super::{
-    Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
-    first, sql,
+    AFTER_ALL, Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters,
+    execute, first, sql,
 };
-
-/// Sorts after every time and every id: where a list of newest first begins.
-const AFTER_ALL: &str = "~";
 
 macro_rules! head_columns {
     () => {

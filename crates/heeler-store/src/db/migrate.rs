@@ -14,6 +14,7 @@ pub(crate) type Migration = (&'static str, &'static str);
 pub(crate) const MIGRATIONS: &[Migration] = &[
     ("base", include_str!("../../migrations/001_base.sql")),
     ("results", include_str!("../../migrations/002_results.sql")),
+    ("daemon", include_str!("../../migrations/003_daemon.sql")),
 ];
 
 /// The schema that this version of Heeler knows.

@@ -1,7 +1,7 @@
 //! The database itself: opens, sound, of our version, its totals true.
 
 use super::finding::{Area, Finding, Fix, Severity};
-use super::rebuild;
+use super::{rebuild, waiting};
 use crate::backup;
 use crate::db::counters::{self, Kind};
 use crate::db::{Attempt as _, Db, DbError, OpenError, jobs, sessions};
@@ -73,7 +73,7 @@ fn check(dir: &StateDir, db: &Db, findings: &mut Vec<Finding>) -> Result<(), DbE
         let finding = Finding::new(Severity::Warning, Area::Database, dir.database(), problem);
         findings.push(finding.fixable(Fix::Recount));
     }
-    Ok(())
+    waiting::examine(db, findings)
 }
 
 fn broken(dir: &StateDir, problem: String) -> Finding {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use camino::Utf8PathBuf;
-use heeler_model::JobId;
+use heeler_model::{JobId, RunId};
 
 use crate::views::View;
 
@@ -75,6 +75,10 @@ pub enum Fix {
     Recount,
     /// Marks a job that nobody works on as interrupted.
     Interrupt(JobId),
+    /// Takes jobs that wait no longer out of the queue.
+    Dequeue(Vec<JobId>),
+    /// Frees the money that is set aside for runs that ended.
+    Release(Vec<RunId>),
     /// Completes a rebuild that was cut off.
     FinishRebuild,
 }

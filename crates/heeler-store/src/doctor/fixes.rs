@@ -4,12 +4,12 @@
 //! writer: then that process does these repairs itself.
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus, chain};
+use heeler_model::{AgentStatus, ExitReason, JobId, JobStatus, RunId, chain};
 use jiff::Timestamp;
 
 use super::finding::{Finding, Fix};
 use super::{files, rebuild, transcripts};
-use crate::db::DbError;
+use crate::db::{DbError, money, queue};
 use crate::layout::StateDir;
 use crate::store::Store;
 use crate::tx::Tx;
@@ -55,6 +55,8 @@ impl Fixer<'_> {
             Fix::Publish(views) => self.publish(views),
             Fix::Recount => self.recount(),
             Fix::Interrupt(job) => self.interrupt(job),
+            Fix::Dequeue(jobs) => self.dequeue(jobs),
+            Fix::Release(runs) => self.release(runs),
             Fix::FinishRebuild => self.finish_rebuild(),
         }
     }
@@ -97,6 +99,31 @@ impl Fixer<'_> {
             true => Ok("marked as interrupted".to_owned()),
             false => Ok("it has ended meanwhile".to_owned()),
         }
+    }
+
+    fn dequeue(&mut self, jobs: &[JobId]) -> Result<String, String> {
+        let jobs = jobs.to_vec();
+        let done = self.store()?.write::<usize, DbError, _>(move |tx| {
+            // One of them may wait again by now.
+            let mut idle = queue::not_pending(&tx.conn)?;
+            idle.retain(|job| jobs.contains(job));
+            idle.iter().try_for_each(|job| tx.dequeue(job).map(drop))?;
+            Ok(idle.len())
+        });
+        let count = done.map_err(|error| chain(&error))?;
+        Ok(format!("took {} out of the queue", counted(count, "job")))
+    }
+
+    fn release(&mut self, runs: &[RunId]) -> Result<String, String> {
+        let runs = runs.to_vec();
+        let done = self.store()?.write::<usize, DbError, _>(move |tx| {
+            let mut unused = money::unused(&tx.conn)?;
+            unused.retain(|run| runs.contains(run));
+            unused.iter().try_for_each(|run| tx.release(*run).map(drop))?;
+            Ok(unused.len())
+        });
+        let count = done.map_err(|error| chain(&error))?;
+        Ok(format!("freed the money of {}", counted(count, "run")))
     }
 
     fn finish_rebuild(&mut self) -> Result<String, String> {

@@ -17,6 +17,7 @@ mod runs;
 mod tests;
 mod transcripts;
 mod views;
+mod waiting;
 
 use camino::Utf8Path;
 use jiff::Timestamp;

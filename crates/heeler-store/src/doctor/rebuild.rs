@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::backup;
 use crate::db::Db;
+use crate::db::migrate::SCHEMA_VERSION;
 use crate::import::draft::{Draft, rename, rename_new, sync_folder_of};
 use crate::import::herdctl::{Herdctl, Purpose};
 use crate::import::session::{UNKNOWN_AGENT, put_new, resting_session};
@@ -43,14 +44,24 @@ const READY: &str = "heeler.db.rebuilt";
 /// A database and what SQLite keeps beside it; the database itself goes first.
 const PARTS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// Tables that views and logs know nothing of.
-const ONLY_IN_DATABASE: [(&str, &str); 6] = [
-    ("runs", "runs"),
-    ("effects", "effects"),
-    ("workflow_runs", "workflow runs"),
-    ("workflow_approvals", "approvals"),
-    ("messaging_sessions", "chat threads"),
-    ("messaging_messages", "chat messages"),
+/// Rows that views and logs know nothing of: since which schema there are such, where, and what
+/// people call them.
+const ONLY_IN_DATABASE: [(i64, &str, &str); 15] = [
+    (1, "runs", "runs"),
+    (1, "effects", "effects"),
+    (1, "workflow_runs", "workflow runs"),
+    (1, "workflow_approvals", "approvals"),
+    (1, "messaging_sessions", "chat threads"),
+    (1, "messaging_messages", "chat messages"),
+    (1, "cron_overrides", "settings of schedules"),
+    (3, "agents WHERE enabled = 0", "disabled agents"),
+    (3, "schedules WHERE anchor IS NOT NULL", "marks of how far schedules have come"),
+    (3, "occurrences", "records of due times that were run"),
+    (3, "skips", "records of due times that were skipped"),
+    (3, "queue", "places in the queue"),
+    (3, "reservations", "reservations of money"),
+    (3, "spending", "days of spending"),
+    (3, "parked", "parked credentials"),
 ];
 
 /// How long to try for the lock.
@@ -262,7 +273,8 @@ fn lost(old: Option<&Db>, new: &Db, base: Option<&Utf8Path>, dir: &StateDir) -> 
         return Vec::new();
     }
     let mut lost = Vec::new();
-    for (table, what) in ONLY_IN_DATABASE {
+    let version = old.and_then(|old| old.schema_version().ok()).unwrap_or(SCHEMA_VERSION);
+    for (_, table, what) in ONLY_IN_DATABASE.into_iter().filter(|(since, ..)| *since <= version) {
         match old.and_then(|old| count(old, table)) {
             None => lost.push(format!("{what} {since} (the old database does not say how many)")),
             Some(before) => {

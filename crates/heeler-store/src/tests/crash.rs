@@ -6,15 +6,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heeler_model::AgentStatus;
+use heeler_model::timetable::Mark;
+use heeler_model::{AgentStatus, JobHead};
 use heeler_testkit::Proof;
 
 use super::*;
-use crate::{JobFilter, Publisher, View, render_view};
+use crate::{JobFilter, Publisher, Queued, ScheduleMark, View, render_view};
 use heeler_transcript::LockFile;
 
 const WRITER: &str = "tests::crash::proof_kill_9_of_the_writer_loses_no_acknowledged_change";
 const RESTORER: &str = "tests::crash::proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new";
+/// The schedule of each agent.
+const SCHEDULE: &str = "s";
 const CHILD_DIR: &str = "HEELER_TEST_STORE_DIR";
 const CHILD_SEED: &str = "HEELER_TEST_STORE_SEED";
 
@@ -77,6 +80,7 @@ fn check(place: &Place, known: &[String], context: &str) {
     }
     let mut views = vec![View::State];
     let jobs = reader.jobs(&JobFilter::default(), None, usize::MAX).unwrap();
+    check_due_times(&reader, &jobs, context);
     views.extend(jobs.into_iter().map(|job| View::Job(job.id)));
     for view in views {
         let expected = render_view(&reader, &view).unwrap().unwrap();
@@ -127,7 +131,10 @@ fn be_the_child() -> ControlFlow<()> {
             let mut job = job(0, &agent, JobStatus::Running);
             job.head.id = tx.new_job_id(now())?;
             tx.insert_job(&job)?;
-            tx.put_agent(&agent, &state(AgentStatus::Running, &job.head.id))?;
+            start_as_due(tx, &job)?;
+            let mut state = state(AgentStatus::Running, &job.head.id);
+            state.schedules = tx.agent(&agent)?.expect("its schedule has a mark").schedules;
+            tx.put_agent(&agent, &state)?;
             Ok(job)
         });
         writeln!(out, "ack {} {}", job.head.id, job.version).unwrap();
@@ -135,11 +142,53 @@ fn be_the_child() -> ControlFlow<()> {
         let id = job.head.id.clone();
         let version = commit(&store, move |tx| {
             tx.put_agent(&job.head.agent, &state(AgentStatus::Idle, &job.head.id))?;
+            tx.dequeue(&job.head.id)?;
             tx.update_job(&job)
         });
         if writeln!(out, "ack {id} {version}").and_then(|()| out.flush()).is_err() {
             return ControlFlow::Break(());
         }
+    }
+}
+
+/// Records what the daemon does in one transaction: the due time, the mark, the place in the queue.
+fn start_as_due(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+    let agent = job.head.agent.clone();
+    let due = tx
+        .occurrences(&agent, SCHEDULE, None, 1)?
+        .first()
+        .map_or(now(), |last| last.due + jiff::SignedDuration::from_secs(1));
+    assert!(tx.add_occurrence(&agent, SCHEDULE, due, &job.head.id)?);
+    let mark = Mark { anchor: now(), through: due };
+    let (schedule, rule) = (SCHEDULE.to_owned(), String::new());
+    tx.set_schedule_mark(&ScheduleMark { agent, schedule, mark, rule })?;
+    tx.enqueue(&Queued {
+        job: job.head.id.clone(),
+        priority: 0,
+        asked_at: now(),
+        not_before: None,
+        expires_at: None,
+        wanted: String::new(),
+        reason: String::new(),
+    })
+}
+
+/// Every job has its due time, no due time lies behind its mark, and none is missing between.
+fn check_due_times(reader: &Reader, jobs: &[JobHead], context: &str) {
+    let mut count = 0;
+    for mark in reader.schedule_marks().unwrap() {
+        let found = reader.occurrences(&mark.agent, SCHEDULE, None, usize::MAX).unwrap();
+        assert_eq!(found[0].due, mark.mark.through, "{context}");
+        let span = mark.mark.through.duration_since(now()).as_secs();
+        assert_eq!(found.len(), usize::try_from(span).unwrap() + 1, "{context}");
+        count += found.len();
+    }
+    assert_eq!(count, jobs.len(), "{context}");
+    let waiting: Vec<_> = reader.queue().unwrap().into_iter().map(|queued| queued.job).collect();
+    for job in jobs {
+        let is_waiting = waiting.contains(&job.id);
+        assert_eq!(is_waiting, job.status == JobStatus::Running, "{context}: {}", job.id);
+        assert!(reader.occurrence_of_job(&job.id).unwrap().is_some(), "{context}: {}", job.id);
     }
 }
 

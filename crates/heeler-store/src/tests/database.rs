@@ -17,7 +17,8 @@ fn released_migrations_are_never_edited() {
         .collect();
     expect_test::expect![[r#"
         base 989e2b2b285c5d29
-        results 2f0f3676aca10225"#]]
+        results 2f0f3676aca10225
+        daemon d37491fb527053f7"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -34,7 +35,10 @@ fn every_statement_fits_the_schema() {
         db::foreign::ALL_SQL,
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
+        db::money::ALL_SQL,
+        db::queue::ALL_SQL,
         db::runs::ALL_SQL,
+        db::schedules::ALL_SQL,
         db::sessions::ALL_SQL,
         db::views::ALL_SQL,
     ]
@@ -44,6 +48,7 @@ fn every_statement_fits_the_schema() {
         count += 1;
     }
     assert!(count > 60, "only {count} statements were found");
+    assert!(count <= db::STATEMENTS_MAX, "{count} statements do not stay prepared");
 }
 
 fn tables_and_columns(db: &Db) -> Vec<String> {
@@ -220,7 +225,7 @@ fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
     assert_eq!(opened.migrated_from, Some(1));
     let id = "job-2026-11-15-aaaaaa".parse().unwrap();
     assert_eq!(place.reader().job(&id).unwrap().unwrap().head.agent, "coder");
-    assert_eq!(crate::backups(&place.dir).unwrap().len(), 1);
+    assert_eq!(crate::backups(&place.dir).unwrap().len(), 2, "one before each step");
 }
 
 #[test]

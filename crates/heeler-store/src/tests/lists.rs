@@ -71,6 +71,15 @@ fn filters_and_totals_agree() {
     }
 }
 
+fn plan_of(reader: &Reader, sql: &str) -> String {
+    let mut statement = reader.conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let count = statement.parameter_count();
+    let none = rusqlite::params_from_iter(vec![rusqlite::types::Null; count]);
+    let lines = statement.query_map(none, |row| row.get::<_, String>(3)).unwrap();
+    let plan: Vec<_> = lines.map(Result::unwrap).collect();
+    plan.join("; ")
+}
+
 #[test]
 fn no_list_scans_or_sorts() {
     let place = place();
@@ -87,12 +96,7 @@ fn no_list_scans_or_sorts() {
         {
             continue;
         }
-        let mut statement = reader.conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let count = statement.parameter_count();
-        let none = rusqlite::params_from_iter(vec![rusqlite::types::Null; count]);
-        let lines = statement.query_map(none, |row| row.get::<_, String>(3)).unwrap();
-        let plan: Vec<_> = lines.map(Result::unwrap).collect();
-        let plan = plan.join("; ");
+        let plan = plan_of(&reader, sql);
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
         plans += &format!("{name}: {plan}\n");
     }
@@ -119,6 +123,53 @@ fn no_list_scans_or_sorts() {
         OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=?)
         IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
         IDS_FROM_AGENT_SESSION: SEARCH sessions USING INDEX sqlite_autoindex_sessions_2 (agent_session_id>? AND agent_session_id<?)
+    "#]].assert_eq(&plans);
+}
+
+/// What the daemon asks while it works; check-ups and writes are left out.
+#[test]
+fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
+    let place = place();
+    drop(place.store());
+    let reader = place.reader();
+    let asked =
+        [db::schedules::ALL_SQL, db::queue::ALL_SQL, db::money::ALL_SQL, db::effects::ALL_SQL];
+    let checkups = ["NOT_PENDING", "NOT_QUEUED", "UNUSED"];
+    // One row per schedule, per waiting job, per live run, per credential; by day, agent and model.
+    let small = ["MARKS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
+    // The front of an index that has only what is undone.
+    let fronts = ["UNDONE", "NEXT"];
+    let mut plans = String::new();
+    for (name, sql) in asked.concat() {
+        if !sql.starts_with("SELECT") || checkups.contains(&name) {
+            continue;
+        }
+        let plan = plan_of(&reader, sql);
+        assert!(!plan.contains("TEMP B-TREE"), "{name}: {plan}");
+        let may_scan = small.contains(&name) || fronts.contains(&name);
+        assert!(!plan.contains("SCAN") || may_scan, "{name}: {plan}");
+        plans += &format!("{name}: {plan}\n");
+    }
+    expect![[r#"
+        MARKS: SCAN schedules USING INDEX sqlite_autoindex_schedules_1
+        PAGE_OF_OCCURRENCES: SEARCH occurrences USING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at<?)
+        OCCURRENCE_OF_JOB: SEARCH occurrences USING INDEX idx_occurrences_job (job_id=?)
+        OCCURRENCE_BETWEEN: SEARCH occurrences USING COVERING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at>? AND due_at<?)
+        PAGE_OF_SKIPS: SEARCH skips USING INDEX sqlite_autoindex_skips_1 (agent=? AND schedule=? AND first_due<?)
+        LAST_SKIP_OF_REASON: SEARCH skips USING INDEX idx_skips_reason (agent=? AND schedule=? AND reason=? AND first_due<?)
+        SKIP_BETWEEN: SEARCH skips USING COVERING INDEX sqlite_autoindex_skips_1 (agent=? AND schedule=? AND first_due>? AND first_due<?)
+        OVERRIDES: SCAN cron_overrides USING INDEX sqlite_autoindex_cron_overrides_1
+        QUEUE: SCAN queue USING INDEX idx_queue_order
+        QUEUED: SEARCH queue USING INDEX sqlite_autoindex_queue_1 (job_id=?)
+        PARKED: SCAN parked USING INDEX sqlite_autoindex_parked_1
+        RESERVATIONS: SCAN reservations USING INDEX sqlite_autoindex_reservations_1
+        RESERVATION: SEARCH reservations USING INDEX sqlite_autoindex_reservations_1 (run_id=?)
+        SPENT_BY_AGENT: SEARCH spending USING INDEX sqlite_autoindex_spending_1 (day=?)
+        SPENT_IN_ALL: SCAN spending USING COVERING INDEX idx_spending_agent
+        SPENDING: SEARCH spending USING INDEX sqlite_autoindex_spending_1 (day>?)
+        UNDONE: SCAN effects USING INDEX idx_effects_undone
+        DUE: SEARCH effects USING INDEX idx_effects_due (<expr><?)
+        NEXT: SCAN effects USING INDEX idx_effects_due
     "#]].assert_eq(&plans);
 }
 

@@ -10,12 +10,12 @@ use std::io::{IsTerminal as _, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::{
-    Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, Wanted, launch_conductor,
-    prepare, sockets,
+    Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, launch_conductor, prepare,
+    sockets,
 };
 use heeler_model::config::{Agent, Durability, Loaded, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
+use heeler_model::{AgentSessionId, JobId, RunId, Wanted};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
@@ -230,12 +230,12 @@ fn prepare_request(
     let fleet = loaded.fleets.first();
     let wanted = Wanted {
         prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
-        schedule: args.schedule.as_deref(),
+        schedule: args.schedule.clone(),
         session,
         channel: args.channel.clone(),
         output_file: args.output_file,
         attended,
-        trigger: TriggerType::Manual,
+        ..Wanted::of(agent.name.clone())
     };
     let around = Surroundings {
         env: &env,
@@ -246,7 +246,7 @@ fn prepare_request(
         agents: &loaded.agents,
         protected: &protected(place, loaded, home)?,
     };
-    prepare(agent, wanted, &around).map_err(|error| {
+    prepare(agent, &wanted, &around).map_err(|error| {
         let code = match &error {
             PrepareError::Schedule { .. } => Code::NotFound,
             PrepareError::Isolation { .. } => Code::Refused,

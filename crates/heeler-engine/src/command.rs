@@ -1,0 +1,493 @@
+//! What a daemon can be asked, and what it answers.
+//!
+//! These are also the bodies of its HTTP interface, so every type is serde and every word is snake
+//! case. Start at [`Handle`], which brings a [`Command`] to the dispatcher.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use camino::Utf8PathBuf;
+use heeler_model::run::RunResult;
+use heeler_model::{AgentName, JobId, JobStatus, RunId, Wanted};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::dispatch::Prepared;
+
+/// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
+pub(crate) const INPUTS_MAX: usize = 1024;
+
+/// Something that a daemon is asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Do a job.
+    Trigger(Box<Wanted>),
+    /// End a job.
+    Cancel {
+        /// The job.
+        job: JobId,
+        /// At once, not gracefully.
+        now: bool,
+        /// Who wants it.
+        by: String,
+    },
+    /// Let a job that failed, was cancelled or was interrupted go on in its session.
+    Resume {
+        /// The job, which keeps its id.
+        job: JobId,
+        /// What the agent is told; else that it was interrupted.
+        prompt: Option<String>,
+        /// Who wants it.
+        by: String,
+    },
+    /// Ask for the same again: a new job.
+    Retry {
+        /// The job to take it from.
+        job: JobId,
+        /// Who wants it.
+        by: String,
+    },
+    /// Change or fire a schedule.
+    Schedule {
+        /// The agent that has it.
+        agent: String,
+        /// Its name.
+        schedule: String,
+        /// What to do with it.
+        change: ScheduleChange,
+        /// Who wants it.
+        by: String,
+    },
+    /// Change an agent.
+    Agent {
+        /// The agent.
+        agent: String,
+        /// What to do with it.
+        change: AgentChange,
+        /// Who wants it.
+        by: String,
+    },
+    /// Read the config again.
+    Reload,
+    /// End the daemon. The answer comes when jobs are done or left.
+    Stop(Stopping),
+    /// Say what goes on.
+    Status,
+}
+
+/// What to do with a schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleChange {
+    /// Let it run, whatever the config says.
+    Enable,
+    /// Do not let it run, whatever the config says.
+    Disable,
+    /// Let it run at other times than the config says.
+    Set {
+        /// A cron expression or an interval.
+        text: String,
+    },
+    /// Let the config decide again.
+    Reset,
+    /// Run it now.
+    Trigger,
+}
+
+/// What to do with an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentChange {
+    /// Let its jobs start.
+    Enable,
+    /// Do not let its jobs start.
+    Disable,
+    /// Forget that its last job failed.
+    Reset,
+}
+
+/// What happens to the jobs that run when a daemon ends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopping {
+    /// They are waited for.
+    Wait {
+        /// For so long; after that they are cancelled.
+        #[serde(rename = "timeout_ms", default, with = "millis")]
+        timeout: Option<Duration>,
+    },
+    /// They are cancelled at once.
+    Force,
+    /// They go on, and the next daemon takes them over.
+    KeepJobs,
+}
+
+/// What a daemon answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum Answer {
+    /// About a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Where it is.
+        status: JobStatus,
+        /// Why it waits, if it does.
+        waits: Option<String>,
+    },
+    /// It is done.
+    Done {
+        /// What was done.
+        message: String,
+    },
+    /// The config was read again.
+    Reloaded {
+        /// What is different, one line each.
+        changes: Vec<String>,
+    },
+    /// What goes on.
+    Status(Box<DaemonStatus>),
+}
+
+/// Why a daemon did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Refused {
+    /// What kind of refusal it is.
+    pub kind: RefusedKind,
+    /// Why.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Refused {
+    /// Makes a refusal without a hint.
+    pub fn new(kind: RefusedKind, message: impl Into<String>) -> Refused {
+        Refused { kind, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    pub fn hint(self, hint: impl Into<String>) -> Refused {
+        Refused { hint: Some(hint.into()), ..self }
+    }
+}
+
+/// What kind of refusal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedKind {
+    /// There is no such agent, schedule, job or session.
+    NotFound,
+    /// Not now.
+    Busy,
+    /// Never, by a rule of the fleet.
+    NotAllowed,
+    /// What was asked makes no sense.
+    Usage,
+    /// Something is wrong with the state, the disk or the daemon.
+    Trouble,
+}
+
+/// Takes the answer to a command. It is called once, on the dispatcher's thread, and may not block.
+pub type Reply = Box<dyn FnOnce(Result<Answer, Refused>) + Send>;
+
+/// The dispatcher has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[error("the daemon is ending")]
+pub struct Stopped;
+
+impl From<Stopped> for Refused {
+    fn from(stopped: Stopped) -> Refused {
+        Refused::new(RefusedKind::Trouble, stopped.to_string()).hint("try again")
+    }
+}
+
+/// What reaches the dispatcher.
+pub(crate) enum Input {
+    /// Somebody asks.
+    Asked {
+        /// What.
+        command: Command,
+        /// Who hears the answer.
+        reply: Reply,
+    },
+    /// A run can be started, or cannot.
+    Prepared {
+        /// What.
+        prepared: Box<Prepared>,
+        /// Who hears of it.
+        reply: Option<Reply>,
+    },
+    /// A run has ended.
+    Ended(Box<RunResult>),
+    /// How a run ended cannot be found out now.
+    Unsettled {
+        /// The run.
+        run: RunId,
+        /// Why.
+        why: String,
+    },
+    /// A schedule fires that time does not start.
+    Fired(Box<Wanted>),
+}
+
+/// A way to the dispatcher. Whoever has one may ask.
+#[derive(Clone)]
+pub struct Handle(SyncSender<Input>);
+
+impl Handle {
+    /// Makes a handle and the end that the dispatcher reads.
+    pub(crate) fn channel() -> (Handle, Receiver<Input>) {
+        let (sender, receiver) = sync_channel(INPUTS_MAX);
+        (Handle(sender), receiver)
+    }
+
+    /// Makes a handle whose commands go to a function on a thread of its own, for those who test
+    /// what stands in front of a dispatcher.
+    pub fn scripted(mut each: impl FnMut(Command, Reply) + Send + 'static) -> Handle {
+        let (handle, inputs) = Handle::channel();
+        std::thread::spawn(move || {
+            for input in inputs {
+                if let Input::Asked { command, reply } = input {
+                    each(command, reply);
+                }
+            }
+        });
+        handle
+    }
+
+    /// Sends a command. Waits while the dispatcher has more to do than it can remember.
+    ///
+    /// If the dispatcher ends without an answer, the reply is dropped uncalled.
+    pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
+        self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
+    }
+
+    /// Tells the dispatcher something.
+    pub(crate) fn input(&self, input: Input) -> Result<(), Stopped> {
+        self.0.send(input).map_err(|_| Stopped)
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&self, command: Command) -> Result<Answer, Refused> {
+        let (sender, receiver) = sync_channel(1);
+        // Nobody waits any more only if this thread is gone.
+        let reply: Reply = Box::new(move |answer| drop(sender.send(answer)));
+        self.send(command, reply)?;
+        let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
+        receiver.recv().unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+/// How long a daemon stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DaemonMode {
+    /// Until it is stopped.
+    Permanent,
+    /// Until nothing runs or waits.
+    UntilIdle,
+}
+
+/// What goes on in a fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// The daemon's process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub since: Timestamp,
+    /// How long it stays.
+    pub mode: DaemonMode,
+    /// The config file that it works by.
+    pub config: Utf8PathBuf,
+    /// Every schedule.
+    pub schedules: Vec<ScheduleStatus>,
+    /// The jobs that wait, in their order.
+    pub queue: Vec<WaitingJob>,
+    /// The jobs that run.
+    pub running: Vec<RunningJob>,
+    /// The credentials that no job may use for now.
+    pub parked: Vec<ParkedCredential>,
+    /// What may be spent and what was.
+    pub budgets: Vec<BudgetStatus>,
+    /// What the daemon cannot do at present, in words.
+    pub faults: Vec<String>,
+}
+
+/// A schedule of an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleStatus {
+    /// The agent.
+    pub agent: String,
+    /// The schedule's name.
+    pub schedule: String,
+    /// Whether it runs by itself.
+    pub enabled: bool,
+    /// When it is next due.
+    pub next: Option<Timestamp>,
+    /// Who made it differ from the config.
+    pub changed: Option<ScheduleOverride>,
+}
+
+/// Who made a schedule differ from the config.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleOverride {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A job that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitingJob {
+    /// The job.
+    pub job: JobId,
+    /// Its agent.
+    pub agent: String,
+    /// What is higher starts first.
+    pub priority: i64,
+    /// When it was asked for.
+    pub since: Timestamp,
+    /// When it may start at the earliest.
+    pub not_before: Option<Timestamp>,
+    /// Why it waits.
+    pub reason: String,
+}
+
+/// A job that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunningJob {
+    /// The job.
+    pub job: JobId,
+    /// Its run.
+    pub run: RunId,
+    /// Its agent.
+    pub agent: String,
+    /// The schedule that it is a run of.
+    pub schedule: Option<String>,
+    /// When the run started.
+    pub since: Timestamp,
+}
+
+/// A credential that ran into a limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParkedCredential {
+    /// The agents that use it.
+    pub agents: Vec<AgentName>,
+    /// When it may be used again.
+    pub until: Timestamp,
+    /// When it ran into the limit.
+    pub since: Timestamp,
+    /// What the limit is.
+    pub reason: String,
+}
+
+/// A budget, in millionths of a dollar.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetStatus {
+    /// The agent, or `fleet`.
+    pub whose: String,
+    /// What may be spent in a day.
+    pub day_limit: Option<i64>,
+    /// What was spent today.
+    pub day_spent: i64,
+    /// What may be spent in all.
+    pub total_limit: Option<i64>,
+    /// What was spent in all.
+    pub total_spent: i64,
+    /// What runs have set aside and not spent yet.
+    pub reserved: i64,
+}
+
+/// A duration as a number of milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let millis = |duration: &Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        duration.as_ref().map(millis).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &Command, text: &str) {
+        assert_eq!(serde_json::to_string(command).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Command>(text).unwrap(), *command);
+    }
+
+    #[test]
+    fn commands_have_one_spelling() {
+        check(&Command::Reload, r#""reload""#);
+        let timeout = Some(Duration::from_secs(5));
+        check(
+            &Command::Stop(Stopping::Wait { timeout }),
+            r#"{"stop":{"wait":{"timeout_ms":5000}}}"#,
+        );
+        check(&Command::Stop(Stopping::KeepJobs), r#"{"stop":"keep_jobs"}"#);
+        let change = ScheduleChange::Set { text: "5m".to_owned() };
+        let (agent, schedule, by) = ("a".to_owned(), "s".to_owned(), "me".to_owned());
+        check(
+            &Command::Schedule { agent, schedule, change, by },
+            r#"{"schedule":{"agent":"a","schedule":"s","change":{"set":{"text":"5m"}},"by":"me"}}"#,
+        );
+    }
+
+    #[test]
+    fn an_answer_says_what_it_is() {
+        let answer = Answer::Done { message: "done".to_owned() };
+        let text = serde_json::to_string(&answer).unwrap();
+        assert_eq!(text, r#"{"answer":"done","message":"done"}"#);
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+    }
+
+    #[test]
+    fn whoever_asks_hears_the_answer() {
+        let handle = Handle::scripted(|command, reply| {
+            reply(match command {
+                Command::Reload => Ok(Answer::Reloaded { changes: Vec::new() }),
+                _ => Err(Refused::new(RefusedKind::NotFound, "no")),
+            });
+        });
+        assert_eq!(handle.ask(Command::Reload), Ok(Answer::Reloaded { changes: Vec::new() }));
+        let refused = handle.ask(Command::Status).unwrap_err();
+        assert_eq!(refused.kind, RefusedKind::NotFound);
+    }
+
+    #[test]
+    fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
+        let (handle, inputs) = Handle::channel();
+        let ending = std::thread::spawn(move || drop(inputs.recv()));
+        let unanswered = handle.ask(Command::Reload).unwrap_err();
+        assert_eq!(unanswered.kind, RefusedKind::Trouble);
+        ending.join().unwrap();
+        assert_eq!(handle.send(Command::Reload, Box::new(|_| {})), Err(Stopped));
+        assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+    }
+}

@@ -1,0 +1,1 @@
+//! Hooks that are calls, against servers on this machine.

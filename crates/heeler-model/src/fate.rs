@@ -1,0 +1,130 @@
+//! What becomes of a job whose run has ended: it is over, or goes on with another run.
+//!
+//! A pure decision over the run's result and the job's history. A run that failed for good is never
+//! repeated; one that was cut off only as the agent's rules say. Start at [`decide`].
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::run::{End, ErrorClass, RunError, RunResult};
+
+/// How often a job is resumed after it was cut off.
+pub const RESTARTS_MAX: i64 = 3;
+/// How often in a row a run is started that never comes to its start.
+pub const STARTS_MAX: u32 = 3;
+/// How long a job waits before a run is started again that never came to its start.
+pub const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long a job waits for a session that another run is at, unless that run is ours and ends.
+pub const SESSION_WAIT: Duration = Duration::from_secs(2);
+/// How often a job goes on after a usage limit.
+pub const QUOTA_WAITS_MAX: u32 = 20;
+/// A reset that is further away than this is not waited for.
+pub const QUOTA_WAIT_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
+
+/// What the agent's rules say about going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How often a failure is retried that may pass.
+    pub retries_max: u32,
+    /// How long before the first retry; each further one waits twice as long.
+    pub backoff: Duration,
+    /// The longest such wait.
+    pub backoff_max: Duration,
+    /// How long after it was cut off a job is still resumed; never if left out.
+    pub resume_within: Option<Duration>,
+}
+
+/// What happened to the job before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct History {
+    /// How often it was resumed after it was cut off.
+    pub restarts: i64,
+    /// Runs of it that failed and were retried.
+    pub retries: u32,
+    /// Runs in a row, with this one, that never came to their start.
+    pub false_starts: u32,
+    /// How often it waited for a usage limit.
+    pub quota_waits: u32,
+}
+
+/// What becomes of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its result is the job's.
+    Over,
+    /// It goes on with another run, not before `at`.
+    Again {
+        /// When.
+        at: Timestamp,
+        /// How.
+        how: Again,
+    },
+}
+
+/// How a job goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// As if it had not run: nothing was done.
+    Anew,
+    /// In its session, told that it was cut off.
+    Resumed,
+    /// In its session, after the usage limit is reset; all on the same credential wait until then.
+    AfterReset,
+    /// Once more from the start, since it failed in a way that may pass.
+    Retried,
+}
+
+/// Decides what becomes of a job.
+pub fn decide(result: &RunResult, history: History, policy: &Policy, now: Timestamp) -> Fate {
+    match result.end {
+        End::SessionBusy => Fate::Again { at: after(now, SESSION_WAIT), how: Again::Anew },
+        End::NeverStarted if history.false_starts < STARTS_MAX => {
+            Fate::Again { at: after(now, START_AGAIN_AFTER), how: Again::Anew }
+        }
+        End::NeverStarted => Fate::Over,
+        End::Interrupted => interrupted(result, history, policy, now),
+        End::Finished => match &result.error {
+            Some(error) => failed(error, history, policy, now),
+            None => Fate::Over,
+        },
+    }
+}
+
+fn interrupted(result: &RunResult, history: History, policy: &Policy, now: Timestamp) -> Fate {
+    let Some(within) = policy.resume_within else { return Fate::Over };
+    let is_recent = now <= after(result.finished_at, within);
+    let can_resume = result.session.as_ref().is_some_and(|session| session.resumable);
+    match is_recent && can_resume && history.restarts < RESTARTS_MAX {
+        true => Fate::Again { at: now, how: Again::Resumed },
+        false => Fate::Over,
+    }
+}
+
+fn failed(error: &RunError, history: History, policy: &Policy, now: Timestamp) -> Fate {
+    if let Some(reset) = reset_of(error, now)
+        && history.quota_waits < QUOTA_WAITS_MAX
+    {
+        return Fate::Again { at: reset, how: Again::AfterReset };
+    }
+    if !error.recoverable || history.retries >= policy.retries_max {
+        return Fate::Over;
+    }
+    let doubled = policy.backoff.saturating_mul(1 << history.retries.min(16));
+    let asked = Duration::from_millis(error.retry_after_ms.unwrap_or(0));
+    let wait = doubled.min(policy.backoff_max).max(asked);
+    Fate::Again { at: after(now, wait), how: Again::Retried }
+}
+
+/// Returns when the limit that a run ran into is reset, if it was one that says so.
+pub fn reset_of(error: &RunError, now: Timestamp) -> Option<Timestamp> {
+    if error.class != ErrorClass::RateLimited {
+        return None;
+    }
+    let reset = error.resets_at?;
+    (reset <= after(now, QUOTA_WAIT_MAX)).then_some(reset.max(now))
+}
+
+fn after(at: Timestamp, wait: Duration) -> Timestamp {
+    at.checked_add(wait).unwrap_or(Timestamp::MAX)
+}

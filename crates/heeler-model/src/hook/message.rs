@@ -1,0 +1,164 @@
+//! A job's end as a message for people: a Slack attachment, a Discord embed.
+//!
+//! Both services count characters as UTF-16 does, so texts are cut by that count, never within a
+//! character.
+
+use serde_json::{Value as Json, json};
+
+use super::HookContext;
+use crate::config::HookEvent;
+use crate::from_iso;
+
+/// The longest output in a Slack message.
+pub const SLACK_TEXT_MAX: usize = 3500;
+/// The longest output in a Discord message: what a description may have.
+pub const DISCORD_TEXT_MAX: usize = 4096;
+/// The longest error and the longest metadata in either, without their fences.
+pub const FIELD_MAX: usize = 900;
+/// All texts of a Discord embed together; Discord refuses longer ones.
+pub const DISCORD_EMBED_MAX: usize = 6000;
+
+/// The longest name of an agent or a schedule in either.
+const NAME_MAX: usize = 200;
+/// Who says so.
+const FOOTER: &str = "heeler";
+/// Marks a text that was cut.
+const CUT: &str = "…";
+
+/// One line or block below the text.
+struct Field {
+    title: &'static str,
+    value: String,
+    /// Whether it stands in a row with others.
+    is_short: bool,
+}
+
+/// Returns the body of Slack's `chat.postMessage`.
+pub fn slack_message(channel: &str, context: &HookContext) -> Json {
+    let fields: Vec<Json> = fields(context, slack_escaped)
+        .into_iter()
+        .map(|it| json!({"title": it.title, "value": it.value, "short": it.is_short}))
+        .collect();
+    let name = slack_escaped(&cut(name(context), NAME_MAX));
+    let ended = from_iso(&context.job.completed_at).map_or(0, |at| at.as_second());
+    let mut attachment = json!({
+        "color": format!("#{:06x}", color(context.event)),
+        "fallback": format!("{}: {name}", title(context.event)),
+        "title": title(context.event),
+        "fields": fields,
+        "footer": FOOTER,
+        "ts": ended,
+        "mrkdwn_in": ["fields"],
+    });
+    let output = context.result.output.trim();
+    if !output.is_empty() {
+        attachment["text"] = slack_escaped(&cut(output, SLACK_TEXT_MAX)).into();
+    }
+    json!({"channel": channel, "attachments": [attachment]})
+}
+
+/// Returns the body of Discord's "create message".
+pub fn discord_message(context: &HookContext) -> Json {
+    let fields = fields(context, str::to_owned);
+    let others: usize = fields.iter().map(|it| units(it.title) + units(&it.value)).sum();
+    let left = DISCORD_EMBED_MAX - others - units(title(context.event)) - units(FOOTER);
+    let fields: Vec<Json> = fields
+        .into_iter()
+        .map(|it| json!({"name": it.title, "value": it.value, "inline": it.is_short}))
+        .collect();
+    let mut embed = json!({
+        "title": title(context.event),
+        "color": color(context.event),
+        "fields": fields,
+        "timestamp": context.job.completed_at,
+        "footer": {"text": FOOTER},
+    });
+    let output = context.result.output.trim();
+    if !output.is_empty() {
+        embed["description"] = cut(output, left.min(DISCORD_TEXT_MAX)).into();
+    }
+    // What an agent says must not call people.
+    json!({"embeds": [embed], "allowed_mentions": {"parse": []}})
+}
+
+fn fields(context: &HookContext, escaped: impl Fn(&str) -> String) -> Vec<Field> {
+    let job = &context.job;
+    let line =
+        |title, value: &str| Field { title, value: escaped(&cut(value, NAME_MAX)), is_short: true };
+    let mut fields = vec![
+        line("Agent", name(context)),
+        Field { title: "Job", value: format!("`{}`", job.id), is_short: true },
+        line("Duration", &duration(job.duration_ms)),
+    ];
+    fields.extend(job.schedule_name.as_ref().map(|schedule| line("Schedule", schedule)));
+    let block = |title, text: &str| {
+        let text = escaped(&cut(text.trim(), FIELD_MAX));
+        Field { title, value: format!("```\n{text}\n```"), is_short: false }
+    };
+    let said = |text: &&String| !text.trim().is_empty();
+    fields.extend(context.result.error.as_ref().filter(said).map(|error| block("Error", error)));
+    let metadata =
+        context.metadata.as_ref().filter(|json| json.as_object().is_none_or(|it| !it.is_empty()));
+    fields.extend(metadata.map(|metadata| block("Metadata", &format!("{metadata:#}"))));
+    fields
+}
+
+fn name(context: &HookContext) -> &str {
+    match context.agent.name.trim() {
+        "" => &context.agent.id,
+        name => name,
+    }
+}
+
+fn title(event: HookEvent) -> &'static str {
+    match event {
+        HookEvent::Completed => "Job completed",
+        HookEvent::Failed => "Job failed",
+        HookEvent::Timeout => "Job ran out of time",
+        HookEvent::Cancelled => "Job cancelled",
+    }
+}
+
+/// Green, red, orange, grey.
+fn color(event: HookEvent) -> u32 {
+    match event {
+        HookEvent::Completed => 0x002e_a04d,
+        HookEvent::Failed => 0x00d7_3a49,
+        HookEvent::Timeout => 0x00e3_8b16,
+        HookEvent::Cancelled => 0x006e_7681,
+    }
+}
+
+/// Returns a duration in its two largest units.
+fn duration(ms: i64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        ..1 => format!("{ms} ms"),
+        1..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Escapes as Slack asks for, so that what an agent says can neither link nor call `<!channel>`.
+fn slack_escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn units(text: &str) -> usize {
+    text.encode_utf16().count()
+}
+
+/// Cuts a text to at most `max` units of UTF-16, at a character, and marks that.
+fn cut(text: &str, max: usize) -> String {
+    if units(text) <= max {
+        return text.to_owned();
+    }
+    let mut left = max - units(CUT);
+    let kept = text.chars().take_while(|c| {
+        let fits = c.len_utf16() <= left;
+        left = left.saturating_sub(c.len_utf16());
+        fits
+    });
+    kept.chain(CUT.chars()).collect()
+}

@@ -1,0 +1,191 @@
+//! Money: what was spent, what is reserved, what is left (promise P8).
+//!
+//! A run reserves before it starts and may spend no more than that; what it spent replaces the
+//! reservation when it has ended. Amounts are millionths of a dollar. Pure arithmetic: whoever
+//! commits keeps the same figures in the database. Start at [`Ledger::quote`].
+
+use std::collections::HashMap;
+
+use jiff::civil::Date;
+
+use crate::config::Budget;
+
+/// What a run without a limit of its own may spend, where its agent or fleet has one.
+pub const RESERVATION_DEFAULT: i64 = 10_000_000;
+
+/// The least that a run is started with: one reply costs more than nothing.
+pub const RESERVATION_MIN: i64 = 10_000;
+
+/// The most that may be spent in a day and in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// In a day.
+    pub day: Option<i64>,
+    /// In all.
+    pub total: Option<i64>,
+}
+
+impl Limits {
+    /// Returns the limits that a config has.
+    pub fn of(budget: Option<&Budget>) -> Limits {
+        let micros = |usd: crate::config::Usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX);
+        Limits {
+            day: budget.and_then(|budget| budget.day).map(micros),
+            total: budget.and_then(|budget| budget.total).map(micros),
+        }
+    }
+
+    fn are_none(self) -> bool {
+        self.day.is_none() && self.total.is_none()
+    }
+}
+
+/// What one agent, or the whole fleet, has spent and reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Account {
+    /// What may be spent.
+    pub limits: Limits,
+    /// Spent on the ledger's day.
+    pub today: i64,
+    /// Spent in all.
+    pub in_all: i64,
+    /// Reserved by runs that go on.
+    pub reserved: i64,
+}
+
+/// What a run may spend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quote {
+    /// As much as its own budget allows: there is no other limit.
+    Free,
+    /// This much, which is to be reserved.
+    Reserve(i64),
+    /// Nothing now; runs that go on hold what is left.
+    Held,
+    /// Nothing today.
+    SpentToday {
+        /// Whether it is the fleet's limit.
+        of_fleet: bool,
+        /// The limit.
+        limit: i64,
+    },
+    /// Nothing any more.
+    SpentInAll {
+        /// Whether it is the fleet's limit.
+        of_fleet: bool,
+        /// The limit.
+        limit: i64,
+    },
+}
+
+/// The accounts of a fleet.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    day: Date,
+    fleet: Account,
+    agents: HashMap<String, Account>,
+}
+
+impl Ledger {
+    /// Opens the ledger of a day without any account.
+    pub fn new(day: Date, fleet: Limits) -> Ledger {
+        Ledger {
+            day,
+            fleet: Account { limits: fleet, ..Account::default() },
+            agents: HashMap::new(),
+        }
+    }
+
+    /// Returns the day whose spending counts.
+    pub fn day(&self) -> Date {
+        self.day
+    }
+
+    /// Sets what may be spent; what was spent stays.
+    pub fn set_limits(&mut self, fleet: Limits, agents: impl Iterator<Item = (String, Limits)>) {
+        self.fleet.limits = fleet;
+        self.agents.values_mut().for_each(|account| account.limits = Limits::default());
+        agents.for_each(|(agent, limits)| self.account(&agent).limits = limits);
+    }
+
+    /// Returns the fleet's account.
+    pub fn fleet(&self) -> &Account {
+        &self.fleet
+    }
+
+    /// Returns an agent's account.
+    pub fn agent(&self, agent: &str) -> Account {
+        self.agents.get(agent).copied().unwrap_or_default()
+    }
+
+    /// Begins a new day, if it is one: what was spent before counts for the total only.
+    pub fn turn_to(&mut self, day: Date) {
+        if day == self.day {
+            return;
+        }
+        self.day = day;
+        self.fleet.today = 0;
+        self.agents.values_mut().for_each(|account| account.today = 0);
+    }
+
+    /// Says what a run of an agent may spend. `own` is the limit of its job.
+    pub fn quote(&self, agent: &str, own: Option<i64>) -> Quote {
+        let (account, fleet) = (self.agent(agent), self.fleet);
+        if account.limits.are_none() && fleet.limits.are_none() {
+            return Quote::Free;
+        }
+        let mut left = i64::MAX;
+        for (account, of_fleet) in [(account, false), (fleet, true)] {
+            let Account { limits, today, in_all, reserved } = account;
+            if let Some(limit) = limits.total {
+                if limit.saturating_sub(in_all) < RESERVATION_MIN {
+                    return Quote::SpentInAll { of_fleet, limit };
+                }
+                left = left.min(limit.saturating_sub(in_all).saturating_sub(reserved));
+            }
+            if let Some(limit) = limits.day {
+                if limit.saturating_sub(today) < RESERVATION_MIN {
+                    return Quote::SpentToday { of_fleet, limit };
+                }
+                left = left.min(limit.saturating_sub(today).saturating_sub(reserved));
+            }
+        }
+        match left.min(own.unwrap_or(RESERVATION_DEFAULT)) {
+            amount if amount >= RESERVATION_MIN.min(own.unwrap_or(i64::MAX)) => {
+                Quote::Reserve(amount)
+            }
+            _ => Quote::Held,
+        }
+    }
+
+    /// Notes a reservation.
+    pub fn reserve(&mut self, agent: &str, micros: i64) {
+        self.fleet.reserved = self.fleet.reserved.saturating_add(micros);
+        let account = self.account(agent);
+        account.reserved = account.reserved.saturating_add(micros);
+    }
+
+    /// Notes that a reservation is gone.
+    pub fn release(&mut self, agent: &str, micros: i64) {
+        self.fleet.reserved = (self.fleet.reserved - micros).max(0);
+        let account = self.account(agent);
+        account.reserved = (account.reserved - micros).max(0);
+    }
+
+    /// Notes what was spent on a day.
+    pub fn spend(&mut self, agent: &str, day: Date, micros: i64) {
+        let is_today = day == self.day;
+        let note = |account: &mut Account| {
+            account.in_all = account.in_all.saturating_add(micros);
+            if is_today {
+                account.today = account.today.saturating_add(micros);
+            }
+        };
+        note(&mut self.fleet);
+        note(self.account(agent));
+    }
+
+    fn account(&mut self, agent: &str) -> &mut Account {
+        self.agents.entry(agent.to_owned()).or_default()
+    }
+}

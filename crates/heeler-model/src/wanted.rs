@@ -1,0 +1,105 @@
+//! A job that is asked for, as whoever asks can say it: by names, without what the config adds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::session_choice::Wish;
+use crate::{AgentName, JobId, TriggerType};
+
+/// The longest prompt that can be asked.
+pub const PROMPT_BYTES_MAX: u64 = 16 << 20;
+
+/// A job that is asked for. It may wait in the queue, so everything in it can be written down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Who is to do it.
+    pub agent: AgentName,
+    /// What to do; the schedule's or the agent's own prompt if left out.
+    #[serde(default)]
+    pub prompt: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// Which conversation.
+    #[serde(default = "usual")]
+    pub session: Wish,
+    /// The chat channel that it comes from.
+    #[serde(default)]
+    pub channel: Option<String>,
+    /// Whether its rows are also written as text.
+    #[serde(default)]
+    pub output_file: bool,
+    /// Whether somebody can answer questions.
+    #[serde(default)]
+    pub attended: bool,
+    /// What started it.
+    #[serde(default = "manual")]
+    pub trigger: TriggerType,
+    /// What is higher starts first.
+    #[serde(default)]
+    pub priority: i64,
+    /// The job that asks for it.
+    #[serde(default)]
+    pub parent: Option<JobId>,
+}
+
+impl Wanted {
+    /// Asks for a job of an agent as a person would who says nothing else.
+    pub fn of(agent: AgentName) -> Wanted {
+        Wanted {
+            agent,
+            prompt: None,
+            schedule: None,
+            session: Wish::Usual,
+            channel: None,
+            output_file: false,
+            attended: false,
+            trigger: TriggerType::Manual,
+            priority: 0,
+            parent: None,
+        }
+    }
+}
+
+fn usual() -> Wish {
+    Wish::Usual
+}
+
+fn manual() -> TriggerType {
+    TriggerType::Manual
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_enough_to_ask_for_a_job() {
+        let wanted: Wanted = serde_json::from_str(r#"{"agent":"web.coder"}"#).unwrap();
+        assert_eq!(wanted, Wanted::of("web.coder".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_was_asked_survives_being_written_down() {
+        let wanted = Wanted {
+            prompt: Some("go on".to_owned()),
+            schedule: Some("hourly".to_owned()),
+            session: Wish::Given { id: "3f".parse().unwrap() },
+            channel: Some("C1".to_owned()),
+            output_file: true,
+            attended: true,
+            trigger: TriggerType::Spawned,
+            priority: -3,
+            parent: Some("job-2024-01-19-abc123".parse().unwrap()),
+            ..Wanted::of("coder".parse().unwrap())
+        };
+        let text = serde_json::to_string(&wanted).unwrap();
+        assert_eq!(serde_json::from_str::<Wanted>(&text).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_word_that_nobody_knows_is_refused() {
+        let error = serde_json::from_str::<Wanted>(r#"{"agent":"a","promt":"x"}"#).unwrap_err();
+        assert!(error.to_string().contains("unknown field `promt`"), "{error}");
+    }
+}

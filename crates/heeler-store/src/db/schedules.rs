@@ -1,0 +1,313 @@
+//! What became of each schedule's due times, how far it has come, and what people set it to.
+//!
+//! The mark is in the schedule's row, an occurrence or a skip in a row of its own; all of them change
+//! in the transaction that decides. Overrides share a table with Last Light's, whose names have no `/`.
+
+use heeler_model::timetable::{Mark, Skip};
+use heeler_model::{JobId, from_iso, iso_millis};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::{AFTER_ALL, Columns, Db, DbError, agents, collect, execute, first, sql};
+
+sql! {
+    MARKS = "SELECT agent, name, anchor, through, rule FROM schedules WHERE anchor IS NOT NULL \
+        ORDER BY agent, name";
+    MOVE_MARK = "UPDATE schedules SET anchor = ?3, through = ?4, rule = ?5 \
+        WHERE agent = ?1 AND name = ?2 AND removed = 0";
+    PUT_MARK = "INSERT INTO schedules (agent, name, anchor, through, rule) \
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(agent, name) DO UPDATE SET \
+        anchor = excluded.anchor, through = excluded.through, rule = excluded.rule, removed = 0";
+    PAGE_OF_OCCURRENCES = "SELECT agent, schedule, due_at, job_id FROM occurrences \
+        WHERE agent = ?1 AND schedule = ?2 AND due_at < ?3 ORDER BY due_at DESC LIMIT ?4";
+    OCCURRENCE_OF_JOB = "SELECT agent, schedule, due_at, job_id FROM occurrences \
+        WHERE job_id = ?1 LIMIT 1";
+    ADD_OCCURRENCE = "INSERT INTO occurrences (agent, schedule, due_at, job_id) \
+        VALUES (?1, ?2, ?3, ?4) ON CONFLICT(agent, schedule, due_at) DO NOTHING";
+    OCCURRENCE_BETWEEN = "SELECT 1 FROM occurrences \
+        WHERE agent = ?1 AND schedule = ?2 AND due_at > ?3 AND due_at < ?4 LIMIT 1";
+    PAGE_OF_SKIPS = "SELECT agent, schedule, first_due, last_due, count, reason, recorded_at \
+        FROM skips WHERE agent = ?1 AND schedule = ?2 AND first_due < ?3 \
+        ORDER BY first_due DESC, reason DESC LIMIT ?4";
+    LAST_SKIP_OF_REASON = "SELECT agent, schedule, first_due, last_due, count, reason, recorded_at \
+        FROM skips WHERE agent = ?1 AND schedule = ?2 AND reason = ?3 AND first_due <= ?4 \
+        ORDER BY first_due DESC LIMIT 1";
+    SKIP_BETWEEN = "SELECT 1 FROM skips \
+        WHERE agent = ?1 AND schedule = ?2 AND first_due > ?3 AND first_due < ?4 LIMIT 1";
+    INSERT_SKIP = "INSERT INTO skips (agent, schedule, first_due, last_due, count, reason, \
+        recorded_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    REMOVE_SKIP = "DELETE FROM skips \
+        WHERE agent = ?1 AND schedule = ?2 AND first_due = ?3 AND reason = ?4";
+    OVERRIDES = "SELECT name, enabled, schedule, updated_at, updated_by FROM cron_overrides \
+        ORDER BY name";
+    PUT_OVERRIDE = "INSERT INTO cron_overrides (name, enabled, schedule, updated_at, updated_by) \
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(name) DO UPDATE SET enabled = excluded.enabled, \
+        schedule = excluded.schedule, updated_at = excluded.updated_at, \
+        updated_by = excluded.updated_by";
+    REMOVE_OVERRIDE = "DELETE FROM cron_overrides WHERE name = ?1";
+}
+
+/// How far a schedule has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleMark {
+    /// The agent.
+    pub agent: String,
+    /// The schedule.
+    pub schedule: String,
+    /// Up to where its due times are on record.
+    pub mark: Mark,
+    /// Its trigger as words when the mark was made.
+    pub rule: String,
+}
+
+/// A due time that got its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The agent.
+    pub agent: String,
+    /// The schedule.
+    pub schedule: String,
+    /// When it was due.
+    pub due: Timestamp,
+    /// The job.
+    pub job: JobId,
+}
+
+/// Due times in a row that got no job, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkipRow {
+    /// The agent.
+    pub agent: String,
+    /// The schedule.
+    pub schedule: String,
+    /// Which, how many and why.
+    pub skip: Skip,
+    /// When the last of them was recorded.
+    pub recorded_at: Timestamp,
+}
+
+/// What a person set a schedule to, whatever its config says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The agent.
+    pub agent: String,
+    /// The schedule.
+    pub schedule: String,
+    /// Whether it is on.
+    pub enabled: bool,
+    /// A cron expression or an interval in place of its own.
+    pub text: Option<String>,
+    /// Since when.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+}
+
+impl Db {
+    /// Lists how far each schedule has come.
+    pub fn schedule_marks(&self) -> Result<Vec<ScheduleMark>, DbError> {
+        collect(&self.conn, MARKS, [], "list how far schedules have come", |row| {
+            let mut columns = Columns::new("schedules", row);
+            Ok(ScheduleMark {
+                agent: columns.get()?,
+                schedule: columns.get()?,
+                mark: Mark { anchor: columns.time()?, through: columns.time()? },
+                rule: columns.get()?,
+            })
+        })
+    }
+
+    /// Lists a schedule's due times that got their job and lie before a moment, newest first.
+    pub fn occurrences(
+        &self,
+        agent: &str,
+        schedule: &str,
+        before: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<Occurrence>, DbError> {
+        let params = params![agent, schedule, end_of_page(before), bound(limit)];
+        collect(&self.conn, PAGE_OF_OCCURRENCES, params, "list occurrences", read_occurrence)
+    }
+
+    /// Returns the due time that a job was started for.
+    pub fn occurrence_of_job(&self, job: &JobId) -> Result<Option<Occurrence>, DbError> {
+        let attempt = "read a job's due time";
+        first(&self.conn, OCCURRENCE_OF_JOB, [job.as_str()], attempt, read_occurrence)
+    }
+
+    /// Lists a schedule's skips that begin before a moment, newest first.
+    pub fn skips(
+        &self,
+        agent: &str,
+        schedule: &str,
+        before: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<SkipRow>, DbError> {
+        let params = params![agent, schedule, end_of_page(before), bound(limit)];
+        collect(&self.conn, PAGE_OF_SKIPS, params, "list skips", read_skip)
+    }
+
+    /// Lists what people set schedules to.
+    pub fn overrides(&self) -> Result<Vec<Override>, DbError> {
+        let rows = collect(&self.conn, OVERRIDES, [], "list overrides", read_override)?;
+        Ok(rows.into_iter().flatten().collect())
+    }
+}
+
+fn end_of_page(before: Option<Timestamp>) -> String {
+    before.map_or_else(|| AFTER_ALL.to_owned(), iso_millis)
+}
+
+fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn read_occurrence(row: &Row<'_>) -> Result<Occurrence, DbError> {
+    let mut columns = Columns::new("occurrences", row);
+    Ok(Occurrence {
+        agent: columns.get()?,
+        schedule: columns.get()?,
+        due: columns.time()?,
+        job: columns.word()?,
+    })
+}
+
+fn read_skip(row: &Row<'_>) -> Result<SkipRow, DbError> {
+    let mut columns = Columns::new("skips", row);
+    let (agent, schedule) = (columns.get()?, columns.get()?);
+    let (first, last) = (columns.time()?, columns.time()?);
+    let count: i64 = columns.get()?;
+    let count =
+        u64::try_from(count).map_err(|_| columns.bad(format!("`{count}` is not a count")))?;
+    let skip = Skip { first, last, count, reason: columns.word()? };
+    Ok(SkipRow { agent, schedule, skip, recorded_at: columns.time()? })
+}
+
+/// Reads an override; `None` if it is Last Light's.
+fn read_override(row: &Row<'_>) -> Result<Option<Override>, DbError> {
+    let mut columns = Columns::new("cron_overrides", row);
+    let name: String = columns.get()?;
+    // An agent's name has no `/`, a schedule's may.
+    let Some((agent, schedule)) = name.split_once('/') else { return Ok(None) };
+    Ok(Some(Override {
+        agent: agent.to_owned(),
+        schedule: schedule.to_owned(),
+        enabled: columns.flag()?,
+        text: columns.get()?,
+        // An imported row may say neither when nor who.
+        at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
+        by: columns.get::<Option<String>>()?.unwrap_or_default(),
+    }))
+}
+
+fn override_name(agent: &str, schedule: &str) -> String {
+    format!("{agent}/{schedule}")
+}
+
+/// Moves a schedule's mark, and says whether the schedule came into being with it.
+pub(crate) fn set_mark(conn: &Connection, mark: &ScheduleMark) -> Result<bool, DbError> {
+    let ScheduleMark { agent, schedule, mark, rule } = mark;
+    let params = params![agent, schedule, iso_millis(mark.anchor), iso_millis(mark.through), rule];
+    if execute(conn, MOVE_MARK, params, "move a schedule's mark")? == 1 {
+        return Ok(false);
+    }
+    agents::touch(conn, agent)?;
+    execute(conn, PUT_MARK, params, "write a schedule's mark")?;
+    Ok(true)
+}
+
+/// Inserts and says whether the due time was new.
+pub(crate) fn add_occurrence(
+    conn: &Connection,
+    agent: &str,
+    schedule: &str,
+    due: Timestamp,
+    job: &JobId,
+) -> Result<bool, DbError> {
+    let params = params![agent, schedule, iso_millis(due), job.as_str()];
+    Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)
+}
+
+/// Records a span together with what it overlaps or continues.
+///
+/// Only a clock that was set back makes a span overlap another; of one reason they become one.
+pub(crate) fn add_skip(
+    conn: &Connection,
+    agent: &str,
+    schedule: &str,
+    skip: &Skip,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let mut whole = *skip;
+    while let Some(known) = last_skip_by(conn, agent, schedule, &whole)? {
+        let overlaps = known.last >= whole.first;
+        if !overlaps && is_between(conn, agent, schedule, known.last, whole.first)? {
+            break;
+        }
+        let params = params![agent, schedule, iso_millis(known.first), known.reason.as_str()];
+        execute(conn, REMOVE_SKIP, params, "join a skip")?;
+        whole.first = whole.first.min(known.first);
+        whole.last = whole.last.max(known.last);
+        whole.count = whole.count.saturating_add(known.count);
+    }
+    let params = params![
+        agent,
+        schedule,
+        iso_millis(whole.first),
+        iso_millis(whole.last),
+        i64::try_from(whole.count).unwrap_or(i64::MAX),
+        whole.reason.as_str(),
+        iso_millis(now),
+    ];
+    execute(conn, INSERT_SKIP, params, "record a skip").map(|_| ())
+}
+
+/// Returns the last span of the same reason that does not begin after this one has ended.
+fn last_skip_by(
+    conn: &Connection,
+    agent: &str,
+    schedule: &str,
+    skip: &Skip,
+) -> Result<Option<Skip>, DbError> {
+    let params = params![agent, schedule, skip.reason.as_str(), iso_millis(skip.last)];
+    let found = first(conn, LAST_SKIP_OF_REASON, params, "read the last skip", read_skip)?;
+    Ok(found.map(|row| row.skip))
+}
+
+/// Says whether an occurrence, or a skip of another reason, lies between two moments.
+fn is_between(
+    conn: &Connection,
+    agent: &str,
+    schedule: &str,
+    after: Timestamp,
+    before: Timestamp,
+) -> Result<bool, DbError> {
+    let params = params![agent, schedule, iso_millis(after), iso_millis(before)];
+    for sql in [OCCURRENCE_BETWEEN, SKIP_BETWEEN] {
+        if first(conn, sql, params, "look between skips", |_| Ok(()))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub(crate) fn put_override(conn: &Connection, change: &Override) -> Result<(), DbError> {
+    let params = params![
+        override_name(&change.agent, &change.schedule),
+        i64::from(change.enabled),
+        change.text,
+        iso_millis(change.at),
+        change.by,
+    ];
+    execute(conn, PUT_OVERRIDE, params, "write an override").map(|_| ())
+}
+
+/// Removes and says whether it was there.
+pub(crate) fn remove_override(
+    conn: &Connection,
+    agent: &str,
+    schedule: &str,
+) -> Result<bool, DbError> {
+    let name = override_name(agent, schedule);
+    Ok(execute(conn, REMOVE_OVERRIDE, [name], "remove an override")? == 1)
+}
