@@ -8,6 +8,7 @@
 
 mod cancel;
 mod cancelling;
+mod checkout;
 mod command;
 mod commit;
 mod conduct;
@@ -33,6 +34,7 @@ mod watching;
 
 pub use cancel::KillError;
 pub use cancelling::{CancelError, Cancelling, wait_recorded};
+pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Command, DaemonMode, DaemonStatus, Handle, ParkedCredential,
     Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride, ScheduleStatus,
