@@ -24,8 +24,6 @@ pub(crate) const AGENT: &[&str] = &[
     "approvals",
     "budget.day",
     "budget.total",
-    "hooks",
-    "metadata_file",
     "plugins.*.skipMcpDiscovery",
     "repo",
     "working_directory.auto_clone",
