@@ -28,7 +28,7 @@ pub(crate) fn wish_to_cancel(
     store.write(move |tx| wish_in(tx, &id, now))
 }
 
-fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
+pub(crate) fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     let last = tx.runs_of_job(id)?.pop();
@@ -66,14 +66,15 @@ fn wish_id(run: RunId) -> String {
     format!("cancel {run}")
 }
 
-/// Fulfils the wish, if there is one: a run that did not come to an end of its own is cancelled.
-pub(crate) fn fulfil(tx: &mut Tx<'_>, result: &mut RunResult) -> Result<(), DbError> {
+/// Fulfils the wish, if there is one, and says whether there was: a run that did not come to an end
+/// of its own is cancelled.
+pub(crate) fn fulfil(tx: &mut Tx<'_>, result: &mut RunResult) -> Result<bool, DbError> {
     let is_wished = tx.finish_effect(&wish_id(result.run), result.finished_at)?;
     if is_wished && result.end != End::Finished {
         result.exit_reason = ExitReason::Cancelled;
         result.error = None;
     }
-    Ok(())
+    Ok(is_wished)
 }
 
 /// Why a runner was not killed.

@@ -7,10 +7,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
+use heeler_model::run::RunResult;
 use heeler_model::{AgentName, JobId, JobStatus, RunId, Wanted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::dispatch::Prepared;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -211,6 +214,24 @@ pub(crate) enum Input {
         /// Who hears the answer.
         reply: Reply,
     },
+    /// A run can be started, or cannot.
+    Prepared {
+        /// What.
+        prepared: Box<Prepared>,
+        /// Who hears of it.
+        reply: Option<Reply>,
+    },
+    /// A run has ended.
+    Ended(Box<RunResult>),
+    /// How a run ended cannot be found out now.
+    Unsettled {
+        /// The run.
+        run: RunId,
+        /// Why.
+        why: String,
+    },
+    /// A schedule fires that time does not start.
+    Fired(Box<Wanted>),
 }
 
 /// A way to the dispatcher. Whoever has one may ask.
@@ -230,8 +251,9 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                let Input::Asked { command, reply } = input;
-                each(command, reply);
+                if let Input::Asked { command, reply } = input {
+                    each(command, reply);
+                }
             }
         });
         handle
@@ -244,13 +266,19 @@ impl Handle {
         self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
     }
 
+    /// Tells the dispatcher something.
+    pub(crate) fn input(&self, input: Input) -> Result<(), Stopped> {
+        self.0.send(input).map_err(|_| Stopped)
+    }
+
     /// Asks and waits for the answer.
     pub fn ask(&self, command: Command) -> Result<Answer, Refused> {
         let (sender, receiver) = sync_channel(1);
         // Nobody waits any more only if this thread is gone.
         let reply: Reply = Box::new(move |answer| drop(sender.send(answer)));
         self.send(command, reply)?;
-        receiver.recv().unwrap_or_else(|_| Err(Stopped.into()))
+        let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
+        receiver.recv().unwrap_or_else(|_| Err(lost()))
     }
 }
 
@@ -308,8 +336,6 @@ pub struct ScheduleStatus {
     pub enabled: bool,
     /// When it is next due.
     pub next: Option<Timestamp>,
-    /// When it was last due.
-    pub last: Option<Timestamp>,
     /// Who made it differ from the config.
     pub changed: Option<ScheduleOverride>,
 }

@@ -3,6 +3,7 @@
 //! A result is committed once; a second attempt changes nothing. Start at [`commit`].
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::fate::{self, Again, Fate, History};
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
@@ -57,50 +58,120 @@ pub(crate) fn commit(
     result.redact(redactor);
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
-    store
-        .write(move |tx| commit_in(tx, &root, result))
-        .map_err(|source| CommitError { job, source })
+    let done = store.write(move |tx| {
+        let (run, end) = (result.run, result.end);
+        match conclude(tx, &root, result, |_, _, _| Fate::Over)? {
+            Concluded::Now(ended) => {
+                Ok(Committed { job: ended.job.head.id, status: ended.job.head.status, end })
+            }
+            Concluded::Before(job) => {
+                let missing = || DbError::Missing { what: "job", id: format!("of run {run}") };
+                let status = tx.job(&job)?.ok_or_else(missing)?.head.status;
+                Ok(Committed { job, status, end })
+            }
+        }
+    });
+    done.map_err(|source| CommitError { job, source })
 }
 
-fn commit_in(
+/// What a commit found and did.
+#[derive(Debug)]
+pub(crate) enum Concluded {
+    /// It is on record from now on.
+    Now(Box<Ended>),
+    /// It was on record before: nothing is different. The job.
+    Before(JobId),
+}
+
+/// A run that has ended, and what becomes of its job.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) job: Job,
+    pub(crate) result: RunResult,
+    pub(crate) fate: Fate,
+}
+
+/// Records what a run did. `decide` says what becomes of its job.
+pub(crate) fn conclude(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
     mut result: RunResult,
-) -> Result<Committed, DbError> {
+    decide: impl FnOnce(&Job, &RunResult, History) -> Fate,
+) -> Result<Concluded, DbError> {
     let missing = |what, id: String| DbError::Missing { what, id };
     let run_id = result.run.to_string();
     let mut run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
     let job_id = run.job_id.clone();
     let mut job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
-    let end = result.end;
     if run.committed {
-        return Ok(Committed { job: job_id, status: job.head.status, end });
+        return Ok(Concluded::Before(job_id));
     }
-    cancel::fulfil(tx, &mut result)?;
-    let result = &result;
-    run.status = end.to_string();
-    run.started_at = (end != End::NeverStarted).then_some(result.started_at);
+    let is_cancelled = cancel::fulfil(tx, &mut result)?;
+    let fate = match is_cancelled {
+        true => Fate::Over,
+        false => decide(&job, &result, history(tx, &job, &result)?),
+    };
+    run.status = result.end.to_string();
+    run.started_at = (result.end != End::NeverStarted).then_some(result.started_at);
     run.finished_at = Some(result.finished_at);
     run.committed = true;
     tx.update_run(&run)?;
-    tx.set_run_result(run.id, result)?;
+    tx.set_run_result(run.id, &result)?;
 
     let planned = match &job.head.session_id {
         Some(id) => tx.session_by_agent_id(id)?,
         None => None,
     };
-    close_job(&mut job, result);
+    close_job(&mut job, &result);
+    if let Fate::Again { how, .. } = fate {
+        reopen(&mut job, how);
+    }
     if let Some(session) = planned.as_ref()
-        && never_began(tx, session, &run, result)?
+        && never_began(tx, session, &run, &result)?
     {
         tx.remove_session(session)?;
         job.head.session_id = None;
     } else {
-        leave_session(tx, root, planned, &run, result)?;
+        leave_session(tx, root, planned, &run, &result)?;
     }
-    tx.update_job(&job)?;
+    job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
-    Ok(Committed { job: job_id, status: job.head.status, end })
+    Ok(Concluded::Now(Box::new(Ended { job, result, fate })))
+}
+
+/// Sums up what happened to a job before and with this result.
+fn history(tx: &Tx<'_>, job: &Job, this: &RunResult) -> Result<History, DbError> {
+    let mut history = History { restarts: job.restart_count, ..History::default() };
+    for run in tx.runs_of_job(&job.head.id)? {
+        let is_this = run.id == this.run;
+        let earlier = if is_this { None } else { tx.run_result(run.id)? };
+        let Some(result) = earlier.as_ref().or(is_this.then_some(this)) else { continue };
+        match (result.end, &result.error) {
+            (End::NeverStarted, _) => history.false_starts += 1,
+            (End::SessionBusy, _) => {}
+            (_, error) => {
+                history.false_starts = 0;
+                let error = error.as_ref().filter(|_| !is_this && result.end == End::Finished);
+                match error {
+                    Some(error) if fate::reset_of(error, result.finished_at).is_some() => {
+                        history.quota_waits += 1;
+                    }
+                    Some(_) => history.retries += 1,
+                    None => {}
+                }
+            }
+        }
+    }
+    Ok(history)
+}
+
+/// Lets a job wait for its next run. What went wrong so far stays to be read.
+fn reopen(job: &mut Job, how: Again) {
+    job.head.status = JobStatus::Pending;
+    job.head.exit_reason = None;
+    job.head.finished_at = None;
+    job.interrupted = false;
+    job.restart_count += i64::from(how == Again::Resumed);
 }
 
 fn close_job(job: &mut Job, result: &RunResult) {

@@ -3,7 +3,7 @@
 //! Whatever may hold a secret goes through standard input, never through an argument or a file.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +23,9 @@ const SETTLE_WAIT: Duration = Duration::from_secs(60);
 
 /// How often an ended child is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The longest line that a starting daemon tells.
+const TOLD_BYTES_MAX: u64 = 64 << 10;
 
 /// Why a process of ours did not do its work.
 #[derive(Debug, Error)]
@@ -183,6 +186,43 @@ impl Iterator for Conductor {
             Ok(_) if line.ends_with(b"\n") => serde_json::from_slice(&line).ok(),
             _ => None,
         }
+    }
+}
+
+/// Starts a daemon that outlives the caller, with an environment like the caller's; its errors go to
+/// the fleet's log.
+pub fn launch_daemon(
+    fleet: &Fleet,
+    args: &[&str],
+    env: &[(String, String)],
+) -> Result<DaemonStart, LaunchError> {
+    let log = open_log(&fleet.dir.logs().join("heeler.log"))?;
+    let fleet = Fleet { env: env.to_vec(), ..fleet.clone() };
+    let mut child = start(&fleet, args, Stdio::piped(), log)?;
+    drop(child.stdin.take());
+    let told = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
+    Ok(DaemonStart { told, child })
+}
+
+/// A daemon that is starting. Dropping this does not end it.
+#[derive(Debug)]
+pub struct DaemonStart {
+    told: BufReader<ChildStdout>,
+    child: Child,
+}
+
+impl DaemonStart {
+    /// Waits for the one line that it tells when it is ready or has failed; `None` if it ended
+    /// without one.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = (&mut self.told).take(TOLD_BYTES_MAX).read_line(&mut line);
+        read.is_ok().then_some(line).filter(|line| line.ends_with('\n'))
+    }
+
+    /// Returns its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 

@@ -75,16 +75,33 @@ pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recover
     for run in in_order(read(fleet, |reader| reader.uncommitted_runs())?) {
         settle_one(fleet, store, &run, &mut recovered)?;
     }
+    interrupt_runless(fleet, store, &mut recovered)?;
+    Ok(recovered)
+}
+
+/// Makes the record whole before a daemon looks at it: every run folder has its row, and no job runs
+/// without a run. What became of the runs themselves is found out later, side by side.
+pub(crate) fn prepare(fleet: &Fleet, store: &Store, compare: Compare) -> Result<(), RecoverError> {
+    let mut recovered = Recovered::default();
+    adopt::adopt(fleet, store, compare, &mut recovered)?;
+    interrupt_runless(fleet, store, &mut recovered)
+}
+
+fn interrupt_runless(
+    fleet: &Fleet,
+    store: &Store,
+    recovered: &mut Recovered,
+) -> Result<(), RecoverError> {
     for job in read(fleet, |reader| reader.running_jobs())? {
         let runs = read(fleet, |reader| reader.runs_of_job(&job.id))?;
         if runs.iter().all(|run| run.committed) {
             let (id, now) = (job.id.clone(), (fleet.now)());
             let done = store.write(move |tx| doctor::interrupt(tx, &id, now)).map(|_| ());
             let run = runs.last().map(|run| run.id);
-            tolerate(done.map_err(RecoverError::Write), run, &mut recovered)?;
+            tolerate(done.map_err(RecoverError::Write), run, recovered)?;
         }
     }
-    Ok(recovered)
+    Ok(())
 }
 
 /// Sorts runs so that those of one job come by attempt, whatever the clock did meanwhile.

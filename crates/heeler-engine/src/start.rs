@@ -153,8 +153,19 @@ pub(crate) fn begin_in(
     Ok(Begun { job, run, spec })
 }
 
-/// Puts the run's folder in place and starts its runner.
+/// Puts the run's folder in place, starts its runner, and waits until that has its locks.
 pub(crate) fn launch(
+    fleet: &Fleet,
+    request: &JobRequest,
+    begun: &Begun,
+) -> Result<Child, StartError> {
+    let mut child = launch_unwatched(fleet, request, begun)?;
+    wait_until_held(&fleet.dir.run(begun.run), &mut child);
+    Ok(child)
+}
+
+/// Puts the run's folder in place and starts its runner.
+pub(crate) fn launch_unwatched(
     fleet: &Fleet,
     request: &JobRequest,
     begun: &Begun,
@@ -165,9 +176,7 @@ pub(crate) fn launch(
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(StartError::Disk)?;
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
-    let mut child = launch::start_runner(fleet, &folder, &brief)?;
-    wait_until_held(&folder, &mut child);
-    Ok(child)
+    Ok(launch::start_runner(fleet, &folder, &brief)?)
 }
 
 /// Waits until the runner has its locks, which `started.json` and `result.json` prove. Asking the

@@ -1,6 +1,7 @@
 //! Jobs from request to record, with a runner that is a shell script, cut off at every step.
 
 mod cancels;
+mod daemon;
 mod jobs;
 mod recovery;
 

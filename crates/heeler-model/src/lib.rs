@@ -33,5 +33,5 @@ pub use session::{Approvals, Session, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
-pub use wanted::Wanted;
+pub use wanted::{PROMPT_BYTES_MAX, Wanted};
 pub use words::UnknownWord;

@@ -93,6 +93,10 @@ words! {
         TooMany = "too_many",
         /// The one before it still ran.
         Overlap = "overlap",
+        /// There was no money left.
+        Budget = "budget",
+        /// As many jobs waited as may.
+        QueueFull = "queue_full",
     }
 }
 

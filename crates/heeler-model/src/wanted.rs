@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::session_choice::Wish;
 use crate::{AgentName, JobId, TriggerType};
 
+/// The longest prompt that can be asked.
+pub const PROMPT_BYTES_MAX: u64 = 16 << 20;
+
 /// A job that is asked for. It may wait in the queue, so everything in it can be written down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -24,6 +24,7 @@ const OURS: [&str; 13] = [
     "restore.lock",
     "rebuild.json",
     "state.yaml",
+    "daemon.json",
     "schema",
     ".before-heeler",
     "agent-sessions",
@@ -138,6 +139,11 @@ impl StateDir {
     /// Returns the directory itself.
     pub fn root(&self) -> &Utf8Path {
         &self.root
+    }
+
+    /// Returns `daemon.json`, which says where the daemon listens.
+    pub fn daemon_file(&self) -> Utf8PathBuf {
+        self.root.join("daemon.json")
     }
 
     /// Returns `heeler.db`.

@@ -206,6 +206,19 @@ impl<'c> Tx<'c> {
         self.mark(&View::State)
     }
 
+    /// Writes which schedule starts an agent next, and when.
+    pub fn set_agent_next(
+        &mut self,
+        name: &str,
+        schedule: Option<&str>,
+        at: Option<Timestamp>,
+    ) -> Result<(), DbError> {
+        match agents::set_next(&self.conn, name, schedule, at)? {
+            true => self.mark(&View::State),
+            false => Ok(()),
+        }
+    }
+
     /// Writes a schedule's state; the agent comes into being with it.
     pub fn put_schedule(
         &mut self,

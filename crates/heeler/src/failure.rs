@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::io;
 
+use heeler_engine::{Refused, RefusedKind};
 use heeler_model::IdError;
+use heeler_server::ClientError;
 use heeler_store::{DbError, LayoutError, LookupError, OpenError, StoreError};
 
 /// What every command returns.
@@ -16,6 +18,8 @@ pub(crate) enum Code {
     Failed = 1,
     /// Usage or configuration.
     Usage = 2,
+    /// There is no daemon, and the command needs one.
+    NoDaemon = 3,
     /// Not found.
     NotFound = 4,
     /// Refused: busy, locked, not allowed.
@@ -34,6 +38,7 @@ impl Code {
         match self {
             Code::Failed => "failed",
             Code::Usage => "usage",
+            Code::NoDaemon => "no_daemon",
             Code::NotFound => "not_found",
             Code::Refused => "refused",
             Code::Unusable => "unusable",
@@ -174,6 +179,36 @@ impl From<StoreError> for Failure {
                 Failure::new(Code::Refused, error)
             }
             other => Failure::new(Code::Failed, other).hint("heeler doctor"),
+        }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        let code = match refused.kind {
+            RefusedKind::NotFound => Code::NotFound,
+            RefusedKind::Busy | RefusedKind::NotAllowed => Code::Refused,
+            RefusedKind::Usage => Code::Usage,
+            RefusedKind::Trouble => Code::Failed,
+        };
+        let hint = refused.hint.clone();
+        Failure { hint, ..Failure::new(code, refused) }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        match error {
+            ClientError::Refused(refused) => refused.into(),
+            error @ (ClientError::NoDaemon { .. } | ClientError::Ending) => {
+                Failure::new(Code::NoDaemon, error).hint("heeler start")
+            }
+            error @ ClientError::Protocol { .. } => {
+                Failure::new(Code::Failed, error).hint("heeler restart")
+            }
+            error @ ClientError::Io { .. } => {
+                Failure::new(Code::Failed, error).hint("heeler status")
+            }
         }
     }
 }

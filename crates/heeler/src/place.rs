@@ -80,6 +80,15 @@ impl Place {
         Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 
+    /// Returns who gives commands here, for the record.
+    pub(crate) fn who(&self) -> String {
+        let name = ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.get(name));
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => output::one_line(name),
+            None => format!("user {}", rustix::process::geteuid().as_raw()),
+        }
+    }
+
     /// Returns the config file, for commands that need one.
     pub(crate) fn config_file(&self) -> Outcome<&Utf8Path> {
         self.config.as_deref().ok_or_else(|| {

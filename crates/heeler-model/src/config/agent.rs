@@ -16,6 +16,7 @@ use super::hooks::{Hooks, HooksKeys};
 use super::inert;
 use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
 use super::period::Period;
+use super::policy::{PriorityKey, Retry, RetryKeys, Spawn, SpawnKeys};
 use super::reader::Reader;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
 use super::script::Script;
@@ -137,6 +138,12 @@ section! {
         budget: Option<Budget>,
         /// How many jobs of the agent may run at once.
         instances: Instances = "{}",
+        /// Its place among jobs that wait, from -100 to 100: higher ones start first.
+        priority: PriorityKey = "0",
+        /// What becomes of a job that failed in a way that may pass.
+        retry: RetryKeys = "{}",
+        /// What jobs of the agent may start themselves.
+        spawn: SpawnKeys = "{}",
         /// The time zone of its cron schedules, such as `Europe/Vienna`; the machine's if left
         /// out.
         timezone: Option<Zone>,
@@ -155,9 +162,10 @@ section! {
         secrets: Vec<VarName>,
         /// The `claude` program: a path, or a name to find on PATH.
         claude_path: Option<Program>,
-        /// What happens after a job.
+        /// What happens after a job; described in `docs/hooks.md`.
         hooks: HooksKeys = "{}",
-        /// A JSON file that the agent writes for its hooks, in the working directory.
+        /// A JSON file that the agent writes for its hooks, in the working directory; `metadata.json`
+        /// if left out. One that an earlier job left does not count.
         metadata_file: Option<String>,
         /// Where the agent takes its work from.
         work_source: Option<WorkSource>,
@@ -217,7 +225,7 @@ section! {
     pub struct Budget ("budget") {
         /// By one job.
         job: Option<Usd>,
-        /// In one day.
+        /// In one day, from midnight to midnight in the time zone of the fleet.
         day: Option<Usd>,
         /// In all.
         total: Option<Usd>,
@@ -363,6 +371,12 @@ pub struct Agent {
     pub budget: Option<Budget>,
     /// The most jobs at once.
     pub max_concurrent: NonZeroU32,
+    /// Its place among jobs that wait: higher ones first.
+    pub priority: i32,
+    /// What becomes of a job that failed in a way that may pass.
+    pub retry: Retry,
+    /// What its jobs may start themselves.
+    pub spawn: Spawn,
     /// Environment variables.
     pub env: EnvVars,
     /// Names of the secrets it gets.
@@ -423,6 +437,7 @@ impl Agent {
             })
             .collect();
         let hooks = Hooks::check(&keys.hooks, reader);
+        let retry = Retry::check(&keys.retry, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let names_working_directory = keys.working_directory.is_some();
         let (working_directory, checkout) = match keys.working_directory.clone() {
@@ -444,6 +459,9 @@ impl Agent {
             mcp_servers,
             hooks,
             shown,
+            retry,
+            spawn: Spawn::new(&keys.spawn),
+            priority: keys.priority.get(),
             session: keys.session.rules(mode),
             timeout: keys.timeout.or(keys.session.job_timeout(mode)),
             model: keys.model.or(keys.session.model),

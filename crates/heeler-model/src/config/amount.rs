@@ -24,9 +24,10 @@ impl FromStr for Size {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Size, &'static str> {
         let text = text.trim().to_ascii_lowercase();
+        let text = text.strip_suffix('b').unwrap_or(&text);
         let (number, unit) = match SIZE_UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
             Some((unit, bytes)) => (&text[..text.len() - unit.len_utf8()], *bytes),
-            None => (text.strip_suffix('b').unwrap_or(&text), 1),
+            None => (text, 1),
         };
         let bytes = fixed_point(number.trim_end(), 3).ok_or("a number and k, m, g or t")?;
         let bytes = bytes.checked_mul(unit).ok_or("it is larger than 1024t")? / 1000;
@@ -117,6 +118,9 @@ mod tests {
         check::<Size>("1.5g", "1536m");
         check::<Size>("4096", "4k");
         check::<Size>("100b", "100");
+        check::<Size>("10MB", "10m");
+        check::<Size>("10 kb", "10k");
+        check::<Size>("10bb", "a number and k, m, g or t");
         check::<Size>("0m", "it must be more than zero");
         check::<Size>("2000t", "it is larger than 1024t");
         check::<Size>("99999999999999999t", "it is larger than 1024t");

@@ -217,7 +217,7 @@ impl ResultLength {
 
 impl Value for ResultLength {
     fn shape() -> Shape {
-        Shape::Int { min: 1, max: u64::from(ResultLength::MAX) }
+        Shape::Int { min: 1, max: i64::from(ResultLength::MAX) }
     }
     fn read(node: &Node, reader: &mut Reader) -> Option<ResultLength> {
         let length = NonZeroU32::read(node, reader)?;

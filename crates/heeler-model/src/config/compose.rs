@@ -16,6 +16,7 @@ use super::fault::Faults;
 use super::fleet::{AgentEntry, AgentFileEntry, Fleet, FleetEntry, FleetKeys};
 use super::inert;
 use super::interpolate::interpolate;
+use super::policy::{self, AgentRef};
 use super::reader::{Dialect, Pos, Reader, tidy};
 use super::script::{self, Script};
 use super::shape::{Shape, canonical};
@@ -59,10 +60,12 @@ pub fn load(
         fleets: Vec::new(),
         agents: Vec::new(),
         names: HashSet::new(),
+        spawns: Vec::new(),
         members_left: MEMBERS_MAX,
         bytes_left: LOAD_BYTES_MAX,
     };
     loader.root(root);
+    loader.resolve_spawns();
     let Loader { reader, mut fleets, mut agents, .. } = loader;
     let refused = reader.errors_seen() > 0;
     let (faults, files) = reader.finish();
@@ -83,6 +86,8 @@ struct Loader<'a> {
     agents: Vec<Agent>,
     /// Names in use: of agents as they are, of fleets with a dot behind.
     names: HashSet<String>,
+    /// Agents, by their place in the list, that name the agents they may start, with their fleets.
+    spawns: Vec<(usize, String, Vec<At<AgentRef>>)>,
     members_left: usize,
     bytes_left: usize,
 }
@@ -243,15 +248,30 @@ impl Loader<'_> {
             AgentEntry::File(entry) => entry.path.at,
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
-        let script = keys.script.clone();
+        let (script, spawn) = (keys.script.clone(), keys.spawn.agents.clone());
         let mut agent = Agent::check(keys, &origin, &mut self.reader)?;
         self.script(&mut agent, script)?;
         if !self.names.insert(agent.name.to_string()) {
             let message = format!("there are two agents `{}`", agent.name);
             self.reader.error(named_at, message).expected("expected another name");
         }
+        if let Some(spawn) = spawn {
+            self.spawns.push((self.agents.len(), place.path.clone(), spawn));
+        }
         self.agents.push(agent);
         Some(())
+    }
+
+    /// Finds the agents that others name, once all are known.
+    fn resolve_spawns(&mut self) {
+        if self.reader.errors_seen() > 0 {
+            // An agent that has a fault is not among those that are known.
+            return;
+        }
+        for (agent, fleet, written) in std::mem::take(&mut self.spawns) {
+            let found = policy::resolve(&written, &fleet, &self.names, &mut self.reader);
+            self.agents[agent].spawn.agents = Some(found);
+        }
     }
 
     fn agent_file(&mut self, entry: &AgentFileEntry) -> Option<Node> {

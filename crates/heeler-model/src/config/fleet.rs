@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
+use super::policy::{Logs, LogsKeys, Queue, QueueKeys, Retention};
 use super::reader::{Dialect, Reader};
 use super::shape::{Shape, section};
 use super::show::as_written;
@@ -56,7 +57,15 @@ section! {
         max_concurrent: Option<NonZeroU32>,
         /// The most money the whole fleet may spend.
         budget: Option<Budget>,
-        /// The time zone of cron schedules that do not name one.
+        /// How many jobs may wait, and how long.
+        queue: QueueKeys = "{}",
+        /// When files of ended jobs are put away; never if left out.
+        retention: Option<Retention>,
+        /// The daemon's own logs: `logs/heeler.log` and one for each agent.
+        logs: LogsKeys = "{}",
+        /// Load the config again when one of its files changes. Without it `heeler reload` does.
+        watch_config: bool = "false",
+        /// The time zone of cron schedules that do not name one, and of days in budgets.
         timezone: Option<Zone>,
         /// When logs are surely on disk: `interval` (within a second) or `event` (before a row is
         /// acknowledged; slower).
@@ -250,6 +259,16 @@ pub struct Fleet {
     pub max_concurrent: Option<NonZeroU32>,
     /// The most money.
     pub budget: Option<Budget>,
+    /// How many jobs may wait, and how long; that of the root counts.
+    pub queue: Queue,
+    /// When files of ended jobs are put away; that of the root counts.
+    pub retention: Option<Retention>,
+    /// The daemon's own logs; that of the root counts.
+    pub logs: Logs,
+    /// Whether the config is loaded again when it changes; that of the root counts.
+    pub watch_config: bool,
+    /// The zone of days in budgets; `None` is the machine's.
+    pub timezone: Option<Zone>,
     /// When logs are surely on disk; that of the root counts.
     pub durability: Durability,
     /// The dashboard; that of the root counts.
@@ -274,6 +293,11 @@ impl Fleet {
             description: keys.fleet.description,
             max_concurrent: keys.max_concurrent,
             budget: keys.budget,
+            queue: Queue::new(&keys.queue),
+            retention: keys.retention,
+            logs: Logs::new(&keys.logs),
+            watch_config: keys.watch_config,
+            timezone: keys.timezone,
             durability: keys.durability,
             web: keys.web,
             webhooks: keys.webhooks,

@@ -12,8 +12,7 @@ use super::value::Value as _;
 use super::yaml::{Kind, Node};
 
 /// Keys of a fleet file without effect, as paths.
-pub(crate) const FLEET: &[&str] =
-    &["budget", "webhooks", "web", "docker", "working_directory", "chat"];
+pub(crate) const FLEET: &[&str] = &["webhooks", "web", "docker", "working_directory", "chat"];
 
 /// Keys of an agent without effect, as paths; `*` stands for any name.
 pub(crate) const AGENT: &[&str] = &[
@@ -22,8 +21,6 @@ pub(crate) const AGENT: &[&str] = &[
     "chat",
     "work_source",
     "approvals",
-    "budget.day",
-    "budget.total",
     "plugins.*.skipMcpDiscovery",
     "repo",
     "working_directory.auto_clone",

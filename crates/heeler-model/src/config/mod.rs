@@ -10,17 +10,20 @@
 
 mod agent;
 mod amount;
+mod changes;
 mod chat;
 mod compose;
 mod docker;
 mod dotenv;
 mod fault;
 mod fleet;
+mod globs;
 mod hooks;
 mod inert;
 mod interpolate;
 mod mcp;
 mod period;
+mod policy;
 mod reader;
 mod reference;
 mod schedule;
@@ -42,6 +45,7 @@ pub use agent::{
     SettingSource,
 };
 pub use amount::{SIZE_MAX, Size, USD_MAX, Usd};
+pub use changes::{Change, changes};
 pub use chat::{
     ActivityType, AssistantMessages, Attachments, Channel, Chat, ChatLogLevel, ChatMode,
     CommandRegistration, CommandScope, DirectMessages, Discord, DiscordOutput, Guild, Presence,
@@ -52,9 +56,13 @@ pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, 
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
 pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Web, Webhooks};
+pub use globs::{GLOBS_MAX, Globs};
 pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
 pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};
 pub use period::{PERIOD_MAX, Period};
+pub use policy::{
+    Logs, PRIORITY_MAX, Queue, RETRIES_MAX, Retention, Retry, SPAWN_DEPTH_MAX, Spawn,
+};
 pub use reader::Dialect;
 pub(crate) use reader::did_you_mean;
 pub use reference::reference_markdown;

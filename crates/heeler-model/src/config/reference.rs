@@ -81,7 +81,7 @@ fn kind(shape: &Shape) -> String {
         Shape::Any => "anything".to_owned(),
         Shape::Text => "text".to_owned(),
         Shape::Bool => "`true` or `false`".to_owned(),
-        Shape::Int { min, max } if *max >= u64::from(u32::MAX) => {
+        Shape::Int { min, max } if *max >= i64::from(u32::MAX) => {
             format!("whole number, at least {min}")
         }
         Shape::Int { min, max } => format!("whole number, {min} to {max}"),

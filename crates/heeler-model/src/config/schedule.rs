@@ -9,8 +9,10 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use super::agent::AgentKeys;
+use super::globs::Globs;
 use super::period::Period;
-use super::reader::{Dialect, Reader};
+use super::policy::PriorityKey;
+use super::reader::{Dialect, Pos, Reader};
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{KeyInfo, Shape, refuse_both, section};
 use super::value::{At, Value, expected, word_value};
@@ -26,6 +28,8 @@ pub const INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const MISSED_RUNS_MAX: u32 = 100;
 /// The longest name of a schedule, in bytes.
 const SCHEDULE_NAME_MAX: usize = 128;
+/// How long watched files must be at rest, unless `debounce` says otherwise.
+const DEBOUNCE_DEFAULT: &str = "2s";
 
 words! {
     /// What becomes of occurrences that were due while nothing ran.
@@ -56,6 +60,8 @@ words! {
         Interval = "interval",
         /// The clock.
         Cron = "cron",
+        /// Files that change.
+        Watch = "watch",
         /// A call from outside.
         Webhook = "webhook",
         /// A message.
@@ -74,20 +80,36 @@ section! {
         every alias "interval": Option<Period>,
         /// A cron expression; same as the schedule's `cron`.
         expression alias "cron": Option<CronExpr>,
+        /// The files to watch; same as the schedule's `paths`.
+        paths: Option<Globs>,
+        /// Files not to watch; same as the schedule's `ignore`.
+        ignore: Option<Globs>,
+        /// How long files must be at rest; same as the schedule's `debounce`.
+        debounce: Option<Period>,
     }
 }
 
 section! {
     /// One schedule of an agent.
     pub(crate) struct ScheduleKeys ("schedule") {
-        /// What starts it: `interval` or `cron`. It follows from the key given if left out.
-        /// `webhook` and `chat` are accepted for herdctl's sake and start nothing.
+        /// What starts it: `interval`, `cron`, `watch` or `webhook`. Of the first three it follows
+        /// from the key given (`interval`, `cron`, `paths`) if left out. A schedule of type
+        /// `webhook` starts when it is asked to from outside. `chat` is accepted for herdctl's sake
+        /// and starts nothing.
         kind as "type": Option<At<ScheduleType>>,
         /// Time between two starts, such as `5m`, `1h30m` or `2w`.
         interval alias "every": Option<At<Period>>,
         /// A cron expression of five fields, names allowed (`0 9 * * mon-fri`), or `@daily` and
         /// the like.
         cron alias "expression": Option<At<CronExpr>>,
+        /// The files whose change starts it: globs such as `src/**/*.rs`, relative to the working
+        /// directory. A glob that fits a folder stands for everything in it. `.git` and Heeler's own
+        /// state are never watched, and what changes while a job of the schedule runs starts nothing.
+        paths: Option<At<Globs>>,
+        /// Files whose change starts nothing, though `paths` has them.
+        ignore: Option<At<Globs>>,
+        /// How long the files must be at rest before the job starts: `2s` if left out.
+        debounce: Option<At<Period>>,
         /// The list form of `type` with `interval` (here `every`) or `cron` (here `expression`).
         trigger: Option<TriggerKeys>,
         /// What the agent is asked to do; the agent's `default_prompt` if left out.
@@ -115,6 +137,8 @@ section! {
         output_to_file as "outputToFile": bool = "false",
         /// Where this schedule takes its work from, instead of the agent's `work_source`.
         work_source: Option<WorkSource>,
+        /// Its place among jobs that wait, instead of the agent's `priority`.
+        priority: Option<PriorityKey>,
     }
 }
 
@@ -143,6 +167,8 @@ pub struct Schedule {
     pub output_to_file: bool,
     /// Where it takes its work from.
     pub work_source: Option<WorkSource>,
+    /// Its jobs' place among those that wait: higher ones first.
+    pub priority: i32,
 }
 
 /// What starts a schedule.
@@ -157,7 +183,16 @@ pub enum Trigger {
         /// Its zone; `None` is the machine's.
         zone: Option<Zone>,
     },
-    /// A call from outside; nothing listens yet.
+    /// Files that change.
+    Watch {
+        /// Which, relative to the working directory.
+        paths: Globs,
+        /// Which of them do not count.
+        ignore: Globs,
+        /// How long they must be at rest.
+        debounce: Period,
+    },
+    /// A call from outside.
     Webhook,
     /// A message; nothing listens yet.
     Chat,
@@ -269,28 +304,35 @@ fn refuse_twins(named: Vec<(Key, Node)>, reader: &mut Reader) -> Vec<(Key, Node)
     unique
 }
 
+/// Keys of `trigger`, and what they are called in the schedule itself.
+const TRIGGER_KEYS: [(&str, &str); 6] = [
+    ("type", "type"),
+    ("every", "interval"),
+    ("expression", "cron"),
+    ("paths", "paths"),
+    ("ignore", "ignore"),
+    ("debounce", "debounce"),
+];
+
 /// Moves the keys of `trigger` up to the schedule. What is not known stays, to be reported.
 fn flatten_trigger(schedule: &mut Node, reader: &mut Reader) {
     let Kind::Map(entries) = &mut schedule.kind else { return };
     let Some(at) = entries.iter().position(|(key, _)| key.text == "trigger") else { return };
     let Kind::Map(trigger) = &mut entries[at].1.kind else { return };
     let moved: Vec<(Key, Node)> = trigger
-        .extract_if(.., |(key, _)| matches!(&*key.text, "type" | "every" | "expression"))
+        .extract_if(.., |(key, _)| TRIGGER_KEYS.iter().any(|(name, _)| *name == key.text))
         .collect();
     if trigger.is_empty() {
         entries.remove(at);
     }
     for (mut key, value) in moved {
-        let name = match key.text.as_str() {
-            "every" => "interval",
-            "expression" => "cron",
-            _ => "type",
-        };
-        if entries.iter().any(|(known, _)| known.text == name) {
+        let names = TRIGGER_KEYS.iter().find(|(name, _)| *name == key.text);
+        let (_, name) = names.expect("only keys of the list are moved");
+        if entries.iter().any(|(known, _)| known.text == *name) {
             refuse_both(key.at, &format!("trigger.{}", key.text), name, reader);
             continue;
         }
-        key.text = name.to_owned();
+        key.text = (*name).to_owned();
         entries.push((key, value));
     }
 }
@@ -324,6 +366,7 @@ impl Schedule {
             overlap: keys.overlap.or(agent.overlap).unwrap_or(Overlap::Skip),
             output_to_file: keys.output_to_file,
             work_source: keys.work_source.clone().or_else(|| agent.work_source.clone()),
+            priority: keys.priority.unwrap_or(agent.priority).get(),
         })
     }
 }
@@ -335,53 +378,82 @@ fn check_trigger(
     reader: &mut Reader,
 ) -> Option<Trigger> {
     let kind = trigger_type(name, keys, reader)?;
-    let ScheduleKeys { kind: written, interval, cron, .. } = &keys.value;
+    warn_unused(kind, &keys.value, reader);
+    let ScheduleKeys { kind: written, interval, cron, paths, ignore, debounce, .. } = &keys.value;
     let at = written.as_ref().map_or(keys.at, |written| written.at);
-    let unused = match kind {
-        ScheduleType::Interval => cron.as_ref().map(|cron| ("cron", cron.at)),
-        _ => interval.as_ref().map(|interval| ("interval", interval.at)),
-    };
-    if let Some((key, at)) = unused {
-        let message = format!("`{key}` has no effect: the schedule's type is `{kind}`");
-        reader.warn(at, message).expected("ignored");
-    }
-    match (kind, interval, cron) {
-        (ScheduleType::Interval, Some(interval), _) => check_interval(interval, reader),
-        (ScheduleType::Cron, _, Some(cron)) => {
+    match (kind, interval, cron, paths) {
+        (ScheduleType::Interval, Some(interval), ..) => check_interval(interval, reader),
+        (ScheduleType::Cron, _, Some(cron), _) => {
             let zone = keys.value.timezone.clone().or_else(|| agent.timezone.clone());
             Some(Trigger::Cron { expr: cron.value.clone(), zone })
         }
-        (ScheduleType::Webhook | ScheduleType::Chat, ..) => {
+        (ScheduleType::Watch, .., Some(paths)) if !paths.value.patterns().is_empty() => {
+            let rest = || DEBOUNCE_DEFAULT.parse().expect("two seconds are a period");
+            Some(Trigger::Watch {
+                paths: paths.value.clone(),
+                ignore: ignore.as_ref().map(|ignore| ignore.value.clone()).unwrap_or_default(),
+                debounce: debounce.as_ref().map_or_else(rest, |debounce| debounce.value),
+            })
+        }
+        (ScheduleType::Webhook, ..) => Some(Trigger::Webhook),
+        (ScheduleType::Chat, ..) => {
             let message = format!("a schedule of type `{kind}` starts nothing yet");
             reader.warn(at, message).expected("accepted, not used");
-            match kind {
-                ScheduleType::Chat => Some(Trigger::Chat),
-                _ => Some(Trigger::Webhook),
-            }
+            Some(Trigger::Chat)
         }
-        (ScheduleType::Interval | ScheduleType::Cron, ..) => {
-            let message = format!("a schedule of type `{kind}` needs the key `{kind}`");
-            reader.error(at, message).expected(format!("`{kind}` is missing"));
+        (ScheduleType::Interval | ScheduleType::Cron | ScheduleType::Watch, ..) => {
+            let key = match kind {
+                ScheduleType::Watch => "paths",
+                kind => kind.as_str(),
+            };
+            let message = format!("a schedule of type `{kind}` needs the key `{key}`");
+            reader.error(at, message).expected(format!("`{key}` is missing"));
             None
         }
     }
 }
 
+/// Warns of keys of another type.
+fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut Reader) {
+    let ScheduleKeys { interval, cron, paths, ignore, debounce, .. } = keys;
+    let written = [
+        (ScheduleType::Interval, "interval", interval.as_ref().map(|key| key.at)),
+        (ScheduleType::Cron, "cron", cron.as_ref().map(|key| key.at)),
+        (ScheduleType::Watch, "paths", paths.as_ref().map(|key| key.at)),
+        (ScheduleType::Watch, "ignore", ignore.as_ref().map(|key| key.at)),
+        (ScheduleType::Watch, "debounce", debounce.as_ref().map(|key| key.at)),
+    ];
+    for (_, key, at) in written.into_iter().filter(|(of, ..)| *of != kind) {
+        let Some(at) = at else { continue };
+        let message = format!("`{key}` has no effect: the schedule's type is `{kind}`");
+        reader.warn(at, message).expected("ignored");
+    }
+}
+
 /// Returns the type as written, or as the keys imply.
 fn trigger_type(name: &str, keys: &At<ScheduleKeys>, reader: &mut Reader) -> Option<ScheduleType> {
-    let ScheduleKeys { kind, interval, cron, .. } = &keys.value;
-    match (kind, interval, cron) {
-        (Some(kind), ..) => Some(kind.value),
-        (None, Some(_), None) => Some(ScheduleType::Interval),
-        (None, None, Some(_)) => Some(ScheduleType::Cron),
-        (None, Some(_), Some(cron)) => {
-            let message = format!("the schedule `{name}` has both `interval` and `cron`");
-            reader.error(cron.at, message).expected("keep one, or say which with `type`");
+    let ScheduleKeys { kind, interval, cron, paths, .. } = &keys.value;
+    if let Some(kind) = kind {
+        return Some(kind.value);
+    }
+    let implied: Vec<(ScheduleType, &str, Pos)> = [
+        interval.as_ref().map(|key| (ScheduleType::Interval, "interval", key.at)),
+        cron.as_ref().map(|key| (ScheduleType::Cron, "cron", key.at)),
+        paths.as_ref().map(|key| (ScheduleType::Watch, "paths", key.at)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match implied.as_slice() {
+        [(kind, ..)] => Some(*kind),
+        [(_, first, _), (_, second, at), ..] => {
+            let message = format!("the schedule `{name}` has both `{first}` and `{second}`");
+            reader.error(*at, message).expected("keep one, or say which with `type`");
             None
         }
-        (None, None, None) => {
+        [] => {
             let message = format!("nothing starts the schedule `{name}`");
-            reader.error(keys.at, message).expected("`interval` or `cron` belongs here");
+            reader.error(keys.at, message).expected("`interval`, `cron` or `paths` belongs here");
             None
         }
     }

@@ -12,8 +12,8 @@ pub(crate) enum Shape {
     Text,
     Bool,
     Int {
-        min: u64,
-        max: u64,
+        min: i64,
+        max: i64,
     },
     Words(Vec<&'static str>),
     /// Text of a checked form.

@@ -210,9 +210,9 @@ impl Value for bool {
     }
 }
 
-fn read_int(node: &Node, reader: &mut Reader, min: u64, max: u64) -> Option<u64> {
+fn read_int(node: &Node, reader: &mut Reader, min: i64, max: i64) -> Option<i64> {
     let what = match max {
-        max if max >= u64::from(u32::MAX) => format!("a whole number of at least {min}"),
+        max if max >= i64::from(u32::MAX) => format!("a whole number of at least {min}"),
         _ => format!("a whole number from {min} to {max}"),
     };
     let number = plain(node, reader, &what)?.parse().ok();
@@ -236,8 +236,39 @@ macro_rules! int_value {
 }
 
 int_value! {
-    NonZeroU16: 1..=u64::from(u16::MAX), |number| NonZeroU16::new(u16::try_from(number).ok()?);
-    NonZeroU32: 1..=u64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
+    NonZeroU16: 1..=i64::from(u16::MAX), |number| NonZeroU16::new(u16::try_from(number).ok()?);
+    NonZeroU32: 1..=i64::from(u32::MAX), |number| NonZeroU32::new(u32::try_from(number).ok()?);
+}
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Within<const MIN: i32, const MAX: i32>(i32);
+
+impl<const MAX: i32> Within<0, MAX> {
+    /// Returns a number that is not below zero.
+    pub(crate) fn count(self) -> u32 {
+        self.0.unsigned_abs()
+    }
+}
+
+impl<const MIN: i32, const MAX: i32> Within<MIN, MAX> {
+    /// Returns the number.
+    pub(crate) fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl<const MIN: i32, const MAX: i32> Value for Within<MIN, MAX> {
+    fn shape() -> Shape {
+        Shape::Int { min: MIN.into(), max: MAX.into() }
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Within<MIN, MAX>> {
+        let number = read_int(node, reader, MIN.into(), MAX.into())?;
+        Some(Within(i32::try_from(number).ok()?))
+    }
+    fn show(&self) -> Json {
+        json!(self.0)
+    }
 }
 
 /// Reads text of a checked form; `parse` says why a text is not of it.
@@ -289,7 +320,7 @@ const PERIOD_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*([wWdDhHmMsS]|[mM][sS])\
 
 text_value! {
     Period: "a duration", "`1h30m`", Some(PERIOD_PATTERN), |period| json!(period.to_string());
-    Size: "a size", "`512m`", Some(r"^[0-9]+(\.[0-9]+)?\s*[kmgtbKMGTB]?$"), |size| json!(size.to_string());
+    Size: "a size", "`512m`", Some(r"^[0-9]+(\.[0-9]+)?\s*[kmgtKMGT]?[bB]?$"), |size| json!(size.to_string());
     Usd: "an amount of money", "`2.50`", None, |usd| {
         serde_json::from_str(&usd.to_string()).unwrap_or(Json::Null)
     };

@@ -84,12 +84,6 @@ fn a_herdctl_project_loads_as_it_stands() {
         6 | docker:
           | ^^^^^^ accepted, not used
 
-        warning: a schedule of type `webhook` starts nothing yet
-          --> agents/janitor.yaml:15:11
-           |
-        15 |     type: webhook
-           |           ^^^^^^^ accepted, not used
-
         warning: these keys have no effect yet: `identity.role`, `chat`
          --> agents/helper.yaml:4:3
           |

@@ -326,7 +326,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
             2 | quite_unlike_anything: 1
               | ^^^^^^^^^^^^^^^^^^^^^
               |
-              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, timezone, durability, web, webhooks, docker, working_directory, chat
+              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, web, webhooks, docker, working_directory, chat
         "#]],
     );
     let said = render(&[("herdctl.yaml", yaml)], &[]);
@@ -343,7 +343,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
         2 | quite_unlike_anything: 1
           | ^^^^^^^^^^^^^^^^^^^^^
           |
-          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, timezone, durability, web, webhooks, docker, working_directory, chat
+          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, web, webhooks, docker, working_directory, chat
     "#]].assert_eq(&said);
 }
 
@@ -441,12 +441,13 @@ agents:
 ";
     let said = render(&[("heeler.yaml", fleet)], &[]);
     expect![[r#"
-        warning: these keys have no effect yet: `budget`, `budget.day`, `approvals`, `metadata_file`, `budget.total`, `hooks`
-         --> heeler.yaml:1:1
+        warning: these keys have no effect yet: `approvals`, `metadata_file`, `hooks`
+         --> heeler.yaml:5:15
           |
-        1 | budget: {job: 1}
-          | ^^^^^^ accepted, not used
-    "#]].assert_eq(&said);
+        5 |   - {name: a, approvals: review, metadata_file: m.json, budget: {job: 1, total: 9}}
+          |               ^^^^^^^^^ accepted, not used
+    "#]]
+    .assert_eq(&said);
 }
 
 #[test]

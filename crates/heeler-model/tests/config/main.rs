@@ -6,11 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod any_text;
+mod changes;
 mod compose;
 mod examples;
 mod faults;
 mod goldens;
 mod meaning;
+mod policy;
 mod properties;
 mod templates;
 mod values;

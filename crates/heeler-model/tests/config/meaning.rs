@@ -110,7 +110,7 @@ schedules:
             6 |   - {name: y, interval: 1m, trigger: {every: 5m, when: now}}
               |                                                  ^^^^
               |
-              = help: known keys: type, every, expression
+              = help: known keys: type, every, expression, paths, ignore, debounce
 
             error: expected a schedule with a `name`, found `soon`
              --> a.yaml:7:5

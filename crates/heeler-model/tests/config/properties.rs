@@ -49,6 +49,9 @@ fn config_like() -> impl Strategy<Value = String> {
         "trigger",
         "every",
         "enabled",
+        "paths",
+        "spawn",
+        "priority",
         "workspace",
         "é",
     ]);
@@ -127,6 +130,10 @@ fn fleet_keys() -> impl Strategy<Value = Json> {
         ("defaults", vec![json!({"max_turns": 3, "env": {"A": "1"}}), json!({"workspace": "w"})]),
         ("web", vec![json!({"port": "${N}"})]),
         ("max_concurrent", vec![json!(4)]),
+        ("queue", vec![json!({"max": 5, "max_wait": "${N}m"})]),
+        ("retention", vec![json!({"jobs": "30d", "count": 5})]),
+        ("logs", vec![json!({"max_size": "10MB", "keep": 0})]),
+        ("watch_config", vec![json!(true)]),
     ])
 }
 
@@ -140,6 +147,7 @@ fn agent_keys() -> impl Strategy<Value = Json> {
         ("schedules", vec![
             json!({"a": {"every": "5m", "session": {"mode": "fresh_per_job"}}}),
             json!([{"name": "a", "trigger": {"type": "cron", "expression": "@daily"}, "jitter": "1m"}]),
+            json!({"w": {"paths": ["src/**/*.rs", "$${x}"], "debounce": "5s", "priority": -7}}),
         ]),
         ("env", vec![json!({"T": "x ${TOKEN}", "N": 5})]),
         ("secrets", vec![json!(["TOKEN"])]),
@@ -152,6 +160,9 @@ fn agent_keys() -> impl Strategy<Value = Json> {
         ("claude_path", vec![json!("claude"), json!("./bin/claude"), json!("~/claude")]),
         ("sandbox", vec![json!({"read": ["${N}", "$${x}"], "n": 1.5, "b": null})]),
         ("budget", vec![json!({"job": 0.25})]),
+        ("priority", vec![json!(-100), json!("${N}")]),
+        ("retry", vec![json!({"max": 3, "backoff": "20m"})]),
+        ("spawn", vec![json!({"max_depth": 0, "agents": ["a"]})]),
     ])
     .prop_map(|mut agent| {
         agent["name"] = json!("a");

@@ -61,7 +61,7 @@ schedules:
              --> a.yaml:9:7
               |
             9 |   t: {prompt: hi}
-              |       ^^^^^^ `interval` or `cron` belongs here
+              |       ^^^^^^ `interval`, `cron` or `paths` belongs here
 
             error: the schedule `u` has both `interval` and `cron`
               --> a.yaml:10:27
@@ -303,11 +303,11 @@ secrets: [GITHUB-TOKEN]
             8 | secrets: [GITHUB-TOKEN]
               |           ^^^^^^^^^^^^ expected the name of an environment variable such as `GITHUB_TOKEN`
 
-            warning: these keys have no effect yet: `budget.day`, `hooks`
-             --> a.yaml:3:21
+            warning: `hooks` has no effect yet
+             --> a.yaml:4:1
               |
-            3 | budget: {job: free, day: 0}
-              |                     ^^^ accepted, not used
+            4 | hooks:
+              | ^^^^^ accepted, not used
         "#]],
     );
 }

@@ -2,6 +2,7 @@
 
 use heeler_model::{AgentState, AgentStatus, JobId, ScheduleState, Session, SessionId, iso_millis};
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
 use super::{Columns, Db, DbError, collect, execute, first, sql};
@@ -20,6 +21,10 @@ sql! {
         FROM schedules WHERE removed = 0 ORDER BY agent, name";
     SCHEDULES_OF = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
         FROM schedules WHERE agent = ?1 AND removed = 0 ORDER BY name";
+    SCHEDULE = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
+        FROM schedules WHERE agent = ?1 AND name = ?2 AND removed = 0";
+    SET_NEXT = "UPDATE agents SET next_schedule = ?2, next_trigger_at = ?3 WHERE name = ?1 \
+        AND (next_schedule IS NOT ?2 OR next_trigger_at IS NOT ?3)";
     REMOVED_AGENTS = "SELECT name FROM agents WHERE removed = 1";
     REMOVED_SCHEDULES = "SELECT agent, name FROM schedules WHERE removed = 1";
     PUT_AGENT = "INSERT INTO agents (name, status, current_job, last_job, next_schedule, \
@@ -81,6 +86,13 @@ impl Db {
         })?;
         agent.schedules = schedules.into_iter().map(|(_, name, state)| (name, state)).collect();
         Ok(Some(agent))
+    }
+
+    /// Returns one schedule's state.
+    pub fn schedule(&self, agent: &str, name: &str) -> Result<Option<ScheduleState>, DbError> {
+        first(&self.conn, SCHEDULE, [agent, name], "read a schedule", |row| {
+            read_schedule(&mut Columns::new("schedules", row)).map(|(_, _, state)| state)
+        })
     }
 
     /// Returns the session that an agent's next job continues, unless its config says otherwise.
@@ -150,6 +162,17 @@ pub(crate) fn put_agent(conn: &Connection, name: &str, agent: &AgentState) -> Re
         .schedules
         .iter()
         .try_for_each(|(schedule, state)| put_schedule(conn, name, schedule, state))
+}
+
+/// Writes which schedule starts an agent next; returns whether that is another than before.
+pub(crate) fn set_next(
+    conn: &Connection,
+    name: &str,
+    schedule: Option<&str>,
+    at: Option<Timestamp>,
+) -> Result<bool, DbError> {
+    let params = params![name, schedule, at.map(iso_millis)];
+    Ok(execute(conn, SET_NEXT, params, "write what starts an agent next")? == 1)
 }
 
 pub(crate) fn put_schedule(

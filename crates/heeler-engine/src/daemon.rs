@@ -1,0 +1,116 @@
+//! A daemon: the one process that changes a fleet's state, from its lock to its end.
+//!
+//! Start at [`Daemon::open`].
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use heeler_model::{chain, iso_millis};
+use heeler_store::{Publisher, Reader, STARTED_AT, Store, WriteError};
+use thiserror::Error;
+
+use crate::command::{DaemonMode, Handle};
+use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
+use crate::fleet::{Fleet, OpenError};
+use crate::hands::Hands;
+use crate::recover::{self, Compare, RecoverError};
+
+/// What a daemon is started with.
+pub struct Settings {
+    /// The fleet.
+    pub fleet: Fleet,
+    /// Reads the config.
+    pub load: Loader,
+    /// How long it stays.
+    pub mode: DaemonMode,
+    /// How many clients wait for an answer; it does not end under them.
+    pub clients: Arc<AtomicUsize>,
+    /// Our version.
+    pub version: String,
+    /// How long it waits for another process that writes the state.
+    pub patience: Duration,
+}
+
+/// Why a daemon was not started.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The state is another process's, or cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The config has faults.
+    #[error("{0}")]
+    Config(String),
+    /// The state cannot be read.
+    #[error("cannot read the state: {0}")]
+    Read(String),
+    /// The state cannot be written.
+    #[error("cannot write the state: {0}")]
+    Write(String),
+    /// What an earlier process left cannot be sorted out.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A daemon that holds the state and is about to work.
+pub struct Daemon {
+    dispatcher: Dispatcher,
+    handle: Handle,
+    store: Arc<Store>,
+    publisher: Publisher,
+}
+
+impl Daemon {
+    /// Becomes the writer of the state, reads config and state.
+    pub fn open(settings: Settings) -> Result<Daemon, DaemonError> {
+        let Settings { fleet, mut load, mode, clients, version, patience } = settings;
+        let setup = Arc::new(load().map_err(DaemonError::Config)?);
+        let store = Arc::new(fleet.writer("daemon", patience)?);
+        recover::prepare(&fleet, &store, Compare::WhenDue)?;
+        let since = (fleet.now)();
+        let started = store.write(move |tx| tx.set_meta(STARTED_AT, &iso_millis(since)));
+        started.map_err(|error: WriteError<_>| DaemonError::Write(chain(&error)))?;
+        let reader = Reader::open(&fleet.dir).map_err(|error| DaemonError::Read(chain(&error)))?;
+        let board = Board::load(&reader, Arc::clone(&setup), since)
+            .map_err(|error| DaemonError::Read(chain(&error)))?;
+        drop(reader);
+        let (handle, inputs) = Handle::channel();
+        let hands =
+            Hands::new(fleet.clone(), handle.clone(), setup).map_err(DaemonError::Thread)?;
+        let clock = fleet.now;
+        let publisher = Publisher::start(Arc::clone(&store), clock).map_err(DaemonError::Thread)?;
+        let dispatcher = Dispatcher::new(Parts {
+            fleet,
+            store: Arc::clone(&store),
+            inputs,
+            hands,
+            board,
+            load,
+            mode,
+            since,
+            version,
+            clients,
+        });
+        Ok(Daemon { dispatcher, handle, store, publisher })
+    }
+
+    /// Returns a way to it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Works until it is stopped, or until nothing is left to do.
+    pub fn run(self) -> Ended {
+        let Daemon { dispatcher, handle, store, publisher } = self;
+        drop(handle);
+        let ended = dispatcher.run();
+        // Views are written before the state is another's.
+        drop(publisher);
+        drop(store);
+        ended
+    }
+}

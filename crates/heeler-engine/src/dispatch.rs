@@ -1,0 +1,544 @@
+//! The dispatcher: one loop that owns time and every change of a fleet's state.
+//!
+//! Commands, what became of runs, and time come in; each turn decides about all that is there in one
+//! transaction, and only then acts: what was not committed never happened, and what was committed is
+//! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
+//! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
+
+mod board;
+mod due;
+mod ended;
+mod orders;
+mod status;
+mod turn;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use heeler_model::run::RunResult;
+use heeler_model::{JobId, RunId, Wanted, chain};
+use heeler_store::{DbError, Reader, Store};
+use jiff::Timestamp;
+
+pub(crate) use board::{Board, Stage};
+
+use crate::command::{
+    Answer, Command, DaemonMode, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
+};
+use crate::fleet::Fleet;
+use crate::hands::Hands;
+use crate::request::JobRequest;
+use crate::setup::Setup;
+use crate::start::Begun;
+use turn::Turn;
+
+/// The longest sleep: a clock that jumps is noticed after this at the latest.
+const SLEEP_MAX: Duration = Duration::from_secs(30);
+
+/// How many inputs are taken into one transaction.
+const INPUTS_PER_TURN: usize = 256;
+
+/// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How often a daemon that ends when it is idle looks whether it is.
+const IDLE_LOOK: Duration = Duration::from_millis(50);
+
+/// Reads the config.
+pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
+
+/// Something that is decided about inside a transaction.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// What a person asked.
+    Order(Command),
+    /// A run can be started.
+    Prepared(Box<Prepared>),
+    /// A run has ended.
+    Ended(Box<RunResult>),
+    /// A schedule fires that time does not start.
+    Fired { wanted: Wanted },
+    /// The config was read again.
+    Setup(Arc<Setup>),
+}
+
+/// A job whose run can be started, or cannot.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The job; a new one if there is none yet.
+    pub(crate) job: Option<JobId>,
+    pub(crate) wanted: Wanted,
+    pub(crate) request: Result<Box<JobRequest>, Refused>,
+}
+
+/// What is done after a commit.
+pub(crate) enum Deed {
+    /// Start the runner of a run that is on record.
+    Launch { begun: Begun, request: Box<JobRequest> },
+    /// Ask a run to end.
+    Cancel { run: RunId, now: bool, by: String },
+}
+
+/// How a daemon ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Nothing was left to do.
+    Idle,
+}
+
+/// How a stop goes on.
+struct Stop {
+    how: Stopping,
+    deadline: Option<Instant>,
+    has_cancelled: bool,
+    replies: Vec<Reply>,
+}
+
+/// The loop.
+pub(crate) struct Dispatcher {
+    pub(crate) fleet: Fleet,
+    pub(crate) store: Arc<Store>,
+    pub(crate) inputs: Receiver<Input>,
+    pub(crate) hands: Hands,
+    pub(crate) board: Arc<Mutex<Board>>,
+    pub(crate) load: Loader,
+    pub(crate) mode: DaemonMode,
+    pub(crate) since: Timestamp,
+    pub(crate) version: String,
+    /// How many clients wait for an answer.
+    pub(crate) clients: Arc<AtomicUsize>,
+    stop: Option<Stop>,
+    /// Runs whose result could not be recorded, and when that is tried again.
+    failed: Option<(Instant, Vec<RunId>)>,
+    pub(crate) faults: HashMap<RunId, String>,
+}
+
+impl Dispatcher {
+    /// Makes a dispatcher of what a daemon has opened.
+    pub(crate) fn new(parts: Parts) -> Dispatcher {
+        let Parts { fleet, store, inputs, hands, board, load, mode, since, version, clients } =
+            parts;
+        Dispatcher {
+            fleet,
+            store,
+            inputs,
+            hands,
+            board: Arc::new(Mutex::new(board)),
+            load,
+            mode,
+            since,
+            version,
+            clients,
+            stop: None,
+            failed: None,
+            faults: HashMap::new(),
+        }
+    }
+
+    /// Works until it is stopped, or until nothing is left to do.
+    pub(crate) fn run(mut self) -> Ended {
+        // Whatever an earlier daemon left goes on.
+        let setup = Arc::clone(&self.board().setup);
+        self.commit(vec![(Task::Setup(setup), None)]);
+        let left: Vec<RunId> = self.board().live.keys().copied().collect();
+        left.into_iter().for_each(|run| self.hands.take_over(run));
+        self.admit();
+        loop {
+            if let Some(ended) = self.end() {
+                return ended;
+            }
+            let inputs = self.wait();
+            let tasks = inputs.into_iter().filter_map(|input| self.sort(input)).collect();
+            self.try_again();
+            self.commit(tasks);
+            self.admit();
+        }
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keeps_schedules(&self) -> bool {
+        self.mode == DaemonMode::Permanent && self.stop.is_none()
+    }
+
+    /// Waits until something comes in or is due, and takes all that is there.
+    fn wait(&mut self) -> Vec<Input> {
+        let mut inputs = match self.inputs.recv_timeout(self.patience()) {
+            Ok(input) => vec![input],
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Vec::new(),
+        };
+        while inputs.len() < INPUTS_PER_TURN
+            && let Ok(input) = self.inputs.try_recv()
+        {
+            inputs.push(input);
+        }
+        inputs
+    }
+
+    fn patience(&self) -> Duration {
+        let now = (self.fleet.now)();
+        let board = self.board();
+        let due = board.wake_at(now).filter(|_| self.failed.is_none());
+        let until_due =
+            due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let until = |at: Instant| at.saturating_duration_since(Instant::now());
+        let again = self.failed.as_ref().map(|(at, _)| until(*at));
+        let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
+        let idle =
+            (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
+        let all = [until_due, again, stop, idle];
+        all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
+    }
+
+    /// Deals with what needs no transaction; returns what does.
+    fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
+        match input {
+            Input::Asked { command, reply } => self.sort_command(command, reply),
+            Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
+            Input::Ended(result) => {
+                self.faults.remove(&result.run);
+                Some((Task::Ended(result), None))
+            }
+            Input::Unsettled { run, why } => {
+                tracing::warn!(%run, why, "a run cannot be settled yet");
+                self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
+                self.put_off(vec![run]);
+                None
+            }
+            Input::Fired(wanted) => {
+                self.keeps_schedules().then(|| (Task::Fired { wanted: *wanted }, None))
+            }
+        }
+    }
+
+    fn sort_command(&mut self, command: Command, reply: Reply) -> Option<(Task, Option<Reply>)> {
+        match command {
+            Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
+            Command::Trigger(wanted) => self.trigger(*wanted, reply),
+            Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, .. } => {
+                let setup = Arc::clone(&self.board().setup);
+                match orders::find_schedule(&setup, &agent, &schedule) {
+                    Ok((agent, schedule)) => {
+                        let schedule = Some(schedule.name.clone());
+                        let wanted = Wanted { schedule, ..Wanted::of(agent.name.clone()) };
+                        self.trigger(wanted, reply);
+                    }
+                    Err(refused) => reply(Err(refused)),
+                }
+            }
+            Command::Retry { job, by } => match self.once_more(&job) {
+                Ok(wanted) => {
+                    tracing::info!(%job, by, "asked for again");
+                    self.trigger(wanted, reply);
+                }
+                Err(refused) => reply(Err(refused)),
+            },
+            Command::Reload => return self.reload(reply),
+            Command::Stop(how) => self.begin_stop(how, reply),
+            other => return Some((Task::Order(other), Some(reply))),
+        }
+        None
+    }
+
+    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+        if self.stop.is_some() {
+            let refused = Refused::new(RefusedKind::Busy, "the daemon is stopping");
+            return reply(Err(refused.hint("the same again in a moment")));
+        }
+        let setup = Arc::clone(&self.board().setup);
+        match setup.find_agent(wanted.agent.as_str()) {
+            Ok(agent) => {
+                wanted.agent = agent.name.clone();
+                self.hands.prepare(None, wanted, Some(reply));
+            }
+            Err(refused) => reply(Err(refused)),
+        }
+    }
+
+    fn once_more(&self, id: &JobId) -> Result<Wanted, Refused> {
+        let trouble = |error: &dyn std::error::Error| {
+            Refused::new(RefusedKind::Trouble, heeler_model::chain(error))
+        };
+        let reader = Reader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
+        let job = reader.job(id).map_err(|error| trouble(&error))?;
+        orders::once_more(&job.ok_or_else(|| orders::no_job(id))?)
+    }
+
+    /// Reads the config again: all of it counts, or the old one does.
+    fn reload(&mut self, reply: Reply) -> Option<(Task, Option<Reply>)> {
+        let new = match (self.load)() {
+            Ok(new) => Arc::new(new),
+            Err(why) => {
+                tracing::warn!(why, "the config has faults: the old one still counts");
+                let message =
+                    format!("the old config still counts, because the new one has faults:\n{why}");
+                reply(
+                    Err(Refused::new(RefusedKind::Usage, message).hint("heeler config validate")),
+                );
+                return None;
+            }
+        };
+        let old = Arc::clone(&self.board().setup);
+        let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        changes.iter().for_each(|change| tracing::info!(change, "config"));
+        self.hands.take_setup(Arc::clone(&new));
+        let reply: Reply = Box::new(move |done| {
+            reply(done.map(|_| Answer::Reloaded { changes }));
+        });
+        Some((Task::Setup(new), Some(reply)))
+    }
+
+    /// Does tasks, and what is due, in one transaction, then what follows from it.
+    fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) {
+        let now = (self.fleet.now)();
+        if tasks.is_empty() && !self.has_due(now) {
+            return;
+        }
+        let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
+        let ended = |task: &Task| match task {
+            Task::Ended(result) => Some(result.run),
+            _ => None,
+        };
+        let runs: Vec<RunId> = tasks.iter().filter_map(ended).collect();
+        let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
+        let keeps_schedules = self.keeps_schedules();
+        let fires = keeps_schedules && self.failed.is_none();
+        let done = self.store.write(move |tx| {
+            let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            let day = board::day_of(&board.setup, now);
+            board.ledger.turn_to(day);
+            let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules };
+            let mut outcomes = Vec::new();
+            let mut deeds = Vec::new();
+            for task in tasks {
+                let (outcome, more) = work.attempt(tx, |turn| turn.take(task))?;
+                outcomes.push(outcome);
+                deeds.extend(more);
+            }
+            let (_, more) = work.attempt(tx, |turn| {
+                if fires {
+                    turn.fire_due()?;
+                }
+                turn.expire()?;
+                turn.unpark()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            let is_stale = board.is_stale;
+            Ok::<_, DbError>((outcomes, deeds, is_stale))
+        });
+        match done {
+            Ok((outcomes, deeds, is_stale)) => {
+                if is_stale {
+                    self.read_anew();
+                }
+                for (reply, outcome) in replies.into_iter().zip(outcomes) {
+                    let Some(reply) = reply else { continue };
+                    let nothing = || Answer::Done { message: String::new() };
+                    reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
+                }
+                deeds.into_iter().for_each(|deed| self.act(deed));
+            }
+            Err(error) => {
+                let why = chain(&error);
+                tracing::error!(why, "the state cannot be saved: nothing new starts");
+                let refused =
+                    Refused::new(RefusedKind::Trouble, format!("the state cannot be saved: {why}"));
+                let refused = refused.hint("heeler doctor");
+                replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
+                self.put_off(runs);
+                self.read_anew();
+            }
+        }
+    }
+
+    /// Says whether time brings something that is to be written.
+    fn has_due(&self, now: Timestamp) -> bool {
+        let board = self.board();
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        let schedules = self.keeps_schedules() && is_due(board.calendar.wake_at());
+        let mut queue = board.queue();
+        schedules
+            || queue.any(|asked| is_due(asked.row.expires_at))
+            || board.parked.values().any(|parked| parked.until <= now)
+    }
+
+    /// Reads everything anew, since what is known may not be what is on record.
+    fn read_anew(&mut self) {
+        let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
+        let read = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
+        let read = read.and_then(|reader| {
+            Board::load(&reader, Arc::clone(&setup), now).map_err(|error| chain(&error))
+        });
+        match read {
+            Ok(mut board) => {
+                let mut old = self.board();
+                board.remember(&old);
+                *old = board;
+            }
+            Err(why) => tracing::error!(why, "the state cannot be read"),
+        }
+        self.put_off(Vec::new());
+    }
+
+    /// Lets nothing new start for a moment, then tries again.
+    fn put_off(&mut self, runs: Vec<RunId>) {
+        let (at, waiting) =
+            self.failed.get_or_insert_with(|| (Instant::now() + AFTER_FAILURE, Vec::new()));
+        *at = (*at).max(Instant::now());
+        waiting.extend(runs);
+    }
+
+    fn try_again(&mut self) {
+        if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
+            return;
+        }
+        let Some((_, runs)) = self.failed.take() else { return };
+        let setup = Arc::clone(&self.board().setup);
+        self.commit(vec![(Task::Setup(setup), None)]);
+        runs.into_iter().for_each(|run| self.hands.take_over(run));
+    }
+
+    /// Lets the jobs start whose turn it is.
+    fn admit(&mut self) {
+        if self.stop.is_some() || self.failed.is_some() {
+            return;
+        }
+        let now = (self.fleet.now)();
+        let mut board = self.board();
+        let waiting: Vec<JobId> = board
+            .queue()
+            .filter(|asked| asked.row.not_before.is_none_or(|at| at <= now))
+            .map(|asked| asked.row.job.clone())
+            .collect();
+        let mut admitted = Vec::new();
+        for job in waiting {
+            let Some(asked) = board.asked.get(&job) else { continue };
+            let Some(agent) = board.setup.agent(asked.wanted.agent.as_str()) else { continue };
+            if board.hindrance(agent, now).is_none() {
+                admitted.push((job.clone(), asked.wanted.clone()));
+                board.set_stage(&job, Stage::Preparing);
+            }
+        }
+        drop(board);
+        for (job, wanted) in admitted {
+            self.hands.prepare(Some(job), wanted, None);
+        }
+    }
+
+    fn act(&mut self, deed: Deed) {
+        match deed {
+            Deed::Launch { begun, request } => self.hands.launch(begun, request),
+            Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
+        }
+    }
+
+    fn begin_stop(&mut self, how: Stopping, reply: Reply) {
+        tracing::info!(?how, "stopping");
+        let deadline = match how {
+            Stopping::Wait { timeout } => timeout.map(|timeout| Instant::now() + timeout),
+            Stopping::Force => Some(Instant::now()),
+            Stopping::KeepJobs => None,
+        };
+        let replies = self.stop.take().map(|stop| stop.replies).unwrap_or_default();
+        let mut stop = Stop { how, deadline, has_cancelled: false, replies };
+        stop.replies.push(reply);
+        self.stop = Some(stop);
+    }
+
+    /// Ends, if it is time to.
+    fn end(&mut self) -> Option<Ended> {
+        let Some(stop) = &mut self.stop else { return self.is_idle().then_some(Ended::Idle) };
+        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_done = stop.how == Stopping::KeepJobs || board.live.is_empty();
+        if is_done {
+            let left = board.live.len();
+            drop(board);
+            let message = match left {
+                0 => "stopped".to_owned(),
+                _ => format!("stopped; jobs that go on: {left}"),
+            };
+            for reply in self.stop.take().map(|stop| stop.replies).unwrap_or_default() {
+                reply(Ok(Answer::Done { message: message.clone() }));
+            }
+            return Some(Ended::Stopped);
+        }
+        let is_late = stop.deadline.is_some_and(|at| at <= Instant::now());
+        if is_late && !stop.has_cancelled {
+            stop.has_cancelled = true;
+            stop.deadline = None;
+            let now = stop.how == Stopping::Force;
+            let jobs: Vec<JobId> = board.live.values().map(|live| live.job.clone()).collect();
+            drop(board);
+            let cancel = |job: JobId| {
+                (Task::Order(Command::Cancel { job, now, by: "heeler stop".to_owned() }), None)
+            };
+            self.commit(jobs.into_iter().map(cancel).collect());
+        }
+        None
+    }
+
+    fn is_idle(&self) -> bool {
+        let board = self.board();
+        self.mode == DaemonMode::UntilIdle
+            && board.live.is_empty()
+            && board.asked.is_empty()
+            && self.clients.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// What a dispatcher is made of.
+pub(crate) struct Parts {
+    pub(crate) fleet: Fleet,
+    pub(crate) store: Arc<Store>,
+    pub(crate) inputs: Receiver<Input>,
+    pub(crate) hands: Hands,
+    pub(crate) board: Board,
+    pub(crate) load: Loader,
+    pub(crate) mode: DaemonMode,
+    pub(crate) since: Timestamp,
+    pub(crate) version: String,
+    pub(crate) clients: Arc<AtomicUsize>,
+}
+
+/// Where tasks are done, one after the other.
+struct Work<'w> {
+    board: &'w mut Board,
+    dir: &'w heeler_store::StateDir,
+    now: Timestamp,
+    keeps_schedules: bool,
+}
+
+impl Work<'_> {
+    /// Does a part that may fail by itself. What the board then knows is to be read anew.
+    fn attempt(
+        &mut self,
+        tx: &mut heeler_store::Tx<'_>,
+        part: impl FnOnce(&mut Turn<'_, '_>) -> Result<turn::Outcome, DbError>,
+    ) -> Result<(turn::Outcome, Vec<Deed>), DbError> {
+        let (dir, now, keeps_schedules) = (self.dir, self.now, self.keeps_schedules);
+        let board = &mut *self.board;
+        let done = tx.attempt(|tx| {
+            let mut turn = Turn { tx, board, dir, now, keeps_schedules, deeds: Vec::new() };
+            let outcome = part(&mut turn)?;
+            Ok::<_, DbError>((outcome, turn.deeds))
+        });
+        match done {
+            Err(error) if !error.is_of_storage() => {
+                let why = chain(&error);
+                tracing::error!(why, "a change was refused by the database");
+                self.board.is_stale = true;
+                Ok((Err(Refused::new(RefusedKind::Trouble, why).hint("heeler doctor")), Vec::new()))
+            }
+            done => done,
+        }
+    }
+}

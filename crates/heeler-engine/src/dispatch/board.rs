@@ -1,0 +1,351 @@
+//! What the dispatcher knows by heart: all that it decides by, as it is in the database.
+//!
+//! It is changed only inside a transaction, together with the rows. If the two may differ, because a
+//! commit failed, it is read anew. Start at [`Board::load`] and [`Board::hindrance`].
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use heeler_model::calendar::{Calendar, ScheduleKey};
+use heeler_model::config::{Agent, Schedule};
+use heeler_model::ledger::{Ledger, Limits, Quote};
+use heeler_model::{JobId, JobStatus, RunId, SessionMode, Wanted, iso_millis};
+use heeler_store::{Db, DbError, Override, Parked, Queued};
+use jiff::Timestamp;
+use jiff::civil::Date;
+
+use crate::setup::Setup;
+
+/// What the dispatcher knows by heart.
+#[derive(Debug)]
+pub(crate) struct Board {
+    pub(crate) setup: Arc<Setup>,
+    /// The schedules that time starts, while they may.
+    pub(crate) calendar: Calendar,
+    pub(crate) ledger: Ledger,
+    /// Jobs that have not ended, as they were asked for.
+    pub(crate) asked: HashMap<JobId, Asked>,
+    /// Those of them that wait, the next one first.
+    waiting: BTreeSet<Rank>,
+    /// Runs that have not ended.
+    pub(crate) live: HashMap<RunId, Live>,
+    /// How many runs of each agent there are or are about to be.
+    occupied: HashMap<String, u32>,
+    /// Credentials that may not be used for now.
+    pub(crate) parked: HashMap<String, Parked>,
+    /// Agents that are switched off.
+    pub(crate) disabled: HashSet<String>,
+    /// What people changed about schedules.
+    pub(crate) overrides: HashMap<ScheduleKey, Override>,
+    /// The credential of each agent that has one.
+    credentials: HashMap<String, String>,
+    /// Whether it may differ from the record.
+    pub(crate) is_stale: bool,
+}
+
+/// A job that has not ended, as it was asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) row: Queued,
+    pub(crate) wanted: Wanted,
+    pub(crate) stage: Stage,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It waits for its turn.
+    Waiting,
+    /// Its run is being prepared.
+    Preparing,
+    /// It runs.
+    Running,
+}
+
+/// A run that has not ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) job: JobId,
+    pub(crate) agent: String,
+    pub(crate) schedule: Option<String>,
+    /// Whether it is at the agent's kept session.
+    pub(crate) is_at_kept_session: bool,
+    pub(crate) since: Timestamp,
+}
+
+/// A job's place in the queue.
+type Rank = (Reverse<i64>, Timestamp, JobId);
+
+impl Board {
+    /// Reads everything.
+    pub(crate) fn load(db: &Db, setup: Arc<Setup>, now: Timestamp) -> Result<Board, DbError> {
+        let day = day_of(&setup, now);
+        let mut board = Board {
+            calendar: Calendar::default(),
+            ledger: Ledger::new(day, Limits::default()),
+            asked: HashMap::new(),
+            waiting: BTreeSet::new(),
+            live: HashMap::new(),
+            occupied: HashMap::new(),
+            parked: db.parked()?.into_iter().map(|row| (row.credential.clone(), row)).collect(),
+            disabled: db.disabled_agents()?.into_iter().collect(),
+            overrides: HashMap::new(),
+            credentials: HashMap::new(),
+            is_stale: false,
+            setup,
+        };
+        for row in db.overrides()? {
+            let key = ScheduleKey { agent: row.agent.clone(), schedule: row.schedule.clone() };
+            board.overrides.insert(key, row);
+        }
+        board.take_setup(Arc::clone(&board.setup));
+        board.load_money(db, day)?;
+        board.load_runs(db)?;
+        board.load_queue(db)?;
+        Ok(board)
+    }
+
+    fn load_money(&mut self, db: &Db, day: Date) -> Result<(), DbError> {
+        let today: HashMap<String, i64> = db.spent_by_agent(day)?.into_iter().collect();
+        for (agent, in_all) in db.spent_in_all()? {
+            let today = today.get(&agent).copied().unwrap_or(0);
+            self.ledger.spend(&agent, day, today);
+            // Of any other day.
+            self.ledger.spend(&agent, Date::MIN, in_all - today);
+        }
+        for reservation in db.reservations()? {
+            self.ledger.reserve(&reservation.agent, reservation.micros);
+        }
+        Ok(())
+    }
+
+    fn load_runs(&mut self, db: &Db) -> Result<(), DbError> {
+        for run in db.uncommitted_runs()? {
+            let Some(job) = db.job(&run.job_id)? else { continue };
+            let session = match &job.head.session_id {
+                Some(id) => db.session_by_agent_id(id)?,
+                None => None,
+            };
+            let live = Live {
+                job: run.job_id,
+                agent: job.head.agent,
+                schedule: job.head.schedule,
+                is_at_kept_session: session.is_some_and(|it| it.mode == SessionMode::Persistent),
+                since: run.created_at,
+            };
+            self.add_live(run.id, live);
+        }
+        Ok(())
+    }
+
+    fn load_queue(&mut self, db: &Db) -> Result<(), DbError> {
+        for row in db.queue()? {
+            let Some(job) = db.job(&row.job)? else { continue };
+            let wanted = match serde_json::from_str(&row.wanted) {
+                Ok(wanted) => wanted,
+                Err(error) => {
+                    tracing::error!(job = %row.job, %error, "a waiting job cannot be understood");
+                    continue;
+                }
+            };
+            let stage = match job.head.status {
+                JobStatus::Pending => Stage::Waiting,
+                JobStatus::Running => Stage::Running,
+                _ => continue,
+            };
+            self.ask(Asked { row, wanted, stage });
+        }
+        Ok(())
+    }
+
+    /// Takes over another config. Schedules are the caller's to bring up to date.
+    pub(crate) fn take_setup(&mut self, setup: Arc<Setup>) {
+        let limits = |agent: &Agent| (agent.name.to_string(), Limits::of(agent.budget.as_ref()));
+        let fleet = setup.root().and_then(|fleet| fleet.budget.as_ref());
+        self.ledger.set_limits(Limits::of(fleet), setup.loaded.agents.iter().map(limits));
+        let credential = |agent: &Agent| Some((agent.name.to_string(), setup.credential(agent)?));
+        self.credentials = setup.loaded.agents.iter().filter_map(credential).collect();
+        self.setup = setup;
+    }
+
+    /// Takes over what was typed from what was known before: the record has it without secrets.
+    pub(crate) fn remember(&mut self, before: &Board) {
+        for (job, asked) in &mut self.asked {
+            let same = |known: &&Asked| known.row.wanted == asked.row.wanted;
+            if let Some(known) = before.asked.get(job).filter(same) {
+                asked.wanted = known.wanted.clone();
+            }
+        }
+    }
+
+    /// Returns the credential of an agent.
+    pub(crate) fn credential(&self, agent: &str) -> Option<&str> {
+        self.credentials.get(agent).map(String::as_str)
+    }
+
+    /// Returns the agents that share a credential.
+    pub(crate) fn agents_on(&self, credential: &str) -> impl Iterator<Item = &Agent> {
+        let own = move |agent: &&Agent| self.credential(agent.name.as_str()) == Some(credential);
+        self.setup.loaded.agents.iter().filter(own)
+    }
+
+    /// Notes a job that has not ended.
+    pub(crate) fn ask(&mut self, asked: Asked) {
+        self.forget(&asked.row.job.clone());
+        match asked.stage {
+            Stage::Waiting => drop(self.waiting.insert(rank(&asked.row))),
+            Stage::Preparing => self.occupy(asked.wanted.agent.as_str()),
+            Stage::Running => {}
+        }
+        self.asked.insert(asked.row.job.clone(), asked);
+    }
+
+    /// Moves a job to another stage.
+    pub(crate) fn set_stage(&mut self, job: &JobId, stage: Stage) {
+        if let Some(mut asked) = self.forget(job) {
+            asked.stage = stage;
+            self.ask(asked);
+        }
+    }
+
+    /// Forgets a job that has ended.
+    pub(crate) fn forget(&mut self, job: &JobId) -> Option<Asked> {
+        let asked = self.asked.remove(job)?;
+        match asked.stage {
+            Stage::Waiting => drop(self.waiting.remove(&rank(&asked.row))),
+            Stage::Preparing => self.vacate(asked.wanted.agent.as_str()),
+            Stage::Running => {}
+        }
+        Some(asked)
+    }
+
+    /// Lists the jobs that wait, the next one first.
+    pub(crate) fn queue(&self) -> impl Iterator<Item = &Asked> {
+        self.waiting.iter().filter_map(|(_, _, job)| self.asked.get(job))
+    }
+
+    /// Returns how many jobs wait.
+    pub(crate) fn queue_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Notes a run that is on record.
+    pub(crate) fn add_live(&mut self, run: RunId, live: Live) {
+        self.occupy(&live.agent);
+        self.live.insert(run, live);
+    }
+
+    /// Forgets a run whose result is on record.
+    pub(crate) fn remove_live(&mut self, run: RunId) -> Option<Live> {
+        let live = self.live.remove(&run)?;
+        self.vacate(&live.agent);
+        Some(live)
+    }
+
+    /// Returns the run that a job is at.
+    pub(crate) fn run_of(&self, job: &JobId) -> Option<RunId> {
+        self.live.iter().find(|(_, live)| live.job == *job).map(|(run, _)| *run)
+    }
+
+    fn occupy(&mut self, agent: &str) {
+        *self.occupied.entry(agent.to_owned()).or_default() += 1;
+    }
+
+    fn vacate(&mut self, agent: &str) {
+        if let Some(count) = self.occupied.get_mut(agent) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Says why a job of an agent cannot start now; `None` if it can. `own` is what a run of it may
+    /// spend by its own limit.
+    pub(crate) fn hindrance(&self, agent: &Agent, now: Timestamp) -> Option<String> {
+        let name = agent.name.as_str();
+        if self.disabled.contains(name) {
+            return Some(format!("{name} is disabled"));
+        }
+        let own = self.occupied.get(name).copied().unwrap_or(0);
+        if own >= agent.max_concurrent.get() {
+            return Some(format!("{name} is at its limit of {} at once", agent.max_concurrent));
+        }
+        let all: u32 = self.occupied.values().sum();
+        if let Some(limit) = self.setup.root().and_then(|fleet| fleet.max_concurrent)
+            && all >= limit.get()
+        {
+            return Some(format!("the fleet is at its limit of {limit} at once"));
+        }
+        let parked = self.credential(name).and_then(|credential| self.parked.get(credential));
+        if let Some(parked) = parked.filter(|parked| parked.until > now) {
+            return Some(format!("{} (until {})", parked.reason, iso_millis(parked.until)));
+        }
+        match self.quote(agent) {
+            Quote::Free | Quote::Reserve(_) => None,
+            Quote::Held => Some("what is left of its budget is reserved by other runs".to_owned()),
+            spent => Some(spent_text(name, spent)),
+        }
+    }
+
+    /// Says what a run of an agent may spend.
+    pub(crate) fn quote(&self, agent: &Agent) -> Quote {
+        let own = agent.budget.as_ref().and_then(|budget| budget.job);
+        let own = own.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
+        self.ledger.quote(agent.name.as_str(), own)
+    }
+
+    /// Says whether the last start of a schedule is still at work: it waits or runs, or another job
+    /// is at the conversation that it would continue.
+    pub(crate) fn is_busy(&self, key: &ScheduleKey) -> bool {
+        let is_own = |asked: &Asked| {
+            asked.wanted.agent.as_str() == key.agent
+                && asked.wanted.schedule.as_deref() == Some(&key.schedule)
+        };
+        let keeps = self
+            .schedule(key)
+            .is_some_and(|(_, schedule)| schedule.session.mode == SessionMode::Persistent);
+        let is_at = |live: &Live| {
+            live.agent == key.agent
+                && (live.schedule.as_deref() == Some(&key.schedule)
+                    || keeps && live.is_at_kept_session)
+        };
+        self.asked.values().any(is_own) || self.live.values().any(is_at)
+    }
+
+    /// Returns a schedule with its agent.
+    pub(crate) fn schedule(&self, key: &ScheduleKey) -> Option<(&Agent, &Schedule)> {
+        let agent = self.setup.agent(&key.agent)?;
+        let schedule = agent.schedules.iter().find(|schedule| schedule.name == key.schedule)?;
+        Some((agent, schedule))
+    }
+
+    /// Returns when something is to be done next that no event tells of.
+    pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let later = |at: &Timestamp| *at > now;
+        let waiting = self.queue().flat_map(|asked| [asked.row.not_before, asked.row.expires_at]);
+        let waiting = waiting.flatten().filter(later).min();
+        let parked = self.parked.values().map(|parked| parked.until).filter(later).min();
+        [self.calendar.wake_at(), waiting, parked].into_iter().flatten().min()
+    }
+}
+
+/// Says what was spent, in words.
+pub(crate) fn spent_text(agent: &str, quote: Quote) -> String {
+    let text = |of_fleet: bool, limit: i64, when: &str| {
+        let whose = if of_fleet { "the fleet" } else { agent };
+        format!("{whose} has spent its budget of ${:.2} {when}", limit as f64 / 1e6)
+    };
+    match quote {
+        Quote::SpentToday { of_fleet, limit } => text(of_fleet, limit, "for today"),
+        Quote::SpentInAll { of_fleet, limit } => text(of_fleet, limit, "in all"),
+        Quote::Free | Quote::Reserve(_) | Quote::Held => String::new(),
+    }
+}
+
+/// Returns the day of a moment where the fleet is.
+pub(crate) fn day_of(setup: &Setup, now: Timestamp) -> Date {
+    now.to_zoned(setup.zone.clone()).date()
+}
+
+fn rank(row: &Queued) -> Rank {
+    (Reverse(row.priority), row.asked_at, row.job.clone())
+}

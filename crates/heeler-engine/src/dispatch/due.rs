@@ -1,0 +1,320 @@
+//! Schedules: which there are, and what becomes of those that are due.
+//!
+//! Every due time becomes an occurrence with its job, or part of a skip with its reason, in the same
+//! transaction as the schedule's mark (promise P3). Start at [`Turn::fire_due`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use heeler_model::calendar::{Calendar, ScheduleKey};
+use heeler_model::config::{Agent, CronExpr, Period, Schedule, Trigger};
+use heeler_model::ledger::Quote;
+use heeler_model::timetable::{Mark, Skip, SkipReason, Start, Timetable, Verdict};
+use heeler_model::{
+    AgentState, JobId, ScheduleState, ScheduleStatus, TriggerType, Wanted, iso_millis,
+};
+use heeler_store::{DbError, ScheduleMark};
+use jiff::Timestamp;
+
+use super::board::{Asked, Stage};
+use super::turn::Turn;
+use crate::setup::Setup;
+
+/// How many schedules are decided about in one transaction; the others follow in the next.
+pub(crate) const DUE_PER_TURN: usize = 256;
+
+impl Turn<'_, '_> {
+    /// Decides about every schedule that is due.
+    pub(crate) fn fire_due(&mut self) -> Result<(), DbError> {
+        let board = &mut *self.board;
+        let mut calendar = std::mem::take(&mut board.calendar);
+        let due = calendar.due(self.now, DUE_PER_TURN, |key| board.is_busy(key));
+        board.calendar = calendar;
+        for (key, verdict) in due {
+            self.fire(&key, &verdict)?;
+        }
+        Ok(())
+    }
+
+    fn fire(&mut self, key: &ScheduleKey, verdict: &Verdict) -> Result<(), DbError> {
+        let setup = Arc::clone(&self.board.setup);
+        let found =
+            setup.agent(&key.agent).and_then(|agent| Some((agent, schedule_of(agent, key)?)));
+        let Some((agent, schedule)) = found else {
+            self.board.calendar.remove(key);
+            return Ok(());
+        };
+        if let Some(mark) = verdict.set_back_from {
+            tracing::warn!(schedule = %key, mark = iso_millis(mark), "the clock was set back");
+        }
+        for skip in &verdict.skips {
+            self.skip(key, skip)?;
+        }
+        for start in &verdict.starts {
+            self.start_due(key, agent, schedule, *start)?;
+        }
+        self.set_mark(key, verdict.mark, &rule_text(&schedule.trigger))?;
+        self.board.calendar.accept(key, verdict.mark, self.now);
+        self.show_schedule(key)
+    }
+
+    fn skip(&mut self, key: &ScheduleKey, skip: &Skip) -> Result<(), DbError> {
+        tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
+        self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)
+    }
+
+    fn start_due(
+        &mut self,
+        key: &ScheduleKey,
+        agent: &Agent,
+        schedule: &Schedule,
+        start: Start,
+    ) -> Result<(), DbError> {
+        let refused = match self.board.quote(agent) {
+            Quote::SpentToday { .. } | Quote::SpentInAll { .. } => Some(SkipReason::Budget),
+            _ if self.board.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
+            _ => None,
+        };
+        if let Some(reason) = refused {
+            let skip = Skip { first: start.due, last: start.due, count: 1, reason };
+            return self.skip(key, &skip);
+        }
+        let wanted = Wanted {
+            schedule: Some(schedule.name.clone()),
+            trigger: TriggerType::Schedule,
+            ..Wanted::of(agent.name.clone())
+        };
+        let job = self.tx.new_job_id(self.now)?;
+        // A clock that was set back brings due times again that are on record.
+        if !self.tx.add_occurrence(&key.agent, &key.schedule, start.due, &job)? {
+            return Ok(());
+        }
+        self.queue_up(&job, agent, &wanted)?;
+        tracing::info!(schedule = %key, due = iso_millis(start.due), %job, "due");
+        Ok(())
+    }
+
+    /// Puts a job of a trigger that nobody waits for into the queue.
+    fn queue_up(&mut self, job: &JobId, agent: &Agent, wanted: &Wanted) -> Result<(), DbError> {
+        self.insert_job(job, wanted, wanted)?;
+        let row = self.row(job, agent, wanted, wanted, "", None);
+        self.tx.enqueue(&row)?;
+        self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
+        Ok(())
+    }
+
+    /// Files changed, or somebody called: a schedule fires that time does not start.
+    pub(super) fn fired(&mut self, wanted: &Wanted) -> Result<(), DbError> {
+        let setup = Arc::clone(&self.board.setup);
+        let Some(agent) = setup.agent(wanted.agent.as_str()) else { return Ok(()) };
+        let Some(name) = &wanted.schedule else { return Ok(()) };
+        let key = ScheduleKey { agent: agent.name.to_string(), schedule: name.clone() };
+        let Some(schedule) = schedule_of(agent, &key) else { return Ok(()) };
+        if !self.is_enabled(&key, schedule) {
+            return Ok(());
+        }
+        let reason = match self.board.quote(agent) {
+            Quote::SpentToday { .. } | Quote::SpentInAll { .. } => Some(SkipReason::Budget),
+            _ if self.board.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
+            // What waits already will see this change too.
+            _ if self.board.is_busy(&key) => Some(SkipReason::Overlap),
+            _ => None,
+        };
+        match reason {
+            Some(reason) => {
+                self.skip(&key, &Skip { first: self.now, last: self.now, count: 1, reason })
+            }
+            None => {
+                let job = self.tx.new_job_id(self.now)?;
+                self.queue_up(&job, agent, wanted)?;
+                tracing::info!(schedule = %key, %job, "fired");
+                self.show_schedule(&key)
+            }
+        }
+    }
+
+    /// Takes over another config: running jobs are untouched, schedules are brought up to date.
+    pub(super) fn take_setup(&mut self, setup: Arc<Setup>) -> Result<(), DbError> {
+        self.board.take_setup(setup);
+        self.bring_up_to_date()
+    }
+
+    /// Makes the record of agents and schedules that of the config, and the calendar with it.
+    pub(super) fn bring_up_to_date(&mut self) -> Result<(), DbError> {
+        let setup = Arc::clone(&self.board.setup);
+        self.board.calendar = Calendar::default();
+        let marks = self.tx.schedule_marks()?.into_iter();
+        let mut marks: HashMap<(String, String), ScheduleMark> =
+            marks.map(|mark| ((mark.agent.clone(), mark.schedule.clone()), mark)).collect();
+        let known = self.tx.agents()?;
+        for agent in &setup.loaded.agents {
+            let name = agent.name.as_str();
+            let state = known.get(name);
+            if state.is_none() {
+                self.tx.put_agent(name, &AgentState::default())?;
+            }
+            let had = state.iter().flat_map(|state| state.schedules.keys());
+            for gone in had.filter(|had| !agent.schedules.iter().any(|it| it.name == **had)) {
+                self.tx.remove_schedule(name, gone)?;
+            }
+            for schedule in &agent.schedules {
+                let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
+                let before = state.and_then(|state| state.schedules.get(&schedule.name));
+                let mark = marks.remove(&(name.to_owned(), schedule.name.clone()));
+                // One that was taken out of the config and comes back begins anew.
+                self.plan(&key, schedule, mark.filter(|_| before.is_some()).as_ref())?;
+                self.show_changed(&key, before)?;
+            }
+            self.show_next(name)?;
+        }
+        for gone in known.keys().filter(|name| setup.agent(name).is_none()) {
+            self.tx.remove_agent(gone)?;
+        }
+        Ok(())
+    }
+
+    /// Puts one schedule into the calendar, if time starts it and it may.
+    pub(super) fn plan(
+        &mut self,
+        key: &ScheduleKey,
+        schedule: &Schedule,
+        known: Option<&ScheduleMark>,
+    ) -> Result<(), DbError> {
+        self.board.calendar.remove(key);
+        if !self.keeps_schedules {
+            return Ok(());
+        }
+        let mut schedule = schedule.clone();
+        if let Some(trigger) = self.overridden(key, &schedule) {
+            schedule.trigger = trigger;
+        }
+        let table = Timetable::of(&schedule, &key.to_string(), &self.board.setup.zone);
+        let Some(table) = table else { return Ok(()) };
+        let rule = rule_text(&schedule.trigger);
+        let is_enabled = self.is_enabled(key, &schedule);
+        let same = known.filter(|known| known.rule == rule).map(|known| known.mark);
+        let mark = match (same, known, is_enabled) {
+            (Some(mark), _, true) => mark,
+            // Nothing is due while it is switched off.
+            (Some(mark), _, false) => Mark { through: self.now.max(mark.through), ..mark },
+            (None, None, true) => table.begin(self.now),
+            // Other times than before: they begin now.
+            (None, _, _) => Mark { anchor: self.now, through: self.now },
+        };
+        if known.is_none_or(|known| known.mark != mark || known.rule != rule) {
+            self.set_mark(key, mark, &rule)?;
+        }
+        if is_enabled {
+            self.board.calendar.put(key.clone(), table, mark, self.now);
+        }
+        Ok(())
+    }
+
+    fn set_mark(&mut self, key: &ScheduleKey, mark: Mark, rule: &str) -> Result<(), DbError> {
+        let (agent, schedule, rule) = (key.agent.clone(), key.schedule.clone(), rule.to_owned());
+        self.tx.set_schedule_mark(&ScheduleMark { agent, schedule, mark, rule })
+    }
+
+    /// Says whether a schedule starts by itself.
+    pub(super) fn is_enabled(&self, key: &ScheduleKey, schedule: &Schedule) -> bool {
+        let by_hand = self.board.overrides.get(key).map(|row| row.enabled);
+        by_hand.unwrap_or(schedule.enabled) && !self.board.disabled.contains(&key.agent)
+    }
+
+    fn overridden(&self, key: &ScheduleKey, schedule: &Schedule) -> Option<Trigger> {
+        let text = self.board.overrides.get(key)?.text.as_deref()?;
+        read_rule(text, &schedule.trigger)
+    }
+
+    /// Writes what is to be seen of a schedule and of when its agent starts next.
+    pub(super) fn show_schedule(&mut self, key: &ScheduleKey) -> Result<(), DbError> {
+        self.show_schedule_only(key)?;
+        self.show_next(&key.agent)
+    }
+
+    fn show_schedule_only(&mut self, key: &ScheduleKey) -> Result<(), DbError> {
+        let before = self.tx.schedule(&key.agent, &key.schedule)?;
+        self.show_changed(key, before.as_ref())
+    }
+
+    fn show_changed(
+        &mut self,
+        key: &ScheduleKey,
+        before: Option<&ScheduleState>,
+    ) -> Result<(), DbError> {
+        let Some((_, schedule)) = self.board.schedule(key) else { return Ok(()) };
+        let is_enabled = self.is_enabled(key, schedule);
+        let is_running =
+            self.board.live.values().any(|live| {
+                live.agent == key.agent && live.schedule.as_deref() == Some(&key.schedule)
+            });
+        let next = self.board.calendar.next(key).map(|(due, _)| due);
+        let state = ScheduleState {
+            status: match (is_running, is_enabled) {
+                (true, _) => ScheduleStatus::Running,
+                (false, true) => ScheduleStatus::Idle,
+                (false, false) => ScheduleStatus::Disabled,
+            },
+            next_run_at: next.filter(|_| !is_running),
+            ..before.cloned().unwrap_or_default()
+        };
+        match before == Some(&state) {
+            true => Ok(()),
+            false => self.tx.put_schedule(&key.agent, &key.schedule, &state),
+        }
+    }
+
+    fn show_next(&mut self, name: &str) -> Result<(), DbError> {
+        let Some(agent) = self.board.setup.agent(name) else { return Ok(()) };
+        let next = agent.schedules.iter().filter_map(|schedule| {
+            let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
+            self.board.calendar.next(&key).map(|(due, _)| (due, key.schedule))
+        });
+        let (at, schedule) = next.min().map_or((None, None), |(at, name)| (Some(at), Some(name)));
+        self.tx.set_agent_next(name, schedule.as_deref(), at)
+    }
+
+    /// Writes what is to be seen of the schedule that a job is of.
+    pub(super) fn show_schedule_of(&mut self, job: &JobId) -> Result<(), DbError> {
+        let Some(asked) = self.board.asked.get(job) else { return Ok(()) };
+        let Some(schedule) = asked.wanted.schedule.clone() else { return Ok(()) };
+        let agent = asked.wanted.agent.to_string();
+        self.show_schedule(&ScheduleKey { agent, schedule })
+    }
+}
+
+fn schedule_of<'a>(agent: &'a Agent, key: &ScheduleKey) -> Option<&'a Schedule> {
+    agent.schedules.iter().find(|schedule| schedule.name == key.schedule)
+}
+
+/// Writes down what starts a schedule, to notice that it has become something else.
+fn rule_text(trigger: &Trigger) -> String {
+    match trigger {
+        Trigger::Every(period) => format!("every {period}"),
+        Trigger::Cron { expr, zone: Some(zone) } => {
+            format!("cron {} in {}", expr.as_str(), zone.name())
+        }
+        Trigger::Cron { expr, zone: None } => format!("cron {}", expr.as_str()),
+        Trigger::Watch { .. } => "watch".to_owned(),
+        Trigger::Webhook => "webhook".to_owned(),
+        Trigger::Chat => "chat".to_owned(),
+    }
+}
+
+/// Reads an interval or a cron expression; the zone stays as it is.
+pub(super) fn read_rule(text: &str, now: &Trigger) -> Option<Trigger> {
+    if let Ok(period) = text.parse::<Period>() {
+        return Some(Trigger::Every(period));
+    }
+    let zone = match now {
+        Trigger::Cron { zone, .. } => zone.clone(),
+        _ => None,
+    };
+    text.parse::<CronExpr>().ok().map(|expr| Trigger::Cron { expr, zone })
+}
+
+/// Says when a schedule that is switched on by hand begins.
+pub(super) fn from_now(mark: &ScheduleMark, now: Timestamp) -> ScheduleMark {
+    let through = mark.mark.through.max(now);
+    ScheduleMark { mark: Mark { through, ..mark.mark }, ..mark.clone() }
+}

@@ -1,0 +1,237 @@
+//! Runs that have ended: what they did becomes the record, and their job is over or goes on.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::Agent;
+use heeler_model::fate::{self, Again, Fate, Policy};
+use heeler_model::run::{End, RunResult};
+use heeler_model::session_choice::Wish;
+use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
+use heeler_store::{DbError, Parked};
+use jiff::Timestamp;
+
+use super::board::{Stage, day_of};
+use super::turn::{Turn, later};
+use crate::commit::{self, Concluded, Ended};
+
+/// What an agent is told that was cut off.
+const INTERRUPTED: &str = "You were interrupted: the process that ran you ended before you had \
+    finished. Look at what is done already, then go on with your task.";
+
+/// What an agent is told that ran into a usage limit.
+const LIMIT_RESET: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
+    done already, then go on with your task.";
+
+/// Over how long the work that waited for a reset starts.
+const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
+
+/// The model of a run that does not say which it was.
+const MODEL_UNKNOWN: &str = "unknown";
+
+impl Turn<'_, '_> {
+    /// Records what a run did.
+    pub(super) fn ended(&mut self, result: RunResult) -> Result<(), DbError> {
+        let (run, now) = (result.run, self.now);
+        let root = self.dir.root().to_owned();
+        let board = &*self.board;
+        let concluded = self.tx.attempt(|tx| {
+            commit::conclude(tx, &root, result, |job, result, history| {
+                let policy = policy(board.setup.agent(&job.head.agent), job);
+                fate::decide(result, history, &policy, now)
+            })
+        })?;
+        let live = self.board.remove_live(run);
+        let Concluded::Now(ended) = concluded else { return Ok(()) };
+        self.settle_money(run, &ended)?;
+        let Ended { job, result, fate } = &*ended;
+        match fate {
+            Fate::Over => {
+                self.tx.dequeue(&job.head.id)?;
+                self.over(job, Some(result))?;
+                self.board.forget(&job.head.id);
+            }
+            Fate::Again { at, how } => self.again(job, result, *at, *how)?,
+        }
+        let schedule = live.and_then(|live| live.schedule).or_else(|| job.head.schedule.clone());
+        match schedule {
+            Some(schedule) => {
+                self.show_schedule(&ScheduleKey { agent: job.head.agent.clone(), schedule })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A job is over: its schedule's record, hooks, and whoever waits.
+    pub(super) fn over(&mut self, job: &Job, result: Option<&RunResult>) -> Result<(), DbError> {
+        let head = &job.head;
+        tracing::info!(
+            job = %head.id, agent = head.agent, status = %head.status, cost_usd = head.cost_usd,
+            error = job.error, "ended"
+        );
+        if let Some(name) = &head.schedule
+            && let Some(mut state) = self.tx.schedule(&head.agent, name)?
+        {
+            state.last_run_at = head.finished_at;
+            state.last_error = job.error.clone().filter(|_| head.status == JobStatus::Failed);
+            self.tx.put_schedule(&head.agent, name, &state)?;
+        }
+        let _output = result;
+        Ok(())
+    }
+
+    /// A job goes on with another run.
+    fn again(
+        &mut self,
+        job: &Job,
+        result: &RunResult,
+        at: Timestamp,
+        how: Again,
+    ) -> Result<(), DbError> {
+        let id = &job.head.id;
+        let Some(mut asked) = self.board.forget(id) else {
+            return self.give_up(id, "it cannot go on: what was asked for is not on record");
+        };
+        let session = result.session.as_ref().filter(|session| session.resumable);
+        let text = match how {
+            Again::Anew | Again::Retried => None,
+            Again::Resumed => Some(INTERRUPTED),
+            Again::AfterReset => Some(LIMIT_RESET),
+        };
+        if let (Some(text), Some(session)) = (text, session) {
+            asked.wanted.prompt = Some(text.to_owned());
+            asked.wanted.session = Wish::Given { id: session.id.clone() };
+        }
+        let mut not_before = at;
+        if how == Again::AfterReset {
+            not_before = later(at, spread(id));
+            self.park(&job.head.agent, id, result, at)?;
+        }
+        let reason = match (how, result.end) {
+            (Again::Anew, End::SessionBusy) => "another run is at its session".to_owned(),
+            (Again::Anew, _) => "its run did not start; it is tried again".to_owned(),
+            (Again::Resumed, _) => "it was interrupted and is resumed".to_owned(),
+            (Again::AfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),
+            (Again::Retried, _) => {
+                let error = result.error.as_ref().map_or("", |error| error.message.as_str());
+                format!("it failed and is tried again: {error}")
+            }
+        };
+        tracing::info!(job = %id, agent = job.head.agent, reason, "goes on later");
+        asked.stage = Stage::Waiting;
+        asked.row.reason = reason;
+        asked.row.not_before = Some(not_before);
+        asked.row.expires_at = asked.row.expires_at.map(|expires| {
+            let waited = expires.duration_since(asked.row.asked_at);
+            not_before.checked_add(waited).unwrap_or(Timestamp::MAX)
+        });
+        // What was typed may hold secrets; what we say does not.
+        if text.is_some() {
+            asked.row.wanted = serde_json::to_string(&asked.wanted).expect("it is JSON");
+        }
+        self.tx.enqueue(&asked.row)?;
+        self.board.ask(asked);
+        Ok(())
+    }
+
+    /// Lets nobody use a credential until its limit is reset.
+    fn park(
+        &mut self,
+        agent: &str,
+        job: &JobId,
+        result: &RunResult,
+        until: Timestamp,
+    ) -> Result<(), DbError> {
+        let Some(credential) = self.board.credential(agent).map(str::to_owned) else {
+            return Ok(());
+        };
+        let reason = result.error.as_ref().map_or("a usage limit", |error| error.message.as_str());
+        let known = self.board.parked.get(&credential);
+        let row = Parked {
+            until: known.map_or(until, |known| known.until.max(until)),
+            since: known.filter(|known| known.until > self.now).map_or(self.now, |it| it.since),
+            credential: credential.clone(),
+            reason: reason.to_owned(),
+            job: job.clone(),
+        };
+        tracing::warn!(agent, until = iso_millis(row.until), "a usage limit: work is put off");
+        self.tx.park(&row)?;
+        self.board.parked.insert(credential, row);
+        Ok(())
+    }
+
+    /// Lets credentials be used again whose limit is reset.
+    pub(crate) fn unpark(&mut self) -> Result<(), DbError> {
+        let over = self.board.parked.values().filter(|parked| parked.until <= self.now);
+        let over: Vec<String> = over.map(|parked| parked.credential.clone()).collect();
+        for credential in over {
+            self.tx.unpark(&credential)?;
+            self.board.parked.remove(&credential);
+        }
+        Ok(())
+    }
+
+    /// Replaces what a run reserved by what it spent. Of one that cannot tell, all of it counts.
+    fn settle_money(&mut self, run: RunId, ended: &Ended) -> Result<(), DbError> {
+        let Ended { job, result, .. } = ended;
+        let agent = job.head.agent.as_str();
+        let reservation = self.tx.release(run)?;
+        if let Some(reservation) = &reservation {
+            self.board.ledger.release(&reservation.agent, reservation.micros);
+        }
+        let day = day_of(&self.board.setup, result.finished_at);
+        let spent = match result.cost.usd {
+            Some(_) => by_model(result),
+            None => vec![(MODEL_UNKNOWN.to_owned(), reservation.map_or(0, |it| it.micros))],
+        };
+        for (model, micros) in spent.into_iter().filter(|(_, micros)| *micros > 0) {
+            self.tx.spend(day, agent, &model, micros)?;
+            self.board.ledger.spend(agent, day, micros);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what a run spent by model; what the models' figures do not explain is of an unknown one.
+fn by_model(result: &RunResult) -> Vec<(String, i64)> {
+    let mut left = micros(result.cost.usd.unwrap_or(0.0));
+    let mut spent = Vec::new();
+    for (model, figures) in &result.cost.usage.per_model {
+        let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
+        left -= cost;
+        spent.push((model.clone(), cost));
+    }
+    spent.push((MODEL_UNKNOWN.to_owned(), left));
+    spent
+}
+
+fn micros(usd: f64) -> i64 {
+    // Out of range it saturates, and what is no number is 0.
+    (usd * 1e6).round().max(0.0) as i64
+}
+
+/// What an agent's rules say about going on. Of one that the config has no more, nothing does.
+fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
+    let Some(agent) = agent else {
+        let none = Duration::ZERO;
+        return Policy { retries_max: 0, backoff: none, backoff_max: none, resume_within: None };
+    };
+    let schedule = job.head.schedule.as_deref();
+    let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
+    let session = schedule.map_or(&agent.session, |schedule| &schedule.session);
+    Policy {
+        retries_max: agent.retry.max,
+        backoff: agent.retry.backoff.get(),
+        backoff_max: agent.retry.max_backoff.get(),
+        resume_within: session.auto_resume_within.map(|period| period.get()),
+    }
+}
+
+/// Returns how long after a reset a job goes on: each at its own time.
+fn spread(job: &JobId) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    job.as_str().hash(&mut hasher);
+    let most = AFTER_RESET_SPREAD.as_millis() as u64;
+    Duration::from_millis(hasher.finish() % (most + 1))
+}

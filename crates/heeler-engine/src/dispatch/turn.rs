@@ -1,0 +1,350 @@
+//! One turn of the dispatcher inside its transaction: what came in becomes rows, and what is to be
+//! done because of them is noted for after the commit.
+//!
+//! Whatever can fail halfway is attempted under a savepoint. Start at [`Turn::take`].
+
+use std::time::Duration;
+
+use heeler_model::config::Agent;
+use heeler_model::ledger::Quote;
+use heeler_model::redact::Redactor;
+use heeler_model::{
+    ExitReason, Job, JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, chain,
+};
+use heeler_store::{DbError, Queued, Reservation, StateDir, Tx};
+use jiff::Timestamp;
+
+use super::board::{Asked, Board, Live, Stage, day_of, spent_text};
+use super::{Deed, Prepared, Task};
+use crate::command::{Answer, Refused, RefusedKind};
+use crate::request::JobRequest;
+use crate::start::{self, Begun, StartError};
+use heeler_model::fate::SESSION_WAIT;
+
+/// One turn, inside its transaction.
+pub(crate) struct Turn<'t, 'c> {
+    pub(crate) tx: &'t mut Tx<'c>,
+    pub(crate) board: &'t mut Board,
+    pub(crate) dir: &'t StateDir,
+    pub(crate) now: Timestamp,
+    /// Whether schedules start by themselves.
+    pub(crate) keeps_schedules: bool,
+    /// What is to be done after the commit.
+    pub(crate) deeds: Vec<Deed>,
+}
+
+/// What a task is answered.
+pub(crate) type Outcome = Result<Option<Answer>, Refused>;
+
+impl Turn<'_, '_> {
+    /// Does one task. An error of the database undoes what it did.
+    pub(crate) fn take(&mut self, task: Task) -> Result<Outcome, DbError> {
+        match task {
+            Task::Order(command) => self.order(command),
+            Task::Prepared(prepared) => self.prepared(*prepared),
+            Task::Ended(result) => self.ended(*result).map(|()| Ok(None)),
+            Task::Fired { wanted } => self.fired(&wanted).map(|()| Ok(None)),
+            Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
+        }
+    }
+
+    /// A run can be started, or its job waits.
+    fn prepared(&mut self, prepared: Prepared) -> Result<Outcome, DbError> {
+        let Prepared { job, wanted, request } = prepared;
+        // Cancelled meanwhile.
+        let is_gone = |job: &JobId| {
+            self.board.asked.get(job).is_none_or(|asked| asked.stage != Stage::Preparing)
+        };
+        if job.as_ref().is_some_and(is_gone) {
+            return Ok(Ok(None));
+        }
+        if let Some(job) = &job {
+            self.board.set_stage(job, Stage::Waiting);
+        }
+        let request = match (request, &job) {
+            (Ok(request), _) => request,
+            (Err(refused), None) => return Ok(Err(refused)),
+            (Err(refused), Some(job)) => {
+                return self.give_up(job, &refused.message).map(|()| Ok(None));
+            }
+        };
+        let setup = std::sync::Arc::clone(&self.board.setup);
+        let Some(agent) = setup.agent(wanted.agent.as_str()) else {
+            let message = format!("there is no agent {} any more", wanted.agent);
+            return match &job {
+                None => Ok(Err(Refused::new(RefusedKind::NotFound, message))),
+                Some(job) => self.give_up(job, &message).map(|()| Ok(None)),
+            };
+        };
+        if job.is_none()
+            && let Err(refused) = self.admissible(agent)
+        {
+            return Ok(Err(refused));
+        }
+        self.start_or_wait(job, &wanted, agent, *request)
+    }
+
+    /// Refuses what would not even be let into the queue.
+    fn admissible(&self, agent: &Agent) -> Result<(), Refused> {
+        let name = agent.name.as_str();
+        if self.board.disabled.contains(name) {
+            let refused = Refused::new(RefusedKind::NotAllowed, format!("{name} is disabled"));
+            return Err(refused.hint(format!("heeler agent enable {name}")));
+        }
+        let quote = self.board.quote(agent);
+        if matches!(quote, Quote::SpentToday { .. } | Quote::SpentInAll { .. }) {
+            let refused = Refused::new(RefusedKind::NotAllowed, spent_text(name, quote));
+            return Err(
+                refused.hint("heeler costs shows on what; `budget` in the config raises it")
+            );
+        }
+        let most = self.queue_max();
+        if self.board.queue_len() >= most {
+            let refused = Refused::new(
+                RefusedKind::Busy,
+                format!("{most} jobs wait already, which is the most (`queue.max`)"),
+            );
+            return Err(refused.hint("heeler jobs --status pending"));
+        }
+        Ok(())
+    }
+
+    fn start_or_wait(
+        &mut self,
+        job: Option<JobId>,
+        wanted: &Wanted,
+        agent: &Agent,
+        mut request: JobRequest,
+    ) -> Result<Outcome, DbError> {
+        let redactor = Redactor::new(&request.brief.secrets);
+        let waits = match self.board.hindrance(agent, self.now) {
+            Some(reason) => Some((reason, None)),
+            None => match self.begin(job.as_ref(), wanted, agent, &mut request)? {
+                Ok(begun) => {
+                    let id = begun.job.clone();
+                    self.deeds.push(Deed::Launch { begun, request: Box::new(request) });
+                    return Ok(Ok(Some(Answer::Job {
+                        job: id,
+                        status: JobStatus::Running,
+                        waits: None,
+                    })));
+                }
+                Err(error @ StartError::SessionBusy { .. }) => {
+                    Some((chain(&error), Some(later(self.now, SESSION_WAIT))))
+                }
+                Err(error) => {
+                    return match &job {
+                        None => Ok(Err(refusal(&error))),
+                        Some(job) => self.give_up(job, &chain(&error)).map(|()| Ok(None)),
+                    };
+                }
+            },
+        };
+        let (reason, not_before) = waits.expect("what starts has returned");
+        let job = match job {
+            Some(job) => {
+                self.wait_again(&job, &reason, not_before)?;
+                job
+            }
+            None => {
+                let redacted = redact(wanted, &redactor);
+                let job = self.tx.new_job_id(self.now)?;
+                self.insert_job(&job, wanted, &redacted)?;
+                let row = self.row(&job, agent, wanted, &redacted, &reason, not_before);
+                self.tx.enqueue(&row)?;
+                self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
+                job
+            }
+        };
+        Ok(Ok(Some(Answer::Job { job, status: JobStatus::Pending, waits: Some(reason) })))
+    }
+
+    /// Records the start of a run, with the money it may spend.
+    fn begin(
+        &mut self,
+        job: Option<&JobId>,
+        wanted: &Wanted,
+        agent: &Agent,
+        request: &mut JobRequest,
+    ) -> Result<Result<Begun, StartError>, DbError> {
+        let reserved = match self.board.quote(agent) {
+            Quote::Reserve(micros) => Some(micros),
+            _ => None,
+        };
+        if let Some(micros) = reserved {
+            request.limits.budget_usd = Some(micros as f64 / 1e6);
+        }
+        let (dir, now, asked) = (self.dir, self.now, &*request);
+        let begun = self.tx.attempt(|tx| start::begin_in(tx, dir, asked, job, now));
+        let begun = match begun {
+            Ok(begun) => begun,
+            Err(StartError::Db(error)) => return Err(error),
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let name = agent.name.to_string();
+        if let Some(micros) = reserved {
+            let day = day_of(&self.board.setup, now);
+            self.tx.reserve(&Reservation { run: begun.run, agent: name.clone(), day, micros })?;
+            self.board.ledger.reserve(&name, micros);
+        }
+        self.note_asked(&begun.job, wanted, agent, request)?;
+        let live = Live {
+            job: begun.job.clone(),
+            agent: name,
+            schedule: wanted.schedule.clone(),
+            is_at_kept_session: request.rules.mode == SessionMode::Persistent
+                && request.channel.is_none(),
+            since: now,
+        };
+        self.board.add_live(begun.run, live);
+        self.show_schedule_of(&begun.job)?;
+        Ok(Ok(begun))
+    }
+
+    /// Keeps what was asked for as long as the job lives: it may run again.
+    fn note_asked(
+        &mut self,
+        job: &JobId,
+        wanted: &Wanted,
+        agent: &Agent,
+        request: &JobRequest,
+    ) -> Result<(), DbError> {
+        if self.board.asked.contains_key(job) {
+            self.board.set_stage(job, Stage::Running);
+            return Ok(());
+        }
+        let redacted = redact(wanted, &Redactor::new(&request.brief.secrets));
+        let row = self.row(job, agent, wanted, &redacted, "", None);
+        self.tx.enqueue(&row)?;
+        self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Running });
+        Ok(())
+    }
+
+    pub(super) fn row(
+        &self,
+        job: &JobId,
+        agent: &Agent,
+        wanted: &Wanted,
+        redacted: &Wanted,
+        reason: &str,
+        not_before: Option<Timestamp>,
+    ) -> Queued {
+        let schedule = wanted.schedule.as_deref();
+        let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
+        let own = schedule.map_or(agent.priority, |schedule| schedule.priority);
+        Queued {
+            job: job.clone(),
+            priority: wanted.priority + i64::from(own),
+            asked_at: self.now,
+            not_before,
+            expires_at: Some(later(self.now, self.queue_wait_max())),
+            wanted: serde_json::to_string(redacted).expect("what is wanted is JSON"),
+            reason: reason.to_owned(),
+        }
+    }
+
+    pub(super) fn insert_job(
+        &mut self,
+        id: &JobId,
+        wanted: &Wanted,
+        redacted: &Wanted,
+    ) -> Result<(), DbError> {
+        let (agent, trigger) = (wanted.agent.as_str(), wanted.trigger.clone());
+        let mut job = Job::asked(id.clone(), agent, trigger, self.now);
+        job.head.schedule = wanted.schedule.clone();
+        job.prompt = redacted.prompt.clone();
+        let parent = wanted.parent.as_ref().filter(|_| wanted.trigger == TriggerType::Spawned);
+        let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
+        job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
+        self.tx.insert_job(&job)
+    }
+
+    /// Lets a job wait that could not start.
+    pub(super) fn wait_again(
+        &mut self,
+        job: &JobId,
+        reason: &str,
+        not_before: Option<Timestamp>,
+    ) -> Result<(), DbError> {
+        let Some(mut asked) = self.board.forget(job) else { return Ok(()) };
+        asked.stage = Stage::Waiting;
+        if asked.row.reason != reason || asked.row.not_before != not_before {
+            asked.row.reason = reason.to_owned();
+            asked.row.not_before = not_before;
+            self.tx.enqueue(&asked.row)?;
+        }
+        self.board.ask(asked);
+        Ok(())
+    }
+
+    /// Ends a job that cannot run.
+    pub(super) fn give_up(&mut self, id: &JobId, why: &str) -> Result<(), DbError> {
+        self.board.forget(id);
+        self.tx.dequeue(id)?;
+        let Some(mut job) = self.tx.job(id)? else { return Ok(()) };
+        job.head.status = JobStatus::Failed;
+        job.head.exit_reason = Some(ExitReason::Error);
+        job.head.finished_at = Some(self.now);
+        job.error = Some(why.to_owned());
+        job.version = self.tx.update_job(&job)?;
+        tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
+        self.over(&job, None)
+    }
+
+    /// Gives up on jobs that have waited too long.
+    pub(crate) fn expire(&mut self) -> Result<(), DbError> {
+        let is_due = |asked: &&Asked| asked.row.expires_at.is_some_and(|at| at <= self.now);
+        let expired: Vec<(JobId, String)> = self
+            .board
+            .queue()
+            .filter(is_due)
+            .map(|asked| (asked.row.job.clone(), asked.row.reason.clone()))
+            .collect();
+        for (job, reason) in expired {
+            let why = format!("it waited longer than `queue.max_wait` allows: {reason}");
+            self.give_up(&job, &why)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue_max(&self) -> usize {
+        self.board.setup.root().map_or(0, |fleet| fleet.queue.max as usize)
+    }
+
+    fn queue_wait_max(&self) -> Duration {
+        let day = Duration::from_secs(24 * 3600);
+        self.board.setup.root().map_or(day, |fleet| fleet.queue.max_wait.get())
+    }
+
+    /// Returns the run that a job is at.
+    pub(super) fn run_of(&self, job: &JobId) -> Option<RunId> {
+        self.board.run_of(job)
+    }
+}
+
+/// Returns what is wanted as it may be written down.
+pub(super) fn redact(wanted: &Wanted, redactor: &Redactor) -> Wanted {
+    let clean = |text: &String| redactor.text(text).into_owned();
+    Wanted { prompt: wanted.prompt.as_ref().map(clean), ..wanted.clone() }
+}
+
+pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// Says what can be done about a start that is refused.
+fn refusal(error: &StartError) -> Refused {
+    let kind = match error {
+        StartError::NoSession { .. } => RefusedKind::NotFound,
+        StartError::AtLimit { .. } | StartError::SessionBusy { .. } => RefusedKind::Busy,
+        StartError::OthersSession { .. } => RefusedKind::NotAllowed,
+        _ => RefusedKind::Trouble,
+    };
+    let refused = Refused::new(kind, chain(error));
+    match error {
+        StartError::NoSession { .. } | StartError::OthersSession { .. } => {
+            refused.hint("heeler session list")
+        }
+        _ => refused,
+    }
+}

@@ -1,0 +1,235 @@
+//! What the dispatcher does after a commit, off its own thread: preparing and starting runners,
+//! finding out what became of runs, asking them to end.
+//!
+//! Everything here may be cut off anywhere and done again by the next daemon. What came of it returns
+//! to the dispatcher as an [`Input`]. Start at [`Hands`].
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use heeler_model::redact::Redactor;
+use heeler_model::run::{Op, ReplyBody, RunResult, file};
+use heeler_model::{JobId, RunId, Wanted, chain};
+use heeler_store::{Reader, Run, is_run_alive};
+
+use crate::cancel::{self, KillError};
+use crate::command::{Handle, Input, Refused, RefusedKind, Reply};
+use crate::control::{Control, ControlError};
+use crate::crew::Crew;
+use crate::dispatch::Prepared;
+use crate::fleet::Fleet;
+use crate::prepare::{PrepareError, environment};
+use crate::recover;
+use crate::request::JobRequest;
+use crate::setup::Setup;
+use crate::start::{self, Begun};
+use crate::watcher::Watcher;
+
+/// How many runners are prepared and started at once.
+const STARTERS: usize = 4;
+
+/// How many ended runs are looked at, and dead ones settled, at once.
+const COLLECTORS: usize = 4;
+
+/// How often a run is looked at that another process is at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a run is asked to end before it is given up on; it has limits of its own.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a runner may take to answer that is to end at once; after that it is killed.
+const NOW_WAIT: Duration = Duration::from_secs(5);
+
+/// The threads that act for the dispatcher.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    shared: Arc<Shared>,
+    starters: Crew,
+    watcher: Watcher,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fleet: Fleet,
+    inbox: Handle,
+    collectors: Crew,
+    /// The config that counts now.
+    setup: Mutex<Arc<Setup>>,
+}
+
+impl Hands {
+    /// Starts the threads.
+    pub(crate) fn new(fleet: Fleet, inbox: Handle, setup: Arc<Setup>) -> io::Result<Hands> {
+        let starters = Crew::new("heeler-start", STARTERS)?;
+        let collectors = Crew::new("heeler-collect", COLLECTORS)?;
+        let setup = Mutex::new(setup);
+        let shared = Arc::new(Shared { fleet, inbox, collectors, setup });
+        let weak = Arc::downgrade(&shared);
+        let watcher = Watcher::start(move |run| {
+            if let Some(shared) = weak.upgrade() {
+                collect(&shared, run);
+            }
+        })?;
+        Ok(Hands { shared, starters, watcher })
+    }
+
+    /// Takes over another config.
+    pub(crate) fn take_setup(&self, setup: Arc<Setup>) {
+        *self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner) = setup;
+    }
+
+    /// Finds out what a run needs.
+    pub(crate) fn prepare(&self, job: Option<JobId>, wanted: Wanted, reply: Option<Reply>) {
+        let shared = Arc::clone(&self.shared);
+        self.starters.hand(move || {
+            let setup = shared.setup();
+            let request = request(&setup, &wanted);
+            let prepared = Box::new(Prepared { job, wanted, request });
+            shared.tell(Input::Prepared { prepared, reply });
+        });
+    }
+
+    /// Starts the runner of a run that is on record.
+    pub(crate) fn launch(&self, begun: Begun, request: Box<JobRequest>) {
+        let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
+        self.starters.hand(move || {
+            let run = begun.run;
+            match start::launch_unwatched(&shared.fleet, &request, &begun) {
+                Ok(child) => {
+                    if let Err(error) = watcher.add(run, child) {
+                        tracing::error!(%run, %error, "cannot watch a runner");
+                        collect(&shared, run);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%run, reason = chain(&error), "a runner was not started");
+                    let why = chain(&error);
+                    shared.find_out(run, Some(&why));
+                }
+            }
+        });
+    }
+
+    /// Watches a run that an earlier daemon left, or finds out what became of it.
+    pub(crate) fn take_over(&self, run: RunId) {
+        let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
+        self.shared.collectors.hand(move || {
+            let folder = shared.fleet.dir.run(run);
+            match watcher.attach(run, &folder) {
+                Ok(true) => tracing::info!(%run, "taken over"),
+                Ok(false) => shared.find_out(run, None),
+                Err(error) => {
+                    tracing::error!(%run, %error, "cannot watch a runner");
+                    shared.find_out(run, None);
+                }
+            }
+        });
+    }
+
+    /// Asks a run to end, until it has heard it or has ended.
+    pub(crate) fn cancel(&self, run: RunId, now: bool, by: String) {
+        let shared = Arc::clone(&self.shared);
+        let work = move || ask_to_end(&shared.fleet, run, now, &by);
+        if let Err(error) = std::thread::Builder::new().name("heeler-cancel".to_owned()).spawn(work)
+        {
+            tracing::error!(%run, %error, "cannot ask a run to end");
+        }
+    }
+}
+
+impl Shared {
+    fn setup(&self) -> Arc<Setup> {
+        Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the dispatcher. If it has ended, the next one finds out by itself.
+    fn tell(&self, input: Input) {
+        let _stopped = self.inbox.input(input);
+    }
+
+    /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
+    /// started, as far as we know.
+    fn find_out(&self, run: RunId, not_started: Option<&str>) {
+        match self.outcome(run, not_started) {
+            Ok(result) => self.tell(Input::Ended(Box::new(result))),
+            Err(why) => self.tell(Input::Unsettled { run, why }),
+        }
+    }
+
+    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<RunResult, String> {
+        let reader = Reader::open(&self.fleet.dir).map_err(|error| chain(&error))?;
+        let run = reader.run(id).map_err(|error| chain(&error))?;
+        let run: Run = run.ok_or("its record is gone")?;
+        let agent = reader.job(&run.job_id).map_err(|error| chain(&error))?;
+        drop(reader);
+        let mut result = loop {
+            match recover::outcome_of(&self.fleet, &run).map_err(|error| chain(&error))? {
+                Some(result) => break result,
+                // Its runner is gone, and yet its lock is held: another process is settling it.
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        };
+        if let (heeler_model::run::End::NeverStarted, Some(why)) = (result.end, not_started) {
+            result = recover::never_started(&run, (self.fleet.now)(), why);
+        }
+        let setup = self.setup();
+        let agent = agent.and_then(|job| setup.agent(&job.head.agent));
+        if let Some(given) = agent.and_then(|agent| environment::give(agent, &setup.env).ok()) {
+            result.redact(&Redactor::new(&given.secrets));
+        }
+        Ok(result)
+    }
+}
+
+fn collect(shared: &Arc<Shared>, run: RunId) {
+    let own = Arc::clone(shared);
+    shared.collectors.hand(move || own.find_out(run, None));
+}
+
+fn request(setup: &Setup, wanted: &Wanted) -> Result<Box<JobRequest>, Refused> {
+    let agent = setup.find_agent(wanted.agent.as_str())?;
+    let request = setup.prepare(agent, wanted).map_err(|error| {
+        let kind = match &error {
+            PrepareError::Schedule { .. } => RefusedKind::NotFound,
+            PrepareError::Isolation { .. } => RefusedKind::NotAllowed,
+            _ => RefusedKind::Usage,
+        };
+        Refused::new(kind, chain(&error))
+    })?;
+    Ok(Box::new(request))
+}
+
+fn ask_to_end(fleet: &Fleet, run: RunId, now: bool, by: &str) {
+    let folder = fleet.dir.run(run);
+    let deadline = Instant::now() + CANCEL_PATIENCE;
+    while Instant::now() < deadline && !folder.join(file::RESULT).exists() {
+        let asked = Control::of_run(&folder).and_then(|mut control| {
+            if now {
+                control.reply_within(NOW_WAIT)?;
+            }
+            control.ask(Op::Cancel { now, by: by.to_owned() })
+        });
+        match asked {
+            Ok(ReplyBody::Refused { reason }) => {
+                tracing::warn!(%run, reason, "a run does not want to end");
+                return;
+            }
+            Ok(_) => return,
+            // It is starting, or ends by itself.
+            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {}
+            Err(error) if now => {
+                tracing::warn!(%run, reason = chain(&error), "a runner is mute and is killed");
+                match cancel::kill_runner(&folder) {
+                    Ok(_) | Err(KillError::Gone(_)) => return,
+                    Err(error) => tracing::warn!(%run, reason = chain(&error), "cannot kill it"),
+                }
+            }
+            Err(error) => tracing::debug!(%run, reason = chain(&error), "a runner is mute"),
+        }
+        if !is_run_alive(&folder) && folder.join(file::STARTED).exists() {
+            return;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,121 @@
+//! What a daemon works by: the checked config, and what is around it.
+//!
+//! It is replaced as a whole when the config is read again. Start at [`Setup::prepare`].
+
+use std::collections::BTreeMap;
+
+use camino::Utf8PathBuf;
+use heeler_model::Wanted;
+use heeler_model::config::{Agent, Durability, Fleet, Loaded, Runtime};
+use jiff::tz::TimeZone;
+
+use crate::command::{Refused, RefusedKind};
+use crate::prepare::{self, PrepareError, Surroundings, environment};
+use crate::request::JobRequest;
+
+/// How alike two names are for one to be offered for the other.
+const LIKENESS_MIN: f64 = 0.75;
+
+/// What a daemon works by.
+#[derive(Debug)]
+pub struct Setup {
+    /// The config file.
+    pub config: Utf8PathBuf,
+    /// What it says.
+    pub loaded: Loaded,
+    /// The environment, with what `.env` adds.
+    pub env: BTreeMap<String, String>,
+    /// The user's folder.
+    pub home: Utf8PathBuf,
+    /// The folder of control sockets.
+    pub sockets: Utf8PathBuf,
+    /// What decides what agents may do, or holds what they did.
+    pub protected: Vec<Utf8PathBuf>,
+    /// The machine's time zone.
+    pub zone: TimeZone,
+}
+
+impl Setup {
+    /// Returns an agent by its qualified name.
+    pub fn agent(&self, name: &str) -> Option<&Agent> {
+        self.loaded.agents.iter().find(|agent| agent.name.as_str() == name)
+    }
+
+    /// Finds an agent by its qualified name, or by its own name while that is unique.
+    pub fn find_agent(&self, name: &str) -> Result<&Agent, Refused> {
+        if let Some(agent) = self.agent(name) {
+            return Ok(agent);
+        }
+        let agents = self.loaded.agents.iter();
+        let local: Vec<&Agent> = agents.filter(|agent| agent.name.local() == name).collect();
+        match local[..] {
+            [one] => Ok(one),
+            [] => {
+                let refused =
+                    Refused::new(RefusedKind::NotFound, format!("there is no agent `{name}`"));
+                Err(match self.nearest(name) {
+                    Some(near) => refused.hint(format!("did you mean `{near}`?")),
+                    None => refused.hint("heeler agent list"),
+                })
+            }
+            _ => {
+                let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
+                let message = format!("`{name}` may be any of: {}", names.join(", "));
+                Err(Refused::new(RefusedKind::Usage, message))
+            }
+        }
+    }
+
+    fn nearest(&self, name: &str) -> Option<&str> {
+        let names = self.loaded.agents.iter().map(|agent| agent.name.as_str());
+        let near = names.map(|known| (strsim::jaro_winkler(known, name), known));
+        let near = near.filter(|(likeness, _)| *likeness > LIKENESS_MIN);
+        near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
+    }
+
+    /// Makes a request of what is wanted.
+    pub(crate) fn prepare(
+        &self,
+        agent: &Agent,
+        wanted: &Wanted,
+    ) -> Result<JobRequest, PrepareError> {
+        let root = self.root();
+        let around = Surroundings {
+            env: &self.env,
+            home: &self.home,
+            sockets: &self.sockets,
+            durability: root.map_or(Durability::Interval, |fleet| fleet.durability),
+            max_concurrent: root.and_then(|fleet| fleet.max_concurrent),
+            agents: &self.loaded.agents,
+            protected: &self.protected,
+        };
+        prepare::prepare(agent, wanted, &around)
+    }
+
+    /// Returns the root fleet's settings.
+    pub(crate) fn root(&self) -> Option<&Fleet> {
+        self.loaded.fleets.first()
+    }
+
+    /// Names the account that an agent's model is paid by, so that those who share one share its
+    /// limits. It holds no secret. `None` where no model is asked.
+    pub(crate) fn credential(&self, agent: &Agent) -> Option<String> {
+        if !matches!(agent.runtime, Runtime::Sdk | Runtime::Cli) {
+            return None;
+        }
+        let given = environment::give(agent, &self.env).ok()?;
+        let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());
+        let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
+        if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
+            return Some(format!("{name}:{:016x}", fnv(key.as_bytes())));
+        }
+        let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
+        Some(format!("login:{}", login.map_or("", String::as_str)))
+    }
+}
+
+/// FNV-1a: tells credentials apart without keeping them.
+fn fnv(bytes: &[u8]) -> u64 {
+    let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
+}

@@ -1,0 +1,156 @@
+//! A daemon from its start to its end, with a runner that is a shell script.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use camino::Utf8Path;
+use heeler_model::config;
+use heeler_model::{JobId, JobStatus, Wanted};
+use jiff::tz::TimeZone;
+
+use super::Place;
+use crate::command::{Answer, Command, DaemonMode, Handle, Stopping};
+use crate::{Daemon, Ended, Settings, Setup};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon at work.
+pub(crate) struct Running {
+    pub(crate) handle: Handle,
+    thread: JoinHandle<Ended>,
+}
+
+impl Running {
+    /// Ends it, leaving its jobs.
+    pub(crate) fn stop(self, how: Stopping) -> Ended {
+        self.handle.ask(Command::Stop(how)).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+impl Place {
+    /// Starts a daemon by a config that is written as text.
+    pub(crate) fn daemon(&self, mode: DaemonMode, config: &str) -> Running {
+        std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
+        let root = self.root.clone();
+        let load = Box::new(move || {
+            let file = root.join("heeler.yaml");
+            let read = |path: &Utf8Path| std::fs::read_to_string(path);
+            let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+            let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
+            Ok(Setup {
+                config: file,
+                loaded,
+                env,
+                home: root.join("home"),
+                sockets: root.clone(),
+                protected: Vec::new(),
+                zone: TimeZone::UTC,
+            })
+        });
+        let daemon = Daemon::open(Settings {
+            fleet: self.fleet.clone(),
+            load,
+            mode,
+            clients: Arc::new(AtomicUsize::new(0)),
+            version: "test".to_owned(),
+            patience: PATIENCE,
+        });
+        let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
+        let handle = daemon.handle();
+        Running { handle, thread: std::thread::spawn(move || daemon.run()) }
+    }
+
+    /// Waits until a job is where it is to be.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, job: &JobId, status: JobStatus) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.job(job);
+            if found.head.status == status {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{found:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn fleet(agent: &str) -> String {
+    format!("agents:\n  - name: coder\n    runtime: scripted\n    script: [{{say: hi}}]\n{agent}")
+}
+
+#[track_caller]
+fn asked(running: &Running, wanted: Wanted) -> (JobId, JobStatus) {
+    match running.handle.ask(Command::Trigger(Box::new(wanted))).unwrap() {
+        Answer::Job { job, status, .. } => (job, status),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn coder() -> Wanted {
+    Wanted::of("coder".parse().unwrap())
+}
+
+#[test]
+fn a_daemon_does_a_job_and_ends_when_told() {
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let (job, status) = asked(&running, coder());
+    assert_eq!(status, JobStatus::Running);
+    place.wait_for(&job, JobStatus::Completed);
+    assert_eq!(running.stop(Stopping::Wait { timeout: None }), Ended::Stopped);
+    assert!(place.reader().queue().unwrap().is_empty());
+    assert!(place.read(".heeler/state.yaml").contains("coder:"));
+}
+
+#[test]
+fn what_is_beyond_the_limit_waits_and_then_runs() {
+    let place = Place::new("die-when-told");
+    let running = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let (first, _) = asked(&running, coder());
+    let (second, status) = asked(&running, coder());
+    assert_eq!(status, JobStatus::Pending);
+    place.wait_for(&first, JobStatus::Running);
+    place.behave("success");
+    std::fs::write(place.root.join("go"), "").unwrap();
+    place.wait_for(&second, JobStatus::Completed);
+    place.wait_for(&first, JobStatus::Completed);
+    running.stop(Stopping::KeepJobs);
+}
+
+#[test]
+fn an_interval_starts_at_once_and_is_on_record() {
+    let place = Place::new("success");
+    let config = fleet("    schedules: {often: {interval: 1h}}\n");
+    let running = place.daemon(DaemonMode::Permanent, &config);
+    let deadline = Instant::now() + PATIENCE;
+    let occurrence = loop {
+        let found = place.reader().occurrences("coder", "often", None, 10).unwrap();
+        if let Some(found) = found.first() {
+            break found.clone();
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    place.wait_for(&occurrence.job, JobStatus::Completed);
+    running.stop(Stopping::KeepJobs);
+    let state = place.reader().schedule("coder", "often").unwrap().unwrap();
+    let hour = jiff::SignedDuration::from_hours(1);
+    assert_eq!(state.next_run_at, Some(occurrence.due + hour));
+    assert!(state.last_run_at.is_some());
+    let running = place.daemon(DaemonMode::Permanent, &config);
+    running.stop(Stopping::KeepJobs);
+    assert_eq!(place.reader().occurrences("coder", "often", None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn a_daemon_that_ends_when_idle_does() {
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::UntilIdle, &fleet(""));
+    assert_eq!(running.thread.join().unwrap(), Ended::Idle);
+}

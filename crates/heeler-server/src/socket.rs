@@ -1,0 +1,63 @@
+//! Where a daemon listens.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use sha2::{Digest as _, Sha256};
+
+/// How many bytes of the state directory's hash are in the name. With the rest of the name it is
+/// as long as the name of a run's socket, for which the folder has room.
+const HASH_BYTES: usize = 5;
+
+const SOCKET_MODE: u32 = 0o600;
+
+/// Returns the name of the socket of a state directory, which is a real path.
+pub fn socket_name(state_dir: &Utf8Path) -> String {
+    let hash = Sha256::digest(state_dir.as_str());
+    let digits: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("d-{digits}.sock")
+}
+
+/// Binds the socket of a state directory in a folder that only the user can enter.
+///
+/// Only the holder of the state's lock may call this: what a dead daemon has left under the name is
+/// removed.
+pub fn bind(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<(UnixListener, Utf8PathBuf)> {
+    let path = sockets.join(socket_name(&state_dir.canonicalize_utf8()?));
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok((listener, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::run::SOCKET_NAME_LEN;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_daemons_socket_fits_where_a_runs_does() {
+        let one = socket_name(Utf8Path::new("/a/.heeler"));
+        assert_eq!(one.len(), SOCKET_NAME_LEN);
+        assert_ne!(one, socket_name(Utf8Path::new("/b/.heeler")));
+    }
+
+    #[test]
+    fn a_socket_that_a_dead_daemon_left_is_replaced_and_is_the_users_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let (dead, path) = bind(folder, folder).unwrap();
+        drop(dead);
+        assert!(path.exists());
+        let (_alive, again) = bind(folder, folder).unwrap();
+        assert_eq!(path, again);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, SOCKET_MODE);
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+    }
+}

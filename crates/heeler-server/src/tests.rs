@@ -1,0 +1,382 @@
+//! The server and the client with each other, in front of a scripted dispatcher.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{
+    AgentChange, Answer, Command, DaemonMode, DaemonStatus, Handle, Refused, RefusedKind, Reply,
+    RunningJob, ScheduleChange, Stopped, Stopping, WaitingJob,
+};
+use heeler_model::{JobStatus, PROMPT_BYTES_MAX, RunId, Wanted};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::routes::{BODY_BYTES_MAX, PROMPT_BODY_BYTES_MAX, read};
+use crate::serve::CONNECTIONS_MAX;
+use crate::{Client, ClientError, Connections, bind, serve};
+
+/// A server on a thread of its own, in a folder of its own.
+struct Rig {
+    _temp: tempfile::TempDir,
+    socket: Utf8PathBuf,
+    connections: Connections,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Rig {
+    fn new(each: impl FnMut(Command, Reply) + Send + 'static) -> Rig {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let (listener, socket) = bind(folder, folder).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (handle, connections) = (Handle::scripted(each), Connections::default());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let counted = connections.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+                let stop = async { drop(stopped.await) };
+                serve(listener, handle, "1.2.3", &counted, stop).await.unwrap();
+            });
+        });
+        Rig { _temp: temp, socket, connections, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn answering(answer: Result<Answer, Refused>) -> Rig {
+        Rig::new(move |_, reply| reply(answer.clone()))
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket).unwrap()
+    }
+
+    /// Sends bytes as they are and returns the reply's head and body.
+    fn raw(&self, request: &[u8]) -> (String, String) {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        // It may refuse before it has read all.
+        drop(stream.write_all(request));
+        let mut reply = Vec::new();
+        drop(stream.read_to_end(&mut reply));
+        let reply = String::from_utf8(reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn post(&self, path: &str, body: &str) -> (String, String) {
+        let length = body.len();
+        self.raw(
+            format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+                .as_bytes(),
+        )
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+fn done() -> Answer {
+    Answer::Done { message: "done".to_owned() }
+}
+
+fn every_command() -> Vec<Command> {
+    let job = || "job-2024-01-19-abc123".parse().unwrap();
+    let by = || "me".to_owned();
+    let schedule = |change| Command::Schedule {
+        agent: "web.coder".to_owned(),
+        schedule: "a/b c%ü".to_owned(),
+        change,
+        by: "me".to_owned(),
+    };
+    let agent = |change| Command::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
+    let prompt = Some("Go\non \"now\"".to_owned());
+    let wanted = Wanted { prompt: prompt.clone(), ..Wanted::of("coder".parse().unwrap()) };
+    vec![
+        Command::Trigger(Box::new(wanted)),
+        Command::Cancel { job: job(), now: true, by: by() },
+        Command::Resume { job: job(), prompt, by: by() },
+        Command::Resume { job: job(), prompt: None, by: by() },
+        Command::Retry { job: job(), by: by() },
+        schedule(ScheduleChange::Enable),
+        schedule(ScheduleChange::Disable),
+        schedule(ScheduleChange::Set { text: "*/5 * * * *".to_owned() }),
+        schedule(ScheduleChange::Reset),
+        schedule(ScheduleChange::Trigger),
+        agent(AgentChange::Enable),
+        agent(AgentChange::Disable),
+        agent(AgentChange::Reset),
+        Command::Reload,
+        Command::Stop(Stopping::Wait { timeout: None }),
+        Command::Stop(Stopping::Wait { timeout: Some(Duration::from_millis(1500)) }),
+        Command::Stop(Stopping::Force),
+        Command::Stop(Stopping::KeepJobs),
+        Command::Status,
+    ]
+}
+
+fn every_answer() -> Vec<Answer> {
+    let job = || "job-2024-01-19-abc123".parse().unwrap();
+    let at = Timestamp::UNIX_EPOCH;
+    let status = DaemonStatus {
+        pid: 7,
+        version: "1.2.3".to_owned(),
+        since: at,
+        mode: DaemonMode::UntilIdle,
+        config: "/a/heeler.yaml".into(),
+        schedules: Vec::new(),
+        queue: vec![WaitingJob {
+            job: job(),
+            agent: "coder".to_owned(),
+            priority: -1,
+            since: at,
+            not_before: Some(at),
+            reason: "busy".to_owned(),
+        }],
+        running: vec![RunningJob {
+            job: job(),
+            run: RunId::mint(at, [1; 10]),
+            agent: "coder".to_owned(),
+            schedule: None,
+            since: at,
+        }],
+        parked: Vec::new(),
+        budgets: Vec::new(),
+        faults: vec!["the disk is full".to_owned()],
+    };
+    vec![
+        Answer::Job { job: job(), status: JobStatus::Pending, waits: Some("busy".to_owned()) },
+        done(),
+        Answer::Reloaded { changes: vec!["agent a is new".to_owned()] },
+        Answer::Status(Box::new(status)),
+    ]
+}
+
+#[test]
+fn every_command_reaches_the_dispatcher_as_it_was_asked() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hearing = Arc::clone(&heard);
+    let rig = Rig::new(move |command, reply| {
+        hearing.lock().unwrap().push(command);
+        reply(Ok(done()));
+    });
+    let mut client = rig.client();
+    for command in every_command() {
+        assert_eq!(client.ask(&command, None).unwrap(), done(), "{command:?}");
+    }
+    assert_eq!(*heard.lock().unwrap(), every_command());
+}
+
+#[test]
+fn every_answer_reaches_whoever_asked() {
+    for answer in every_answer() {
+        let rig = Rig::answering(Ok(answer.clone()));
+        assert_eq!(rig.client().ask(&Command::Status, None).unwrap(), answer);
+    }
+}
+
+#[test]
+fn refusals_have_codes_of_their_own_and_reach_whoever_asked() {
+    for (kind, code) in [
+        (RefusedKind::NotFound, "404 Not Found"),
+        (RefusedKind::Busy, "409 Conflict"),
+        (RefusedKind::NotAllowed, "403 Forbidden"),
+        (RefusedKind::Usage, "400 Bad Request"),
+        (RefusedKind::Trouble, "500 Internal Server Error"),
+    ] {
+        let refused = Refused::new(kind, "no").hint("do this");
+        let rig = Rig::answering(Err(refused.clone()));
+        let (head, body) = rig.post("/v1/reload", "");
+        assert!(head.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{head}");
+        assert!(head.contains("\r\nheeler-protocol: 1\r\n"), "{head}");
+        let word = serde_json::to_string(&kind).unwrap();
+        let expected = format!(r#"{{"error":{{"kind":{word},"message":"no","hint":"do this"}}}}"#);
+        assert_eq!(body, expected);
+        match rig.client().ask(&Command::Reload, None) {
+            Err(ClientError::Refused(found)) => assert_eq!(found, refused),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_route_or_no_request_is_refused_in_json() {
+    let rig = Rig::new(|command, _| panic!("{command:?} must not reach the dispatcher"));
+    let job = "/v1/jobs/job-2024-01-19-abc123/cancel";
+    for (path, body, code, message) in [
+        ("/v1/nowhere", "", "404", "there is no such route"),
+        ("/v1/status", "", "405", "the route has another method"),
+        ("/v1/jobs", "{", "400", "the request is not understood"),
+        ("/v1/jobs", r#"{"agent":"../x"}"#, "400", "is not an agent name"),
+        (job, r#"{"by":"me","force":true}"#, "400", "unknown field `force`"),
+        ("/v1/jobs/.x/cancel", r#"{"by":"me"}"#, "400", "is not a job id"),
+        ("/v1/agents/a", r#"{"change":"fire","by":"me"}"#, "400", "unknown variant `fire`"),
+        ("/v1/stop", "", "400", "the request is not understood"),
+    ] {
+        let (head, found) = rig.post(path, body);
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{path} {body}: {head}");
+        assert!(found.starts_with(r#"{"error":{"kind":""#), "{found}");
+        assert!(found.contains(message), "{path} {body}: {found}");
+    }
+}
+
+#[test]
+fn a_body_that_is_too_long_is_refused_and_the_longest_prompt_is_not() {
+    let rig = Rig::answering(Ok(done()));
+    let long = "x".repeat(BODY_BYTES_MAX + 1);
+    let (head, body) = rig.post("/v1/stop", &long);
+    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    assert!(body.contains("longer than 2097152 bytes"), "{body}");
+    let prompt = Some("x".repeat(PROMPT_BYTES_MAX as usize));
+    let longest = Wanted { prompt, ..Wanted::of("a".parse().unwrap()) };
+    assert_eq!(rig.client().ask(&Command::Trigger(Box::new(longest)), None).unwrap(), done());
+}
+
+#[tokio::test]
+async fn a_prompt_has_room_however_it_is_written_and_not_more() {
+    // Nothing takes more room in JSON than a control character.
+    let written = serde_json::to_vec("\u{1}").unwrap().len() - 2;
+    assert!(PROMPT_BODY_BYTES_MAX > PROMPT_BYTES_MAX as usize * written);
+    let long = vec![b' '; PROMPT_BODY_BYTES_MAX + 1];
+    let refused = read::<Wanted>(long.into(), PROMPT_BODY_BYTES_MAX).await.unwrap_err();
+    assert_eq!(refused.status(), axum::http::StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[test]
+fn one_connection_too_many_waits_until_another_is_closed() {
+    let rig = Rig::answering(Ok(done()));
+    let hello = b"GET /v1/hello HTTP/1.1\r\nhost: x\r\n\r\n";
+    let greet = || {
+        let mut stream = UnixStream::connect(&rig.socket).unwrap();
+        stream.write_all(hello).unwrap();
+        stream
+    };
+    let mut open: Vec<UnixStream> = (0..CONNECTIONS_MAX).map(|_| greet()).collect();
+    for stream in &mut open {
+        assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+    }
+    assert_eq!(rig.connections.open(), CONNECTIONS_MAX);
+    let mut waiting = greet();
+    waiting.set_nonblocking(true).unwrap();
+    assert!(waiting.read(&mut [0; 16]).is_err(), "nobody has accepted it");
+    waiting.set_nonblocking(false).unwrap();
+    drop(open.pop());
+    assert!(waiting.read(&mut [0; 16]).unwrap() > 0);
+}
+
+#[test]
+fn nobody_answers_where_no_daemon_is() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Utf8Path::from_path(temp.path()).unwrap();
+    let nowhere = Client::connect(&folder.join("none.sock"));
+    assert!(matches!(nowhere, Err(ClientError::NoDaemon { .. })), "{nowhere:?}");
+    let (dead, socket) = bind(folder, folder).unwrap();
+    drop(dead);
+    let refused = Client::connect(&socket);
+    assert!(matches!(refused, Err(ClientError::NoDaemon { .. })), "{refused:?}");
+}
+
+#[test]
+fn what_speaks_otherwise_is_no_daemon() {
+    for (reply, reason) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it says of no protocol"),
+        (
+            "HTTP/1.1 200 OK\r\nheeler-protocol: 2\r\ncontent-length: 2\r\n\r\n{}",
+            "it speaks protocol 2",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nheeler-protocol: 1\r\ncontent-length: 2\r\n\r\n{}",
+            "its answer is not understood",
+        ),
+        (
+            "HTTP/1.1 418 I'm a teapot\r\nheeler-protocol: 1\r\ncontent-length: 0\r\n\r\n",
+            "it answered 418",
+        ),
+    ] {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let (listener, socket) = bind(folder, folder).unwrap();
+        let stranger = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 1024];
+            assert!(stream.read(&mut head).unwrap() > 0);
+            stream.write_all(reply.as_bytes()).unwrap();
+        });
+        let error = Client::connect(&socket).unwrap_err();
+        assert!(matches!(error, ClientError::Protocol { .. }), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+        stranger.join().unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_that_is_ending_says_that_nothing_was_done() {
+    let rig = Rig::answering(Err(Stopped.into()));
+    let ending = rig.client().ask(&Command::Reload, None);
+    assert!(matches!(ending, Err(ClientError::Ending)), "{ending:?}");
+    let (head, _) = rig.post("/v1/reload", "");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+}
+
+#[test]
+fn an_answer_that_never_came_does_not_look_like_nothing_was_done() {
+    let rig = Rig::new(|_, reply| drop(reply));
+    match rig.client().ask(&Command::Reload, None) {
+        Err(ClientError::Refused(refused)) => {
+            assert_eq!(refused.message, "the daemon ended before it answered");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn whoever_has_no_more_patience_is_told_so() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeping = Arc::clone(&kept);
+    let rig = Rig::new(move |_, reply| keeping.lock().unwrap().push(reply));
+    let late = rig.client().ask(&Command::Reload, Some(Duration::from_millis(10))).unwrap_err();
+    assert!(
+        matches!(&late, ClientError::Io { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
+        "{late:?}"
+    );
+    kept.lock().unwrap().clear();
+}
+
+#[test]
+fn a_connection_counts_while_it_is_open() {
+    let rig = Rig::answering(Ok(done()));
+    assert_eq!(rig.connections.open(), 0, "only one that is accepted counts");
+    let client = rig.client();
+    assert_eq!(rig.connections.open(), 1);
+    assert_eq!(client.hello().pid, std::process::id());
+    drop(client);
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while rig.connections.open() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{}", rig.connections.open());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_answer_that_comes_while_the_server_ends_is_still_told() {
+    let (sender, asked) = mpsc::channel();
+    let mut rig = Rig::new(move |_, reply| sender.send(reply).unwrap());
+    let mut client = rig.client();
+    let waiting =
+        std::thread::spawn(move || client.ask(&Command::Stop(Stopping::Force), None).unwrap());
+    let reply = asked.recv().unwrap();
+    drop(rig.stop.take());
+    reply(Ok(done()));
+    assert_eq!(waiting.join().unwrap(), done());
+}

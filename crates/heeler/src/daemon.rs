@@ -1,0 +1,229 @@
+//! The daemon of a fleet, as commands see it: found, started in the background, asked.
+//!
+//! Whether one runs is told by the state's lock; `daemon.json` only says where it listens. Commands
+//! that write use [`ask`]; those that make no sense without a daemon use [`require`].
+
+use std::time::{Duration, Instant};
+
+use heeler_engine::{
+    Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon,
+};
+use heeler_server::{Client, ClientError};
+use heeler_transcript::LockFile;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::place::{self, Place};
+
+/// How long a command waits for a daemon while another process writes the state.
+const START_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a daemon that has said that it ends may take to do so.
+const END_WAIT: Duration = Duration::from_secs(30);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a daemon may take to answer what it can answer at once.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// What a daemon that was started in the background tells whoever started it, once.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "daemon")]
+pub(crate) enum Readiness {
+    /// It listens.
+    Ready {
+        /// Its process.
+        pid: u32,
+    },
+    /// Another process writes the state.
+    Held {
+        /// Who, in words.
+        message: String,
+    },
+    /// It cannot start.
+    Failed {
+        /// The exit code.
+        code: u8,
+        /// Why.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+}
+
+/// Connects to the fleet's daemon; `None` if there is none.
+pub(crate) fn connect(place: &Place) -> Outcome<Option<Client>> {
+    let Some(file) = file(place)? else { return Ok(None) };
+    match Client::connect(&file.socket) {
+        Ok(client) => Ok(Some(client)),
+        // Nothing was asked yet: it has ended, or is just doing so.
+        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads what the fleet's daemon says of itself, which may have died since.
+pub(crate) fn file(place: &Place) -> Outcome<Option<DaemonFile>> {
+    if !place.state_dir.is_dir() {
+        return Ok(None);
+    }
+    DaemonFile::read(&place.dir()?).map_err(|error| Failure::new(Code::Failed, error))
+}
+
+/// Connects to the fleet's daemon, without which the command makes no sense.
+pub(crate) fn require(place: &Place) -> Outcome<Client> {
+    connect(place)?.ok_or_else(|| no_daemon(place))
+}
+
+/// Says that no daemon runs, or which process keeps it from running.
+fn no_daemon(place: &Place) -> Failure {
+    let message = match writer(place) {
+        Ok(Some(writer)) => {
+            format!("no daemon answers in {}; it is written to by {writer}", place.state_dir)
+        }
+        _ => format!("no daemon runs in {}", place.state_dir),
+    };
+    Failure::message(Code::NoDaemon, message).hint("heeler start")
+}
+
+/// Says who writes the state, in words; `None` if nobody does.
+pub(crate) fn writer(place: &Place) -> Outcome<Option<String>> {
+    if !place.state_dir.is_dir() {
+        return Ok(None);
+    }
+    let held = LockFile::probe(&place.dir()?.lock()).map_err(anyhow::Error::from)?;
+    Ok(held.map(|state| match state.holder {
+        Some(holder) => holder.to_string(),
+        None => "another process".to_owned(),
+    }))
+}
+
+/// Asks the fleet's daemon; without one, one that ends when it is idle is started for it.
+pub(crate) fn ask(place: &Place, command: &Command) -> Outcome<Answer> {
+    let deadline = Instant::now() + START_WAIT;
+    loop {
+        match connect_or_start(place)?.ask(command, Some(ANSWER_WAIT)) {
+            // It has done nothing; the next one will.
+            Err(ClientError::Ending) if Instant::now() < deadline => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Asks a daemon that runs already.
+pub(crate) fn ask_running(place: &Place, command: &Command) -> Outcome<Answer> {
+    Ok(require(place)?.ask(command, Some(ANSWER_WAIT))?)
+}
+
+/// Connects to the fleet's daemon, or starts one that ends when it is idle.
+///
+/// Two commands may do so at once: the one whose daemon comes second finds the first one's. A daemon
+/// that is connected to does not end by itself.
+pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
+    let deadline = Instant::now() + START_WAIT;
+    loop {
+        if let Some(client) = connect(place)? {
+            return Ok(client);
+        }
+        match launch(place, DaemonMode::UntilIdle)? {
+            Readiness::Ready { .. } => {}
+            Readiness::Held { .. } if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            Readiness::Held { message } => return Err(Failure::message(Code::Refused, message)),
+            Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
+        }
+    }
+}
+
+/// Starts a daemon in the background and waits until it is ready.
+pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
+    let fleet = place::engine(&place.state_dir, &place.env)?;
+    let state_dir = fleet.dir.root().to_owned();
+    let mut args = vec!["start", "--in-background", "--state-dir", state_dir.as_str()];
+    if let Some(config) = &place.config {
+        args.extend(["--config", config.as_str()]);
+    }
+    if mode == DaemonMode::UntilIdle {
+        args.push("--until-idle");
+    }
+    let env: Vec<(String, String)> = place.env.clone().into_iter().collect();
+    let mut start = launch_daemon(&fleet, &args, &env).map_err(anyhow::Error::from)?;
+    let line = start.line();
+    match line.as_deref().map(serde_json::from_str) {
+        Some(Ok(readiness)) => Ok(readiness),
+        _ => {
+            let log = fleet.dir.logs().join("heeler.log");
+            let message = format!("the daemon did not start; the end of {log} says why");
+            Err(Failure::message(Code::Failed, message))
+        }
+    }
+}
+
+/// Makes a failure of what a daemon in the background told.
+fn failed(code: u8, message: String, hint: Option<String>) -> Failure {
+    let known = [Code::Usage, Code::NotFound, Code::Refused];
+    let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(Code::Failed);
+    Failure { hint, ..Failure::message(code, message) }
+}
+
+/// Starts a daemon in the background that stays; one that would end when idle makes way for it.
+pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
+    let deadline = Instant::now() + START_WAIT;
+    loop {
+        make_way(place)?;
+        match launch(place, DaemonMode::Permanent)? {
+            Readiness::Ready { pid } => return Ok(pid),
+            Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
+            Readiness::Held { message } => {
+                let is_daemon = connect(place)?.is_some();
+                let is_passing = file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
+                if is_daemon && !is_passing || Instant::now() >= deadline {
+                    return Err(second(place, message));
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+}
+
+/// Says that another daemon runs.
+pub(crate) fn second(place: &Place, message: String) -> Failure {
+    let dir = &place.state_dir;
+    Failure::message(Code::Refused, format!("{dir} has a writer already: {message}"))
+        .hint("heeler status, heeler stop or heeler restart")
+}
+
+/// Lets a daemon that would end when idle end now; its jobs go on.
+pub(crate) fn make_way(place: &Place) -> Outcome {
+    let Some(file) = file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle) else {
+        return Ok(());
+    };
+    let Some(mut client) = connect(place)? else { return Ok(()) };
+    if client.hello().pid != file.pid {
+        return Ok(());
+    }
+    match client.ask(&Command::Stop(Stopping::KeepJobs), Some(ANSWER_WAIT)) {
+        Ok(_) | Err(ClientError::Ending) => wait_gone(place, file.pid),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until a daemon that has said that it ends has done so.
+pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
+    let deadline = Instant::now() + END_WAIT;
+    let lock = place.dir()?.lock();
+    loop {
+        let held = LockFile::probe(&lock).map_err(anyhow::Error::from)?;
+        let holder = held.and_then(|state| state.holder);
+        if holder.is_none_or(|holder| holder.pid != pid) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let message = format!("the daemon (process {pid}) does not end");
+            return Err(Failure::message(Code::Failed, message).hint(format!("kill {pid}")));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
