@@ -12,6 +12,8 @@ use heeler_engine::{
 };
 use heeler_model::chain;
 use heeler_server::{Connections, bind};
+use heeler_store::StoreError;
+use heeler_transcript::LockError;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -92,7 +94,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
         daemon::make_way(&place)?;
     }
     let daemon = match Open::new(&place, prepared, args.mode(), PATIENCE) {
-        Err(NotOpen::Held(message)) => return Err(daemon::second(&place, message)),
+        Err(NotOpen::Held(holder)) => return Err(daemon::second(&place, &holder)),
         Err(NotOpen::Failed(failure)) => return Err(failure),
         Ok(open) => open,
     };
@@ -133,8 +135,8 @@ fn in_background(global: &Global, args: &StartArgs) -> Outcome {
             tell(&Readiness::Ready { pid: std::process::id() });
             open.run(global, &place, false)
         }
-        Err(NotOpen::Held(message)) => {
-            tell(&Readiness::Held { message });
+        Err(NotOpen::Held(holder)) => {
+            tell(&Readiness::Held { holder });
             Err(Failure::silent(Code::Refused))
         }
         Err(NotOpen::Failed(failure)) => {
@@ -167,7 +169,7 @@ impl Prepared {
             let file = again.config_file().map_err(|failure| failure.text())?;
             let loaded = fleet::try_load(&again, file, &fleet::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
-            let loaded = loaded.map_err(|faults| fleet::faults_text(&again, &faults))?;
+            let loaded = loaded.map_err(|faults| fleet::faults_text(file, &faults))?;
             fleet::setup(&again, loaded).map_err(|failure| failure.text())
         });
         Ok(Prepared { setup, load })
@@ -249,8 +251,18 @@ impl Open {
 
 fn not_open(error: DaemonError) -> NotOpen {
     match error {
-        DaemonError::Open(OpenError::Busy { source, .. }) => NotOpen::Held(chain(&*source)),
+        DaemonError::Open(OpenError::Busy { source, .. }) => NotOpen::Held(who(&source)),
         DaemonError::Config(text) => NotOpen::Failed(Failure::message(Code::Usage, text)),
         error => NotOpen::Failed(Failure::new(Code::Failed, error).hint("heeler doctor")),
+    }
+}
+
+/// Says who writes the state.
+fn who(error: &StoreError) -> String {
+    match error {
+        StoreError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {
+            holder.to_string()
+        }
+        other => chain(other),
     }
 }
