@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
-use heeler_model::run::{End, Op, ReplyBody, file};
+use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
 
@@ -96,7 +96,7 @@ impl Hands {
         let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
         self.starters.hand(move || {
             let run = begun.run;
-            match start::launch_unwatched(&shared.fleet, &request, &begun) {
+            match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
                     if let Err(error) = watcher.add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
@@ -164,16 +164,10 @@ impl Shared {
         let run: Run = run.ok_or("its record is gone")?;
         let agent = reader.job(&run.job_id).map_err(|error| chain(&error))?;
         drop(reader);
-        let mut result = loop {
-            match recover::outcome_of(&self.fleet, &run).map_err(|error| chain(&error))? {
-                Some(result) => break result,
-                // Its runner is gone, and yet its lock is held: another process is settling it.
-                None => std::thread::sleep(LOOK_EVERY),
-            }
+        let mut result = match not_started {
+            Some(why) => self.not_started(&run, why),
+            None => self.settled(&run)?,
         };
-        if let (End::NeverStarted, Some(why)) = (result.end, not_started) {
-            result = recover::never_started(&run, (self.fleet.now)(), why);
-        }
         let setup = self.setup();
         let agent = agent.and_then(|job| setup.agent(&job.head.agent));
         if let Some(given) = agent.and_then(|agent| environment::give(agent, &setup.env).ok()) {
@@ -182,6 +176,25 @@ impl Shared {
         let metadata =
             agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
         Ok(Gone { result, metadata })
+    }
+
+    fn settled(&self, run: &Run) -> Result<RunResult, String> {
+        loop {
+            match recover::outcome_of(&self.fleet, run).map_err(|error| chain(&error))? {
+                Some(result) => return Ok(result),
+                // Its runner is gone, and yet its lock is held: another process is settling it.
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Returns how a run ended whose runner could not be started, or told what to do. It may have
+    /// come far enough to leave a result of its own.
+    fn not_started(&self, run: &Run, why: &str) -> RunResult {
+        match recover::outcome_of(&self.fleet, run) {
+            Ok(Some(result)) if result.end != End::NeverStarted => result,
+            _ => recover::never_started(run, (self.fleet.now)(), why),
+        }
     }
 }
 

@@ -74,9 +74,6 @@ pub(crate) enum Command {
     /// Run one agent in a folder that is prepared for it; the engine does that
     #[command(hide = true)]
     Runner(commands::runner::RunnerArgs),
-    /// See one job through; `trigger` does that
-    #[command(hide = true)]
-    Conduct(commands::conduct::ConductArgs),
     /// Show the fleet: what runs, what comes next, what failed
     Status(commands::status::StatusArgs),
     /// List, show and change schedules
@@ -289,7 +286,6 @@ impl Command {
             | Command::Demo(_)
             | Command::Play(_)
             | Command::Runner(_)
-            | Command::Conduct(_)
             | Command::Completions(_)
             | Command::Man(_) => false,
         }

@@ -4,7 +4,6 @@ pub(crate) mod agent;
 pub(crate) mod backup;
 pub(crate) mod cancel;
 pub(crate) mod completions;
-pub(crate) mod conduct;
 pub(crate) mod config;
 pub(crate) mod costs;
 pub(crate) mod demo;
@@ -43,7 +42,6 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Trigger(args) => trigger::run(global, &args),
         Command::Cancel(args) => cancel::run(global, &args),
         Command::Runner(args) => runner::run(&args),
-        Command::Conduct(_) => conduct::run(global),
         Command::Status(args) => status::run(global, &args),
         Command::Jobs(args) => jobs::run(global, &args),
         Command::Job(args) => jobs::run_job(global, &args),

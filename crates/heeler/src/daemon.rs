@@ -230,6 +230,12 @@ pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
     }
 }
 
+/// Says that a daemon answered something else than what it was asked.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::message(Code::Failed, format!("the daemon answered something else: {answer:?}"))
+        .hint("heeler restart, if it is of another version")
+}
+
 /// Prints what a daemon answered.
 pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
     if json {

@@ -337,7 +337,7 @@ pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
 fn refusal(error: &StartError) -> Refused {
     let kind = match error {
         StartError::NoSession { .. } => RefusedKind::NotFound,
-        StartError::AtLimit { .. } | StartError::SessionBusy { .. } => RefusedKind::Busy,
+        StartError::SessionBusy { .. } => RefusedKind::Busy,
         StartError::OthersSession { .. } => RefusedKind::NotAllowed,
         _ => RefusedKind::Trouble,
     };
