@@ -130,6 +130,8 @@ pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
         if let Some(client) = connect(place)? {
             return Ok(client);
         }
+        // A directory that was named by mistake is not made.
+        drop(place.reader()?);
         match launch(place, DaemonMode::UntilIdle)? {
             Readiness::Ready { .. } => {}
             Readiness::Held { .. } if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),

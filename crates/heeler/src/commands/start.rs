@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use heeler_engine::{
     Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
+    UNHEARD_MAX,
 };
 use heeler_model::chain;
 use heeler_server::{Connections, bind};
@@ -88,7 +89,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
     if args.in_background {
         return in_background(global, args);
     }
-    let place = Place::find(global)?;
+    let place = Place::find(global)?.may_be_new();
     let prepared = Prepared::new(&place)?;
     if args.mode() == DaemonMode::Permanent {
         daemon::make_way(&place)?;
@@ -103,7 +104,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
 
 /// Starts a daemon in the background and says where it is.
 fn detached(global: &Global, args: &StartArgs) -> Outcome {
-    let place = Place::find(global)?;
+    let place = Place::find(global)?.may_be_new();
     // Faults of the config are shown here, where somebody looks.
     drop(Prepared::new(&place)?);
     let pid = match args.mode() {
@@ -125,7 +126,8 @@ fn detached(global: &Global, args: &StartArgs) -> Outcome {
 fn in_background(global: &Global, args: &StartArgs) -> Outcome {
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
-    let opened = Place::find(global).map_err(NotOpen::Failed).and_then(|place| {
+    let place = Place::find(global).map(Place::may_be_new).map_err(NotOpen::Failed);
+    let opened = place.and_then(|place| {
         let prepared = Prepared::new(&place).map_err(NotOpen::Failed)?;
         let open = Open::new(&place, prepared, args.mode(), PATIENCE_IN_BACKGROUND)?;
         Ok((place, open))
@@ -223,6 +225,7 @@ impl Open {
             clients: connections.open(),
             version: VERSION.to_owned(),
             patience,
+            unheard_max: UNHEARD_MAX,
         };
         let daemon = Daemon::open(settings).map_err(not_open)?;
         // The state is ours, so what is there of a socket is a dead daemon's.
