@@ -32,7 +32,7 @@ impl Hooked {
     fn new(keys: &str) -> Hooked {
         let place = Place::new("success");
         let env = BTreeMap::from([("HOOK_TOKEN".to_owned(), TOKEN.to_owned())]);
-        let (sockets, services) = (place.root.clone(), Services::default());
+        let (sockets, services) = (place.root.clone(), Services::of(&env));
         let config = HookConfig { agents: Vec::new(), env, sockets, services };
         let mut hooked = Hooked { place, config };
         hooked.config.agents = hooked.agents(keys);
@@ -204,7 +204,8 @@ fn slack(answer: &str) -> (Server, Hooked) {
     let server = Server::start(&[answer]);
     let hook = "{type: slack, channel_id: C1, bot_token_env: HOOK_TOKEN}";
     let mut hooked = Hooked::after_run(hook);
-    hooked.config.services.slack = server.url();
+    hooked.config.env.insert("HEELER_SLACK_API".to_owned(), server.url());
+    hooked.config.services = Services::of(&hooked.config.env);
     (server, hooked)
 }
 
@@ -226,14 +227,19 @@ fn slack_is_believed_by_its_word_not_by_its_status() {
     let trouble = "200 OK\n\n{\"ok\": false, \"error\": \"internal_error\"}";
     assert_eq!(passing(of(trouble)).0, "Slack answered `internal_error`");
     assert_eq!(passing(of("429 Too Many\nRetry-After: 30")).1, Some(30));
-    assert_eq!(passing(of("200 OK\n\n<html>")).0, "Slack answered what cannot be understood");
+    let long = format!("200 OK\n\n{{\"ok\": true, \"long\": \"{}\"}}", "x".repeat(70_000));
+    for strange in ["200 OK\n\n<html>", &long] {
+        assert_eq!(passing(of(strange)).0, "Slack answered what cannot be understood");
+    }
 }
 
 fn discord(answer: &str) -> (Server, Hooked) {
     let server = Server::start(&[answer]);
     let hook = "{type: discord, channel_id: '12/3', bot_token_env: HOOK_TOKEN}";
     let mut hooked = Hooked::after_run(hook);
-    hooked.config.services.discord = format!("{}/api/v10", server.url());
+    let api = format!("{}/api/v10/", server.url());
+    hooked.config.env.insert("HEELER_DISCORD_API".to_owned(), api);
+    hooked.config.services = Services::of(&hooked.config.env);
     (server, hooked)
 }
 
@@ -297,6 +303,12 @@ fn a_jobs_end_is_recorded_hook_by_hook_in_order_and_without_secrets() {
     let running =
         Job { head: heeler_model::JobHead { status: JobStatus::Running, ..job().head }, ..job() };
     assert_eq!(effects_of(hooked.agent(), &running, &end, Timestamp::UNIX_EPOCH), []);
+}
+
+#[test]
+fn chats_are_reached_where_they_are_unless_a_variable_says_otherwise() {
+    let Services { slack, discord } = Services::of(&BTreeMap::new());
+    assert_eq!((&*slack, &*discord), ("https://slack.com/api", "https://discord.com/api/v10"));
 }
 
 #[test]

@@ -131,6 +131,8 @@ impl HookWorker {
     }
 
     /// Ends the worker, at most [`STOP_WAIT`] later. What is not done stays on record.
+    ///
+    /// Outcomes are told until then, so whoever takes them goes on doing so, or has dropped its end.
     pub fn stop(self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
@@ -241,9 +243,6 @@ impl Desk {
         let now = (self.shared.fleet.now)();
         let Plan { ready, next } = plan(undone, &self.busy, &self.tried, now);
         for (job, effects) in ready {
-            if self.busy.len() >= JOBS_AT_ONCE {
-                break;
-            }
             self.start(job, effects);
         }
         let wait = next.map(|next| next.duration_since(now));
@@ -296,7 +295,7 @@ impl Desk {
 }
 
 struct Plan {
-    /// Jobs whose next hook is due, with all that follow it.
+    /// Jobs whose next hook is due, with all that follow it; as many as there is room for.
     ready: Vec<(String, Vec<Effect>)>,
     /// When the next of the others is.
     next: Option<Timestamp>,
@@ -327,6 +326,7 @@ fn plan(
             _ => plan.ready.push((job, effects)),
         }
     }
+    plan.ready.truncate(JOBS_AT_ONCE.saturating_sub(busy.len()));
     plan
 }
 

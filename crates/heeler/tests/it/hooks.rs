@@ -62,8 +62,12 @@ impl Hooked {
         let program = Utf8PathBuf::from(env!("CARGO_BIN_EXE_heeler"));
         let fleet =
             Fleet { dir, program, env: vec![("PATH".to_owned(), path)], now: Timestamp::now };
-        let config =
-            HookConfig { agents, env, sockets: root.clone(), services: Services::default() };
+        let config = HookConfig {
+            agents,
+            env,
+            sockets: root.clone(),
+            services: Services::of(&BTreeMap::new()),
+        };
         let hooked = Hooked { _temp: temp, root, fleet, config };
         hooked.record_end();
         hooked
