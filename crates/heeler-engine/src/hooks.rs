@@ -48,6 +48,12 @@ pub struct Services {
     pub discord: String,
 }
 
+impl Default for Services {
+    fn default() -> Services {
+        Services::of(&BTreeMap::new())
+    }
+}
+
 impl Services {
     /// Returns the real ones, or those that `HEELER_SLACK_API` and `HEELER_DISCORD_API` name.
     pub fn of(env: &BTreeMap<String, String>) -> Services {
