@@ -9,8 +9,10 @@ use std::time::Duration;
 use clap::Args;
 use heeler_engine::{
     Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
+    UNHEARD_MAX,
 };
 use heeler_model::chain;
+use heeler_model::config::Period;
 use heeler_server::{Connections, bind};
 use serde_json::json;
 
@@ -57,6 +59,9 @@ pub(crate) struct StartArgs {
     /// Be what -d starts
     #[arg(long, hide = true, conflicts_with = "detach")]
     in_background: bool,
+    /// How long a runner may not answer before it is killed; for tests
+    #[arg(long, hide = true, value_name = "PERIOD")]
+    unheard_max: Option<Period>,
     /// Be the first process of a container, whatever the process id
     #[arg(long, hide = true, conflicts_with = "detach")]
     as_init: bool,
@@ -91,7 +96,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
     if args.mode() == DaemonMode::Permanent {
         daemon::make_way(&place)?;
     }
-    let daemon = match Open::new(&place, prepared, args.mode(), PATIENCE) {
+    let daemon = match Open::new(&place, prepared, args, PATIENCE) {
         Err(NotOpen::Held(message)) => return Err(daemon::second(&place, message)),
         Err(NotOpen::Failed(failure)) => return Err(failure),
         Ok(open) => open,
@@ -125,7 +130,7 @@ fn in_background(global: &Global, args: &StartArgs) -> Outcome {
     let _session = rustix::process::setsid();
     let opened = Place::find(global).map_err(NotOpen::Failed).and_then(|place| {
         let prepared = Prepared::new(&place).map_err(NotOpen::Failed)?;
-        let open = Open::new(&place, prepared, args.mode(), PATIENCE_IN_BACKGROUND)?;
+        let open = Open::new(&place, prepared, args, PATIENCE_IN_BACKGROUND)?;
         Ok((place, open))
     });
     match opened {
@@ -206,7 +211,7 @@ impl Open {
     fn new(
         place: &Place,
         prepared: Prepared,
-        mode: DaemonMode,
+        args: &StartArgs,
         patience: Duration,
     ) -> Result<Open, NotOpen> {
         // What herdctl left is adopted.
@@ -217,15 +222,16 @@ impl Open {
         let settings = Settings {
             fleet,
             load: prepared.loader(),
-            mode,
+            mode: args.mode(),
             clients: connections.open(),
             version: VERSION.to_owned(),
             patience,
+            unheard_max: args.unheard_max.map_or(UNHEARD_MAX, Period::get),
         };
         let daemon = Daemon::open(settings).map_err(not_open)?;
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let file = DaemonFile::this_process(socket, place::now(), VERSION, mode);
+        let file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
         let serving = Serving::start(listener, daemon.handle(), connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
