@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::command::{DaemonMode, Stopping};
 use crate::tests::Place;
 use server::Server;
 
@@ -426,6 +427,55 @@ fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
     let row: (String, bool) =
         db.query_row(sql, [&id], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(row, (why.to_owned(), true));
+}
+
+/// A fleet file whose agent has a schedule and calls the server after each job.
+fn scheduled(server: &Server) -> String {
+    format!(
+        "agents:
+  - name: coder
+    runtime: scripted
+    script: [{{say: hi}}]
+    schedules: {{often: {{interval: 1h}}}}
+    hooks: {{after_run: [{{type: webhook, url: '{}'}}]}}\n",
+        server.url()
+    )
+}
+
+#[track_caller]
+fn wait_asked(server: &Server) {
+    let deadline = std::time::Instant::now() + WAIT_MAX;
+    while server.asked().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "nobody was called");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_daemon_does_the_hooks_of_scheduled_jobs() {
+    let server = Server::start(&["200 OK"]);
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
+    wait_asked(&server);
+    running.stop(Stopping::Wait { timeout: None });
+    let context = server.asked()[0].json();
+    assert_eq!(context["event"], "completed");
+    assert_eq!(context["job"]["scheduleName"], "often");
+    assert_eq!(context["result"]["output"], "did it");
+}
+
+#[test]
+fn what_came_of_a_hook_while_its_daemon_ends_is_recorded() {
+    let (server, gate) = Server::gated(&["200 OK"]);
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
+    wait_asked(&server);
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| running.stop(Stopping::KeepJobs));
+        gate.send(()).unwrap();
+        stopping.join().unwrap();
+    });
+    assert_eq!(place.reader().undone_effects(9).unwrap(), []);
 }
 
 #[test]

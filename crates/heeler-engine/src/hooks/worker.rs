@@ -130,12 +130,22 @@ impl HookWorker {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Ends the worker, at most [`STOP_WAIT`] later. What is not done stays on record.
+    /// Asks the worker to end. It does within [`STOP_WAIT`], and what is not done stays on record.
     ///
-    /// Outcomes are told until then, so whoever takes them goes on doing so, or has dropped its end.
-    pub fn stop(self) {
+    /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
+    pub fn ask_to_end(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
+    }
+
+    /// Says whether it has ended, so that nothing more is told.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the worker. Whoever takes outcomes in another thread goes on doing so meanwhile.
+    pub fn stop(self) {
+        self.ask_to_end();
         if self.thread.join().is_err() {
             tracing::error!("the hook worker had panicked; what it had not done stays on record");
         }
