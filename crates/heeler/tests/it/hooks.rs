@@ -124,9 +124,7 @@ impl Hooked {
     #[track_caller]
     fn wait_for(&self, name: &str) -> String {
         let path = self.root.join("work").join(name);
-        wait(&path.to_string(), || {
-            std::fs::read_to_string(&path).ok().filter(|it| it.ends_with('\n'))
-        })
+        wait(path.as_str(), || std::fs::read_to_string(&path).ok().filter(|it| it.ends_with('\n')))
     }
 
     /// The runner of the hook that is being done.
