@@ -38,6 +38,9 @@ use turn::Turn;
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
+/// How often it is looked whether the worker of hooks has ended.
+const HOOKS_LOOK: Duration = Duration::from_millis(10);
+
 /// How many inputs are taken into one transaction.
 const INPUTS_PER_TURN: usize = 256;
 
@@ -160,8 +163,25 @@ impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.hooks.stop();
+        self.end_hooks();
         ended
+    }
+
+    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    fn end_hooks(&mut self) {
+        self.hooks.ask_to_end();
+        let mut told = Vec::new();
+        loop {
+            let has_ended = self.hooks.has_ended();
+            match self.inputs.recv_timeout(HOOKS_LOOK) {
+                Ok(Input::Hook(outcome)) => told.push((Task::Hook(outcome), None)),
+                // Whoever asked for something else is told that nobody answers.
+                Ok(_) => {}
+                Err(_) if has_ended => break,
+                Err(_) => {}
+            }
+        }
+        self.commit(told);
     }
 
     fn work(&mut self) -> Ended {
