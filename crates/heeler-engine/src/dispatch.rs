@@ -47,6 +47,9 @@ const INPUTS_PER_TURN: usize = 256;
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// How long until a run is tried to be settled again that could not be.
+const SETTLE_AGAIN: Duration = Duration::from_secs(5);
+
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
@@ -123,6 +126,8 @@ pub(crate) struct Dispatcher {
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
+    /// Runs that could not be settled, and when that is tried again.
+    unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
 }
 
@@ -156,6 +161,7 @@ impl Dispatcher {
             clients,
             stop: None,
             failed: None,
+            unsettled: Vec::new(),
             faults: HashMap::new(),
         }
     }
@@ -236,7 +242,8 @@ impl Dispatcher {
         let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
-        let all = [until_due, again, stop, idle];
+        let unsettled = self.unsettled.iter().map(|(at, _)| until(*at)).min();
+        let all = [until_due, again, stop, idle, unsettled];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -253,7 +260,7 @@ impl Dispatcher {
             Input::Unsettled { run, why } => {
                 tracing::warn!(%run, why, "a run cannot be settled yet");
                 self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-                self.put_off(vec![run]);
+                self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
                 None
             }
             Input::Fired(wanted) => {
@@ -443,6 +450,12 @@ impl Dispatcher {
     }
 
     fn try_again(&mut self) {
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.unsettled = later;
+        let due: Vec<(Instant, RunId)> = due;
+        due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
         if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
             return;
         }
