@@ -12,8 +12,10 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
+use jiff::Timestamp;
 
 use crate::cancel::{self, KillError};
+use crate::checkout::{is_to_be_cloned, make_ready};
 use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
@@ -85,9 +87,20 @@ impl Hands {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let setup = shared.setup();
-            let request = request(&setup, &wanted);
-            let prepared = Box::new(Prepared { job, wanted, request });
-            shared.tell(Input::Prepared { prepared, reply });
+            let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(is_to_be_cloned);
+            let prepare = move || {
+                let request = request(&setup, &wanted, (shared.fleet.now)());
+                let prepared = Box::new(Prepared { job, wanted, request });
+                shared.tell(Input::Prepared { prepared, reply });
+            };
+            if !missing {
+                return prepare();
+            }
+            // A clone may take minutes. Other starts do not wait for it, nor does the daemon's end.
+            let thread = std::thread::Builder::new().name("heeler-clone".to_owned());
+            if let Err(error) = thread.spawn(prepare) {
+                tracing::error!(%error, "cannot start a clone");
+            }
         });
     }
 
@@ -203,8 +216,10 @@ fn collect(shared: &Arc<Shared>, run: RunId) {
     shared.collectors.hand(move || own.find_out(run, None));
 }
 
-fn request(setup: &Setup, wanted: &Wanted) -> Result<Box<JobRequest>, Refused> {
+fn request(setup: &Setup, wanted: &Wanted, now: Timestamp) -> Result<Box<JobRequest>, Refused> {
     let agent = setup.find_agent(wanted.agent.as_str())?;
+    make_ready(agent, &setup.env, now)
+        .map_err(|error| Refused::new(RefusedKind::Trouble, chain(&error)))?;
     let request = setup.prepare(agent, wanted).map_err(|error| {
         let kind = match &error {
             PrepareError::Schedule { .. } => RefusedKind::NotFound,

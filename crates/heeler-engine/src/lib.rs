@@ -6,6 +6,7 @@
 //! [`Control`].
 
 mod cancel;
+mod checkout;
 mod command;
 mod commit;
 mod control;
@@ -27,7 +28,9 @@ mod setup;
 mod sockets;
 mod start;
 mod watcher;
+mod watching;
 
+pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Command, DaemonMode, DaemonStatus, Handle, ParkedCredential,
     Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride, ScheduleStatus,
@@ -48,6 +51,7 @@ pub use request::JobRequest;
 pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
+pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
 
 #[cfg(test)]
 mod tests;

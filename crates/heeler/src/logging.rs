@@ -54,6 +54,11 @@ pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) 
         }
         None => EnvFilter::new(default),
     };
+    // They log what is sent and to where, which may hold secrets of hooks.
+    let filter =
+        ["ureq=warn", "ureq_proto=warn", "rustls=warn"].iter().fold(filter, |filter, quiet| {
+            filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
+        });
     let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
     let ansi = io::stderr().is_terminal();
     match form {

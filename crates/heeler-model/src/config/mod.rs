@@ -27,6 +27,7 @@ mod period;
 mod policy;
 mod reader;
 mod reference;
+mod repo;
 mod schedule;
 mod schema;
 mod script;
@@ -68,6 +69,7 @@ pub use policy::{
 pub use reader::Dialect;
 pub(crate) use reader::did_you_mean;
 pub use reference::reference_markdown;
+pub use repo::{Credentials, Repo};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };

@@ -12,6 +12,7 @@ use heeler_engine::{
     UNHEARD_MAX,
 };
 use heeler_model::chain;
+use heeler_model::config::Period;
 use heeler_server::{Connections, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
@@ -60,6 +61,9 @@ pub(crate) struct StartArgs {
     /// Be what -d starts
     #[arg(long, hide = true, conflicts_with = "detach")]
     in_background: bool,
+    /// How long a runner may not answer before it is killed; for tests
+    #[arg(long, hide = true, value_name = "PERIOD")]
+    unheard_max: Option<Period>,
     /// Be the first process of a container, whatever the process id
     #[arg(long, hide = true, conflicts_with = "detach")]
     as_init: bool,
@@ -94,7 +98,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
     if args.mode() == DaemonMode::Permanent {
         daemon::make_way(&place)?;
     }
-    let daemon = match Open::new(&place, prepared, args.mode(), PATIENCE) {
+    let daemon = match Open::new(&place, prepared, args, PATIENCE) {
         Err(NotOpen::Held(holder)) => return Err(daemon::second(&place, &holder)),
         Err(NotOpen::Failed(failure)) => return Err(failure),
         Ok(open) => open,
@@ -129,7 +133,7 @@ fn in_background(global: &Global, args: &StartArgs) -> Outcome {
     let place = Place::find(global).map(Place::may_be_new).map_err(NotOpen::Failed);
     let opened = place.and_then(|place| {
         let prepared = Prepared::new(&place).map_err(NotOpen::Failed)?;
-        let open = Open::new(&place, prepared, args.mode(), PATIENCE_IN_BACKGROUND)?;
+        let open = Open::new(&place, prepared, args, PATIENCE_IN_BACKGROUND)?;
         Ok((place, open))
     });
     match opened {
@@ -210,7 +214,7 @@ impl Open {
     fn new(
         place: &Place,
         prepared: Prepared,
-        mode: DaemonMode,
+        args: &StartArgs,
         patience: Duration,
     ) -> Result<Open, NotOpen> {
         // What herdctl left is adopted.
@@ -221,16 +225,16 @@ impl Open {
         let settings = Settings {
             fleet,
             load: prepared.loader(),
-            mode,
+            mode: args.mode(),
             clients: connections.open(),
             version: VERSION.to_owned(),
             patience,
-            unheard_max: UNHEARD_MAX,
+            unheard_max: args.unheard_max.map_or(UNHEARD_MAX, Period::get),
         };
         let daemon = Daemon::open(settings).map_err(not_open)?;
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let file = DaemonFile::this_process(socket, place::now(), VERSION, mode);
+        let file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
         let serving = Serving::start(listener, daemon.handle(), connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
