@@ -22,6 +22,7 @@ mod fleet;
 mod hands;
 pub mod hooks;
 mod launch;
+pub mod logs;
 mod named;
 mod prepare;
 mod recover;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anstyle::Style;
 use camino::Utf8PathBuf;
 use clap::Args;
+use heeler_engine::logs::{DAEMON_LOG, LOG_LOOK_EVERY, LogTail};
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobFilter, Reader};
 use heeler_transcript::{Fault, Follower, Page, Record, Start, Update, tail};
@@ -39,6 +40,9 @@ pub(crate) struct LogsArgs {
     /// Only this job's
     #[arg(long, value_name = "ID", add = cli::jobs(), conflicts_with = "agent")]
     job: Option<String>,
+    /// What the daemon did, instead of what agents did
+    #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
+    daemon: bool,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -75,6 +79,9 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
     if let Some(job) = &args.job {
         return of_job(global, job, &args.how);
     }
+    if args.daemon {
+        return of_daemon(global, &args.how);
+    }
     let place = Place::find(global)?;
     let Some(reader) = place.reader()? else {
         return Ok(output::note(&format!("no transcripts yet in {}", place.state_dir))?);
@@ -91,6 +98,28 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
         true => follow_fleet(&place, &reader, agent.as_deref(), view, &heads, &ends),
         false => Ok(()),
     }
+}
+
+/// Prints the daemon's lines, also those of logs that were set aside.
+fn of_daemon(global: &Global, how: &How) -> Outcome {
+    let place = Place::find(global)?;
+    let path = place.state_dir.join("logs").join(DAEMON_LOG);
+    let failed = |error: std::io::Error| {
+        Failure::new(Code::Usage, anyhow::Error::new(error).context(format!("cannot read {path}")))
+    };
+    if !how.follow && !path.exists() {
+        return Ok(output::note(&format!("no daemon has written {path} yet"))?);
+    }
+    let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
+    let print = |lines: Vec<String>| {
+        lines.iter().try_for_each(|line| output::line(output::harmless(line)))
+    };
+    print(lines)?;
+    while how.follow {
+        std::thread::sleep(LOG_LOOK_EVERY);
+        print(tail.more().map_err(failed)?)?;
+    }
+    Ok(())
 }
 
 /// Prints one job's lines.
