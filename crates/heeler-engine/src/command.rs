@@ -11,9 +11,11 @@ use heeler_model::run::RunResult;
 use heeler_model::{AgentName, JobId, JobStatus, RunId, Wanted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::dispatch::Prepared;
+use crate::hooks::HookOutcome;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -222,7 +224,7 @@ pub(crate) enum Input {
         reply: Option<Reply>,
     },
     /// A run has ended.
-    Ended(Box<RunResult>),
+    Ended(Box<Gone>),
     /// How a run ended cannot be found out now.
     Unsettled {
         /// The run.
@@ -232,6 +234,17 @@ pub(crate) enum Input {
     },
     /// A schedule fires that time does not start.
     Fired(Box<Wanted>),
+    /// What came of hooks.
+    Hook(HookOutcome),
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    /// What it did.
+    pub(crate) result: RunResult,
+    /// What its agent wrote down for its hooks.
+    pub(crate) metadata: Option<Json>,
 }
 
 /// A way to the dispatcher. Whoever has one may ask.

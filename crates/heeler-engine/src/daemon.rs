@@ -3,18 +3,20 @@
 //! Start at [`Daemon::open`].
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heeler_model::{chain, iso_millis};
 use heeler_store::{Publisher, Reader, STARTED_AT, Store, WriteError};
 use thiserror::Error;
 
-use crate::command::{DaemonMode, Handle};
+use crate::command::{DaemonMode, Handle, Input};
 use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
 use crate::fleet::{Fleet, OpenError};
 use crate::hands::Hands;
+use crate::hooks::HookWorker;
+use crate::pulse::Pulse;
 use crate::recover::{self, Compare, RecoverError};
 
 /// What a daemon is started with.
@@ -31,6 +33,8 @@ pub struct Settings {
     pub version: String,
     /// How long it waits for another process that writes the state.
     pub patience: Duration,
+    /// How long a runner may not answer; [`crate::UNHEARD_MAX`] but for tests.
+    pub unheard_max: Duration,
 }
 
 /// Why a daemon was not started.
@@ -62,12 +66,13 @@ pub struct Daemon {
     handle: Handle,
     store: Arc<Store>,
     publisher: Publisher,
+    pulse: Pulse,
 }
 
 impl Daemon {
     /// Becomes the writer of the state, reads config and state.
     pub fn open(settings: Settings) -> Result<Daemon, DaemonError> {
-        let Settings { fleet, mut load, mode, clients, version, patience } = settings;
+        let Settings { fleet, mut load, mode, clients, version, patience, unheard_max } = settings;
         let setup = Arc::new(load().map_err(DaemonError::Config)?);
         let store = Arc::new(fleet.writer("daemon", patience)?);
         recover::prepare(&fleet, &store, Compare::WhenDue)?;
@@ -79,15 +84,30 @@ impl Daemon {
             .map_err(|error| DaemonError::Read(chain(&error)))?;
         drop(reader);
         let (handle, inputs) = Handle::channel();
-        let hands =
-            Hands::new(fleet.clone(), handle.clone(), setup).map_err(DaemonError::Thread)?;
+        let inbox = handle.clone();
+        let done = move |outcome| {
+            // Nobody hears it any more: it stays on record.
+            let _stopped = inbox.input(Input::Hook(outcome));
+        };
+        let hooks = HookWorker::start(fleet.clone(), setup.hooks(), Box::new(done));
+        let hooks = hooks.map_err(DaemonError::Thread)?;
+        let hands = Hands::new(fleet.clone(), handle.clone(), setup);
+        let hands = hands.map_err(DaemonError::Thread)?;
         let clock = fleet.now;
         let publisher = Publisher::start(Arc::clone(&store), clock).map_err(DaemonError::Thread)?;
+        let board = Arc::new(Mutex::new(board));
+        let known = Arc::clone(&board);
+        let live = move || {
+            let board = known.lock().unwrap_or_else(PoisonError::into_inner);
+            board.live.keys().copied().collect()
+        };
+        let pulse = Pulse::start(fleet.clone(), unheard_max, live).map_err(DaemonError::Thread)?;
         let dispatcher = Dispatcher::new(Parts {
             fleet,
             store: Arc::clone(&store),
             inputs,
             hands,
+            hooks,
             board,
             load,
             mode,
@@ -95,7 +115,7 @@ impl Daemon {
             version,
             clients,
         });
-        Ok(Daemon { dispatcher, handle, store, publisher })
+        Ok(Daemon { dispatcher, handle, store, publisher, pulse })
     }
 
     /// Returns a way to it.
@@ -103,11 +123,14 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Works until it is stopped, or until nothing is left to do.
-    pub fn run(self) -> Ended {
-        let Daemon { dispatcher, handle, store, publisher } = self;
+    /// Works until it is stopped, or until nothing is left to do. `at_end` is called before the
+    /// state may be another's.
+    pub fn run(self, at_end: impl FnOnce()) -> Ended {
+        let Daemon { dispatcher, handle, store, publisher, pulse } = self;
         drop(handle);
         let ended = dispatcher.run();
+        drop(pulse);
+        at_end();
         // Views are written before the state is another's.
         drop(publisher);
         drop(store);

@@ -18,7 +18,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_model::run::RunResult;
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store};
 use jiff::Timestamp;
@@ -26,10 +25,11 @@ use jiff::Timestamp;
 pub(crate) use board::{Board, Stage};
 
 use crate::command::{
-    Answer, Command, DaemonMode, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
+    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
 };
 use crate::fleet::Fleet;
 use crate::hands::Hands;
+use crate::hooks::{HookOutcome, HookWorker};
 use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
@@ -58,7 +58,9 @@ pub(crate) enum Task {
     /// A run can be started.
     Prepared(Box<Prepared>),
     /// A run has ended.
-    Ended(Box<RunResult>),
+    Ended(Box<Gone>),
+    /// What came of hooks.
+    Hook(HookOutcome),
     /// A schedule fires that time does not start.
     Fired { wanted: Wanted },
     /// The config was read again.
@@ -78,6 +80,8 @@ pub(crate) struct Prepared {
 pub(crate) enum Deed {
     /// Start the runner of a run that is on record.
     Launch { begun: Begun, request: Box<JobRequest> },
+    /// Do the hooks that are on record.
+    WakeHooks,
     /// Ask a run to end.
     Cancel { run: RunId, now: bool, by: String },
 }
@@ -105,6 +109,7 @@ pub(crate) struct Dispatcher {
     pub(crate) store: Arc<Store>,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
+    pub(crate) hooks: HookWorker,
     pub(crate) board: Arc<Mutex<Board>>,
     pub(crate) load: Loader,
     pub(crate) mode: DaemonMode,
@@ -121,14 +126,26 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Makes a dispatcher of what a daemon has opened.
     pub(crate) fn new(parts: Parts) -> Dispatcher {
-        let Parts { fleet, store, inputs, hands, board, load, mode, since, version, clients } =
-            parts;
+        let Parts {
+            fleet,
+            store,
+            inputs,
+            hands,
+            hooks,
+            board,
+            load,
+            mode,
+            since,
+            version,
+            clients,
+        } = parts;
         Dispatcher {
             fleet,
             store,
             inputs,
             hands,
-            board: Arc::new(Mutex::new(board)),
+            hooks,
+            board,
             load,
             mode,
             since,
@@ -142,6 +159,12 @@ impl Dispatcher {
 
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
+        let ended = self.work();
+        self.hooks.stop();
+        ended
+    }
+
+    fn work(&mut self) -> Ended {
         // Whatever an earlier daemon left goes on.
         let setup = Arc::clone(&self.board().setup);
         self.commit(vec![(Task::Setup(setup), None)]);
@@ -202,10 +225,11 @@ impl Dispatcher {
         match input {
             Input::Asked { command, reply } => self.sort_command(command, reply),
             Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
-            Input::Ended(result) => {
-                self.faults.remove(&result.run);
-                Some((Task::Ended(result), None))
+            Input::Ended(gone) => {
+                self.faults.remove(&gone.result.run);
+                Some((Task::Ended(gone), None))
             }
+            Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
             Input::Unsettled { run, why } => {
                 tracing::warn!(%run, why, "a run cannot be settled yet");
                 self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
@@ -290,6 +314,7 @@ impl Dispatcher {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         self.hands.take_setup(Arc::clone(&new));
+        self.hooks.reload(new.hooks());
         let reply: Reply = Box::new(move |done| {
             reply(done.map(|_| Answer::Reloaded { changes }));
         });
@@ -304,7 +329,7 @@ impl Dispatcher {
         }
         let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
         let ended = |task: &Task| match task {
-            Task::Ended(result) => Some(result.run),
+            Task::Ended(gone) => Some(gone.result.run),
             _ => None,
         };
         let runs: Vec<RunId> = tasks.iter().filter_map(ended).collect();
@@ -438,6 +463,7 @@ impl Dispatcher {
         match deed {
             Deed::Launch { begun, request } => self.hands.launch(begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
+            Deed::WakeHooks => self.hooks.wake(),
         }
     }
 
@@ -487,11 +513,20 @@ impl Dispatcher {
     }
 
     fn is_idle(&self) -> bool {
-        let board = self.board();
-        self.mode == DaemonMode::UntilIdle
-            && board.live.is_empty()
-            && board.asked.is_empty()
-            && self.clients.load(Ordering::SeqCst) == 0
+        let is_quiet = {
+            let board = self.board();
+            self.mode == DaemonMode::UntilIdle
+                && board.live.is_empty()
+                && board.asked.is_empty()
+                && self.clients.load(Ordering::SeqCst) == 0
+        };
+        is_quiet && !self.has_undone()
+    }
+
+    /// Says whether something on record is still to be done.
+    fn has_undone(&self) -> bool {
+        let undone = Reader::open(&self.fleet.dir).map(|reader| reader.undone_effects(1));
+        matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
     }
 }
 
@@ -501,7 +536,8 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<Store>,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
-    pub(crate) board: Board,
+    pub(crate) hooks: HookWorker,
+    pub(crate) board: Arc<Mutex<Board>>,
     pub(crate) load: Loader,
     pub(crate) mode: DaemonMode,
     pub(crate) since: Timestamp,

@@ -9,18 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Op, ReplyBody, RunResult, file};
+use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
 use jiff::Timestamp;
 
 use crate::cancel::{self, KillError};
 use crate::checkout::{is_to_be_cloned, make_ready};
-use crate::command::{Handle, Input, Refused, RefusedKind, Reply};
+use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
 use crate::fleet::Fleet;
+use crate::hooks;
 use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
@@ -108,7 +109,7 @@ impl Hands {
         let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
         self.starters.hand(move || {
             let run = begun.run;
-            match start::launch_unwatched(&shared.fleet, &request, &begun) {
+            match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
                     if let Err(error) = watcher.add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
@@ -165,33 +166,48 @@ impl Shared {
     /// started, as far as we know.
     fn find_out(&self, run: RunId, not_started: Option<&str>) {
         match self.outcome(run, not_started) {
-            Ok(result) => self.tell(Input::Ended(Box::new(result))),
+            Ok(gone) => self.tell(Input::Ended(Box::new(gone))),
             Err(why) => self.tell(Input::Unsettled { run, why }),
         }
     }
 
-    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<RunResult, String> {
+    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<Gone, String> {
         let reader = Reader::open(&self.fleet.dir).map_err(|error| chain(&error))?;
         let run = reader.run(id).map_err(|error| chain(&error))?;
         let run: Run = run.ok_or("its record is gone")?;
         let agent = reader.job(&run.job_id).map_err(|error| chain(&error))?;
         drop(reader);
-        let mut result = loop {
-            match recover::outcome_of(&self.fleet, &run).map_err(|error| chain(&error))? {
-                Some(result) => break result,
-                // Its runner is gone, and yet its lock is held: another process is settling it.
-                None => std::thread::sleep(LOOK_EVERY),
-            }
+        let mut result = match not_started {
+            Some(why) => self.not_started(&run, why),
+            None => self.settled(&run)?,
         };
-        if let (heeler_model::run::End::NeverStarted, Some(why)) = (result.end, not_started) {
-            result = recover::never_started(&run, (self.fleet.now)(), why);
-        }
         let setup = self.setup();
         let agent = agent.and_then(|job| setup.agent(&job.head.agent));
         if let Some(given) = agent.and_then(|agent| environment::give(agent, &setup.env).ok()) {
             result.redact(&Redactor::new(&given.secrets));
         }
-        Ok(result)
+        let metadata =
+            agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
+        Ok(Gone { result, metadata })
+    }
+
+    fn settled(&self, run: &Run) -> Result<RunResult, String> {
+        loop {
+            match recover::outcome_of(&self.fleet, run).map_err(|error| chain(&error))? {
+                Some(result) => return Ok(result),
+                // Its runner is gone, and yet its lock is held: another process is settling it.
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Returns how a run ended whose runner could not be started, or told what to do. It may have
+    /// come far enough to leave a result of its own.
+    fn not_started(&self, run: &Run, why: &str) -> RunResult {
+        match recover::outcome_of(&self.fleet, run) {
+            Ok(Some(result)) if result.end != End::NeverStarted => result,
+            _ => recover::never_started(run, (self.fleet.now)(), why),
+        }
     }
 }
 

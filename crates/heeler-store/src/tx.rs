@@ -287,6 +287,16 @@ impl<'c> Tx<'c> {
         effects::finish(&self.conn, id, now)
     }
 
+    /// Records that an effect will not happen any more, and why; returns whether it was still undone.
+    pub fn give_up_effect(
+        &mut self,
+        id: &str,
+        error: &str,
+        now: Timestamp,
+    ) -> Result<bool, DbError> {
+        effects::give_up(&self.conn, id, error, now)
+    }
+
     /// Records that an attempt at an effect failed; it stays undone.
     pub fn fail_effect(&mut self, id: &str, error: &str) -> Result<(), DbError> {
         effects::fail(&self.conn, id, error)

@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use heeler_engine::{
-    Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon,
-};
+use heeler_engine::{Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon};
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::output;
 use crate::place::{self, Place};
 
 /// How long a command waits for a daemon while another process writes the state.
@@ -58,7 +58,9 @@ pub(crate) fn connect(place: &Place) -> Outcome<Option<Client>> {
     match Client::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
         // Nothing was asked yet: it has ended, or is just doing so.
-        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => Ok(None),
+        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -165,6 +167,7 @@ pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
 fn failed(code: u8, message: String, hint: Option<String>) -> Failure {
     let known = [Code::Usage, Code::NotFound, Code::Refused];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(Code::Failed);
+    let hint = hint.or_else(|| (code == Code::Usage).then(|| "heeler config validate".to_owned()));
     Failure { hint, ..Failure::message(code, message) }
 }
 
@@ -225,5 +228,46 @@ pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
             return Err(Failure::message(Code::Failed, message).hint(format!("kill {pid}")));
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Says that a daemon answered something else than what it was asked.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::message(Code::Failed, format!("the daemon answered something else: {answer:?}"))
+        .hint("heeler restart, if it is of another version")
+}
+
+/// Prints what a daemon answered.
+pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
+    if json {
+        return Ok(output::json(&to_json(answer))?);
+    }
+    match answer {
+        Answer::Job { job, status, waits } => {
+            let waits = waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            output::line(format!("{job} {status}{waits}"))?;
+        }
+        Answer::Done { message } => output::line(message.as_str())?,
+        Answer::Reloaded { changes } if changes.is_empty() => {
+            output::line("read again; nothing has changed")?;
+        }
+        Answer::Reloaded { changes } => {
+            for change in changes {
+                output::line(change.as_str())?;
+            }
+        }
+        Answer::Status(status) => output::json(status)?,
+    }
+    Ok(())
+}
+
+fn to_json(answer: &Answer) -> Value {
+    match answer {
+        Answer::Job { job, status, waits } => {
+            json!({ "job": { "id": job, "status": status, "waitsFor": waits } })
+        }
+        Answer::Done { message } => json!({ "message": message }),
+        Answer::Reloaded { changes } => json!({ "changes": changes }),
+        Answer::Status(status) => json!(status),
     }
 }

@@ -29,6 +29,7 @@ pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Where a command is.
+#[derive(Clone)]
 pub(crate) struct Place {
     /// The fleet's config file, when there is one.
     pub(crate) config: Option<Utf8PathBuf>,
@@ -87,6 +88,14 @@ impl Place {
             Some(name) => output::one_line(name),
             None => format!("user {}", rustix::process::geteuid().as_raw()),
         }
+    }
+
+    /// Returns the folder of sockets, which is made if need be.
+    pub(crate) fn sockets(&self) -> Outcome<Utf8PathBuf> {
+        let folder = |name: &str| self.env.get(name).map(|path| Utf8Path::new(path.as_str()));
+        let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
+        let found = heeler_engine::sockets(folder("XDG_RUNTIME_DIR"), &temp);
+        found.map_err(|error| Failure::new(Code::Refused, error))
     }
 
     /// Returns the config file, for commands that need one.

@@ -47,11 +47,12 @@ impl Turn<'_, '_> {
         if let Some(mark) = verdict.set_back_from {
             tracing::warn!(schedule = %key, mark = iso_millis(mark), "the clock was set back");
         }
-        for skip in &verdict.skips {
-            self.skip(key, skip)?;
-        }
+        // Skips look for what started between them, so they come last.
         for start in &verdict.starts {
             self.start_due(key, agent, schedule, *start)?;
+        }
+        for skip in &verdict.skips {
+            self.skip(key, skip)?;
         }
         self.set_mark(key, verdict.mark, &rule_text(&schedule.trigger))?;
         self.board.calendar.accept(key, verdict.mark, self.now);

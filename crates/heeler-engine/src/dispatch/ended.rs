@@ -1,6 +1,7 @@
 //! Runs that have ended: what they did becomes the record, and their job is over or goes on.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_model::calendar::ScheduleKey;
@@ -11,10 +12,14 @@ use heeler_model::session_choice::Wish;
 use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
 use heeler_store::{DbError, Parked};
 use jiff::Timestamp;
+use serde_json::Value as Json;
 
+use super::Deed;
 use super::board::{Stage, day_of};
 use super::turn::{Turn, later};
+use crate::command::Gone;
 use crate::commit::{self, Concluded, Ended};
+use crate::hooks::{self, JobEnd};
 
 /// What an agent is told that was cut off.
 const INTERRUPTED: &str = "You were interrupted: the process that ran you ended before you had \
@@ -32,7 +37,8 @@ const MODEL_UNKNOWN: &str = "unknown";
 
 impl Turn<'_, '_> {
     /// Records what a run did.
-    pub(super) fn ended(&mut self, result: RunResult) -> Result<(), DbError> {
+    pub(super) fn ended(&mut self, gone: Gone) -> Result<(), DbError> {
+        let Gone { result, metadata } = gone;
         let (run, now) = (result.run, self.now);
         let root = self.dir.root().to_owned();
         let board = &*self.board;
@@ -49,7 +55,7 @@ impl Turn<'_, '_> {
         match fate {
             Fate::Over => {
                 self.tx.dequeue(&job.head.id)?;
-                self.over(job, Some(result))?;
+                self.over(job, metadata)?;
                 self.board.forget(&job.head.id);
             }
             Fate::Again { at, how } => self.again(job, result, *at, *how)?,
@@ -64,7 +70,7 @@ impl Turn<'_, '_> {
     }
 
     /// A job is over: its schedule's record, hooks, and whoever waits.
-    pub(super) fn over(&mut self, job: &Job, result: Option<&RunResult>) -> Result<(), DbError> {
+    pub(super) fn over(&mut self, job: &Job, metadata: Option<Json>) -> Result<(), DbError> {
         let head = &job.head;
         tracing::info!(
             job = %head.id, agent = head.agent, status = %head.status, cost_usd = head.cost_usd,
@@ -77,7 +83,13 @@ impl Turn<'_, '_> {
             state.last_error = job.error.clone().filter(|_| head.status == JobStatus::Failed);
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
-        let _output = result;
+        let setup = Arc::clone(&self.board.setup);
+        let Some(agent) = setup.agent(&head.agent) else { return Ok(()) };
+        let end = JobEnd { output: None, metadata };
+        for effect in hooks::effects_of(agent, job, &end, self.now) {
+            self.tx.add_effect(&effect)?;
+            self.deeds.push(Deed::WakeHooks);
+        }
         Ok(())
     }
 

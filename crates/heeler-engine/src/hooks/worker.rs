@@ -4,7 +4,9 @@
 //! One thread looks at the record and gives each job's hooks to a thread of their own. It reads the
 //! database and never writes it: what came of a hook is told to whoever does ([`HookOutcome`]).
 //! What was told and is not on record yet is remembered, so that it is not done twice; a crash
-//! before it is on record has it done again. Start at [`HookWorker::start`].
+//! before it is on record has it done again. Nor does a worker that has just started wait for one that
+//! was put off by the one before it; attempts are counted all the same. Start at
+//! [`HookWorker::start`].
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use heeler_model::chain;
 use heeler_model::config::{Agent, Hook};
-use heeler_store::{Effect, Reader};
+use heeler_store::{DbError, Effect, Reader, Tx};
 use jiff::{SignedDuration, Timestamp};
 
 use super::effects::{HookOrder, KIND, end_of};
@@ -68,6 +70,22 @@ pub struct FinishedHook {
     pub id: String,
     /// Why it failed for good, or was not done.
     pub error: Option<String>,
+}
+
+impl HookOutcome {
+    /// Records it. Doing so twice changes nothing.
+    pub fn record(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
+        match self {
+            HookOutcome::Postponed { id, error, until } => tx.postpone_effect(id, error, *until),
+            HookOutcome::Finished(hooks) => hooks.iter().try_for_each(|hook| {
+                match &hook.error {
+                    None => tx.finish_effect(&hook.id, now),
+                    Some(error) => tx.give_up_effect(&hook.id, error, now),
+                }
+                .map(|_| ())
+            }),
+        }
+    }
 }
 
 /// Does hooks until it is stopped.

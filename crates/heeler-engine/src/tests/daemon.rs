@@ -50,6 +50,7 @@ impl Place {
                 sockets: root.clone(),
                 protected: Vec::new(),
                 zone: TimeZone::UTC,
+                services: crate::hooks::Services::default(),
             })
         });
         let daemon = Daemon::open(Settings {
@@ -59,10 +60,11 @@ impl Place {
             clients: Arc::new(AtomicUsize::new(0)),
             version: "test".to_owned(),
             patience: PATIENCE,
+            unheard_max: Duration::from_millis(300),
         });
         let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
         let handle = daemon.handle();
-        Running { handle, thread: std::thread::spawn(move || daemon.run()) }
+        Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
     /// Waits until a job is where it is to be.

@@ -165,9 +165,10 @@ section! {
         secrets: Vec<VarName>,
         /// The `claude` program: a path, or a name to find on PATH.
         claude_path: Option<Program>,
-        /// What happens after a job.
+        /// What happens after a job; described in `docs/hooks.md`.
         hooks: HooksKeys = "{}",
-        /// A JSON file that the agent writes for its hooks, in the working directory.
+        /// A JSON file that the agent writes for its hooks, in the working directory; `metadata.json`
+        /// if left out. One that an earlier job left does not count.
         metadata_file: Option<String>,
         /// Where the agent takes its work from.
         work_source: Option<WorkSource>,

@@ -21,8 +21,6 @@ pub(crate) const AGENT: &[&str] = &[
     "chat",
     "work_source",
     "approvals",
-    "hooks",
-    "metadata_file",
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",

@@ -77,7 +77,7 @@ fn a_herdctl_project_loads_as_it_stands() {
         20 |   docker:
            |   ^^^^^^ refused by `heeler trigger`
 
-        warning: these keys have no effect yet: `docker`, `hooks`, `plugins.skipMcpDiscovery`, `work_source`
+        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`, `work_source`
          --> agents/janitor.yaml:6:1
           |
         6 | docker:

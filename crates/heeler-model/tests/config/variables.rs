@@ -57,11 +57,7 @@ fn variables_work_for_numbers_booleans_words_and_urls() {
     check(
         "hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}",
         expect![[r#"
-            warning: `hooks` has no effect yet
-             --> a.yaml:2:1
-              |
-            2 | hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}
-              | ^^^^^ accepted, not used
+            ok
         "#]],
     );
 }

@@ -19,6 +19,8 @@ sql! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
+    GIVE_UP = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
+        WHERE id = ?1 AND done_at IS NULL";
     FAIL = "UPDATE effects SET attempts = attempts + 1, last_error = ?2 \
         WHERE id = ?1 AND done_at IS NULL";
     POSTPONE = "UPDATE effects SET attempts = attempts + 1, last_error = ?2, due_at = ?3 \
@@ -90,6 +92,17 @@ pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError
 /// Marks as done and says whether it was not yet.
 pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DbError> {
     Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
+}
+
+/// Marks as done with the reason why it never will be, and says whether it was not yet.
+pub(crate) fn give_up(
+    conn: &Connection,
+    id: &str,
+    error: &str,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let params = params![id, iso_millis(now), error];
+    Ok(execute(conn, GIVE_UP, params, "give an effect up")? == 1)
 }
 
 pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DbError> {

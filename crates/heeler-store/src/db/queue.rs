@@ -19,7 +19,7 @@ sql! {
     DEQUEUE = "DELETE FROM queue WHERE job_id = ?1";
     // These two are for a check-up.
     NOT_PENDING = "SELECT queue.job_id FROM queue JOIN executions ON executions.id = queue.job_id \
-        WHERE executions.status <> 'pending' ORDER BY queue.job_id";
+        WHERE executions.status NOT IN ('pending', 'running') ORDER BY queue.job_id";
     NOT_QUEUED = "SELECT id FROM executions WHERE status = 'pending' \
         AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.job_id = executions.id) \
         AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.job_id = executions.id AND committed = 0) \

@@ -1,5 +1,7 @@
 //! For each finding: make the damage, see it, cure it, see it gone.
 
+mod waiting;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,9 +16,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Area, Finding, Severity, examine, fix, rebuild};
 use crate::db::Db;
 use crate::db::jobs::JobFilter;
-use crate::db::migrate;
-use crate::db::money::Reservation;
-use crate::db::queue::Queued;
 use crate::db::runs::Run;
 use crate::import::session::resting_session;
 use crate::layout::StateDir;
@@ -402,128 +401,6 @@ fn rows_that_point_nowhere_are_found() {
         "PRAGMA foreign_keys = OFF; INSERT INTO schedules (agent, name) VALUES ('nobody', 'x');",
     );
     fleet.finds(Area::Database, Severity::Warning, "point to rows that are gone");
-}
-
-fn queued(id: &str) -> Queued {
-    Queued {
-        job: id.parse().unwrap(),
-        priority: 0,
-        asked_at: now(),
-        not_before: None,
-        expires_at: None,
-        wanted: "{}".to_owned(),
-        reason: "full".to_owned(),
-    }
-}
-
-#[test]
-fn a_job_that_is_in_the_queue_and_waits_no_longer_is_taken_out() {
-    let fleet = Fleet::new();
-    let store = fleet.store();
-    store
-        .write::<(), crate::db::DbError, _>(|tx| {
-            tx.insert_job(&job("job-2026-11-15-bbbbbb", JobStatus::Pending))?;
-            tx.enqueue(&queued("job-2026-11-15-bbbbbb"))?;
-            tx.enqueue(&queued("job-2026-11-15-aaaaaa"))
-        })
-        .unwrap();
-    store.publish_views(now()).unwrap();
-    drop(store);
-    let finding = fleet.finds(Area::Database, Severity::Warning, "waits no longer");
-    assert_eq!(finding.subject, "job-2026-11-15-aaaaaa");
-    assert_eq!(fleet.fixes(), ["took 1 job out of the queue"]);
-    let waiting = Reader::open(&fleet.dir).unwrap().queue().unwrap();
-    assert_eq!(waiting, [queued("job-2026-11-15-bbbbbb")]);
-}
-
-#[test]
-fn a_job_that_is_pending_and_not_in_the_queue_is_told() {
-    let fleet = Fleet::new();
-    let id = RunId::mint(now(), [1; 10]);
-    let run = run_of("job-2026-11-15-bbbbbb", id);
-    let store = fleet.store();
-    let created = run.clone();
-    store
-        .write(move |tx| {
-            tx.insert_job(&job("job-2026-11-15-bbbbbb", JobStatus::Pending))?;
-            tx.insert_run(&created)
-        })
-        .unwrap();
-    store.publish_views(now()).unwrap();
-    drop(store);
-    fleet.write(&format!("runs/{id}/spec.json"), "{}");
-    assert_eq!(fleet.examine(), [], "it is being started");
-    let ended = Run { committed: true, ..run };
-    fleet.store().write(move |tx| tx.update_run(&ended)).unwrap();
-    let finding = fleet.finds(Area::Database, Severity::Warning, "nothing starts it");
-    assert_eq!((finding.subject.as_str(), finding.fix), ("job-2026-11-15-bbbbbb", None));
-}
-
-#[test]
-fn money_of_runs_that_ended_or_are_gone_is_freed() {
-    let fleet = Fleet::new();
-    let (id, gone) = (RunId::mint(now(), [1; 10]), RunId::mint(now(), [9; 10]));
-    let ended = Run { committed: true, ..run_of("job-2026-11-15-aaaaaa", id) };
-    let reservation = |run| Reservation {
-        run,
-        agent: "coder".to_owned(),
-        day: "2026-11-15".parse().unwrap(),
-        micros: 1,
-    };
-    let reserved = [reservation(ended.id), reservation(gone)];
-    fleet
-        .store()
-        .write::<(), crate::db::DbError, _>(move |tx| {
-            tx.insert_run(&ended)?;
-            reserved.iter().try_for_each(|reservation| tx.reserve(reservation))
-        })
-        .unwrap();
-    fleet.finds(Area::Database, Severity::Warning, "money is still set aside");
-    assert_eq!(fleet.fixes(), ["freed the money of 2 runs"]);
-}
-
-#[test]
-fn a_rebuild_tells_what_only_the_database_knew_of_the_daemons_work() {
-    let fleet = Fleet::new();
-    fleet.sql(
-        "INSERT INTO occurrences VALUES ('coder', 'nightly', '2026-11-15T00:00:00.000Z', 'x');
-         INSERT INTO skips VALUES ('coder', 'nightly', 'x', 'x', 1, 'missed', 'x');
-         INSERT INTO queue VALUES ('job-2026-11-15-aaaaaa', 0, 'x', NULL, NULL, '', '{}');
-         INSERT INTO reservations VALUES ('x', 'coder', '2026-11-15', 1);
-         INSERT INTO spending VALUES ('2026-11-15', 'coder', 'm', 1);
-         INSERT INTO parked VALUES ('work', 'x', 'x', 'x', '');
-         INSERT INTO cron_overrides (name, updated_at) VALUES ('coder/nightly', 'x');
-         UPDATE schedules SET anchor = 'x', through = 'x', rule = 'x';
-         UPDATE agents SET enabled = 0;",
-    );
-    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
-    let lost: Vec<_> =
-        rebuilt.lost.iter().map(|lost| lost.split(" since ").next().unwrap()).collect();
-    let expected = [
-        "1 settings of schedules",
-        "1 disabled agents",
-        "1 marks of how far schedules have come",
-        "1 records of due times that were run",
-        "1 records of due times that were skipped",
-        "1 places in the queue",
-        "1 reservations of money",
-        "1 days of spending",
-        "1 parked credentials",
-    ];
-    assert_eq!(lost, expected);
-}
-
-#[test]
-fn a_rebuild_of_an_old_schema_misses_nothing_that_it_never_had() {
-    let fleet = Fleet::new();
-    fs::remove_file(fleet.dir.database()).unwrap();
-    let old = Db::write(&fleet.dir.database()).unwrap();
-    for version in 0..2 {
-        migrate::apply_next(&old.conn, migrate::MIGRATIONS, version, now()).unwrap();
-    }
-    drop(old);
-    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
-    assert_eq!(rebuilt.lost, Vec::<String>::new());
 }
 
 #[test]

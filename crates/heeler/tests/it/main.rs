@@ -9,6 +9,7 @@ mod canary;
 mod claude;
 mod fleet;
 mod golden;
+mod hooks;
 mod hostile;
 mod kills;
 mod play;

@@ -40,7 +40,7 @@ fn hooks_of_a_job_are_done_in_their_order() {
 
 #[test]
 fn what_was_told_and_is_not_on_record_yet_is_not_done_again() {
-    check(&[], &[("a.0", None)], &[&["a.1"], &["b.0", "b.1"]], None);
+    check(&[], &[("a.0", None)], &[&["b.0", "b.1"], &["a.1"]], None);
     check(&[], &[("a.0", None), ("a.1", None)], &[&["b.0", "b.1"]], None);
 }
 
