@@ -25,6 +25,7 @@ mod prepare;
 mod pulse;
 mod recover;
 mod request;
+pub mod retention;
 mod setup;
 mod sockets;
 mod start;

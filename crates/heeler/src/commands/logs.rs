@@ -111,9 +111,8 @@ fn of_daemon(global: &Global, how: &How) -> Outcome {
         return Ok(output::note(&format!("no daemon has written {path} yet"))?);
     }
     let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
-    let print = |lines: Vec<String>| {
-        lines.iter().try_for_each(|line| output::line(output::harmless(line)))
-    };
+    let print =
+        |lines: Vec<String>| lines.iter().try_for_each(|line| output::line(output::harmless(line)));
     print(lines)?;
     while how.follow {
         std::thread::sleep(LOG_LOOK_EVERY);
@@ -137,11 +136,7 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         }
         _ if how.follow && !job.head.status.is_final() => 0,
         _ => {
-            let message = format!(
-                "job {} has no transcript: none was written, or its file is gone",
-                job.head.id
-            );
-            return Err(Failure::message(Code::NotFound, message));
+            return Err(Failure::message(Code::NotFound, why_no_transcript(&place, &job.head.id)?));
         }
     };
     match path {
@@ -152,6 +147,19 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         }
         _ => Ok(()),
     }
+}
+
+/// Says where a job's transcript went, as far as that is known.
+fn why_no_transcript(place: &Place, job: &JobId) -> Outcome<String> {
+    let dir = place.dir()?;
+    let name = dir.log_of(job).file_name().unwrap_or_default().to_owned();
+    let trashed = dir.trashed_job(job).join(name);
+    Ok(match trashed.is_file() {
+        true => format!(
+            "the transcript of job {job} was put away, as `retention` in the config says: {trashed}"
+        ),
+        false => format!("job {job} has no transcript: none was written, or its file is gone"),
+    })
 }
 
 fn follow_job(
