@@ -47,6 +47,9 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
+/// How often files of old jobs are put away.
+const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
+
 /// Reads the config.
 pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
 
@@ -121,6 +124,8 @@ pub(crate) struct Dispatcher {
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
     pub(crate) faults: HashMap<RunId, String>,
+    /// When files of old jobs are put away next.
+    put_away_at: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -154,6 +159,7 @@ impl Dispatcher {
             stop: None,
             failed: None,
             faults: HashMap::new(),
+            put_away_at: None,
         }
     }
 
@@ -180,6 +186,16 @@ impl Dispatcher {
             self.try_again();
             self.commit(tasks);
             self.admit();
+            self.put_away();
+        }
+    }
+
+    /// Has files of old jobs put away, now and then.
+    fn put_away(&mut self) {
+        let due = self.put_away_at.is_none_or(|at| Instant::now() >= at);
+        if due && self.keeps_schedules() {
+            self.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
+            self.hands.put_away();
         }
     }
 

@@ -75,6 +75,16 @@ pub fn put_away(
     retention: &Retention,
     now: Timestamp,
 ) -> Result<PutAway, RetentionError> {
+    pass(dir, reader, retention, now, JOBS_PER_PASS)
+}
+
+fn pass(
+    dir: &StateDir,
+    reader: &Reader,
+    retention: &Retention,
+    now: Timestamp,
+    jobs_max: usize,
+) -> Result<PutAway, RetentionError> {
     let files = files_of_jobs(dir, reader)?;
     let mut ended: Vec<JobHead> = Vec::new();
     for id in files.keys() {
@@ -85,13 +95,17 @@ pub fn put_away(
     let mut done = PutAway::default();
     for (newer, head) in ended.iter().enumerate().rev() {
         let Some(why) = why_not_kept(retention, newer, end_of(head), now) else { continue };
-        if done.jobs.len() == JOBS_PER_PASS {
+        if done.jobs.len() == jobs_max {
             done.more = true;
             break;
         }
         if put_job_away(dir, reader, &head.id, &files[&head.id], &why, now)? {
             done.jobs.push(head.id.clone());
         }
+    }
+    if !done.jobs.is_empty() {
+        sync(&dir.jobs())?;
+        sync(&dir.runs())?;
     }
     Ok(done)
 }
@@ -184,11 +198,13 @@ fn put_job_away(
     }
     files.iter().try_for_each(|path| move_into(&trash, path))?;
     drop(lock);
-    for folder in [trash, dir.jobs(), dir.runs()] {
-        let synced = fs::File::open(&folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|source| RetentionError::Move { path: folder, source })?;
-    }
+    sync(&trash)?;
     Ok(true)
+}
+
+fn sync(folder: &Utf8Path) -> Result<(), RetentionError> {
+    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| RetentionError::Move { path: folder.to_owned(), source })
 }
 
 /// Says whether a job has not ended, or anything works on it.

@@ -161,19 +161,10 @@ fn a_job_that_was_resumed_after_its_files_went_loses_none() {
 #[test]
 fn a_pass_takes_so_many_jobs_and_says_that_more_are_left() {
     let rig = Rig::new();
-    let one = |hour: usize| {
-        let at = Timestamp::from_second(hour as i64 * HOUR).unwrap();
-        let mut job = Job::asked(JobId::mint(at, hour as u64), "a", TriggerType::Manual, at);
-        job.head.status = JobStatus::Completed;
-        fs::write(rig.place.fleet.dir.log_of(&job.head.id), "").unwrap();
-        job
-    };
-    let jobs: Vec<Job> = (0..=JOBS_PER_PASS).map(one).collect();
-    let written: Result<(), WriteError<DbError>> =
-        rig.place.store().write(move |tx| jobs.iter().try_for_each(|job| tx.insert_job(job)));
-    written.unwrap();
-    let pass = rig.put_away(Some("1h"), None, 100_000);
-    assert_eq!((pass.jobs.len(), pass.more), (JOBS_PER_PASS, true));
-    let pass = rig.put_away(Some("1h"), None, 100_000);
-    assert_eq!((pass.jobs.len(), pass.more), (1, false));
+    let jobs: Vec<JobId> = (1..=3).map(|hour| rig.job(hour, JobStatus::Completed)).collect();
+    let retention = Retention { jobs: Some("1h".parse().unwrap()), count: None };
+    let now = Timestamp::from_second(100 * HOUR).unwrap();
+    let pass = || pass(&rig.place.fleet.dir, &rig.place.reader(), &retention, now, 2).unwrap();
+    assert_eq!(pass(), PutAway { jobs: jobs[..2].to_vec(), more: true });
+    assert_eq!(pass(), PutAway { jobs: jobs[2..].to_vec(), more: false });
 }
