@@ -74,7 +74,7 @@ impl Daemon {
     pub fn open(settings: Settings) -> Result<Daemon, DaemonError> {
         let Settings { fleet, mut load, mode, clients, version, patience, unheard_max } = settings;
         let setup = Arc::new(load().map_err(DaemonError::Config)?);
-        let store = Arc::new(fleet.writer("daemon", patience)?);
+        let store = Arc::new(fleet.writer("start", patience)?);
         recover::prepare(&fleet, &store, Compare::WhenDue)?;
         let since = (fleet.now)();
         let started = store.write(move |tx| tx.set_meta(STARTED_AT, &iso_millis(since)));

@@ -39,7 +39,7 @@ pub(crate) enum Readiness {
     /// Another process writes the state.
     Held {
         /// Who, in words.
-        message: String,
+        holder: String,
     },
     /// It cannot start.
     Failed {
@@ -130,10 +130,12 @@ pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
         if let Some(client) = connect(place)? {
             return Ok(client);
         }
+        // A directory that was named by mistake is not made.
+        drop(place.reader()?);
         match launch(place, DaemonMode::UntilIdle)? {
             Readiness::Ready { .. } => {}
             Readiness::Held { .. } if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
-            Readiness::Held { message } => return Err(Failure::message(Code::Refused, message)),
+            Readiness::Held { holder } => return Err(second(place, &holder)),
             Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
         }
     }
@@ -179,11 +181,11 @@ pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
         match launch(place, DaemonMode::Permanent)? {
             Readiness::Ready { pid } => return Ok(pid),
             Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
-            Readiness::Held { message } => {
+            Readiness::Held { holder } => {
                 let is_daemon = connect(place)?.is_some();
                 let is_passing = file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
                 if is_daemon && !is_passing || Instant::now() >= deadline {
-                    return Err(second(place, message));
+                    return Err(second(place, &holder));
                 }
                 std::thread::sleep(LOOK_EVERY);
             }
@@ -191,11 +193,10 @@ pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
     }
 }
 
-/// Says that another daemon runs.
-pub(crate) fn second(place: &Place, message: String) -> Failure {
-    let dir = &place.state_dir;
-    Failure::message(Code::Refused, format!("{dir} has a writer already: {message}"))
-        .hint("heeler status, heeler stop or heeler restart")
+/// Says that another process, which is most likely a daemon, writes the state.
+pub(crate) fn second(place: &Place, holder: &str) -> Failure {
+    let message = format!("{} is held by {holder}", place.state_dir);
+    Failure::message(Code::Refused, message).hint("heeler status, heeler stop or heeler restart")
 }
 
 /// Lets a daemon that would end when idle end now; its jobs go on.

@@ -60,9 +60,10 @@ pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// Returns faults with their places, as text.
-pub(crate) fn faults_text(place: &Place, faults: &Faults) -> String {
-    Text::of_faults(faults, &place.here).plain().trim_end().to_owned()
+/// Returns faults with their places, as text for somebody who may be in another folder: paths begin
+/// where the config file is.
+pub(crate) fn faults_text(file: &Utf8Path, faults: &Faults) -> String {
+    Text::of_faults(faults, beside(file)).plain().trim_end().to_owned()
 }
 
 /// Prints faults with their places to stderr.

@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 use heeler_engine::{AgentChange, Command};
-use heeler_model::config::{self, Runtime, Usd};
+use heeler_model::config::{self, AgentLookup, Loaded, Runtime, Usd};
 use heeler_model::{AgentState, AgentStatus};
 use heeler_store::Reader;
 use jiff::Timestamp;
@@ -102,8 +102,7 @@ struct Shown {
     spent: (i64, i64),
 }
 
-fn all(place: &Place, reader: Option<&Reader>, now: Timestamp) -> Outcome<Vec<Shown>> {
-    let loaded = fleet::load(place)?;
+fn all(loaded: Loaded, reader: Option<&Reader>, now: Timestamp) -> Outcome<Vec<Shown>> {
     let today = now.to_zoned(TimeZone::system()).date();
     let (states, disabled, day, total) = match reader {
         Some(reader) => (
@@ -133,7 +132,7 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader()?;
-    let shown = all(&place, reader.as_ref(), now)?;
+    let shown = all(fleet::load(&place)?, reader.as_ref(), now)?;
     drop(reader);
     if args.json {
         let agents: Vec<Value> = shown.iter().map(Shown::to_json).collect();
@@ -174,26 +173,27 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader()?;
-    let mut shown = all(&place, reader.as_ref(), now)?;
+    let loaded = fleet::load(&place)?;
+    let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.clone();
+    let shown = all(loaded, reader.as_ref(), now)?;
     drop(reader);
-    let is_it = |it: &Shown| it.agent.name.as_str() == args.agent;
-    if !shown.iter().any(is_it) {
-        shown.retain(|it| it.agent.name.local() == args.agent);
-    } else {
-        shown.retain(is_it);
+    let one = shown.iter().find(|it| it.agent.name == name).expect("it was found above");
+    match args.json {
+        true => Ok(output::json(&json!({ "agent": one.to_json() }))?),
+        false => one.print(now),
     }
-    match &shown[..] {
-        [one] if args.json => Ok(output::json(&json!({ "agent": one.to_json() }))?),
-        [one] => one.print(now),
-        [] => {
-            let message = format!("there is no agent `{}`", args.agent);
-            Err(Failure::message(Code::NotFound, message).hint("heeler agent list"))
+}
+
+fn unknown(error: AgentLookup) -> Failure {
+    match &error {
+        AgentLookup::Unknown { nearest, .. } => {
+            let hint = match nearest {
+                Some(near) => format!("heeler agent show {near}"),
+                None => "heeler agent list".to_owned(),
+            };
+            Failure::new(Code::NotFound, error).hint(hint)
         }
-        several => {
-            let names: Vec<&str> = several.iter().map(|it| it.agent.name.as_str()).collect();
-            let message = format!("`{}` may be any of: {}", args.agent, names.join(", "));
-            Err(Failure::message(Code::Usage, message))
-        }
+        AgentLookup::Ambiguous { .. } => Failure::new(Code::Usage, error),
     }
 }
 

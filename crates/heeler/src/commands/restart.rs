@@ -42,7 +42,8 @@ pub(crate) fn run(global: &Global, args: &RestartArgs) -> Outcome {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         mode @ DaemonMode::UntilIdle => match daemon::launch(&place, mode)? {
             Readiness::Ready { pid } => pid,
-            Readiness::Held { message } | Readiness::Failed { message, .. } => {
+            Readiness::Held { holder } => return Err(daemon::second(&place, &holder)),
+            Readiness::Failed { message, .. } => {
                 return Err(Failure::message(Code::Failed, message).hint("heeler start -d"));
             }
         },

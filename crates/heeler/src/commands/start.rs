@@ -14,6 +14,8 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_server::{Connections, bind};
+use heeler_store::StoreError;
+use heeler_transcript::LockError;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -91,13 +93,13 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
     if args.in_background {
         return in_background(global, args);
     }
-    let place = Place::find(global)?;
+    let place = Place::find(global)?.may_be_new();
     let prepared = Prepared::new(&place)?;
     if args.mode() == DaemonMode::Permanent {
         daemon::make_way(&place)?;
     }
     let daemon = match Open::new(&place, prepared, args, PATIENCE) {
-        Err(NotOpen::Held(message)) => return Err(daemon::second(&place, message)),
+        Err(NotOpen::Held(holder)) => return Err(daemon::second(&place, &holder)),
         Err(NotOpen::Failed(failure)) => return Err(failure),
         Ok(open) => open,
     };
@@ -106,7 +108,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
 
 /// Starts a daemon in the background and says where it is.
 fn detached(global: &Global, args: &StartArgs) -> Outcome {
-    let place = Place::find(global)?;
+    let place = Place::find(global)?.may_be_new();
     // Faults of the config are shown here, where somebody looks.
     drop(Prepared::new(&place)?);
     let pid = match args.mode() {
@@ -128,7 +130,8 @@ fn detached(global: &Global, args: &StartArgs) -> Outcome {
 fn in_background(global: &Global, args: &StartArgs) -> Outcome {
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
-    let opened = Place::find(global).map_err(NotOpen::Failed).and_then(|place| {
+    let place = Place::find(global).map(Place::may_be_new).map_err(NotOpen::Failed);
+    let opened = place.and_then(|place| {
         let prepared = Prepared::new(&place).map_err(NotOpen::Failed)?;
         let open = Open::new(&place, prepared, args, PATIENCE_IN_BACKGROUND)?;
         Ok((place, open))
@@ -138,8 +141,8 @@ fn in_background(global: &Global, args: &StartArgs) -> Outcome {
             tell(&Readiness::Ready { pid: std::process::id() });
             open.run(global, &place, false)
         }
-        Err(NotOpen::Held(message)) => {
-            tell(&Readiness::Held { message });
+        Err(NotOpen::Held(holder)) => {
+            tell(&Readiness::Held { holder });
             Err(Failure::silent(Code::Refused))
         }
         Err(NotOpen::Failed(failure)) => {
@@ -172,7 +175,7 @@ impl Prepared {
             let file = again.config_file().map_err(|failure| failure.text())?;
             let loaded = fleet::try_load(&again, file, &fleet::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
-            let loaded = loaded.map_err(|faults| fleet::faults_text(&again, &faults))?;
+            let loaded = loaded.map_err(|faults| fleet::faults_text(file, &faults))?;
             fleet::setup(&again, loaded).map_err(|failure| failure.text())
         });
         Ok(Prepared { setup, load })
@@ -255,8 +258,18 @@ impl Open {
 
 fn not_open(error: DaemonError) -> NotOpen {
     match error {
-        DaemonError::Open(OpenError::Busy { source, .. }) => NotOpen::Held(chain(&*source)),
+        DaemonError::Open(OpenError::Busy { source, .. }) => NotOpen::Held(who(&source)),
         DaemonError::Config(text) => NotOpen::Failed(Failure::message(Code::Usage, text)),
         error => NotOpen::Failed(Failure::new(Code::Failed, error).hint("heeler doctor")),
+    }
+}
+
+/// Says who writes the state.
+fn who(error: &StoreError) -> String {
+    match error {
+        StoreError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {
+            holder.to_string()
+        }
+        other => chain(other),
     }
 }

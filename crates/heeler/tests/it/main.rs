@@ -18,6 +18,7 @@ mod reads;
 mod rig;
 mod sent;
 mod sessions;
+mod steering;
 mod terminal;
 mod tidy;
 mod trigger;

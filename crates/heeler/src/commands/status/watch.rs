@@ -37,8 +37,10 @@ pub(super) fn run(mut page: impl FnMut() -> Outcome<Vec<Text>>) -> Outcome {
 }
 
 fn rows() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(ROWS, |size| usize::from(size.ws_row).max(2))
+    match rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row) {
+        0 => ROWS,
+        rows => usize::from(rows).max(2),
+    }
 }
 
 /// Returns what draws a page over what was drawn before, whatever the terminal's size was then. One
