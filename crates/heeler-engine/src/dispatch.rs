@@ -382,7 +382,9 @@ impl Dispatcher {
         let done = self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = board::day_of(&board.setup, now);
-            board.ledger.turn_to(day);
+            if day != board.ledger.day() {
+                board.ledger.turn_to(day, tx.spent_by_agent(day)?);
+            }
             let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules };
             let mut outcomes = Vec::new();
             let mut deeds = Vec::new();
@@ -432,9 +434,12 @@ impl Dispatcher {
     fn has_due(&self, now: Timestamp) -> bool {
         let board = self.board();
         let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        let schedules = self.keeps_schedules() && is_due(board.calendar.wake_at());
+        let schedules = self.keeps_schedules() && board.calendar.is_due(now);
+        // What waits for money may start on a new day.
+        let is_new_day = board::day_of(&board.setup, now) != board.ledger.day();
         let mut queue = board.queue();
         schedules
+            || is_new_day
             || queue.any(|asked| is_due(asked.row.expires_at))
             || board.parked.values().any(|parked| parked.until <= now)
     }
