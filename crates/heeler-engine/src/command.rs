@@ -213,6 +213,8 @@ pub(crate) enum Input {
     Asked {
         /// What.
         command: Command,
+        /// The run whose process asks.
+        by_run: Option<RunId>,
         /// Who hears the answer.
         reply: Reply,
     },
@@ -233,7 +235,12 @@ pub(crate) enum Input {
         why: String,
     },
     /// A schedule fires that time does not start.
-    Fired(Box<Wanted>),
+    Fired {
+        /// What is wanted then.
+        wanted: Box<Wanted>,
+        /// The files that changed.
+        changed: Vec<Utf8PathBuf>,
+    },
     /// What came of hooks.
     Hook(HookOutcome),
 }
@@ -249,13 +256,16 @@ pub(crate) struct Gone {
 
 /// A way to the dispatcher. Whoever has one may ask.
 #[derive(Clone)]
-pub struct Handle(SyncSender<Input>);
+pub struct Handle {
+    inputs: SyncSender<Input>,
+    by_run: Option<RunId>,
+}
 
 impl Handle {
     /// Makes a handle and the end that the dispatcher reads.
     pub(crate) fn channel() -> (Handle, Receiver<Input>) {
         let (sender, receiver) = sync_channel(INPUTS_MAX);
-        (Handle(sender), receiver)
+        (Handle { inputs: sender, by_run: None }, receiver)
     }
 
     /// Makes a handle whose commands go to a function on a thread of its own, for those who test
@@ -264,12 +274,19 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                if let Input::Asked { command, reply } = input {
+                if let Input::Asked { command, reply, .. } = input {
                     each(command, reply);
                 }
             }
         });
         handle
+    }
+
+    /// Returns a handle whose commands are those of a process of a run; see
+    /// [`crate::run_of_process`]. Such a process may start jobs and end those; it may not steer the
+    /// fleet that steers it.
+    pub fn of_run(&self, run: Option<RunId>) -> Handle {
+        Handle { by_run: run, ..self.clone() }
     }
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
@@ -278,12 +295,13 @@ impl Handle {
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
         let mut unanswered = Unanswered(Some(reply));
         let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
-        self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
+        let by_run = self.by_run;
+        self.inputs.send(Input::Asked { command, by_run, reply }).map_err(|_| Stopped)
     }
 
     /// Tells the dispatcher something.
     pub(crate) fn input(&self, input: Input) -> Result<(), Stopped> {
-        self.0.send(input).map_err(|_| Stopped)
+        self.inputs.send(input).map_err(|_| Stopped)
     }
 
     /// Asks and waits for the answer.

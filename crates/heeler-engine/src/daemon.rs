@@ -105,6 +105,7 @@ impl Daemon {
         let dispatcher = Dispatcher::new(Parts {
             fleet,
             store: Arc::clone(&store),
+            inbox: handle.clone(),
             inputs,
             hands,
             hooks,

@@ -9,8 +9,10 @@ mod board;
 mod due;
 mod ended;
 mod orders;
+mod spawned;
 mod status;
 mod turn;
+mod watches;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,14 +20,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_model::{JobId, RunId, Wanted, chain};
+use camino::Utf8PathBuf;
+use heeler_model::{JobId, RunId, TriggerType, Wanted, chain};
 use heeler_store::{DbError, Reader, Store};
 use jiff::Timestamp;
 
 pub(crate) use board::{Board, Stage};
 
 use crate::command::{
-    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
+    Answer, Command, DaemonMode, Gone, Handle, Input, Refused, RefusedKind, Reply, ScheduleChange,
+    Stopping,
 };
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -34,6 +38,7 @@ use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
 use turn::Turn;
+use watches::Watches;
 
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
@@ -71,7 +76,7 @@ pub(crate) enum Task {
     /// What came of hooks.
     Hook(HookOutcome),
     /// A schedule fires that time does not start.
-    Fired { wanted: Wanted },
+    Fired { wanted: Box<Wanted>, changed: Vec<Utf8PathBuf> },
     /// The config was read again.
     Setup(Arc<Setup>),
 }
@@ -116,6 +121,7 @@ struct Stop {
 pub(crate) struct Dispatcher {
     pub(crate) fleet: Fleet,
     pub(crate) store: Arc<Store>,
+    pub(crate) inbox: Handle,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
     pub(crate) hooks: HookWorker,
@@ -126,6 +132,7 @@ pub(crate) struct Dispatcher {
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
+    watches: Watches,
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
@@ -142,6 +149,7 @@ impl Dispatcher {
         let Parts {
             fleet,
             store,
+            inbox,
             inputs,
             hands,
             hooks,
@@ -155,6 +163,7 @@ impl Dispatcher {
         Dispatcher {
             fleet,
             store,
+            inbox,
             inputs,
             hands,
             hooks,
@@ -164,6 +173,7 @@ impl Dispatcher {
             since,
             version,
             clients,
+            watches: Watches::default(),
             stop: None,
             failed: None,
             unsettled: Vec::new(),
@@ -203,6 +213,7 @@ impl Dispatcher {
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         left.into_iter().for_each(|run| self.hands.take_over(run));
         self.admit();
+        self.watch_files();
         loop {
             if let Some(ended) = self.end() {
                 return ended;
@@ -266,7 +277,13 @@ impl Dispatcher {
     /// Deals with what needs no transaction; returns what does.
     fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
         match input {
-            Input::Asked { command, reply } => self.sort_command(command, reply),
+            Input::Asked { command, by_run, reply } => match self.permitted(command, by_run) {
+                Ok(command) => self.sort_command(command, reply),
+                Err(refused) => {
+                    reply(Err(refused));
+                    None
+                }
+            },
             Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
             Input::Ended(gone) => {
                 self.faults.remove(&gone.result.run);
@@ -279,10 +296,37 @@ impl Dispatcher {
                 self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
                 None
             }
-            Input::Fired(wanted) => {
-                self.keeps_schedules().then(|| (Task::Fired { wanted: *wanted }, None))
+            Input::Fired { wanted, changed } => {
+                self.keeps_schedules().then_some((Task::Fired { wanted, changed }, None))
             }
         }
+    }
+
+    /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
+    /// job, and ends none but those.
+    fn permitted(&self, command: Command, by_run: Option<RunId>) -> Result<Command, Refused> {
+        let job = by_run.and_then(|run| Some(self.board().live.get(&run)?.job.clone()));
+        let Some(parent) = job else { return Ok(command) };
+        match command {
+            Command::Status => Ok(command),
+            Command::Trigger(mut wanted) => {
+                wanted.trigger = TriggerType::Spawned;
+                wanted.parent = Some(parent);
+                wanted.attended = false;
+                Ok(Command::Trigger(wanted))
+            }
+            Command::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
+            _ => {
+                let message = format!("this is a process of the run itself ({parent})");
+                let refused = Refused::new(RefusedKind::NotAllowed, message);
+                Err(refused.hint("an agent may start jobs and cancel those; people do the rest"))
+            }
+        }
+    }
+
+    fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
+        let reader = Reader::open(&self.fleet.dir);
+        reader.is_ok_and(|reader| spawned::is_below(&reader, job, parent).unwrap_or(false))
     }
 
     fn sort_command(&mut self, command: Command, reply: Reply) -> Option<(Task, Option<Reply>)> {
@@ -307,6 +351,17 @@ impl Dispatcher {
                 }
                 Err(refused) => reply(Err(refused)),
             },
+            Command::Cancel { ref job, .. } => {
+                let run = self.board().run_of(job);
+                // Whoever wants a job to end now does not wait for the next attempt to settle it.
+                if let Some(run) = run
+                    && self.faults.remove(&run).is_some()
+                {
+                    self.unsettled.retain(|(_, unsettled)| *unsettled != run);
+                    self.hands.take_over(run);
+                }
+                return Some((Task::Order(command), Some(reply)));
+            }
             Command::Reload => return self.reload(reply),
             Command::Stop(how) => self.begin_stop(how, reply),
             other => return Some((Task::Order(other), Some(reply))),
@@ -588,6 +643,7 @@ impl Dispatcher {
 pub(crate) struct Parts {
     pub(crate) fleet: Fleet,
     pub(crate) store: Arc<Store>,
+    pub(crate) inbox: Handle,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
     pub(crate) hooks: HookWorker,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use heeler_engine::Handle;
+use heeler_engine::{Handle, run_of_process};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -25,6 +25,10 @@ const IDLE_WAIT: Duration = Duration::from_secs(30);
 
 /// How long those that still wait for an answer are given when the server ends.
 const END_WAIT: Duration = Duration::from_secs(5);
+
+/// How long connections stay open when the server ends: whoever asks just then hears that nothing
+/// was done, which a closed connection would not tell.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long nothing is accepted after that has failed: files may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -82,7 +86,6 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let hello = Hello { pid: std::process::id(), version: version.to_owned() };
-    let router = router(handle, hello);
     let (ending, ended) = watch::channel(false);
     let mut open = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
@@ -94,7 +97,11 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, counted)) => {
-                let (router, ended) = (router.clone(), ended.clone());
+                // What a process may ask depends on whether an agent started it.
+                let run = stream.peer_cred().ok().and_then(|peer| peer.pid());
+                let run = run.and_then(|pid| run_of_process(pid.cast_unsigned()));
+                let router = router(handle.of_run(run), hello.clone());
+                let ended = ended.clone();
                 open.spawn(async move {
                     talk(stream, router, ended).await;
                     drop(counted);
@@ -107,9 +114,12 @@ pub async fn serve(
         }
     }
     drop(listener);
+    let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
+    if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
+        return Ok(());
+    }
     ending.send_replace(true);
-    let all = async { while open.join_next().await.is_some() {} };
-    if tokio::time::timeout(END_WAIT, all).await.is_err() {
+    if tokio::time::timeout(END_WAIT, all(&mut open)).await.is_err() {
         tracing::warn!("{} connections were cut off", open.len());
     }
     Ok(())

@@ -71,6 +71,8 @@ pub(crate) struct Live {
     pub(crate) schedule: Option<String>,
     /// Whether it is at the agent's kept session.
     pub(crate) is_at_kept_session: bool,
+    /// The most that it spends, in millionths of a dollar, where it has a limit.
+    pub(crate) may_spend: Option<i64>,
     pub(crate) since: Timestamp,
 }
 
@@ -121,6 +123,8 @@ impl Board {
     }
 
     fn load_runs(&mut self, db: &Db) -> Result<(), DbError> {
+        let reserved = db.reservations()?.into_iter().map(|row| (row.run, row.micros));
+        let reserved: HashMap<RunId, i64> = reserved.collect();
         for run in db.uncommitted_runs()? {
             let Some(job) = db.job(&run.job_id)? else { continue };
             let session = match &job.head.session_id {
@@ -128,6 +132,7 @@ impl Board {
                 None => None,
             };
             let live = Live {
+                may_spend: reserved.get(&run.id).copied(),
                 job: run.job_id,
                 agent: job.head.agent,
                 schedule: job.head.schedule,
@@ -309,6 +314,12 @@ impl Board {
                     || keeps && live.is_at_kept_session)
         };
         self.asked.values().any(is_own) || self.live.values().any(is_at)
+    }
+
+    /// Says whether a schedule starts by itself.
+    pub(crate) fn is_enabled(&self, key: &ScheduleKey, schedule: &Schedule) -> bool {
+        let by_hand = self.overrides.get(key).map(|row| row.enabled);
+        by_hand.unwrap_or(schedule.enabled) && !self.disabled.contains(&key.agent)
     }
 
     /// Returns a schedule with its agent.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use camino::Utf8PathBuf;
 use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, CronExpr, Period, Schedule, Trigger};
 use heeler_model::ledger::Quote;
@@ -107,13 +108,17 @@ impl Turn<'_, '_> {
     }
 
     /// Files changed, or somebody called: a schedule fires that time does not start.
-    pub(super) fn fired(&mut self, wanted: &Wanted) -> Result<(), DbError> {
+    pub(super) fn fired(
+        &mut self,
+        wanted: &Wanted,
+        changed: &[Utf8PathBuf],
+    ) -> Result<(), DbError> {
         let setup = Arc::clone(&self.board.setup);
         let Some(agent) = setup.agent(wanted.agent.as_str()) else { return Ok(()) };
         let Some(name) = &wanted.schedule else { return Ok(()) };
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: name.clone() };
         let Some(schedule) = schedule_of(agent, &key) else { return Ok(()) };
-        if !self.is_enabled(&key, schedule) {
+        if !self.board.is_enabled(&key, schedule) {
             return Ok(());
         }
         let reason = match self.board.quote(agent) {
@@ -128,8 +133,10 @@ impl Turn<'_, '_> {
                 self.skip(&key, &Skip { first: self.now, last: self.now, count: 1, reason })
             }
             None => {
+                let asked = schedule.prompt.as_deref().or(agent.default_prompt.as_deref());
+                let wanted = Wanted { prompt: with_changes(asked, changed), ..wanted.clone() };
                 let job = self.tx.new_job_id(self.now)?;
-                self.queue_up(&job, agent, wanted)?;
+                self.queue_up(&job, agent, &wanted)?;
                 tracing::info!(schedule = %key, %job, "fired");
                 self.show_schedule(&key)
             }
@@ -194,7 +201,7 @@ impl Turn<'_, '_> {
         let table = Timetable::of(&schedule, &key.to_string(), &self.board.setup.zone);
         let Some(table) = table else { return Ok(()) };
         let rule = rule_text(&schedule.trigger);
-        let is_enabled = self.is_enabled(key, &schedule);
+        let is_enabled = self.board.is_enabled(key, &schedule);
         let same = known.filter(|known| known.rule == rule).map(|known| known.mark);
         if let Some(mark) = same.filter(|_| !is_enabled)
             && let Some(skip) = table.leave(mark, self.now)
@@ -223,12 +230,6 @@ impl Turn<'_, '_> {
         self.tx.set_schedule_mark(&ScheduleMark { agent, schedule, mark, rule })
     }
 
-    /// Says whether a schedule starts by itself.
-    pub(super) fn is_enabled(&self, key: &ScheduleKey, schedule: &Schedule) -> bool {
-        let by_hand = self.board.overrides.get(key).map(|row| row.enabled);
-        by_hand.unwrap_or(schedule.enabled) && !self.board.disabled.contains(&key.agent)
-    }
-
     fn overridden(&self, key: &ScheduleKey, schedule: &Schedule) -> Option<Trigger> {
         let text = self.board.overrides.get(key)?.text.as_deref()?;
         read_rule(text, &schedule.trigger)
@@ -251,7 +252,7 @@ impl Turn<'_, '_> {
         before: Option<&ScheduleState>,
     ) -> Result<(), DbError> {
         let Some((_, schedule)) = self.board.schedule(key) else { return Ok(()) };
-        let is_enabled = self.is_enabled(key, schedule);
+        let is_enabled = self.board.is_enabled(key, schedule);
         let is_running =
             self.board.live.values().any(|live| {
                 live.agent == key.agent && live.schedule.as_deref() == Some(&key.schedule)
@@ -289,6 +290,16 @@ impl Turn<'_, '_> {
         let agent = asked.wanted.agent.to_string();
         self.show_schedule(&ScheduleKey { agent, schedule })
     }
+}
+
+/// Tells an agent which files changed, after what it is asked.
+fn with_changes(asked: Option<&str>, changed: &[Utf8PathBuf]) -> Option<String> {
+    if changed.is_empty() {
+        return asked.map(str::to_owned);
+    }
+    let files: Vec<String> = changed.iter().map(|path| format!("- {path}")).collect();
+    let asked = asked.map(|asked| format!("{asked}\n\n")).unwrap_or_default();
+    Some(format!("{asked}These files have changed:\n{}", files.join("\n")))
 }
 
 fn schedule_of<'a>(agent: &'a Agent, key: &ScheduleKey) -> Option<&'a Schedule> {

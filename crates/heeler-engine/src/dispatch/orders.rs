@@ -115,7 +115,7 @@ impl Turn<'_, '_> {
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let known = self.board.overrides.get(&key);
         let text = known.and_then(|row| row.text.clone());
-        let was_enabled = self.is_enabled(&key, schedule);
+        let was_enabled = self.board.is_enabled(&key, schedule);
         let by_hand = known.map_or(schedule.enabled, |row| row.enabled);
         let (message, enabled, text) = match change {
             ScheduleChange::Enable => (format!("{key} starts by itself"), true, text),

@@ -69,9 +69,8 @@ fn schedules(board: &Board) -> Vec<ScheduleStatus> {
             let (agent, name) = (agent.name.to_string(), schedule.name.clone());
             let key = ScheduleKey { agent: agent.clone(), schedule: name.clone() };
             let by_hand = board.overrides.get(&key);
-            let enabled = by_hand.map_or(schedule.enabled, |row| row.enabled);
             found.push(ScheduleStatus {
-                enabled: enabled && !board.disabled.contains(&agent),
+                enabled: board.is_enabled(&key, schedule),
                 next: board.calendar.next(&key).map(|(due, _)| due),
                 changed: by_hand.map(|row| ScheduleOverride { by: row.by.clone(), at: row.at }),
                 agent,

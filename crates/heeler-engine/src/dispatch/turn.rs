@@ -44,7 +44,7 @@ impl Turn<'_, '_> {
             Task::Prepared(prepared) => self.prepared(*prepared),
             Task::Ended(gone) => self.ended(*gone).map(|()| Ok(None)),
             Task::Hook(outcome) => outcome.record(self.tx, self.now).map(|()| Ok(None)),
-            Task::Fired { wanted } => self.fired(&wanted).map(|()| Ok(None)),
+            Task::Fired { wanted, changed } => self.fired(&wanted, &changed).map(|()| Ok(None)),
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
         }
     }
@@ -77,12 +77,20 @@ impl Turn<'_, '_> {
                 Some(job) => self.give_up(job, &message).map(|()| Ok(None)),
             };
         };
+        let mut request = *request;
         if job.is_none()
             && let Err(refused) = self.admissible(agent)
         {
             return Ok(Err(refused));
         }
-        self.start_or_wait(job, &wanted, agent, *request)
+        if let Some(parent) = &wanted.parent {
+            match self.may_spawn(parent, agent)? {
+                Ok(left) => request.limits.budget_usd = smaller(request.limits.budget_usd, left),
+                Err(refused) if job.is_none() => return Ok(Err(refused)),
+                Err(_) => {}
+            }
+        }
+        self.start_or_wait(job, &wanted, agent, request)
     }
 
     /// Refuses what would not even be let into the queue.
@@ -172,9 +180,7 @@ impl Turn<'_, '_> {
             Quote::Reserve(micros) => Some(micros),
             _ => None,
         };
-        if let Some(micros) = reserved {
-            request.limits.budget_usd = Some(micros as f64 / 1e6);
-        }
+        request.limits.budget_usd = smaller(request.limits.budget_usd, reserved);
         let (dir, now, asked) = (self.dir, self.now, &*request);
         let begun = self.tx.attempt(|tx| start::begin_in(tx, dir, asked, job, now));
         let begun = match begun {
@@ -195,6 +201,7 @@ impl Turn<'_, '_> {
             schedule: wanted.schedule.clone(),
             is_at_kept_session: request.rules.mode == SessionMode::Persistent
                 && request.channel.is_none(),
+            may_spend: request.limits.budget_usd.map(|usd| (usd * 1e6).round() as i64),
             since: now,
         };
         self.board.add_live(begun.run, live);
@@ -327,6 +334,15 @@ impl Turn<'_, '_> {
 pub(super) fn redact(wanted: &Wanted, redactor: &Redactor) -> Wanted {
     let clean = |text: &String| redactor.text(text).into_owned();
     Wanted { prompt: wanted.prompt.as_ref().map(clean), ..wanted.clone() }
+}
+
+/// Returns the smaller of a limit in dollars and one in millionths of one.
+fn smaller(usd: Option<f64>, micros: Option<i64>) -> Option<f64> {
+    let other = micros.map(|micros| micros as f64 / 1e6);
+    match (usd, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {

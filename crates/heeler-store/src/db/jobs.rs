@@ -50,6 +50,7 @@ sql! {
         FROM executions WHERE id = ?1");
     ERROR = "SELECT error FROM executions WHERE id = ?1 AND error IS NOT NULL";
     IDS_FROM = "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
     IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
     KEY = "SELECT agent, status, version, session_id FROM executions WHERE id = ?1";
     EXISTS = "SELECT 1 FROM executions WHERE id = ?1";
@@ -249,6 +250,13 @@ impl Db {
     /// Lists the ids of the jobs that ran in a session, oldest first.
     pub fn job_ids_of_session(&self, session: &AgentSessionId) -> Result<Vec<JobId>, DbError> {
         collect(&self.conn, IDS_OF_SESSION, [session.as_str()], "list a session's jobs", |row| {
+            Columns::new("executions", row).word()
+        })
+    }
+
+    /// Lists the ids of the jobs that a job started.
+    pub fn jobs_spawned_by(&self, job: &JobId) -> Result<Vec<JobId>, DbError> {
+        collect(&self.conn, SPAWNED_BY, [job.as_str()], "list what a job started", |row| {
             Columns::new("executions", row).word()
         })
     }

@@ -136,7 +136,12 @@ fn a_job_is_run_shown_and_recorded() {
 
     assert_eq!((job.head.status, job.prompt.as_deref()), (JobStatus::Completed, Some("Look.")));
     assert!(fleet.run(&["jobs"]).ok().contains("completed"));
-    let view = fleet.read(&format!(".heeler/jobs/{}.yaml", job.head.id));
+    let view = format!(".heeler/jobs/{}.yaml", job.head.id);
+    // It is written at most twice a second.
+    let view = wait_for("the file that people read", || {
+        let text = std::fs::read_to_string(fleet.file(&view)).ok()?;
+        text.contains("status: completed").then_some(text)
+    });
     assert!(view.contains("status: completed") && view.contains("exit_reason: success"), "{view}");
     assert!(fleet.run(&["jobs", "logs", job.head.id.as_str()]).ok().contains("Looking."));
     assert!(fleet.run(&["status"]).ok().contains("idle"));
@@ -274,9 +279,19 @@ fn a_job_whose_start_was_cut_off_is_cancelled_all_the_same() {
     (run.committed, run.status) = (false, "created".to_owned());
     let store = heeler_store::Store::open(&dir, "test", crate::fleet::at(0)).unwrap().store;
     let id = job.head.id.clone();
+    let asked = heeler_store::Queued {
+        job: id.clone(),
+        priority: 0,
+        asked_at: crate::fleet::at(0),
+        not_before: None,
+        expires_at: None,
+        wanted: r#"{"agent":"coder"}"#.to_owned(),
+        reason: String::new(),
+    };
     store
         .write::<(), heeler_store::DbError, _>(move |tx| {
             tx.insert_job(&job)?;
+            tx.enqueue(&asked)?;
             tx.insert_run(&run)
         })
         .unwrap();

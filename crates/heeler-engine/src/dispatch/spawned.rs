@@ -1,0 +1,108 @@
+//! Jobs that start jobs: how deep, how many, which agents, and on whose money.
+//!
+//! A process of a run that asks for a job gets one that is its job's child. The limits of every job
+//! above it hold. Start at [`Turn::may_spawn`].
+
+use std::sync::Arc;
+
+use heeler_model::config::Agent;
+use heeler_model::ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
+use heeler_model::{Job, JobId, TriggerType};
+use heeler_store::{Db, DbError};
+
+use super::turn::Turn;
+use crate::command::{Refused, RefusedKind};
+
+/// The longest line of jobs that is followed upwards.
+const ANCESTORS_MAX: usize = 64;
+
+impl Turn<'_, '_> {
+    /// Says whether a job may start a job of an agent, and what that may spend then, in millionths
+    /// of a dollar; as much as its own limits allow if left out.
+    pub(super) fn may_spawn(
+        &self,
+        parent: &JobId,
+        agent: &Agent,
+    ) -> Result<Result<Option<i64>, Refused>, DbError> {
+        let setup = Arc::clone(&self.board.setup);
+        let mut left: Option<i64> = None;
+        let mut above = self.tx.job(parent)?;
+        for depth in 1..=ANCESTORS_MAX {
+            let Some(job) = above else { break };
+            let id = &job.head.id;
+            let Some(owner) = setup.agent(&job.head.agent) else { break };
+            let refuse = |why: String| {
+                let refused = Refused::new(RefusedKind::NotAllowed, why);
+                Ok(Err(refused.hint(format!("`spawn` of {} in the config", owner.name))))
+            };
+            let rules = &owner.spawn;
+            if depth > rules.max_depth as usize {
+                let most = rules.max_depth;
+                return refuse(format!("{id} may start jobs at most {most} levels deep"));
+            }
+            if rules.agents.as_ref().is_some_and(|agents| !agents.contains(&agent.name)) {
+                return refuse(format!("{id} may not start jobs of {}", agent.name));
+            }
+            let below = self.descendants(id, rules.max_jobs as usize)?;
+            if below.len() >= rules.max_jobs as usize {
+                return refuse(format!("{id} has started {} jobs, which is the most", below.len()));
+            }
+            if let Some(budget) = owner.budget.as_ref().and_then(|budget| budget.job) {
+                let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
+                let spent: i64 = below.iter().map(|job| self.spent_or_held(job)).sum();
+                let rest = budget.saturating_sub(spent);
+                if rest < RESERVATION_MIN {
+                    return refuse(format!("the jobs that {id} started have spent its budget"));
+                }
+                left = Some(left.map_or(rest, |left| left.min(rest)));
+            }
+            above = match parent_of(&job) {
+                Some(parent) => self.tx.job(&parent)?,
+                None => None,
+            };
+        }
+        Ok(Ok(left))
+    }
+
+    /// Lists what a job has started, and what that has, until there are `enough`.
+    fn descendants(&self, job: &JobId, enough: usize) -> Result<Vec<Job>, DbError> {
+        let mut found: Vec<Job> = Vec::new();
+        let mut parents = vec![job.clone()];
+        while let Some(parent) = parents.pop() {
+            for id in self.tx.jobs_spawned_by(&parent)? {
+                found.extend(self.tx.job(&id)?);
+                parents.push(id);
+            }
+            if found.len() >= enough {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn spent_or_held(&self, job: &Job) -> i64 {
+        if job.head.status.is_final() {
+            return job.head.cost_usd.map_or(0, |usd| (usd * 1e6).round() as i64);
+        }
+        let live = self.board.live.values().find(|live| live.job == job.head.id);
+        live.and_then(|live| live.may_spend).unwrap_or(RESERVATION_DEFAULT)
+    }
+}
+
+fn parent_of(job: &Job) -> Option<JobId> {
+    let is_spawned = job.head.trigger_type == TriggerType::Spawned;
+    is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
+}
+
+/// Says whether a job was started by another, directly or not.
+pub(super) fn is_below(db: &Db, job: &JobId, ancestor: &JobId) -> Result<bool, DbError> {
+    let mut next = db.job(job)?.as_ref().and_then(parent_of);
+    for _ in 0..ANCESTORS_MAX {
+        match next {
+            Some(parent) if parent == *ancestor => return Ok(true),
+            Some(parent) => next = db.job(&parent)?.as_ref().and_then(parent_of),
+            None => break,
+        }
+    }
+    Ok(false)
+}
