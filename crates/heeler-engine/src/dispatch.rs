@@ -11,6 +11,7 @@ mod ended;
 mod orders;
 mod status;
 mod turn;
+mod watches;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,6 +35,7 @@ use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
 use turn::Turn;
+use watches::Watches;
 
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
@@ -46,6 +48,9 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
+
+/// How long config files must be at rest before they are read again.
+const CONFIG_AT_REST: Duration = Duration::from_millis(500);
 
 /// How often files of old jobs are put away.
 const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
@@ -87,6 +92,8 @@ pub(crate) enum Deed {
     WakeHooks,
     /// Ask a run to end.
     Cancel { run: RunId, now: bool, by: String },
+    /// Write a line to an agent's log.
+    Log { agent: String, text: String },
 }
 
 /// How a daemon ended.
@@ -126,6 +133,8 @@ pub(crate) struct Dispatcher {
     pub(crate) faults: HashMap<RunId, String>,
     /// When files of old jobs are put away next.
     put_away_at: Option<Instant>,
+    /// After `inputs`: once those are gone, it waits for nobody.
+    watches: Watches,
 }
 
 impl Dispatcher {
@@ -160,6 +169,7 @@ impl Dispatcher {
             failed: None,
             faults: HashMap::new(),
             put_away_at: None,
+            watches: Watches::default(),
         }
     }
 
@@ -177,6 +187,7 @@ impl Dispatcher {
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         left.into_iter().for_each(|run| self.hands.take_over(run));
         self.admit();
+        self.watch();
         loop {
             if let Some(ended) = self.end() {
                 return ended;
@@ -187,6 +198,16 @@ impl Dispatcher {
             self.commit(tasks);
             self.admit();
             self.put_away();
+            self.watch();
+        }
+    }
+
+    /// Has files watched that schedules wait for.
+    fn watch(&mut self) {
+        if self.keeps_schedules() {
+            let board = Arc::clone(&self.board);
+            let board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            self.watches.update(&board, self.fleet.dir.root(), self.hands.inbox());
         }
     }
 
@@ -480,6 +501,7 @@ impl Dispatcher {
             Deed::Launch { begun, request } => self.hands.launch(begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
             Deed::WakeHooks => self.hooks.wake(),
+            Deed::Log { agent, text } => self.hands.log(agent, text),
         }
     }
 
