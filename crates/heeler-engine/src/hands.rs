@@ -184,7 +184,7 @@ impl Hands {
                 match done {
                     Ok(done) if done.jobs.is_empty() => {}
                     Ok(done) => {
-                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away")
+                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away");
                     }
                     Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
                 }

@@ -223,3 +223,17 @@ fn a_config_that_changes_is_read_again_where_that_is_wanted() {
     }
     running.stop(Stopping::Wait { timeout: None });
 }
+
+#[test]
+fn a_repository_that_cannot_be_cloned_refuses_the_job() {
+    let place = Place::new("success");
+    let running = place.daemon(
+        DaemonMode::Permanent,
+        "agents: [{name: a, runtime: command, command: x, repo: ./none, working_directory: work}]",
+    );
+    let wanted = Box::new(Wanted::of("a".parse().unwrap()));
+    let refused = running.handle.ask(Command::Trigger(wanted)).unwrap_err();
+    assert!(refused.message.contains("git cannot clone"), "{refused:?}");
+    assert!(place.reader().newest_job("a").unwrap().is_none());
+    running.stop(Stopping::Wait { timeout: None });
+}
