@@ -223,6 +223,7 @@ impl Open {
         drop(place.reader()?);
         let sockets = prepared.setup.sockets.clone();
         let logs = prepared.setup.loaded.fleets.first().map(|fleet| fleet.logs);
+        let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
         let (dir, connections) = (fleet.dir.clone(), Connections::default());
         let settings = Settings {
@@ -240,7 +241,8 @@ impl Open {
         }
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
+        let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
+        file.surroundings = Some(surroundings);
         let serving = Serving::start(listener, daemon.handle(), connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
