@@ -105,7 +105,6 @@ impl Daemon {
         let dispatcher = Dispatcher::new(Parts {
             fleet,
             store: Arc::clone(&store),
-            inbox: handle.clone(),
             inputs,
             hands,
             hooks,

@@ -28,8 +28,7 @@ use jiff::Timestamp;
 pub(crate) use board::{Board, Stage};
 
 use crate::command::{
-    Answer, Command, DaemonMode, Gone, Handle, Input, Refused, RefusedKind, Reply, ScheduleChange,
-    Stopping,
+    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
 };
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -57,6 +56,9 @@ const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
+
+/// How long config files must be at rest before they are read again.
+const CONFIG_AT_REST: Duration = Duration::from_millis(500);
 
 /// How often files of old jobs are put away.
 const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
@@ -98,6 +100,8 @@ pub(crate) enum Deed {
     WakeHooks,
     /// Ask a run to end.
     Cancel { run: RunId, now: bool, by: String },
+    /// Write a line to an agent's log.
+    Log { agent: String, text: String },
 }
 
 /// How a daemon ended.
@@ -121,7 +125,6 @@ struct Stop {
 pub(crate) struct Dispatcher {
     pub(crate) fleet: Fleet,
     pub(crate) store: Arc<Store>,
-    pub(crate) inbox: Handle,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
     pub(crate) hooks: HookWorker,
@@ -132,7 +135,6 @@ pub(crate) struct Dispatcher {
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
-    watches: Watches,
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
@@ -141,6 +143,8 @@ pub(crate) struct Dispatcher {
     pub(crate) faults: HashMap<RunId, String>,
     /// When files of old jobs are put away next.
     put_away_at: Option<Instant>,
+    /// After `inputs`: once those are gone, it waits for nobody.
+    watches: Watches,
 }
 
 impl Dispatcher {
@@ -149,7 +153,6 @@ impl Dispatcher {
         let Parts {
             fleet,
             store,
-            inbox,
             inputs,
             hands,
             hooks,
@@ -163,7 +166,6 @@ impl Dispatcher {
         Dispatcher {
             fleet,
             store,
-            inbox,
             inputs,
             hands,
             hooks,
@@ -213,7 +215,7 @@ impl Dispatcher {
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         left.into_iter().for_each(|run| self.hands.take_over(run));
         self.admit();
-        self.watch_files();
+        self.watch();
         loop {
             if let Some(ended) = self.end() {
                 return ended;
@@ -224,6 +226,16 @@ impl Dispatcher {
             self.commit(tasks);
             self.admit();
             self.put_away();
+            self.watch();
+        }
+    }
+
+    /// Has files watched that schedules wait for.
+    fn watch(&mut self) {
+        if self.keeps_schedules() {
+            let board = Arc::clone(&self.board);
+            let board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            self.watches.update(&board, self.fleet.dir.root(), self.hands.inbox());
         }
     }
 
@@ -573,6 +585,7 @@ impl Dispatcher {
             Deed::Launch { begun, request } => self.hands.launch(begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
             Deed::WakeHooks => self.hooks.wake(),
+            Deed::Log { agent, text } => self.hands.log(agent, text),
         }
     }
 
@@ -643,7 +656,6 @@ impl Dispatcher {
 pub(crate) struct Parts {
     pub(crate) fleet: Fleet,
     pub(crate) store: Arc<Store>,
-    pub(crate) inbox: Handle,
     pub(crate) inputs: Receiver<Input>,
     pub(crate) hands: Hands,
     pub(crate) hooks: HookWorker,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
-use heeler_model::{JobId, RunId, Wanted, chain};
+use heeler_model::{AgentName, JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
 use jiff::Timestamp;
 
@@ -22,6 +22,7 @@ use crate::crew::Crew;
 use crate::dispatch::Prepared;
 use crate::fleet::Fleet;
 use crate::hooks;
+use crate::logs::AgentLogs;
 use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
@@ -50,6 +51,7 @@ const NOW_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct Hands {
     shared: Arc<Shared>,
     starters: Crew,
+    logger: Crew,
     watcher: Watcher,
 }
 
@@ -66,6 +68,8 @@ impl Hands {
     /// Starts the threads.
     pub(crate) fn new(fleet: Fleet, inbox: Handle, setup: Arc<Setup>) -> io::Result<Hands> {
         let starters = Crew::new("heeler-start", STARTERS)?;
+        // One, so that lines keep their order and nobody sets a log aside under another.
+        let logger = Crew::new("heeler-log", 1)?;
         let collectors = Crew::new("heeler-collect", COLLECTORS)?;
         let setup = Mutex::new(setup);
         let shared = Arc::new(Shared { fleet, inbox, collectors, setup });
@@ -75,7 +79,12 @@ impl Hands {
                 collect(&shared, run);
             }
         })?;
-        Ok(Hands { shared, starters, watcher })
+        Ok(Hands { shared, starters, logger, watcher })
+    }
+
+    /// Returns the way to the dispatcher.
+    pub(crate) fn inbox(&self) -> &Handle {
+        &self.shared.inbox
     }
 
     /// Takes over another config.
@@ -142,6 +151,21 @@ impl Hands {
         });
     }
 
+    /// Writes a line to an agent's log.
+    pub(crate) fn log(&self, agent: String, text: String) {
+        let shared = Arc::clone(&self.shared);
+        self.logger.hand(move || {
+            let Ok(agent) = agent.parse::<AgentName>() else { return };
+            if let Some(fleet) = shared.setup().root() {
+                AgentLogs::new(&shared.fleet.dir.logs(), fleet.logs).line(
+                    &agent,
+                    (shared.fleet.now)(),
+                    &text,
+                );
+            }
+        });
+    }
+
     /// Puts files of old jobs into the trash, where the config says so.
     pub(crate) fn put_away(&self) {
         let shared = Arc::clone(&self.shared);
@@ -160,7 +184,7 @@ impl Hands {
                 match done {
                     Ok(done) if done.jobs.is_empty() => {}
                     Ok(done) => {
-                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away")
+                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away");
                     }
                     Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
                 }

@@ -7,12 +7,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Logs, Period};
-use heeler_model::{AgentName, JobHead, JobStatus, iso_millis};
+use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis};
 use heeler_transcript::plain;
 use jiff::Timestamp;
 
@@ -25,23 +24,17 @@ const TAIL_BYTES_MAX: u64 = 4 << 20;
 /// The daemon's log, in the folder of logs.
 pub const DAEMON_LOG: &str = "heeler.log";
 
-/// The logs of all agents.
+/// The logs of all agents. One thread writes them.
 #[derive(Debug)]
 pub struct AgentLogs {
     folder: Utf8PathBuf,
-    /// Only one thread at a time may set a log aside.
-    limits: Mutex<Logs>,
+    limits: Logs,
 }
 
 impl AgentLogs {
     /// Keeps logs in a folder, of the size that the config says.
     pub fn new(folder: &Utf8Path, limits: Logs) -> AgentLogs {
-        AgentLogs { folder: folder.to_owned(), limits: Mutex::new(limits) }
-    }
-
-    /// Takes over other limits.
-    pub fn set_limits(&self, limits: Logs) {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        AgentLogs { folder: folder.to_owned(), limits }
     }
 
     /// Returns where an agent's log is.
@@ -56,12 +49,11 @@ impl AgentLogs {
 
     /// Writes one line. One that cannot be written is told in the daemon's log.
     pub fn line(&self, agent: &AgentName, now: Timestamp, text: &str) {
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path(agent);
         let line = format!("{} {}\n", iso_millis(now), one_line(text));
         // Opened for each line: a fleet may have more agents than a process may have files.
         let written =
-            RotatingLog::open(&path, *limits).and_then(|mut log| log.append(line.as_bytes()));
+            RotatingLog::open(&path, self.limits).and_then(|mut log| log.append(line.as_bytes()));
         if let Err(error) = written {
             tracing::warn!("cannot write {path}: {error}");
         }
@@ -69,10 +61,10 @@ impl AgentLogs {
 }
 
 /// Tells of a job that starts.
-pub fn started(job: &JobHead) -> String {
-    match &job.schedule {
-        Some(schedule) => format!("{} started: schedule {schedule}", job.id),
-        None => format!("{} started: {}", job.id, job.trigger_type.as_str()),
+pub fn started(job: &JobId, schedule: Option<&str>, trigger: &str) -> String {
+    match schedule {
+        Some(schedule) => format!("{job} started: schedule {schedule}"),
+        None => format!("{job} started: {trigger}"),
     }
 }
 
@@ -122,11 +114,6 @@ impl RotatingLog {
     /// Opens a log, or makes it; private to its user.
     pub fn open(path: &Utf8Path, limits: Logs) -> io::Result<RotatingLog> {
         Ok(RotatingLog { path: path.to_owned(), file: open(path)?, limits })
-    }
-
-    /// Takes over other limits.
-    pub fn set_limits(&mut self, limits: Logs) {
-        self.limits = limits;
     }
 
     /// Writes whole lines. They are never divided between two files.

@@ -4,6 +4,7 @@
 //! and of crates that are not ours only warnings are, since they log what they are given. Start at
 //! [`start`].
 
+mod daemon;
 mod live;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -12,11 +13,13 @@ use std::sync::OnceLock;
 
 use heeler_model::redact::Redactor;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt};
+
+pub(crate) use daemon::keep_in;
 
 use crate::output;
 
@@ -61,18 +64,21 @@ pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) 
         });
     let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
     let ansi = io::stderr().is_terminal();
+    if form == Form::Remarks {
+        return subscriber(filter, ansi, to_stderr).init();
+    }
+    let to_stderr = || Clean { to: daemon::Stderr, secrets: SECRETS.get() };
+    let to_file = || Clean { to: daemon::Kept, secrets: SECRETS.get() };
+    let lines = live::Lines { is_terminal: false };
+    let kept = fmt::layer().with_ansi(false).event_format(lines).with_writer(to_file);
+    let log = tracing_subscriber::registry().with(filter).with(filter_fn(may_be_told)).with(kept);
+    let shown = fmt::layer().with_ansi(ansi).with_writer(to_stderr);
     match form {
-        Form::Remarks => subscriber(filter, ansi, to_stderr).init(),
-        Form::Lines => {
-            let lines = live::Lines { is_terminal: ansi };
-            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
-            log.with_ansi(ansi).event_format(lines).finish().with(filter_fn(may_be_told)).init();
-        }
         Form::Json => {
-            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
-            let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            log.finish().with(filter_fn(may_be_told)).init();
+            let json = shown.json().flatten_event(true);
+            log.with(json.with_current_span(false).with_span_list(false)).init();
         }
+        _ => log.with(shown.event_format(live::Lines { is_terminal: ansi })).init(),
     }
 }
 

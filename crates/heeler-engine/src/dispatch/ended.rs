@@ -20,6 +20,7 @@ use super::turn::{Turn, later};
 use crate::command::Gone;
 use crate::commit::{self, Concluded, Ended};
 use crate::hooks::{self, JobEnd};
+use crate::logs;
 
 /// What an agent is told that was cut off.
 const INTERRUPTED: &str = "You were interrupted: the process that ran you ended before you had \
@@ -76,6 +77,8 @@ impl Turn<'_, '_> {
             job = %head.id, agent = head.agent, status = %head.status, cost_usd = head.cost_usd,
             error = job.error, "ended"
         );
+        let text = logs::ended(head, job.error.as_deref());
+        self.deeds.push(Deed::Log { agent: head.agent.clone(), text });
         if let Some(name) = &head.schedule
             && let Some(mut state) = self.tx.schedule(&head.agent, name)?
         {

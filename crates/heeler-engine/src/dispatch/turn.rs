@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use super::board::{Asked, Board, Live, Stage, day_of, spent_text};
 use super::{Deed, Prepared, Task};
 use crate::command::{Answer, Refused, RefusedKind};
+use crate::logs;
 use crate::request::JobRequest;
 use crate::start::{self, Begun, StartError};
 use heeler_model::fate::SESSION_WAIT;
@@ -131,6 +132,12 @@ impl Turn<'_, '_> {
             None => match self.begin(job.as_ref(), wanted, agent, &mut request)? {
                 Ok(begun) => {
                     let id = begun.job.clone();
+                    let text = logs::started(
+                        &begun.job,
+                        request.schedule.as_deref(),
+                        request.trigger.as_str(),
+                    );
+                    self.deeds.push(Deed::Log { agent: request.agent.to_string(), text });
                     self.deeds.push(Deed::Launch { begun, request: Box::new(request) });
                     return Ok(Ok(Some(Answer::Job {
                         job: id,

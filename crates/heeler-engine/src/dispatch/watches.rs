@@ -1,90 +1,118 @@
-//! Schedules that files start: which are watched, and which are not while their own job runs.
+//! What the dispatcher has watched: the files of schedules, and its config where that is wanted.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
-use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::Agent;
-use heeler_model::{TriggerType, Wanted};
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::Globs;
+use heeler_model::{AgentName, TriggerType, Wanted};
 
-use super::{Board, Dispatcher};
-use crate::command::{Handle, Input};
+use super::board::Board;
+use crate::command::{Command, Handle, Input};
+use crate::setup::Setup;
 use crate::watching::{WatchSpec, Watched, Watching};
 
-/// What is watched. The thread is there only where something is.
+/// What begins the name under which config files are watched: no schedule has such a name.
+const CONFIG: &str = "\u{1}config";
+
+/// What started a job of a schedule that watches files.
+const TRIGGER: &str = "watch";
+
+/// What is watched, and for whom not just now.
 #[derive(Default)]
 pub(crate) struct Watches {
     watching: Option<Watching>,
-    specs: Vec<WatchSpec>,
-    paused: HashSet<ScheduleKey>,
+    /// The config that this was made by.
+    setup: Option<Arc<Setup>>,
+    schedules: HashSet<(String, String)>,
+    /// Schedules of which a job runs.
+    paused: HashSet<(String, String)>,
 }
 
-impl Dispatcher {
-    /// Watches what is to be watched by now.
-    pub(super) fn watch_files(&mut self) {
-        let mut specs = Vec::new();
-        let mut busy = HashSet::new();
-        if self.keeps_schedules() {
-            let board = self.board();
-            for agent in &board.setup.loaded.agents {
-                collect(&board, agent, &mut specs, &mut busy);
+impl Watches {
+    /// Brings what is watched up to date with the config and with the jobs that run.
+    pub(crate) fn update(&mut self, board: &Board, state_dir: &Utf8Path, inbox: &Handle) {
+        if self.setup.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &board.setup)) {
+            self.take_setup(&board.setup, state_dir, inbox);
+        }
+        let Some(watching) = &self.watching else { return };
+        let of_run = |live: &super::board::Live| Some((live.agent.clone(), live.schedule.clone()?));
+        let running: HashSet<(String, String)> = board
+            .live
+            .values()
+            .filter_map(of_run)
+            .filter(|schedule| self.schedules.contains(schedule))
+            .collect();
+        for (agent, schedule) in running.symmetric_difference(&self.paused) {
+            let Ok(name) = agent.parse::<AgentName>() else { continue };
+            match self.paused.contains(&(agent.clone(), schedule.clone())) {
+                true => watching.resume(&name, schedule),
+                false => watching.pause(&name, schedule),
             }
         }
-        if specs.is_empty() && self.watches.watching.is_none() {
+        self.paused = running;
+    }
+
+    fn take_setup(&mut self, setup: &Arc<Setup>, state_dir: &Utf8Path, inbox: &Handle) {
+        self.setup = Some(Arc::clone(setup));
+        let agents = setup.loaded.agents.iter();
+        let specs = agents.flat_map(|agent| {
+            agent.schedules.iter().filter_map(move |schedule| WatchSpec::of(agent, schedule))
+        });
+        let mut specs: Vec<WatchSpec> = specs.collect();
+        self.schedules =
+            specs.iter().map(|spec| (spec.agent.to_string(), spec.schedule.clone())).collect();
+        if setup.root().is_some_and(|fleet| fleet.watch_config) {
+            specs.extend(config_specs(&setup.loaded.files));
+        }
+        if specs.is_empty() && self.watching.is_none() {
             return;
         }
-        let inbox = self.inbox.clone();
-        let watches = &mut self.watches;
-        let watching = watches.watching.get_or_insert_with(|| {
-            Watching::start(self.fleet.dir.root(), Box::new(move |watched| tell(&inbox, watched)))
-        });
-        if specs != watches.specs {
-            watching.set(&specs);
-        }
-        for spec in &specs {
-            let (agent, schedule) = (spec.agent.to_string(), spec.schedule.clone());
-            let key = ScheduleKey { agent, schedule };
-            match (busy.contains(&key), watches.paused.contains(&key)) {
-                (true, false) => watching.pause(&spec.agent, &spec.schedule),
-                (false, true) => watching.resume(&spec.agent, &spec.schedule),
-                _ => {}
-            }
-        }
-        (watches.specs, watches.paused) = (specs, busy);
+        let start = || {
+            let inbox = inbox.clone();
+            Watching::start(state_dir, Box::new(move |watched| tell(&inbox, watched)))
+        };
+        self.watching.get_or_insert_with(start).set(&specs);
     }
 }
 
-fn collect(
-    board: &Board,
-    agent: &Agent,
-    specs: &mut Vec<WatchSpec>,
-    busy: &mut HashSet<ScheduleKey>,
-) {
-    for schedule in &agent.schedules {
-        let Some(spec) = WatchSpec::of(agent, schedule) else { continue };
-        let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
-        if !board.is_enabled(&key, schedule) {
-            continue;
+/// Returns what finds changes of config files: one for each folder that has any.
+fn config_specs(files: &[Utf8PathBuf]) -> Vec<WatchSpec> {
+    let mut folders: BTreeMap<&Utf8Path, BTreeSet<&str>> = BTreeMap::new();
+    for file in files {
+        if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
+            folders.entry(folder).or_default().insert(name);
         }
-        if board.is_busy(&key) {
-            busy.insert(key);
-        }
-        specs.push(spec);
     }
+    let spec = |(number, (folder, names)): (usize, (&Utf8Path, BTreeSet<&str>))| WatchSpec {
+        agent: "heeler".parse().expect("a word is the name of an agent"),
+        schedule: format!("{CONFIG}{number}"),
+        root: folder.to_owned(),
+        paths: Globs::of_names(names),
+        ignore: Globs::default(),
+        debounce: super::CONFIG_AT_REST,
+    };
+    folders.into_iter().enumerate().map(spec).collect()
 }
 
+/// Passes on what was seen. If the dispatcher has ended, nobody wants to know.
 fn tell(inbox: &Handle, watched: Watched) {
     match watched {
+        Watched::Changed { schedule, .. } if schedule.starts_with(CONFIG) => {
+            tracing::info!("the config has changed");
+            let _heard = inbox.send(Command::Reload, Box::new(|_| {}));
+        }
         Watched::Changed { agent, schedule, changed } => {
-            let wanted = Wanted {
-                schedule: Some(schedule),
-                trigger: TriggerType::Schedule,
-                ..Wanted::of(agent)
-            };
-            // Nobody hears it any more if the daemon ends.
-            let _stopped = inbox.input(Input::Fired { wanted: Box::new(wanted), changed });
+            tracing::debug!(%agent, schedule, ?changed, "files have changed");
+            let trigger = TriggerType::from_word(TRIGGER);
+            let wanted = Wanted { schedule: Some(schedule), trigger, ..Wanted::of(agent) };
+            let _heard = inbox.input(Input::Fired { wanted: Box::new(wanted), changed });
+        }
+        Watched::Trouble { schedule, message, .. } if schedule.starts_with(CONFIG) => {
+            tracing::warn!("cannot watch the config: {message}");
         }
         Watched::Trouble { agent, schedule, message } => {
-            tracing::warn!(%agent, schedule, message, "files cannot be watched");
+            tracing::warn!(%agent, schedule, "cannot watch all files: {message}");
         }
     }
 }

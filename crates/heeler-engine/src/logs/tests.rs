@@ -135,9 +135,9 @@ fn a_job_is_told_as_people_want_to_hear_it() {
         session_id: None,
         summary: None,
     };
-    assert_eq!(started(&job), "job-2026-11-15-abc123 started: schedule nightly");
-    (job.schedule, job.trigger_type) = (None, TriggerType::Manual);
-    assert_eq!(started(&job), "job-2026-11-15-abc123 started: manual");
+    let told = |schedule| started(&job.id, schedule, job.trigger_type.as_str());
+    assert_eq!(told(Some("nightly")), "job-2026-11-15-abc123 started: schedule nightly");
+    assert_eq!(told(None), "job-2026-11-15-abc123 started: schedule");
     (job.status, job.duration_ms, job.cost_usd) =
         (JobStatus::Completed, Some(192_345), Some(0.125));
     job.summary = Some("\n Fixed it.\nMore.".to_owned());

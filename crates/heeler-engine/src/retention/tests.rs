@@ -81,7 +81,7 @@ impl Rig {
 fn files_of_jobs_that_ended_long_ago_go_to_the_trash_with_a_tombstone() {
     let rig = Rig::new();
     let (old, new) = (rig.job(1, JobStatus::Completed), rig.job(9, JobStatus::Failed));
-    assert_eq!(rig.put_away(Some("5h"), None, 10).jobs, [old.clone()]);
+    assert_eq!(rig.put_away(Some("5h"), None, 10).jobs, std::slice::from_ref(&old));
     assert_eq!((rig.files(&old), rig.files(&new)), (0, 4));
     let run = rig.place.reader().runs_of_job(&old).unwrap().remove(0).id;
     let mut expected = vec![

@@ -156,3 +156,84 @@ fn a_daemon_that_ends_when_idle_does() {
     let running = place.daemon(DaemonMode::UntilIdle, &fleet(""));
     assert_eq!(running.thread.join().unwrap(), Ended::Idle);
 }
+
+#[test]
+fn each_start_and_end_of_a_job_is_a_line_of_its_agents_log() {
+    let place = Place::new("success");
+    let running = place.daemon(
+        DaemonMode::Permanent,
+        "agents: [{name: a, runtime: command, command: x, working_directory: .}]",
+    );
+    let wanted = Box::new(Wanted::of("a".parse().unwrap()));
+    let Ok(Answer::Job { job, .. }) = running.handle.ask(Command::Trigger(wanted)) else {
+        panic!()
+    };
+    place.wait_for(&job, JobStatus::Completed);
+    running.stop(Stopping::Wait { timeout: None });
+    let log = std::fs::read_to_string(place.fleet.dir.logs().join("a.log")).unwrap();
+    let told: Vec<&str> = log.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+    assert_eq!(told.len(), 2, "{log}");
+    assert_eq!(told[0], format!("{job} started: manual"));
+    assert!(told[1].starts_with(&format!("{job} completed")), "{log}");
+}
+
+#[test]
+fn files_that_change_start_a_schedule_that_watches_them() {
+    let place = Place::new("success");
+    let work = place.root.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let running = place.daemon(
+        DaemonMode::Permanent,
+        "agents: [{name: a, runtime: command, command: x, working_directory: work, \
+         schedules: {s: {paths: ['*.rs'], debounce: 20ms}}}]",
+    );
+    let deadline = Instant::now() + PATIENCE;
+    // Written again until it is seen: the daemon may not watch yet.
+    let job = loop {
+        std::fs::write(work.join("a.rs"), "x").unwrap();
+        if let Some(job) = place.reader().newest_job("a").unwrap() {
+            break job;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(job.schedule.as_deref(), Some("s"));
+    assert_eq!(job.trigger_type.as_str(), "watch");
+    place.wait_for(&job.id, JobStatus::Completed);
+    running.stop(Stopping::Wait { timeout: None });
+}
+
+#[test]
+fn a_config_that_changes_is_read_again_where_that_is_wanted() {
+    let place = Place::new("success");
+    let fleet = |agents: &str| format!("watch_config: true\nagents: [{agents}]\n");
+    let one = "{name: a, runtime: command, command: x, working_directory: .}";
+    let running = place.daemon(DaemonMode::Permanent, &fleet(one));
+    let both = fleet(&format!("{one}, {}", one.replace("name: a", "name: b")));
+    let deadline = Instant::now() + PATIENCE;
+    // The name of an agent is known once the config was read again.
+    loop {
+        std::fs::write(place.root.join("heeler.yaml"), &both).unwrap();
+        let wanted = Box::new(Wanted::of("b".parse().unwrap()));
+        if running.handle.ask(Command::Trigger(wanted)).is_ok() {
+            break;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    running.stop(Stopping::Wait { timeout: None });
+}
+
+#[test]
+fn a_repository_that_cannot_be_cloned_refuses_the_job() {
+    let place = Place::new("success");
+    let running = place.daemon(
+        DaemonMode::Permanent,
+        "agents: [{name: a, runtime: command, command: x, repo: ./none, working_directory: work}]",
+    );
+    let wanted = Box::new(Wanted::of("a".parse().unwrap()));
+    let refused = running.handle.ask(Command::Trigger(wanted)).unwrap_err();
+    assert!(refused.message.contains("git cannot clone"), "{refused:?}");
+    assert!(place.reader().newest_job("a").unwrap().is_none());
+    running.stop(Stopping::Wait { timeout: None });
+}

@@ -39,6 +39,16 @@ impl Globs {
         &self.written
     }
 
+    /// Returns what fits these names and nothing else.
+    pub fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Globs {
+        let named = |name: &str| {
+            let pattern = globset::escape(name);
+            let glob = Glob::new(&pattern).expect("an escaped name is a pattern");
+            (pattern, glob)
+        };
+        Globs::of(names.into_iter().map(named).collect()).expect("names are not too much")
+    }
+
     /// Says whether a relative path, or a folder it is in, fits any of the patterns.
     pub fn fits(&self, path: &Utf8Path) -> bool {
         let mut folders = path.ancestors().filter(|path| !path.as_str().is_empty());
@@ -209,6 +219,13 @@ mod tests {
         check("**/*.rs", &["", "a/b/c"], &[]);
         check("x/{a/b,c}/*.rs", &["x", "x/a", "x/a/b", "x/q"], &["y"]);
         check("?/[ab]/c", &["", "q", "q/a", "q/a/c", "q/a/c/d"], &["q/a/d"]);
+    }
+
+    #[test]
+    fn names_are_no_patterns() {
+        let globs = Globs::of_names(["a*.yaml", "[b].yaml"]);
+        assert!(globs.fits("a*.yaml".into()) && globs.fits("[b].yaml".into()));
+        assert!(!globs.fits("ab.yaml".into()) && !globs.fits("b.yaml".into()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{JobHead, JobStatus};
+use heeler_model::{JobHead, JobId, JobStatus};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
 use super::{locks, transcripts};
@@ -76,7 +76,9 @@ fn jobs_without_log(dir: &StateDir, db: &Db) -> Result<Option<Finding>, DbError>
         let Some(last) = page.last() else { break };
         before = Some(JobCursor::after(last));
         let own = page.into_iter().filter(|head| head.id.is_own());
-        bare.extend(own.filter(|head| !dir.log_of(&head.id).exists()).map(|head| head.id));
+        // What was put away is where the config wants it.
+        let has_log = |id: &JobId| dir.log_of(id).exists() || dir.trashed_job(id).exists();
+        bare.extend(own.filter(|head| !has_log(&head.id)).map(|head| head.id));
     }
     if bare.is_empty() {
         return Ok(None);

@@ -212,6 +212,20 @@ fn logs_without_records_and_records_without_logs_are_found() {
 }
 
 #[test]
+fn a_transcript_that_was_put_away_is_not_missed() {
+    let fleet = Fleet::new();
+    let bare = job("job-2026-11-15-bbbbbb", JobStatus::Completed);
+    let store = fleet.store();
+    store.write(move |tx| tx.insert_job(&bare)).unwrap();
+    store.publish_views(now()).unwrap();
+    drop(store);
+    fleet.finds(Area::Transcripts, Severity::Note, "has no transcript");
+    fleet.write("trash/jobs/job-2026-11-15-bbbbbb/tombstone.json", "{}");
+    let findings = fleet.examine();
+    assert!(findings.iter().all(|it| !it.problem.contains("has no transcript")), "{findings:?}");
+}
+
+#[test]
 fn views_that_are_missing_or_unreadable_or_edited_come_back() {
     let fleet = Fleet::new();
     let yaml = fleet.path("jobs/job-2026-11-15-aaaaaa.yaml");

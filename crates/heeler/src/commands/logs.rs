@@ -114,11 +114,13 @@ fn of_daemon(global: &Global, how: &How) -> Outcome {
     let print =
         |lines: Vec<String>| lines.iter().try_for_each(|line| output::line(output::harmless(line)));
     print(lines)?;
-    while how.follow {
+    if !how.follow {
+        return Ok(());
+    }
+    loop {
         std::thread::sleep(LOG_LOOK_EVERY);
         print(tail.more().map_err(failed)?)?;
     }
-    Ok(())
 }
 
 /// Prints one job's lines.

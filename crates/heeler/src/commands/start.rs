@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
     Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
     UNHEARD_MAX,
@@ -22,6 +23,7 @@ use crate::cli::Global;
 use crate::daemon::{self, Readiness};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
+use crate::logging;
 use crate::output;
 use crate::place::{self, Place};
 
@@ -220,6 +222,7 @@ impl Open {
         // What herdctl left is adopted.
         drop(place.reader()?);
         let sockets = prepared.setup.sockets.clone();
+        let logs = prepared.setup.loaded.fleets.first().map(|fleet| fleet.logs);
         let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
         let (dir, connections) = (fleet.dir.clone(), Connections::default());
@@ -233,6 +236,9 @@ impl Open {
             unheard_max: args.unheard_max.map_or(UNHEARD_MAX, Period::get),
         };
         let daemon = Daemon::open(settings).map_err(not_open)?;
+        if let Some(limits) = logs {
+            logging::keep_in(&dir.logs().join(DAEMON_LOG), limits);
+        }
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());

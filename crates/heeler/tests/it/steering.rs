@@ -37,6 +37,21 @@ fn steered() -> Steered {
     Steered(fleet(&[("worker", &work), ("quick", &scripted("{say: Done.}"))]))
 }
 
+#[test]
+fn a_daemon_in_the_background_keeps_its_log_once_and_each_agent_has_its_own() {
+    let fleet = steered();
+    fleet.start();
+    let job = fleet.run(&["trigger", "quick", "--detach", "-q"]).ok();
+    wait_for("the job's end", || {
+        let log = std::fs::read_to_string(fleet.state_dir().join("logs/quick.log")).ok()?;
+        log.contains(&format!("{} completed", job.trim())).then_some(())
+    });
+    fleet.run(&["stop"]).ok();
+    let log = fleet.run(&["logs", "--daemon", "-n", "100"]).ok();
+    let count = |word: &str| log.lines().filter(|line| line.contains(word)).count();
+    assert_eq!((count(" ready "), count(" stopped")), (1, 1), "{log}");
+}
+
 impl Steered {
     fn start(&self) -> u64 {
         self.json(&["start", "-d", "--json"])["pid"].as_u64().unwrap()
