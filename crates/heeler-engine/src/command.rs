@@ -210,12 +210,7 @@ impl From<Stopped> for Refused {
 /// What reaches the dispatcher.
 pub(crate) enum Input {
     /// Somebody asks.
-    Asked {
-        /// What.
-        command: Command,
-        /// Who hears the answer.
-        reply: Reply,
-    },
+    Asked(Asked),
     /// A run can be started, or cannot.
     Prepared {
         /// What.
@@ -236,6 +231,25 @@ pub(crate) enum Input {
     Fired(Box<Wanted>),
     /// What came of hooks.
     Hook(HookOutcome),
+}
+
+/// A command on its way to the dispatcher. If it never gets there, whoever asked hears that nothing
+/// was done.
+pub(crate) struct Asked(Option<(Command, Reply)>);
+
+impl Asked {
+    /// Takes the command, which is to be answered from now on.
+    pub(crate) fn take(mut self) -> (Command, Reply) {
+        self.0.take().expect("only this takes it, and it takes all of it")
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some((_, reply)) = self.0.take() {
+            reply(Err(Stopped.into()));
+        }
+    }
 }
 
 /// A run that has ended.
@@ -264,7 +278,8 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                if let Input::Asked { command, reply } = input {
+                if let Input::Asked(asked) = input {
+                    let (command, reply) = asked.take();
                     each(command, reply);
                 }
             }
@@ -274,9 +289,10 @@ impl Handle {
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
     ///
-    /// If the dispatcher ends without an answer, the reply is dropped uncalled.
+    /// If the dispatcher ends before it has looked at it, the reply is [`Stopped`]: nothing was done.
+    /// If it dies of it, the reply is dropped uncalled.
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
-        self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
+        self.input(Input::Asked(Asked(Some((command, reply)))))
     }
 
     /// Tells the dispatcher something.
@@ -494,13 +510,25 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
+    fn what_a_dispatcher_never_looked_at_was_not_done() {
         let (handle, inputs) = Handle::channel();
-        let ending = std::thread::spawn(move || drop(inputs.recv()));
-        let unanswered = handle.ask(Command::Reload).unwrap_err();
-        assert_eq!(unanswered.kind, RefusedKind::Trouble);
-        ending.join().unwrap();
+        let asking = {
+            let handle = handle.clone();
+            std::thread::spawn(move || handle.ask(Command::Reload))
+        };
+        let waiting = inputs.recv().unwrap();
+        drop(inputs);
+        drop(waiting);
+        assert_eq!(asking.join().unwrap(), Err(Stopped.into()));
         assert_eq!(handle.send(Command::Reload, Box::new(|_| {})), Err(Stopped));
         assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+    }
+
+    #[test]
+    fn of_what_a_dispatcher_looked_at_and_did_not_answer_nobody_knows_whether_it_was_done() {
+        let handle = Handle::scripted(|_, reply| drop(reply));
+        let lost = handle.ask(Command::Reload).unwrap_err();
+        assert_ne!(lost, Stopped.into());
+        assert_eq!(lost.kind, RefusedKind::Trouble);
     }
 }

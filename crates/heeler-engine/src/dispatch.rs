@@ -223,7 +223,10 @@ impl Dispatcher {
     /// Deals with what needs no transaction; returns what does.
     fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
         match input {
-            Input::Asked { command, reply } => self.sort_command(command, reply),
+            Input::Asked(asked) => {
+                let (command, reply) = asked.take();
+                self.sort_command(command, reply)
+            }
             Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
             Input::Ended(gone) => {
                 self.faults.remove(&gone.result.run);

@@ -221,7 +221,11 @@ impl Open {
         drop(place.reader()?);
         let sockets = prepared.setup.sockets.clone();
         let fleet = place::engine(&place.state_dir, &place.env)?;
-        let (dir, connections) = (fleet.dir.clone(), Connections::default());
+        let dir = fleet.dir.clone();
+        let connections = match args.mode() {
+            DaemonMode::Permanent => Connections::default(),
+            DaemonMode::UntilIdle => Connections::expecting_one(),
+        };
         let settings = Settings {
             fleet,
             load: prepared.loader(),
