@@ -446,6 +446,7 @@ mod millis {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
+    #[expect(clippy::ref_option, reason = "serde hands over the field as it is")]
     pub(super) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         to: S,

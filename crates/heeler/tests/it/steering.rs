@@ -418,3 +418,14 @@ fn costs_are_summed_up_by_agent_day_and_model() {
     let models = fleet.run(&["costs", "--by", "model"]).ok();
     assert!(models.starts_with("MODEL  COST     SHARE\nopus   $1.7500  87%\n"), "{models}");
 }
+
+#[test]
+fn the_shipped_unit_lets_jobs_run_on_without_the_daemon() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/heeler.service");
+    let unit = std::fs::read_to_string(path).unwrap();
+    let keys: Vec<&str> = unit.lines().filter(|line| !line.starts_with('#')).collect();
+    for key in ["KillMode=process", "Delegate=yes", "OOMPolicy=continue"] {
+        assert!(keys.contains(&key), "{key}");
+    }
+    assert!(keys.iter().any(|line| line.starts_with("ExecStart=") && line.contains(" start ")));
+}
