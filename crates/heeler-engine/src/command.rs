@@ -210,7 +210,12 @@ impl From<Stopped> for Refused {
 /// What reaches the dispatcher.
 pub(crate) enum Input {
     /// Somebody asks.
-    Asked(Asked),
+    Asked {
+        /// What.
+        command: Command,
+        /// Who hears the answer.
+        reply: Reply,
+    },
     /// A run can be started, or cannot.
     Prepared {
         /// What.
@@ -231,25 +236,6 @@ pub(crate) enum Input {
     Fired(Box<Wanted>),
     /// What came of hooks.
     Hook(HookOutcome),
-}
-
-/// A command on its way to the dispatcher. If it never gets there, whoever asked hears that nothing
-/// was done.
-pub(crate) struct Asked(Option<(Command, Reply)>);
-
-impl Asked {
-    /// Takes the command, which is to be answered from now on.
-    pub(crate) fn take(mut self) -> (Command, Reply) {
-        self.0.take().expect("only this takes it, and it takes all of it")
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        if let Some((_, reply)) = self.0.take() {
-            reply(Err(Stopped.into()));
-        }
-    }
 }
 
 /// A run that has ended.
@@ -278,8 +264,7 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                if let Input::Asked(asked) = input {
-                    let (command, reply) = asked.take();
+                if let Input::Asked { command, reply } = input {
                     each(command, reply);
                 }
             }
@@ -289,10 +274,11 @@ impl Handle {
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
     ///
-    /// If the dispatcher ends before it has looked at it, the reply is [`Stopped`]: nothing was done.
-    /// If it dies of it, the reply is dropped uncalled.
+    /// If the dispatcher ends before it has done it, the answer is that it has [`Stopped`].
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
-        self.input(Input::Asked(Asked(Some((command, reply)))))
+        let mut unanswered = Unanswered(Some(reply));
+        let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
+        self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
     }
 
     /// Tells the dispatcher something.
@@ -308,6 +294,27 @@ impl Handle {
         self.send(command, reply)?;
         let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
         receiver.recv().unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done,
+/// unless it dies of it.
+struct Unanswered(Option<Reply>);
+
+impl Unanswered {
+    fn answer(&mut self, answer: Result<Answer, Refused>) {
+        if let Some(reply) = self.0.take() {
+            reply(answer);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        // Of what a panic cut off nobody knows whether it was done: it is not to be tried again.
+        if !std::thread::panicking() {
+            self.answer(Err(Stopped.into()));
+        }
     }
 }
 
@@ -511,25 +518,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dispatcher_never_looked_at_was_not_done() {
+    fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
         let (handle, inputs) = Handle::channel();
-        let asking = {
-            let handle = handle.clone();
-            std::thread::spawn(move || handle.ask(Command::Reload))
-        };
-        let waiting = inputs.recv().unwrap();
-        drop(inputs);
-        drop(waiting);
-        assert_eq!(asking.join().unwrap(), Err(Stopped.into()));
+        let ending = std::thread::spawn(move || drop(inputs.recv()));
+        assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+        ending.join().unwrap();
         assert_eq!(handle.send(Command::Reload, Box::new(|_| {})), Err(Stopped));
         assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
     }
 
     #[test]
-    fn of_what_a_dispatcher_looked_at_and_did_not_answer_nobody_knows_whether_it_was_done() {
-        let handle = Handle::scripted(|_, reply| drop(reply));
+    fn of_what_a_dispatcher_dies_of_nobody_knows_whether_it_was_done() {
+        let handle = Handle::scripted(|_, _reply| panic!("it dies of it"));
         let lost = handle.ask(Command::Reload).unwrap_err();
-        assert_ne!(lost, Stopped.into());
-        assert_eq!(lost.kind, RefusedKind::Trouble);
+        assert_eq!(lost.message, "the daemon ended before it answered");
     }
 }

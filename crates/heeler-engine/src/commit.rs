@@ -3,7 +3,7 @@
 //! A result is committed once; a second attempt changes nothing. Start at [`commit`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::fate::{self, Again, Fate, History};
+use heeler_model::fate::{Again, Fate, History};
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
@@ -139,27 +139,12 @@ pub(crate) fn conclude(
     Ok(Concluded::Now(Box::new(Ended { job, result, fate })))
 }
 
-/// Sums up what happened to a job before and with this result.
+/// Sums up what happened to a job before this result.
 fn history(tx: &Tx<'_>, job: &Job, this: &RunResult) -> Result<History, DbError> {
     let mut history = History { restarts: job.restart_count, ..History::default() };
-    for run in tx.runs_of_job(&job.head.id)? {
-        let is_this = run.id == this.run;
-        let earlier = if is_this { None } else { tx.run_result(run.id)? };
-        let Some(result) = earlier.as_ref().or(is_this.then_some(this)) else { continue };
-        match (result.end, &result.error) {
-            (End::NeverStarted, _) => history.false_starts += 1,
-            (End::SessionBusy, _) => {}
-            (_, error) => {
-                history.false_starts = 0;
-                let error = error.as_ref().filter(|_| !is_this && result.end == End::Finished);
-                match error {
-                    Some(error) if fate::reset_of(error, result.finished_at).is_some() => {
-                        history.quota_waits += 1;
-                    }
-                    Some(_) => history.retries += 1,
-                    None => {}
-                }
-            }
+    for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.id != this.run) {
+        if let Some(result) = tx.run_result(run.id)? {
+            history.add(&result);
         }
     }
     Ok(history)

@@ -38,14 +38,23 @@ use turn::Turn;
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
+/// How often it is looked whether the worker of hooks has ended.
+const HOOKS_LOOK: Duration = Duration::from_millis(10);
+
 /// How many inputs are taken into one transaction.
 const INPUTS_PER_TURN: usize = 256;
 
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// How long until a run is tried to be settled again that could not be.
+const SETTLE_AGAIN: Duration = Duration::from_secs(5);
+
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
+
+/// How often files of old jobs are put away.
+const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
 
 /// Reads the config.
 pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
@@ -120,7 +129,11 @@ pub(crate) struct Dispatcher {
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
+    /// Runs that could not be settled, and when that is tried again.
+    unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
+    /// When files of old jobs are put away next.
+    put_away_at: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -153,15 +166,34 @@ impl Dispatcher {
             clients,
             stop: None,
             failed: None,
+            unsettled: Vec::new(),
             faults: HashMap::new(),
+            put_away_at: None,
         }
     }
 
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.hooks.stop();
+        self.end_hooks();
         ended
+    }
+
+    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    fn end_hooks(&mut self) {
+        self.hooks.ask_to_end();
+        let mut told = Vec::new();
+        loop {
+            let has_ended = self.hooks.has_ended();
+            match self.inputs.recv_timeout(HOOKS_LOOK) {
+                Ok(Input::Hook(outcome)) => told.push((Task::Hook(outcome), None)),
+                // Whoever asked for something else is told that nobody answers.
+                Ok(_) => {}
+                Err(_) if has_ended => break,
+                Err(_) => {}
+            }
+        }
+        self.commit(told);
     }
 
     fn work(&mut self) -> Ended {
@@ -180,6 +212,16 @@ impl Dispatcher {
             self.try_again();
             self.commit(tasks);
             self.admit();
+            self.put_away();
+        }
+    }
+
+    /// Has files of old jobs put away, now and then.
+    fn put_away(&mut self) {
+        let due = self.put_away_at.is_none_or(|at| Instant::now() >= at);
+        if due && self.keeps_schedules() {
+            self.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
+            self.hands.put_away();
         }
     }
 
@@ -216,17 +258,15 @@ impl Dispatcher {
         let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
-        let all = [until_due, again, stop, idle];
+        let unsettled = self.unsettled.iter().map(|(at, _)| until(*at)).min();
+        let all = [until_due, again, stop, idle, unsettled];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
     /// Deals with what needs no transaction; returns what does.
     fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
         match input {
-            Input::Asked(asked) => {
-                let (command, reply) = asked.take();
-                self.sort_command(command, reply)
-            }
+            Input::Asked { command, reply } => self.sort_command(command, reply),
             Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
             Input::Ended(gone) => {
                 self.faults.remove(&gone.result.run);
@@ -236,7 +276,7 @@ impl Dispatcher {
             Input::Unsettled { run, why } => {
                 tracing::warn!(%run, why, "a run cannot be settled yet");
                 self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-                self.put_off(vec![run]);
+                self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
                 None
             }
             Input::Fired(wanted) => {
@@ -342,7 +382,9 @@ impl Dispatcher {
         let done = self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = board::day_of(&board.setup, now);
-            board.ledger.turn_to(day);
+            if day != board.ledger.day() {
+                board.ledger.turn_to(day, tx.spent_by_agent(day)?);
+            }
             let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules };
             let mut outcomes = Vec::new();
             let mut deeds = Vec::new();
@@ -392,9 +434,12 @@ impl Dispatcher {
     fn has_due(&self, now: Timestamp) -> bool {
         let board = self.board();
         let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        let schedules = self.keeps_schedules() && is_due(board.calendar.wake_at());
+        let schedules = self.keeps_schedules() && board.calendar.is_due(now);
+        // What waits for money may start on a new day.
+        let is_new_day = board::day_of(&board.setup, now) != board.ledger.day();
         let mut queue = board.queue();
         schedules
+            || is_new_day
             || queue.any(|asked| is_due(asked.row.expires_at))
             || board.parked.values().any(|parked| parked.until <= now)
     }
@@ -426,6 +471,12 @@ impl Dispatcher {
     }
 
     fn try_again(&mut self) {
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.unsettled = later;
+        let due: Vec<(Instant, RunId)> = due;
+        due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
         if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
             return;
         }

@@ -4,6 +4,9 @@
 //! asks what is due commits the verdicts and then [accepts](Calendar::accept) their marks: what was
 //! not committed is due again. Start at [`Calendar::due`].
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
@@ -32,22 +35,29 @@ pub struct Calendar {
     entries: HashMap<ScheduleKey, Entry>,
     /// When each is to be looked at, earliest first.
     wakes: BTreeSet<(Timestamp, ScheduleKey)>,
-    /// The latest time that was seen, to notice a clock that is set back.
-    seen: Option<Timestamp>,
+    /// No mark lies after this but those of schedules that are looked at at once: a clock that is
+    /// behind it was set back.
+    marked_until: Timestamp,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
     table: Timetable,
     mark: Mark,
+    /// When it is next due, and acted on.
+    next: Option<(Timestamp, Timestamp)>,
+    /// When it is looked at.
     wake: Option<Timestamp>,
 }
+
+/// Looked at at once, whatever the clock says.
+const AT_ONCE: Timestamp = Timestamp::MIN;
 
 impl Calendar {
     /// Adds a schedule, or replaces it.
     pub fn put(&mut self, key: ScheduleKey, table: Timetable, mark: Mark, now: Timestamp) {
         self.remove(&key);
-        self.entries.insert(key.clone(), Entry { table, mark, wake: None });
+        self.entries.insert(key.clone(), Entry { table, mark, next: None, wake: None });
         self.plan(&key, now);
     }
 
@@ -65,7 +75,13 @@ impl Calendar {
 
     /// Returns when a schedule is next due, and acted on.
     pub fn next(&self, key: &ScheduleKey) -> Option<(Timestamp, Timestamp)> {
-        self.entries.get(key).and_then(|entry| entry.table.next(entry.mark))
+        self.entries.get(key)?.next
+    }
+
+    /// Says whether there is something to decide. To be asked at least every half minute, since
+    /// nothing else tells of a clock that was set back.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.is_set_back(now) || self.wake_at().is_some_and(|at| at <= now)
     }
 
     /// Decides about everything that is due, at most `limit` schedules, earliest first. `busy` says
@@ -94,16 +110,21 @@ impl Calendar {
         }
     }
 
-    /// Looks at every schedule again whose mark lies ahead of a clock that was set back.
+    /// Looks at every schedule at once whose mark lies ahead of a clock that was set back.
     fn notice_set_back(&mut self, now: Timestamp) {
-        let is_back = self.seen.is_some_and(|seen| now < earlier(seen));
-        self.seen = Some(if is_back { now } else { self.seen.map_or(now, |seen| seen.max(now)) });
-        if !is_back {
+        if !self.is_set_back(now) {
             return;
         }
-        let ahead = self.entries.iter().filter(|(_, entry)| is_ahead(entry.mark, now));
-        let ahead: Vec<ScheduleKey> = ahead.map(|(key, _)| key.clone()).collect();
+        let (ahead, others): (Vec<_>, Vec<_>) =
+            self.entries.iter().partition(|(_, entry)| is_ahead(entry.mark, now));
+        self.marked_until =
+            others.iter().map(|(_, entry)| entry.mark.through).max().unwrap_or(Timestamp::MIN);
+        let ahead: Vec<ScheduleKey> = ahead.into_iter().map(|(key, _)| key.clone()).collect();
         ahead.iter().for_each(|key| self.plan(key, now));
+    }
+
+    fn is_set_back(&self, now: Timestamp) -> bool {
+        earlier(self.marked_until) > now
     }
 
     fn plan(&mut self, key: &ScheduleKey, now: Timestamp) {
@@ -111,9 +132,12 @@ impl Calendar {
         if let Some(wake) = entry.wake.take() {
             self.wakes.remove(&(wake, key.clone()));
         }
-        entry.wake = match is_ahead(entry.mark, now) {
-            true => Some(now),
-            false => entry.table.next(entry.mark).map(|(_, acted_on)| acted_on),
+        entry.next = entry.table.next(entry.mark);
+        entry.wake = if is_ahead(entry.mark, now) {
+            Some(AT_ONCE)
+        } else {
+            self.marked_until = self.marked_until.max(entry.mark.through);
+            entry.next.map(|(_, acted_on)| acted_on)
         };
         if let Some(wake) = entry.wake {
             self.wakes.insert((wake, key.clone()));

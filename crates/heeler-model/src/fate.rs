@@ -1,7 +1,11 @@
 //! What becomes of a job whose run has ended: it is over, or goes on with another run.
 //!
 //! A pure decision over the run's result and the job's history. A run that failed for good is never
-//! repeated; one that was cut off only as the agent's rules say. Start at [`decide`].
+//! repeated; one that was cut off only as the agent's rules say. Every way to go on is counted and
+//! comes to an end. Start at [`decide`].
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -15,11 +19,16 @@ pub const RESTARTS_MAX: i64 = 3;
 pub const STARTS_MAX: u32 = 3;
 /// How long a job waits before a run is started again that never came to its start.
 pub const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long a job waits for a session that another run is at, unless that run is ours and ends.
+/// How long a job waits for a session that another run is at, unless that run is ours and ends; each
+/// further time twice as long.
 pub const SESSION_WAIT: Duration = Duration::from_secs(2);
+/// The longest such wait.
+pub const SESSION_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often in a row a job waits so: for about a day.
+pub const SESSION_WAITS_MAX: u32 = 1_440;
 /// How often a job goes on after a usage limit.
 pub const QUOTA_WAITS_MAX: u32 = 20;
-/// A reset that is further away than this is not waited for.
+/// A reset that was further away than this when the run ended is not waited for.
 pub const QUOTA_WAIT_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 /// What the agent's rules say about going on.
@@ -35,17 +44,39 @@ pub struct Policy {
     pub resume_within: Option<Duration>,
 }
 
-/// What happened to the job before.
+/// What happened to the job before the run that has ended now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct History {
     /// How often it was resumed after it was cut off.
     pub restarts: i64,
     /// Runs of it that failed and were retried.
     pub retries: u32,
-    /// Runs in a row, with this one, that never came to their start.
+    /// Runs in a row that never came to their start.
     pub false_starts: u32,
+    /// Runs in a row that found another at their session.
+    pub session_waits: u32,
     /// How often it waited for a usage limit.
     pub quota_waits: u32,
+}
+
+impl History {
+    /// Adds a run of the job, in order. How often it was resumed is the job's own figure.
+    pub fn add(&mut self, result: &RunResult) {
+        match result.end {
+            End::NeverStarted => self.false_starts += 1,
+            End::SessionBusy => self.session_waits += 1,
+            End::Interrupted | End::Finished => {
+                (self.false_starts, self.session_waits) = (0, 0);
+            }
+        }
+        let Some(error) = result.error.as_ref().filter(|_| result.end == End::Finished) else {
+            return;
+        };
+        match reset_of(error, result.finished_at) {
+            Some(_) => self.quota_waits += 1,
+            None => self.retries += 1,
+        }
+    }
 }
 
 /// What becomes of a job.
@@ -77,15 +108,16 @@ pub enum Again {
 
 /// Decides what becomes of a job.
 pub fn decide(result: &RunResult, history: History, policy: &Policy, now: Timestamp) -> Fate {
+    let anew = |wait| Fate::Again { at: after(now, wait), how: Again::Anew };
     match result.end {
-        End::SessionBusy => Fate::Again { at: after(now, SESSION_WAIT), how: Again::Anew },
-        End::NeverStarted if history.false_starts < STARTS_MAX => {
-            Fate::Again { at: after(now, START_AGAIN_AFTER), how: Again::Anew }
+        End::SessionBusy if history.session_waits < SESSION_WAITS_MAX => {
+            anew(doubled(SESSION_WAIT, history.session_waits).min(SESSION_WAIT_MAX))
         }
-        End::NeverStarted => Fate::Over,
+        End::NeverStarted if history.false_starts + 1 < STARTS_MAX => anew(START_AGAIN_AFTER),
+        End::SessionBusy | End::NeverStarted => Fate::Over,
         End::Interrupted => interrupted(result, history, policy, now),
         End::Finished => match &result.error {
-            Some(error) => failed(error, history, policy, now),
+            Some(error) => failed(error, result.finished_at, history, policy, now),
             None => Fate::Over,
         },
     }
@@ -101,28 +133,38 @@ fn interrupted(result: &RunResult, history: History, policy: &Policy, now: Times
     }
 }
 
-fn failed(error: &RunError, history: History, policy: &Policy, now: Timestamp) -> Fate {
-    if let Some(reset) = reset_of(error, now)
-        && history.quota_waits < QUOTA_WAITS_MAX
-    {
-        return Fate::Again { at: reset, how: Again::AfterReset };
+fn failed(
+    error: &RunError,
+    at: Timestamp,
+    history: History,
+    policy: &Policy,
+    now: Timestamp,
+) -> Fate {
+    if let Some(reset) = reset_of(error, at) {
+        return match history.quota_waits < QUOTA_WAITS_MAX {
+            true => Fate::Again { at: reset.max(now), how: Again::AfterReset },
+            false => Fate::Over,
+        };
     }
-    if !error.recoverable || history.retries >= policy.retries_max {
+    let asked = Duration::from_millis(error.retry_after_ms.unwrap_or(0));
+    if !error.recoverable || history.retries >= policy.retries_max || asked > QUOTA_WAIT_MAX {
         return Fate::Over;
     }
-    let doubled = policy.backoff.saturating_mul(1 << history.retries.min(16));
-    let asked = Duration::from_millis(error.retry_after_ms.unwrap_or(0));
-    let wait = doubled.min(policy.backoff_max).max(asked);
+    let wait = doubled(policy.backoff, history.retries).min(policy.backoff_max).max(asked);
     Fate::Again { at: after(now, wait), how: Again::Retried }
 }
 
-/// Returns when the limit that a run ran into is reset, if it was one that says so.
-pub fn reset_of(error: &RunError, now: Timestamp) -> Option<Timestamp> {
+/// Returns when the limit is reset that a run ran into, which ended at a moment, if it was one that
+/// says so.
+pub fn reset_of(error: &RunError, ended_at: Timestamp) -> Option<Timestamp> {
     if error.class != ErrorClass::RateLimited {
         return None;
     }
-    let reset = error.resets_at?;
-    (reset <= after(now, QUOTA_WAIT_MAX)).then_some(reset.max(now))
+    error.resets_at.filter(|reset| *reset <= after(ended_at, QUOTA_WAIT_MAX))
+}
+
+fn doubled(wait: Duration, times: u32) -> Duration {
+    wait.saturating_mul(1 << times.min(16))
 }
 
 fn after(at: Timestamp, wait: Duration) -> Timestamp {

@@ -4,6 +4,9 @@
 //! reservation when it has ended. Amounts are millionths of a dollar. Pure arithmetic: whoever
 //! commits keeps the same figures in the database. Start at [`Ledger::quote`].
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use jiff::civil::Date;
@@ -118,14 +121,16 @@ impl Ledger {
         self.agents.get(agent).copied().unwrap_or_default()
     }
 
-    /// Begins a new day, if it is one: what was spent before counts for the total only.
-    pub fn turn_to(&mut self, day: Date) {
-        if day == self.day {
-            return;
-        }
+    /// Turns to another day, with what each agent has spent on it so far: a clock that was set back
+    /// brings a day again.
+    pub fn turn_to(&mut self, day: Date, spent: Vec<(String, i64)>) {
         self.day = day;
         self.fleet.today = 0;
         self.agents.values_mut().for_each(|account| account.today = 0);
+        for (agent, micros) in spent {
+            self.fleet.today = self.fleet.today.saturating_add(micros);
+            self.account(&agent).today = micros;
+        }
     }
 
     /// Says what a run of an agent may spend. `own` is the limit of its job.
@@ -172,7 +177,8 @@ impl Ledger {
         account.reserved = (account.reserved - micros).max(0);
     }
 
-    /// Notes what was spent on a day.
+    /// Notes what was spent, and which day pays: the one on which it was reserved, so that no day
+    /// pays for what another has granted.
     pub fn spend(&mut self, agent: &str, day: Date, micros: i64) {
         let is_today = day == self.day;
         let note = |account: &mut Account| {

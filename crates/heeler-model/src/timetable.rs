@@ -8,7 +8,7 @@ mod rule;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -97,6 +97,8 @@ words! {
         Budget = "budget",
         /// As many jobs waited as may.
         QueueFull = "queue_full",
+        /// The schedule was switched off before it was acted on.
+        Disabled = "disabled",
     }
 }
 
@@ -153,6 +155,13 @@ impl Timetable {
         verdict
     }
 
+    /// Returns what was due by now and is not on record, as it is on record of a schedule that is
+    /// switched off.
+    pub fn leave(&self, mark: Mark, now: Timestamp) -> Option<Skip> {
+        let missing = Missing { anchor: mark.anchor, after: mark.through, end: now };
+        self.span(&missing, SkipReason::Disabled)
+    }
+
     /// Returns the last due time that can be acted on by now. None is acted on before those that
     /// were due earlier, whatever their delays.
     fn last_ready(&self, mark: Mark, now: Timestamp) -> Option<Timestamp> {
@@ -181,10 +190,11 @@ impl Timetable {
             .latest(mark.anchor, mark.through, earlier(limit, self.jitter).min(last), 1)
             .pop()
             .unwrap_or(mark.through);
+        let mut ready = Timestamp::MIN;
         while let Some(due) = self.rule.next_after(mark.anchor, after).filter(|&due| due <= last) {
-            if self.acted_on(due) < limit {
-                timely.clear();
-            } else {
+            // One that had to wait for those before it was not missed.
+            ready = ready.max(self.acted_on(due));
+            if ready >= limit {
                 timely.push(due);
             }
             after = due;

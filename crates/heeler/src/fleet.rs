@@ -102,12 +102,13 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let home = place.home.clone().ok_or_else(place::no_home)?;
     let config = place.config_file()?.to_owned();
     let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
+    let env = environment(place, &config)?;
     Ok(Setup {
-        env: environment(place, &config)?,
         sockets: place.sockets()?,
         protected: protected(place, &loaded, &home)?,
         zone: zone.map_or_else(TimeZone::system, |zone| zone.zone().clone()),
-        services: Services::default(),
+        services: Services::of(&env),
+        env,
         config,
         home,
         loaded,

@@ -54,7 +54,9 @@ impl Turn<'_, '_> {
         for skip in &verdict.skips {
             self.skip(key, skip)?;
         }
-        self.set_mark(key, verdict.mark, &rule_text(&schedule.trigger))?;
+        let by_hand = self.overridden(key, schedule);
+        let rule = rule_text(by_hand.as_ref().unwrap_or(&schedule.trigger));
+        self.set_mark(key, verdict.mark, &rule)?;
         self.board.calendar.accept(key, verdict.mark, self.now);
         self.show_schedule(key)
     }
@@ -194,6 +196,11 @@ impl Turn<'_, '_> {
         let rule = rule_text(&schedule.trigger);
         let is_enabled = self.is_enabled(key, &schedule);
         let same = known.filter(|known| known.rule == rule).map(|known| known.mark);
+        if let Some(mark) = same.filter(|_| !is_enabled)
+            && let Some(skip) = table.leave(mark, self.now)
+        {
+            self.skip(key, &skip)?;
+        }
         let mark = match (same, known, is_enabled) {
             (Some(mark), _, true) => mark,
             // Nothing is due while it is switched off.

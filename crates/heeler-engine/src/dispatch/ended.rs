@@ -192,7 +192,9 @@ impl Turn<'_, '_> {
         if let Some(reservation) = &reservation {
             self.board.ledger.release(&reservation.agent, reservation.micros);
         }
-        let day = day_of(&self.board.setup, result.finished_at);
+        // The day that granted the money pays, whenever the run ended.
+        let day = reservation.as_ref().map(|it| it.day);
+        let day = day.unwrap_or_else(|| day_of(&self.board.setup, result.finished_at));
         let spent = match result.cost.usd {
             Some(_) => by_model(result),
             None => vec![(MODEL_UNKNOWN.to_owned(), reservation.map_or(0, |it| it.micros))],

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::command::{DaemonMode, Stopping};
 use crate::tests::Place;
 use server::Server;
 
@@ -32,7 +33,7 @@ impl Hooked {
     fn new(keys: &str) -> Hooked {
         let place = Place::new("success");
         let env = BTreeMap::from([("HOOK_TOKEN".to_owned(), TOKEN.to_owned())]);
-        let (sockets, services) = (place.root.clone(), Services::default());
+        let (sockets, services) = (place.root.clone(), Services::of(&env));
         let config = HookConfig { agents: Vec::new(), env, sockets, services };
         let mut hooked = Hooked { place, config };
         hooked.config.agents = hooked.agents(keys);
@@ -204,7 +205,8 @@ fn slack(answer: &str) -> (Server, Hooked) {
     let server = Server::start(&[answer]);
     let hook = "{type: slack, channel_id: C1, bot_token_env: HOOK_TOKEN}";
     let mut hooked = Hooked::after_run(hook);
-    hooked.config.services.slack = server.url();
+    hooked.config.env.insert("HEELER_SLACK_API".to_owned(), server.url());
+    hooked.config.services = Services::of(&hooked.config.env);
     (server, hooked)
 }
 
@@ -226,14 +228,19 @@ fn slack_is_believed_by_its_word_not_by_its_status() {
     let trouble = "200 OK\n\n{\"ok\": false, \"error\": \"internal_error\"}";
     assert_eq!(passing(of(trouble)).0, "Slack answered `internal_error`");
     assert_eq!(passing(of("429 Too Many\nRetry-After: 30")).1, Some(30));
-    assert_eq!(passing(of("200 OK\n\n<html>")).0, "Slack answered what cannot be understood");
+    let long = format!("200 OK\n\n{{\"ok\": true, \"long\": \"{}\"}}", "x".repeat(70_000));
+    for strange in ["200 OK\n\n<html>", &long] {
+        assert_eq!(passing(of(strange)).0, "Slack answered what cannot be understood");
+    }
 }
 
 fn discord(answer: &str) -> (Server, Hooked) {
     let server = Server::start(&[answer]);
     let hook = "{type: discord, channel_id: '12/3', bot_token_env: HOOK_TOKEN}";
     let mut hooked = Hooked::after_run(hook);
-    hooked.config.services.discord = format!("{}/api/v10", server.url());
+    let api = format!("{}/api/v10/", server.url());
+    hooked.config.env.insert("HEELER_DISCORD_API".to_owned(), api);
+    hooked.config.services = Services::of(&hooked.config.env);
     (server, hooked)
 }
 
@@ -297,6 +304,12 @@ fn a_jobs_end_is_recorded_hook_by_hook_in_order_and_without_secrets() {
     let running =
         Job { head: heeler_model::JobHead { status: JobStatus::Running, ..job().head }, ..job() };
     assert_eq!(effects_of(hooked.agent(), &running, &end, Timestamp::UNIX_EPOCH), []);
+}
+
+#[test]
+fn chats_are_reached_where_they_are_unless_a_variable_says_otherwise() {
+    let Services { slack, discord } = Services::of(&BTreeMap::new());
+    assert_eq!((&*slack, &*discord), ("https://slack.com/api", "https://discord.com/api/v10"));
 }
 
 #[test]
@@ -414,6 +427,55 @@ fn a_hook_that_never_succeeds_is_given_up_and_the_reason_is_kept() {
     let row: (String, bool) =
         db.query_row(sql, [&id], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(row, (why.to_owned(), true));
+}
+
+/// A fleet file whose agent has a schedule and calls the server after each job.
+fn scheduled(server: &Server) -> String {
+    format!(
+        "agents:
+  - name: coder
+    runtime: scripted
+    script: [{{say: hi}}]
+    schedules: {{often: {{interval: 1h}}}}
+    hooks: {{after_run: [{{type: webhook, url: '{}'}}]}}\n",
+        server.url()
+    )
+}
+
+#[track_caller]
+fn wait_asked(server: &Server) {
+    let deadline = std::time::Instant::now() + WAIT_MAX;
+    while server.asked().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "nobody was called");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_daemon_does_the_hooks_of_scheduled_jobs() {
+    let server = Server::start(&["200 OK"]);
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
+    wait_asked(&server);
+    running.stop(Stopping::Wait { timeout: None });
+    let context = server.asked()[0].json();
+    assert_eq!(context["event"], "completed");
+    assert_eq!(context["job"]["scheduleName"], "often");
+    assert_eq!(context["result"]["output"], "did it");
+}
+
+#[test]
+fn what_came_of_a_hook_while_its_daemon_ends_is_recorded() {
+    let (server, gate) = Server::gated(&["200 OK"]);
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &scheduled(&server));
+    wait_asked(&server);
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| running.stop(Stopping::KeepJobs));
+        gate.send(()).unwrap();
+        stopping.join().unwrap();
+    });
+    assert_eq!(place.reader().undone_effects(9).unwrap(), []);
 }
 
 #[test]

@@ -130,10 +130,22 @@ impl HookWorker {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Ends the worker, at most [`STOP_WAIT`] later. What is not done stays on record.
-    pub fn stop(self) {
+    /// Asks the worker to end. It does within [`STOP_WAIT`], and what is not done stays on record.
+    ///
+    /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
+    pub fn ask_to_end(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
+    }
+
+    /// Says whether it has ended, so that nothing more is told.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the worker. Whoever takes outcomes in another thread goes on doing so meanwhile.
+    pub fn stop(self) {
+        self.ask_to_end();
         if self.thread.join().is_err() {
             tracing::error!("the hook worker had panicked; what it had not done stays on record");
         }
@@ -241,9 +253,6 @@ impl Desk {
         let now = (self.shared.fleet.now)();
         let Plan { ready, next } = plan(undone, &self.busy, &self.tried, now);
         for (job, effects) in ready {
-            if self.busy.len() >= JOBS_AT_ONCE {
-                break;
-            }
             self.start(job, effects);
         }
         let wait = next.map(|next| next.duration_since(now));
@@ -296,7 +305,7 @@ impl Desk {
 }
 
 struct Plan {
-    /// Jobs whose next hook is due, with all that follow it.
+    /// Jobs whose next hook is due, with all that follow it; as many as there is room for.
     ready: Vec<(String, Vec<Effect>)>,
     /// When the next of the others is.
     next: Option<Timestamp>,
@@ -327,6 +336,7 @@ fn plan(
             _ => plan.ready.push((job, effects)),
         }
     }
+    plan.ready.truncate(JOBS_AT_ONCE.saturating_sub(busy.len()));
     plan
 }
 

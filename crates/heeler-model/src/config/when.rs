@@ -3,9 +3,10 @@
 //! Zones come from the database built into the program, so a config means the same on every
 //! machine; nothing is read from disk.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -26,11 +27,14 @@ const FIELDS: [(&str, &str); 5] = [
     ("weekday", "0-7 or SUN-SAT"),
 ];
 
+/// How many expressions are kept ready. Each takes more than 5 kB, since croner has a byte for every
+/// year: a fleet of 10,000 schedules cannot afford that for all of them.
+const READY_MAX: usize = 256;
+
 /// A cron expression of five fields (or a shorthand such as `@daily`) that does come due.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct CronExpr {
-    text: String,
-    cron: Box<Cron>,
+    text: Arc<str>,
 }
 
 impl CronExpr {
@@ -42,14 +46,28 @@ impl CronExpr {
     /// Returns the next time after `after`, in its zone, by the rules of Vixie cron: a time that
     /// daylight saving skips comes due at the end of the gap, a repeated one once.
     pub fn next_after(&self, after: &Zoned) -> Option<Zoned> {
-        self.cron.find_next_occurrence(after, false).ok()
+        ready(&self.text)?.find_next_occurrence(after, false).ok()
     }
 }
 
-impl PartialEq for CronExpr {
-    fn eq(&self, other: &CronExpr) -> bool {
-        self.text == other.text
+static READY: LazyLock<Mutex<HashMap<Arc<str>, Arc<Cron>>>> = LazyLock::new(Mutex::default);
+
+/// Returns an expression ready for use; `None` only if it is none.
+fn ready(text: &Arc<str>) -> Option<Arc<Cron>> {
+    let mut known = READY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cron) = known.get(text) {
+        return Some(Arc::clone(cron));
     }
+    if known.len() >= READY_MAX {
+        known.clear();
+    }
+    let cron = Arc::new(parser().parse(text).ok()?);
+    known.insert(Arc::clone(text), Arc::clone(&cron));
+    Some(cron)
+}
+
+fn parser() -> CronParser {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
 }
 
 impl fmt::Debug for CronExpr {
@@ -63,14 +81,13 @@ impl FromStr for CronExpr {
     fn from_str(text: &str) -> Result<CronExpr, String> {
         let text = text.trim();
         check_form(text)?;
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
-        let parser = parser.build();
+        let parser = parser();
         let cron = parser.parse(text).map_err(|_| faulty_field(text, &parser))?;
         let start = date(2024, 1, 1).at(0, 0, 0, 0).to_zoned(TimeZone::UTC);
         let never = "it never comes due: no date fits it".to_owned();
         let start = start.map_err(|_| never.clone())?;
         cron.find_next_occurrence(&start, true).map_err(|_| never)?;
-        Ok(CronExpr { text: text.to_owned(), cron: Box::new(cron) })
+        Ok(CronExpr { text: text.into() })
     }
 }
 
@@ -178,6 +195,19 @@ mod tests {
     #[test]
     fn a_time_that_daylight_saving_skips_comes_due_after_the_gap() {
         check_cron("30 2 8 3 *", "2026-03-08T03:00:00");
+    }
+
+    #[test]
+    fn more_expressions_than_are_kept_ready_all_answer() {
+        let start: Zoned = "2026-03-07T12:00[UTC]".parse().unwrap();
+        let expr =
+            |at: usize| -> CronExpr { format!("{} {} * * *", at % 60, at / 60).parse().unwrap() };
+        let all: Vec<CronExpr> = (0..READY_MAX * 2).map(expr).collect();
+        for (at, expr) in all.iter().enumerate() {
+            let next = expr.next_after(&start).unwrap();
+            assert_eq!(usize::from(next.hour().unsigned_abs()) * 60 + next.minute() as usize, at);
+        }
+        assert!(READY.lock().unwrap().len() <= READY_MAX);
     }
 
     #[test]

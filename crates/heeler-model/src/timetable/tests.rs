@@ -14,12 +14,12 @@ fn zone(name: &str) -> TimeZone {
     TimeZone::get(name).unwrap()
 }
 
-fn every(period: &str) -> Timetable {
+pub(crate) fn every(period: &str) -> Timetable {
     let period: Period = period.parse().unwrap();
     table(Rule::Every(period.get().as_millis() as i64))
 }
 
-fn cron(expr: &str, zone_name: &str) -> Timetable {
+pub(crate) fn cron(expr: &str, zone_name: &str) -> Timetable {
     table(Rule::Cron { expr: expr.parse::<CronExpr>().unwrap(), zone: zone(zone_name) })
 }
 
@@ -228,6 +228,35 @@ fn delays_by_chance_are_the_same_each_time_and_keep_the_order() {
     seen.sort();
     assert!(seen.len() > 20, "{}", seen.len());
     assert!(seen.windows(2).all(|pair| pair[0].1 + 1.minute() == pair[1].0), "{seen:?}");
+}
+
+#[test]
+fn one_that_waits_for_the_delay_of_another_is_not_missed() {
+    let mut table = cron("* * * * *", "UTC");
+    (table.jitter, table.missed) = (Duration::from_secs(600), Missed::Skip);
+    let (mut mark, mut starts) = (table.begin(at("2026-01-01T00:00:00Z")), 0);
+    // Something is there all the time to act on each.
+    while let Some((_, now)) = table.next(mark).filter(|(due, _)| *due < at("2026-01-01T03:00:00Z"))
+    {
+        let verdict = table.step(mark, now, false);
+        starts += verdict.starts.len();
+        let is_missed = |skip: &Skip| skip.reason != SkipReason::Overlap;
+        assert!(!verdict.skips.iter().any(is_missed), "{verdict:?}");
+        mark = verdict.mark;
+    }
+    assert!(starts > 5, "{starts}");
+}
+
+#[test]
+fn what_was_due_when_a_schedule_is_switched_off_is_told() {
+    let mut table = cron("0 * * * *", "UTC");
+    table.jitter = Duration::from_secs(3600);
+    let mark = Mark { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let (first, last) = (at("2026-01-01T01:00:00Z"), at("2026-01-01T02:00:00Z"));
+    let skip = Skip { first, last, count: 2, reason: SkipReason::Disabled };
+    assert_eq!(table.leave(mark, last), Some(skip));
+    assert_eq!(table.leave(mark, at("2026-01-01T00:59:59Z")), None);
+    assert_eq!(table.leave(mark, at("2025-01-01T00:00:00Z")), None);
 }
 
 #[test]

@@ -62,8 +62,12 @@ impl Hooked {
         let program = Utf8PathBuf::from(env!("CARGO_BIN_EXE_heeler"));
         let fleet =
             Fleet { dir, program, env: vec![("PATH".to_owned(), path)], now: Timestamp::now };
-        let config =
-            HookConfig { agents, env, sockets: root.clone(), services: Services::default() };
+        let config = HookConfig {
+            agents,
+            env,
+            sockets: root.clone(),
+            services: Services::of(&BTreeMap::new()),
+        };
         let hooked = Hooked { _temp: temp, root, fleet, config };
         hooked.record_end();
         hooked
@@ -120,9 +124,7 @@ impl Hooked {
     #[track_caller]
     fn wait_for(&self, name: &str) -> String {
         let path = self.root.join("work").join(name);
-        wait(&path.to_string(), || {
-            std::fs::read_to_string(&path).ok().filter(|it| it.ends_with('\n'))
-        })
+        wait(path.as_str(), || std::fs::read_to_string(&path).ok().filter(|it| it.ends_with('\n')))
     }
 
     /// The runner of the hook that is being done.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 /// What was asked.
@@ -34,6 +35,16 @@ impl Server {
     /// Answers so, one after the other, and then with the last one. An answer is a status, and perhaps
     /// header lines, and perhaps an empty line and a body. An empty one is never given.
     pub(super) fn start(answers: &[&str]) -> Server {
+        Server::new(answers, None)
+    }
+
+    /// The same, but each answer waits until the sender is used.
+    pub(super) fn gated(answers: &[&str]) -> (Server, Sender<()>) {
+        let (open, gate) = channel();
+        (Server::new(answers, Some(gate)), open)
+    }
+
+    fn new(answers: &[&str], gate: Option<Receiver<()>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -45,6 +56,8 @@ impl Server {
                 let mut stream = stream.unwrap();
                 let Some(request) = read(&stream) else { continue };
                 known.lock().unwrap().push(request);
+                // Once the test is over nobody waits for the rest.
+                let _open = gate.as_ref().map(|gate| gate.recv());
                 let answer = answers.get(count).or(answers.last()).unwrap();
                 if answer.is_empty() {
                     held.push(stream);
