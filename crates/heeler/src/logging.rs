@@ -1,9 +1,11 @@
-//! Diagnostics for people who debug, and the log of a daemon: to stderr, never to stdout.
+//! Diagnostics for people who debug, and the log of a daemon: to stderr, never to stdout. A daemon's
+//! is also kept in a file, once it is known where.
 //!
 //! A runner's stderr is a file that stays: nothing that is written here holds a secret of the run,
 //! and of crates that are not ours only warnings are, since they log what they are given. Start at
 //! [`start`].
 
+mod file;
 mod live;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -11,13 +13,13 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
 use heeler_model::redact::Redactor;
-use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, Metadata};
 use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
+pub(crate) use self::file::keep_in;
 use crate::output;
 
 /// What may not be logged, once it is known.
@@ -61,17 +63,25 @@ pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) 
         });
     let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
     let ansi = io::stderr().is_terminal();
+    let log = tracing_subscriber::registry().with(filter).with(filter_fn(may_be_told));
     match form {
-        Form::Remarks => subscriber(filter, ansi, to_stderr).init(),
+        Form::Remarks => {
+            let remarks = fmt::layer().with_writer(to_stderr).with_ansi(ansi);
+            log.with(remarks.with_target(false).without_time()).init();
+        }
         Form::Lines => {
-            let lines = live::Lines { is_terminal: ansi };
-            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
-            log.with_ansi(ansi).event_format(lines).finish().with(filter_fn(may_be_told)).init();
+            let seen = fmt::layer().with_writer(to_stderr).with_ansi(ansi);
+            let seen = seen.event_format(live::Lines { is_terminal: ansi });
+            let kept = fmt::layer().with_writer(file::Kept::new).with_ansi(false);
+            let kept = kept.event_format(live::Lines { is_terminal: false });
+            log.with(seen.with_filter(filter_fn(|_| !file::is_stderr()))).with(kept).init();
         }
         Form::Json => {
-            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
-            let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            log.finish().with(filter_fn(may_be_told)).init();
+            let seen = fmt::layer().with_writer(to_stderr).json().flatten_event(true);
+            let seen = seen.with_current_span(false).with_span_list(false);
+            let kept = fmt::layer().with_writer(file::Kept::new).json().flatten_event(true);
+            let kept = kept.with_current_span(false).with_span_list(false);
+            log.with(seen.with_filter(filter_fn(|_| !file::is_stderr()))).with(kept).init();
         }
     }
 }
@@ -91,15 +101,6 @@ pub(crate) fn keep_out(secrets: &Redactor) {
         // Where this cannot be said nobody listens.
         drop(clean.write_all(text.as_bytes()));
     }));
-}
-
-fn subscriber(
-    filter: EnvFilter,
-    ansi: bool,
-    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
-) -> impl Subscriber + Send + Sync {
-    let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    plain.with_ansi(ansi).with_target(false).without_time().finish().with(filter_fn(may_be_told))
 }
 
 /// Says whether something may be logged, whatever is asked for.
@@ -151,7 +152,11 @@ mod tests {
         let to = kept.clone();
         let secrets: &Redactor = Box::leak(Box::new(Redactor::new(&["hunter2hunter2".to_owned()])));
         let writer = move || Clean { to: to.clone(), secrets: Some(secrets) };
-        tracing::subscriber::with_default(subscriber(EnvFilter::new(wanted), false, writer), log);
+        let remarks = fmt::layer().with_writer(writer).with_ansi(false);
+        let remarks = remarks.with_target(false).without_time();
+        let filter = (EnvFilter::new(wanted), filter_fn(may_be_told));
+        let to = tracing_subscriber::registry().with(filter.0).with(filter.1).with(remarks);
+        tracing::subscriber::with_default(to, log);
         let kept = kept.0.lock().unwrap().clone();
         String::from_utf8(kept).unwrap()
     }

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use heeler_engine::logs::{DAEMON_LOG, RotatingLog};
 use heeler_engine::{
     Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
     UNHEARD_MAX,
@@ -22,6 +23,7 @@ use crate::cli::Global;
 use crate::daemon::{self, Readiness};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
+use crate::logging;
 use crate::output;
 use crate::place::{self, Place};
 
@@ -115,7 +117,7 @@ fn detached(global: &Global, args: &StartArgs) -> Outcome {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
     };
-    let log = place.dir()?.logs().join("heeler.log");
+    let log = place.dir()?.logs().join(DAEMON_LOG);
     if args.json {
         return Ok(output::json(&json!({ "pid": pid, "log": log }))?);
     }
@@ -220,6 +222,7 @@ impl Open {
         // What herdctl left is adopted.
         drop(place.reader()?);
         let sockets = prepared.setup.sockets.clone();
+        let limits = prepared.setup.loaded.fleets.first().map(|fleet| fleet.logs);
         let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
         let dir = fleet.dir.clone();
@@ -237,6 +240,14 @@ impl Open {
             unheard_max: args.unheard_max.map_or(UNHEARD_MAX, Period::get),
         };
         let daemon = Daemon::open(settings).map_err(not_open)?;
+        if let Some(limits) = limits {
+            let path = dir.logs().join(DAEMON_LOG);
+            match RotatingLog::open(&path, limits) {
+                Ok(log) => logging::keep_in(log),
+                // What it says is on record elsewhere.
+                Err(error) => tracing::warn!(%error, "cannot write {path}"),
+            }
+        }
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());

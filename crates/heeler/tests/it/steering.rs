@@ -83,6 +83,8 @@ fn a_daemon_goes_to_the_background_is_alone_and_stops() {
     assert_eq!(fleet.run(&["stop"]).ok(), "stopped\n");
     assert!(fleet.run(&["status"]).ok().contains("no daemon"));
     assert!(!fleet.file(".heeler/daemon.json").exists());
+    let log = fleet.read(".heeler/logs/heeler.log");
+    assert_eq!(log.matches(&format!(" ready  pid={pid} ")).count(), 1, "{log}");
 }
 
 #[test]
@@ -269,6 +271,8 @@ fn in_the_foreground_a_daemon_logs_and_heeds_signals() {
     signal(&daemon, Signal::TERM);
     wait("stopped");
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    let kept = fleet.read(".heeler/logs/heeler.log");
+    assert_eq!(kept.matches("\"ready\"").count(), 1, "it is kept too, once: {kept}");
     assert_eq!(fleet.status_of(&job), JobStatus::Running, "what runs is left to the next daemon");
 }
 
