@@ -315,7 +315,8 @@ impl Handle {
     }
 }
 
-/// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done.
+/// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done,
+/// unless it dies of it.
 struct Unanswered(Option<Reply>);
 
 impl Unanswered {
@@ -328,7 +329,10 @@ impl Unanswered {
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        self.answer(Err(Stopped.into()));
+        // Of what a panic cut off nobody knows whether it was done: it is not to be tried again.
+        if !std::thread::panicking() {
+            self.answer(Err(Stopped.into()));
+        }
     }
 }
 
@@ -467,6 +471,7 @@ mod millis {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
+    #[expect(clippy::ref_option, reason = "serde hands over the field as it is")]
     pub(super) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         to: S,
@@ -534,10 +539,16 @@ mod tests {
     fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
         let (handle, inputs) = Handle::channel();
         let ending = std::thread::spawn(move || drop(inputs.recv()));
-        let unanswered = handle.ask(Command::Reload).unwrap_err();
-        assert_eq!(unanswered.kind, RefusedKind::Trouble);
+        assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
         ending.join().unwrap();
         assert_eq!(handle.send(Command::Reload, Box::new(|_| {})), Err(Stopped));
         assert_eq!(handle.ask(Command::Reload), Err(Stopped.into()));
+    }
+
+    #[test]
+    fn of_what_a_dispatcher_dies_of_nobody_knows_whether_it_was_done() {
+        let handle = Handle::scripted(|_, _reply| panic!("it dies of it"));
+        let lost = handle.ask(Command::Reload).unwrap_err();
+        assert_eq!(lost.message, "the daemon ended before it answered");
     }
 }

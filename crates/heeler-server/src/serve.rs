@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -33,17 +33,22 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long nothing is accepted after that has failed: files may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long the first connection of a daemon is expected that was started for it.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+
 /// How many connections are open. A daemon that ends when it is idle is not while there is one.
 #[derive(Debug, Clone)]
 pub struct Connections {
     open: Arc<AtomicUsize>,
+    /// One counts as open already that is still to come.
+    is_expected: Arc<AtomicBool>,
     room: Arc<Semaphore>,
 }
 
 impl Default for Connections {
     fn default() -> Connections {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Connections { open: Arc::default(), room }
+        Connections { open: Arc::default(), is_expected: Arc::default(), room }
     }
 }
 
@@ -58,9 +63,28 @@ impl Connections {
         Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed")
     }
 
+    /// Begins with one that counts although it is still to come: whoever starts a daemon to ask it
+    /// something finds it there. It is expected for a few seconds.
+    pub fn expecting_one() -> Connections {
+        let connections = Connections::default();
+        connections.open.fetch_add(1, Ordering::SeqCst);
+        connections.is_expected.store(true, Ordering::SeqCst);
+        connections
+    }
+
+    /// Stops to expect one that did not come.
+    async fn expect(&self) {
+        tokio::time::sleep(FIRST_WAIT).await;
+        if self.is_expected.swap(false, Ordering::SeqCst) {
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// Counts a connection that was accepted, until what is returned is dropped.
     fn count(&self, room: OwnedSemaphorePermit) -> Counted {
-        self.open.fetch_add(1, Ordering::SeqCst);
+        if !self.is_expected.swap(false, Ordering::SeqCst) {
+            self.open.fetch_add(1, Ordering::SeqCst);
+        }
         Counted { open: self.open(), _room: room }
     }
 }
@@ -88,6 +112,9 @@ pub async fn serve(
     let hello = Hello { pid: std::process::id(), version: version.to_owned() };
     let (ending, ended) = watch::channel(false);
     let mut open = JoinSet::new();
+    let mut expecting = JoinSet::new();
+    let expected = connections.clone();
+    expecting.spawn(async move { expected.expect().await });
     let mut stop = std::pin::pin!(stop);
     loop {
         while open.try_join_next().is_some() {}
@@ -167,6 +194,20 @@ async fn talk(stream: UnixStream, router: Router, mut ended: watch::Receiver<boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_a_daemon_was_started_for_counts_until_it_comes_or_for_a_while() {
+        let (come, late) = (Connections::expecting_one(), Connections::expecting_one());
+        let open = |connections: &Connections| connections.open().load(Ordering::SeqCst);
+        let counted = come.count(come.room().await);
+        assert_eq!(open(&come), 1, "it is the one that was expected");
+        let second = come.count(come.room().await);
+        assert_eq!(open(&come), 2);
+        drop((counted, second));
+        assert_eq!((open(&come), open(&late)), (0, 1));
+        tokio::join!(come.expect(), late.expect());
+        assert_eq!((open(&come), open(&late)), (0, 0));
+    }
 
     #[test]
     fn only_the_same_user_and_root_may_steer_a_daemon() {

@@ -373,13 +373,13 @@ fn print(it: &Shown, starts: &[Occurrence], skips: &[SkipRow], now: Timestamp) -
 
 /// Says why due times got no run.
 fn why(reason: SkipReason) -> &'static str {
-    match reason.as_str() {
-        "missed" => "no daemon was there, and `missed: skip` does not make up for it",
-        "made_up" => "no daemon was there; a later run made up for it",
-        "too_many" => "no daemon was there, and too many were missed",
-        "overlap" => "the run before it had not ended",
-        "budget" => "there was no money left",
-        "queue_full" => "as many jobs waited as may",
-        other => other,
+    match reason {
+        SkipReason::Missed => "no daemon was there, and `missed: skip` does not make up for it",
+        SkipReason::MadeUp => "no daemon was there; a later run made up for it",
+        SkipReason::TooMany => "no daemon was there, and too many were missed",
+        SkipReason::Overlap => "the run before it had not ended",
+        SkipReason::Budget => "there was no money left",
+        SkipReason::QueueFull => "as many jobs waited as may",
+        SkipReason::Disabled => "its agent was disabled",
     }
 }

@@ -117,7 +117,7 @@ fn detached(global: &Global, args: &StartArgs) -> Outcome {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
     };
-    let log = place.dir()?.logs().join("heeler.log");
+    let log = place.dir()?.logs().join(DAEMON_LOG);
     if args.json {
         return Ok(output::json(&json!({ "pid": pid, "log": log }))?);
     }
@@ -225,7 +225,11 @@ impl Open {
         let logs = prepared.setup.loaded.fleets.first().map(|fleet| fleet.logs);
         let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
-        let (dir, connections) = (fleet.dir.clone(), Connections::default());
+        let dir = fleet.dir.clone();
+        let connections = match args.mode() {
+            DaemonMode::Permanent => Connections::default(),
+            DaemonMode::UntilIdle => Connections::expecting_one(),
+        };
         let settings = Settings {
             fleet,
             load: prepared.loader(),

@@ -98,6 +98,8 @@ fn a_daemon_goes_to_the_background_is_alone_and_stops() {
     assert_eq!(fleet.run(&["stop"]).ok(), "stopped\n");
     assert!(fleet.run(&["status"]).ok().contains("no daemon"));
     assert!(!fleet.file(".heeler/daemon.json").exists());
+    let log = fleet.read(".heeler/logs/heeler.log");
+    assert_eq!(log.matches(&format!(" ready  pid={pid} ")).count(), 1, "{log}");
 }
 
 #[test]
@@ -284,6 +286,8 @@ fn in_the_foreground_a_daemon_logs_and_heeds_signals() {
     signal(&daemon, Signal::TERM);
     wait("stopped");
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    let kept = fleet.read(".heeler/logs/heeler.log");
+    assert_eq!(kept.matches("\"ready\"").count(), 1, "it is kept too, once: {kept}");
     assert_eq!(fleet.status_of(&job), JobStatus::Running, "what runs is left to the next daemon");
 }
 
@@ -432,4 +436,15 @@ fn costs_are_summed_up_by_agent_day_and_model() {
     assert_eq!(by_day, expected);
     let models = fleet.run(&["costs", "--by", "model"]).ok();
     assert!(models.starts_with("MODEL  COST     SHARE\nopus   $1.7500  87%\n"), "{models}");
+}
+
+#[test]
+fn the_shipped_unit_lets_jobs_run_on_without_the_daemon() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/heeler.service");
+    let unit = std::fs::read_to_string(path).unwrap();
+    let keys: Vec<&str> = unit.lines().filter(|line| !line.starts_with('#')).collect();
+    for key in ["KillMode=process", "Delegate=yes", "OOMPolicy=continue"] {
+        assert!(keys.contains(&key), "{key}");
+    }
+    assert!(keys.iter().any(|line| line.starts_with("ExecStart=") && line.contains(" start ")));
 }
