@@ -1,15 +1,15 @@
 //! The wish that a job be cancelled, and the end of a runner that does not hear it.
 //!
 //! A run that can be reached is asked through [`crate::Control`]. One that is just starting cannot:
-//! the wish is then put on record, under the writer's lock, where whoever commits the run or would
-//! start it again finds it. Start at [`wish_to_cancel`].
+//! the wish is then put on record, where whoever commits the run or would
+//! start it again finds it. Start at [`wish_in`].
 
 use std::io;
 
 use camino::Utf8Path;
 use heeler_model::run::{End, RunResult, file};
 use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
-use heeler_store::{DbError, Effect, Store, Tx, WriteError};
+use heeler_store::{DbError, Effect, Tx};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -19,15 +19,6 @@ use thiserror::Error;
 ///
 /// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
 /// to nothing; whoever wants it to end sooner asks it.
-pub(crate) fn wish_to_cancel(
-    store: &Store,
-    job: &JobId,
-    now: Timestamp,
-) -> Result<Job, WriteError<DbError>> {
-    let id = job.clone();
-    store.write(move |tx| wish_in(tx, &id, now))
-}
-
 pub(crate) fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
@@ -79,7 +70,7 @@ pub(crate) fn fulfil(tx: &mut Tx<'_>, result: &mut RunResult) -> Result<bool, Db
 
 /// Why a runner was not killed.
 #[derive(Debug, Error)]
-pub enum KillError {
+pub(crate) enum KillError {
     /// Nobody holds the run's lock: there is nothing to kill.
     #[error("nobody works on {0} any more")]
     Gone(camino::Utf8PathBuf),

@@ -274,8 +274,10 @@ impl Handle {
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
     ///
-    /// If the dispatcher ends without an answer, the reply is dropped uncalled.
+    /// If the dispatcher ends before it has done it, the answer is that it has [`Stopped`].
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
+        let mut unanswered = Unanswered(Some(reply));
+        let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
         self.0.send(Input::Asked { command, reply }).map_err(|_| Stopped)
     }
 
@@ -292,6 +294,23 @@ impl Handle {
         self.send(command, reply)?;
         let lost = || Refused::new(RefusedKind::Trouble, "the daemon ended before it answered");
         receiver.recv().unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// A reply that is owed. The dispatcher answers all that it does; what it drops it has not done.
+struct Unanswered(Option<Reply>);
+
+impl Unanswered {
+    fn answer(&mut self, answer: Result<Answer, Refused>) {
+        if let Some(reply) = self.0.take() {
+            reply(answer);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.answer(Err(Stopped.into()));
     }
 }
 

@@ -74,7 +74,7 @@ impl Daemon {
     pub fn open(settings: Settings) -> Result<Daemon, DaemonError> {
         let Settings { fleet, mut load, mode, clients, version, patience, unheard_max } = settings;
         let setup = Arc::new(load().map_err(DaemonError::Config)?);
-        let store = Arc::new(fleet.writer("daemon", patience)?);
+        let store = Arc::new(fleet.writer("start", patience)?);
         recover::prepare(&fleet, &store, Compare::WhenDue)?;
         let since = (fleet.now)();
         let started = store.write(move |tx| tx.set_meta(STARTED_AT, &iso_millis(since)));
@@ -123,12 +123,14 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Works until it is stopped, or until nothing is left to do.
-    pub fn run(self) -> Ended {
+    /// Works until it is stopped, or until nothing is left to do. `at_end` is called before the
+    /// state may be another's.
+    pub fn run(self, at_end: impl FnOnce()) -> Ended {
         let Daemon { dispatcher, handle, store, publisher, pulse } = self;
         drop(handle);
         let ended = dispatcher.run();
         drop(pulse);
+        at_end();
         // Views are written before the state is another's.
         drop(publisher);
         drop(store);

@@ -38,11 +38,17 @@ use turn::Turn;
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
+/// How often it is looked whether the worker of hooks has ended.
+const HOOKS_LOOK: Duration = Duration::from_millis(10);
+
 /// How many inputs are taken into one transaction.
 const INPUTS_PER_TURN: usize = 256;
 
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How long until a run is tried to be settled again that could not be.
+const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
@@ -120,6 +126,8 @@ pub(crate) struct Dispatcher {
     stop: Option<Stop>,
     /// Runs whose result could not be recorded, and when that is tried again.
     failed: Option<(Instant, Vec<RunId>)>,
+    /// Runs that could not be settled, and when that is tried again.
+    unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
 }
 
@@ -153,6 +161,7 @@ impl Dispatcher {
             clients,
             stop: None,
             failed: None,
+            unsettled: Vec::new(),
             faults: HashMap::new(),
         }
     }
@@ -160,8 +169,25 @@ impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.hooks.stop();
+        self.end_hooks();
         ended
+    }
+
+    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    fn end_hooks(&mut self) {
+        self.hooks.ask_to_end();
+        let mut told = Vec::new();
+        loop {
+            let has_ended = self.hooks.has_ended();
+            match self.inputs.recv_timeout(HOOKS_LOOK) {
+                Ok(Input::Hook(outcome)) => told.push((Task::Hook(outcome), None)),
+                // Whoever asked for something else is told that nobody answers.
+                Ok(_) => {}
+                Err(_) if has_ended => break,
+                Err(_) => {}
+            }
+        }
+        self.commit(told);
     }
 
     fn work(&mut self) -> Ended {
@@ -216,7 +242,8 @@ impl Dispatcher {
         let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
-        let all = [until_due, again, stop, idle];
+        let unsettled = self.unsettled.iter().map(|(at, _)| until(*at)).min();
+        let all = [until_due, again, stop, idle, unsettled];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -233,7 +260,7 @@ impl Dispatcher {
             Input::Unsettled { run, why } => {
                 tracing::warn!(%run, why, "a run cannot be settled yet");
                 self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-                self.put_off(vec![run]);
+                self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
                 None
             }
             Input::Fired(wanted) => {
@@ -428,6 +455,12 @@ impl Dispatcher {
     }
 
     fn try_again(&mut self) {
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.unsettled = later;
+        let due: Vec<(Instant, RunId)> = due;
+        due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
         if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
             return;
         }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heeler_model::redact::Redactor;
-use heeler_model::run::{End, Op, ReplyBody, file};
+use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
+use jiff::Timestamp;
 
 use crate::cancel::{self, KillError};
+use crate::checkout::{is_to_be_cloned, make_ready};
 use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
@@ -85,9 +87,20 @@ impl Hands {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let setup = shared.setup();
-            let request = request(&setup, &wanted);
-            let prepared = Box::new(Prepared { job, wanted, request });
-            shared.tell(Input::Prepared { prepared, reply });
+            let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(is_to_be_cloned);
+            let prepare = move || {
+                let request = request(&setup, &wanted, (shared.fleet.now)());
+                let prepared = Box::new(Prepared { job, wanted, request });
+                shared.tell(Input::Prepared { prepared, reply });
+            };
+            if !missing {
+                return prepare();
+            }
+            // A clone may take minutes. Other starts do not wait for it, nor does the daemon's end.
+            let thread = std::thread::Builder::new().name("heeler-clone".to_owned());
+            if let Err(error) = thread.spawn(prepare) {
+                tracing::error!(%error, "cannot start a clone");
+            }
         });
     }
 
@@ -96,7 +109,7 @@ impl Hands {
         let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
         self.starters.hand(move || {
             let run = begun.run;
-            match start::launch_unwatched(&shared.fleet, &request, &begun) {
+            match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
                     if let Err(error) = watcher.add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
@@ -164,16 +177,10 @@ impl Shared {
         let run: Run = run.ok_or("its record is gone")?;
         let agent = reader.job(&run.job_id).map_err(|error| chain(&error))?;
         drop(reader);
-        let mut result = loop {
-            match recover::outcome_of(&self.fleet, &run).map_err(|error| chain(&error))? {
-                Some(result) => break result,
-                // Its runner is gone, and yet its lock is held: another process is settling it.
-                None => std::thread::sleep(LOOK_EVERY),
-            }
+        let mut result = match not_started {
+            Some(why) => self.not_started(&run, why),
+            None => self.settled(&run)?,
         };
-        if let (End::NeverStarted, Some(why)) = (result.end, not_started) {
-            result = recover::never_started(&run, (self.fleet.now)(), why);
-        }
         let setup = self.setup();
         let agent = agent.and_then(|job| setup.agent(&job.head.agent));
         if let Some(given) = agent.and_then(|agent| environment::give(agent, &setup.env).ok()) {
@@ -183,6 +190,25 @@ impl Shared {
             agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
         Ok(Gone { result, metadata })
     }
+
+    fn settled(&self, run: &Run) -> Result<RunResult, String> {
+        loop {
+            match recover::outcome_of(&self.fleet, run).map_err(|error| chain(&error))? {
+                Some(result) => return Ok(result),
+                // Its runner is gone, and yet its lock is held: another process is settling it.
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Returns how a run ended whose runner could not be started, or told what to do. It may have
+    /// come far enough to leave a result of its own.
+    fn not_started(&self, run: &Run, why: &str) -> RunResult {
+        match recover::outcome_of(&self.fleet, run) {
+            Ok(Some(result)) if result.end != End::NeverStarted => result,
+            _ => recover::never_started(run, (self.fleet.now)(), why),
+        }
+    }
 }
 
 fn collect(shared: &Arc<Shared>, run: RunId) {
@@ -190,8 +216,10 @@ fn collect(shared: &Arc<Shared>, run: RunId) {
     shared.collectors.hand(move || own.find_out(run, None));
 }
 
-fn request(setup: &Setup, wanted: &Wanted) -> Result<Box<JobRequest>, Refused> {
+fn request(setup: &Setup, wanted: &Wanted, now: Timestamp) -> Result<Box<JobRequest>, Refused> {
     let agent = setup.find_agent(wanted.agent.as_str())?;
+    make_ready(agent, &setup.env, now)
+        .map_err(|error| Refused::new(RefusedKind::Trouble, chain(&error)))?;
     let request = setup.prepare(agent, wanted).map_err(|error| {
         let kind = match &error {
             PrepareError::Schedule { .. } => RefusedKind::NotFound,

@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::fleet::Fleet;
 
-pub use effects::{JobEnd, METADATA_BYTES_MAX, effects_of, metadata};
+pub use effects::{JobEnd, KIND, METADATA_BYTES_MAX, effects_of, metadata};
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
 /// What hooks are done with; replaced when the config is read again.
@@ -50,9 +50,19 @@ pub struct Services {
 
 impl Default for Services {
     fn default() -> Services {
+        Services::of(&BTreeMap::new())
+    }
+}
+
+impl Services {
+    /// Returns the real ones, or those that `HEELER_SLACK_API` and `HEELER_DISCORD_API` name.
+    pub fn of(env: &BTreeMap<String, String>) -> Services {
+        let named = |name: &str, usual: &str| {
+            env.get(name).map_or(usual, |named| named.trim_end_matches('/')).to_owned()
+        };
         Services {
-            slack: "https://slack.com/api".to_owned(),
-            discord: "https://discord.com/api/v10".to_owned(),
+            slack: named("HEELER_SLACK_API", "https://slack.com/api"),
+            discord: named("HEELER_DISCORD_API", "https://discord.com/api/v10"),
         }
     }
 }

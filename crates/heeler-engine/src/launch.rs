@@ -1,4 +1,4 @@
-//! Starting our own program: a runner, a settling, the conductor of a job.
+//! Starting our own program: a runner, a settling, a daemon.
 //!
 //! Whatever may hold a secret goes through standard input, never through an argument or a file.
 
@@ -14,9 +14,7 @@ use heeler_transcript::plain;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::conduct::Notice;
 use crate::fleet::Fleet;
-use crate::request::JobRequest;
 
 /// How long a settling may take: it ends processes, waits for locks and reads a log.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
@@ -146,45 +144,6 @@ fn work_on_dead(fleet: &Fleet, folder: &Utf8Path, what: &'static str) -> Result<
                 return Err(failed(format!("did not end in {} s", SETTLE_WAIT.as_secs()), false));
             }
             Err(error) => return Err(failed(format!("was lost: {error}"), false)),
-        }
-    }
-}
-
-/// Starts the conductor of a job and returns what it tells.
-///
-/// It outlives the caller: it leaves the caller's session, and its errors go to the fleet's log.
-pub fn launch_conductor(fleet: &Fleet, request: &JobRequest) -> Result<Conductor, LaunchError> {
-    let log = open_log(&fleet.dir.logs().join("heeler.log"))?;
-    let args = ["conduct", "--state-dir", fleet.dir.root().as_str(), request.agent.as_str()];
-    let mut child = start(fleet, &args, Stdio::piped(), log)?;
-    tell(&mut child, "conduct", request)?;
-    let notices = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
-    Ok(Conductor { notices, child })
-}
-
-/// A conductor at work. Dropping this does not end it.
-#[derive(Debug)]
-pub struct Conductor {
-    notices: BufReader<ChildStdout>,
-    child: Child,
-}
-
-impl Conductor {
-    /// Returns its process, which stays known until this is dropped.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Iterator for Conductor {
-    type Item = Notice;
-
-    /// Waits for the next notice; `None` when the conductor has ended.
-    fn next(&mut self) -> Option<Notice> {
-        let mut line = Vec::new();
-        match self.notices.read_until(b'\n', &mut line) {
-            Ok(_) if line.ends_with(b"\n") => serde_json::from_slice(&line).ok(),
-            _ => None,
         }
     }
 }

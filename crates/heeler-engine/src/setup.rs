@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 
 use camino::Utf8PathBuf;
 use heeler_model::Wanted;
-use heeler_model::config::{Agent, Durability, Fleet, Loaded, Runtime};
+use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
 use jiff::tz::TimeZone;
 
 use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
 use crate::request::JobRequest;
-
-/// How alike two names are for one to be offered for the other.
-const LIKENESS_MIN: f64 = 0.75;
 
 /// What a daemon works by.
 #[derive(Debug)]
@@ -41,39 +38,21 @@ pub struct Setup {
 impl Setup {
     /// Returns an agent by its qualified name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
-        self.loaded.agents.iter().find(|agent| agent.name.as_str() == name)
+        self.loaded.agent(name)
     }
 
     /// Finds an agent by its qualified name, or by its own name while that is unique.
     pub fn find_agent(&self, name: &str) -> Result<&Agent, Refused> {
-        if let Some(agent) = self.agent(name) {
-            return Ok(agent);
-        }
-        let agents = self.loaded.agents.iter();
-        let local: Vec<&Agent> = agents.filter(|agent| agent.name.local() == name).collect();
-        match local[..] {
-            [one] => Ok(one),
-            [] => {
-                let refused =
-                    Refused::new(RefusedKind::NotFound, format!("there is no agent `{name}`"));
-                Err(match self.nearest(name) {
+        self.loaded.find_agent(name).map_err(|error| match &error {
+            AgentLookup::Unknown { nearest, .. } => {
+                let refused = Refused::new(RefusedKind::NotFound, error.to_string());
+                match nearest {
                     Some(near) => refused.hint(format!("did you mean `{near}`?")),
-                    None => refused.hint("heeler agent list"),
-                })
+                    None => refused.hint("heeler reload, if it was just added to the config"),
+                }
             }
-            _ => {
-                let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
-                let message = format!("`{name}` may be any of: {}", names.join(", "));
-                Err(Refused::new(RefusedKind::Usage, message))
-            }
-        }
-    }
-
-    fn nearest(&self, name: &str) -> Option<&str> {
-        let names = self.loaded.agents.iter().map(|agent| agent.name.as_str());
-        let near = names.map(|known| (strsim::jaro_winkler(known, name), known));
-        let near = near.filter(|(likeness, _)| *likeness > LIKENESS_MIN);
-        near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
+            AgentLookup::Ambiguous { .. } => Refused::new(RefusedKind::Usage, error.to_string()),
+        })
     }
 
     /// Makes a request of what is wanted.

@@ -1,13 +1,9 @@
 //! The start of a run: what is decided, what is committed, what is put on disk.
 //!
-//! Everything here happens while the caller is the writer of the state. So does recovery: a run
-//! that is just being started is never taken for a dead one. The order is the one that a crash may
-//! cut anywhere: the record, the folder, the spec, the runner.
+//! The order is the one that a crash may cut anywhere: the record, the folder, the spec, the runner.
 
 use std::process::Child;
-use std::time::{Duration, Instant};
 
-use camino::Utf8Path;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
@@ -15,7 +11,7 @@ use heeler_model::{
     AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
     SessionStatus,
 };
-use heeler_store::{Db, DbError, Run, StateDir, Store, Tx, WriteError};
+use heeler_store::{Db, DbError, Run, StateDir, Tx};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
@@ -25,29 +21,12 @@ use crate::launch::{self, LaunchError};
 use crate::named;
 use crate::request::JobRequest;
 
-/// How long a runner may take until it has its locks. After that the state is given up to other
-/// writers all the same.
-const HOLD_WAIT: Duration = Duration::from_secs(5);
-
-/// How often a starting runner is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-
 /// Where a session came from that a caller named and that we did not begin.
 const FOREIGN: &str = "elsewhere";
 
 /// Why a job was not started.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// As many jobs run as may.
-    #[error("{whose} already at its limit of {limit} at once: {} running", list(running))]
-    AtLimit {
-        /// The agent's or the fleet's.
-        whose: String,
-        /// The limit.
-        limit: u32,
-        /// What runs.
-        running: Vec<JobId>,
-    },
     /// Another run is at the conversation.
     #[error("session {session} is busy: {holder}")]
     SessionBusy {
@@ -77,9 +56,6 @@ pub enum StartError {
     /// The state cannot be read or changed.
     #[error(transparent)]
     Db(#[from] DbError),
-    /// The start was not recorded, so nothing was started.
-    #[error("cannot record the job")]
-    Record(#[source] WriteError<DbError>),
     /// The run's folder cannot be written.
     #[error("cannot prepare the run's folder")]
     Disk(#[source] DiskError),
@@ -88,40 +64,12 @@ pub enum StartError {
     Launch(#[from] LaunchError),
 }
 
-fn list(jobs: &[JobId]) -> String {
-    jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// A run that is on record.
 #[derive(Debug, Clone)]
 pub(crate) struct Begun {
     pub(crate) job: JobId,
     pub(crate) run: RunId,
     pub(crate) spec: RunSpec,
-}
-
-/// Decides on a run and commits it: job, run, session and agent in one transaction.
-///
-/// `again` is the job whose last run came to nothing; a new one otherwise.
-pub(crate) fn begin(
-    fleet: &Fleet,
-    store: &Store,
-    request: &JobRequest,
-    again: Option<&JobId>,
-) -> Result<Begun, StartError> {
-    let (now, dir) = ((fleet.now)(), fleet.dir.clone());
-    let (asked, again) = (request.clone(), again.cloned());
-    let begun = store.write(move |tx| {
-        refuse_beyond_limits(tx, &asked)?;
-        begin_in(tx, &dir, &asked, again.as_ref(), now)
-    });
-    begun.map_err(|error| match error {
-        WriteError::Refused(refusal) => refusal,
-        WriteError::NotSaved(error) => StartError::Record(WriteError::NotSaved(error)),
-        WriteError::Restored => StartError::Record(WriteError::Restored),
-        WriteError::Panicked(what) => StartError::Record(WriteError::Panicked(what)),
-        WriteError::Closed => StartError::Record(WriteError::Closed),
-    })
 }
 
 /// Decides on a run and records it. An error leaves changes that the caller has to undo.
@@ -153,19 +101,8 @@ pub(crate) fn begin_in(
     Ok(Begun { job, run, spec })
 }
 
-/// Puts the run's folder in place, starts its runner, and waits until that has its locks.
-pub(crate) fn launch(
-    fleet: &Fleet,
-    request: &JobRequest,
-    begun: &Begun,
-) -> Result<Child, StartError> {
-    let mut child = launch_unwatched(fleet, request, begun)?;
-    wait_until_held(&fleet.dir.run(begun.run), &mut child);
-    Ok(child)
-}
-
 /// Puts the run's folder in place and starts its runner.
-pub(crate) fn launch_unwatched(
+pub(crate) fn launch(
     fleet: &Fleet,
     request: &JobRequest,
     begun: &Begun,
@@ -177,40 +114,6 @@ pub(crate) fn launch_unwatched(
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
     Ok(launch::start_runner(fleet, &folder, &brief)?)
-}
-
-/// Waits until the runner has its locks, which `started.json` and `result.json` prove. Asking the
-/// lock itself would get into the runner's way.
-fn wait_until_held(folder: &Utf8Path, child: &mut Child) {
-    let deadline = Instant::now() + HOLD_WAIT;
-    let is_there = |name: &str| folder.join(name).exists();
-    while Instant::now() < deadline
-        && !is_there(file::STARTED)
-        && !is_there(file::RESULT)
-        && matches!(child.try_wait(), Ok(None))
-    {
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn refuse_beyond_limits(db: &Db, request: &JobRequest) -> Result<(), StartError> {
-    let running = db.running_jobs()?;
-    let all: Vec<JobId> = running.iter().map(|head| head.id.clone()).collect();
-    let own = running.into_iter().filter(|head| head.agent == request.agent.as_str());
-    let own: Vec<JobId> = own.map(|head| head.id).collect();
-    let agent = format!("{} is", request.agent);
-    let limits = [
-        (agent, Some(request.max_concurrent), own),
-        ("the fleet is".to_owned(), request.fleet_max_concurrent, all),
-    ];
-    for (whose, limit, running) in limits {
-        if let Some(limit) = limit
-            && running.len() >= limit.get() as usize
-        {
-            return Err(StartError::AtLimit { whose, limit: limit.get(), running });
-        }
-    }
-    Ok(())
 }
 
 /// Refuses a conversation that another run is at. Its own lock is the runner's to take; this only

@@ -1,6 +1,7 @@
 //! Jobs from request to record, with a runner that is a shell script, cut off at every step.
 
 mod cancels;
+mod conduct;
 mod daemon;
 mod jobs;
 mod recovery;
@@ -20,7 +21,8 @@ use heeler_store::{Reader, StateDir, Store};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
-use crate::{Committed, ConductError, Fleet, JobRequest, Notice, conduct};
+use self::conduct::Notice;
+use crate::{Committed, Fleet, JobRequest, StartError};
 
 /// A secret that must not be written anywhere.
 const SECRET: &str = "hunter2-hunter2";
@@ -125,9 +127,9 @@ impl Place {
     pub(crate) fn conduct(
         &self,
         request: &JobRequest,
-    ) -> (Vec<Notice>, Result<Committed, ConductError>) {
+    ) -> (Vec<Notice>, Result<Committed, StartError>) {
         let mut told = Vec::new();
-        let done = conduct(&self.fleet, request, &mut |notice| told.push(notice.clone()));
+        let done = conduct::conduct(&self.fleet, request, &mut |notice| told.push(notice.clone()));
         (told, done)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -30,28 +31,45 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How many connections are open. A daemon that ends when it is idle is not while there is one.
 #[derive(Debug, Clone)]
-pub struct Connections(Arc<Semaphore>);
+pub struct Connections {
+    open: Arc<AtomicUsize>,
+    room: Arc<Semaphore>,
+}
 
 impl Default for Connections {
     fn default() -> Connections {
-        Connections(Arc::new(Semaphore::new(CONNECTIONS_MAX)))
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Connections { open: Arc::default(), room }
     }
 }
 
 impl Connections {
-    /// Returns how many connections are open.
-    pub fn open(&self) -> usize {
-        CONNECTIONS_MAX - self.0.available_permits()
+    /// Returns the number of open connections, which changes by itself.
+    pub fn open(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.open)
     }
 
-    /// Waits until one more may be opened. Whoever accepts does so one at a time.
-    async fn room(&self) {
-        drop(self.permit().await);
+    /// Waits until one more may be opened.
+    async fn room(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Counts one more, until the permit is dropped.
-    async fn permit(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.0).acquire_owned().await.expect("the semaphore is never closed")
+    /// Counts a connection that was accepted, until what is returned is dropped.
+    fn count(&self, room: OwnedSemaphorePermit) -> Counted {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Counted { open: self.open(), _room: room }
+    }
+}
+
+/// A connection that counts.
+struct Counted {
+    open: Arc<AtomicUsize>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -75,11 +93,11 @@ pub async fn serve(
             accepted = accept(&listener, connections) => accepted,
         };
         match accepted {
-            Ok((stream, permit)) => {
+            Ok((stream, counted)) => {
                 let (router, ended) = (router.clone(), ended.clone());
                 open.spawn(async move {
                     talk(stream, router, ended).await;
-                    drop(permit);
+                    drop(counted);
                 });
             }
             Err(error) => {
@@ -101,14 +119,14 @@ pub async fn serve(
 async fn accept(
     listener: &UnixListener,
     connections: &Connections,
-) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+) -> io::Result<(UnixStream, Counted)> {
     loop {
-        connections.room().await;
+        let room = connections.room().await;
         let (stream, _) = listener.accept().await?;
-        let permit = connections.permit().await;
+        let counted = connections.count(room);
         let peer = stream.peer_cred()?.uid();
         if may_talk(peer, rustix::process::geteuid().as_raw()) {
-            return Ok((stream, permit));
+            return Ok((stream, counted));
         }
         tracing::warn!("user {peer} may not talk to this daemon");
     }

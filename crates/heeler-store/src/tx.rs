@@ -287,14 +287,14 @@ impl<'c> Tx<'c> {
         effects::finish(&self.conn, id, now)
     }
 
-    /// Records that an effect will not happen, and why; returns whether it was still undone.
-    pub fn abandon_effect(
+    /// Records that an effect will not happen any more, and why; returns whether it was still undone.
+    pub fn give_up_effect(
         &mut self,
         id: &str,
         error: &str,
         now: Timestamp,
     ) -> Result<bool, DbError> {
-        effects::abandon(&self.conn, id, error, now)
+        effects::give_up(&self.conn, id, error, now)
     }
 
     /// Records that an attempt at an effect failed; it stays undone.

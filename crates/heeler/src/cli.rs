@@ -9,6 +9,7 @@ use heeler_model::{JobStatus, SessionStatus};
 
 use crate::commands;
 use crate::complete;
+use crate::logging::Form;
 use crate::place::Place;
 
 /// Runs fleets of coding agents and never loses their work.
@@ -52,6 +53,18 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run the fleet: schedules, queue, recovery
+    #[command(after_help = commands::start::ABOUT)]
+    Start(commands::start::StartArgs),
+    /// End the daemon; jobs that run are waited for
+    #[command(after_help = commands::stop::ABOUT)]
+    Stop(commands::stop::StopArgs),
+    /// Let a new daemon take over; jobs run on
+    #[command(after_help = commands::restart::ABOUT)]
+    Restart(commands::restart::RestartArgs),
+    /// Let the daemon read its config again
+    #[command(after_help = commands::reload::ABOUT)]
+    Reload(commands::reload::ReloadArgs),
     /// Ask an agent to do something, watch it, and end with its outcome
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
@@ -61,12 +74,21 @@ pub(crate) enum Command {
     /// Run one agent in a folder that is prepared for it; the engine does that
     #[command(hide = true)]
     Runner(commands::runner::RunnerArgs),
-    /// See one job through; `trigger` does that
-    #[command(hide = true)]
-    Conduct(commands::conduct::ConductArgs),
     /// Show the fleet: what runs, what comes next, what failed
     Status(commands::status::StatusArgs),
-    /// List jobs, newest first; `jobs show`, `jobs logs`, `jobs cancel`
+    /// List, show and change schedules
+    Schedule {
+        #[command(subcommand)]
+        command: commands::schedule::ScheduleCommand,
+    },
+    /// List, show and switch off agents
+    Agent {
+        #[command(subcommand)]
+        command: commands::agent::AgentCommand,
+    },
+    /// Sum up what was spent
+    Costs(commands::costs::CostsArgs),
+    /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`
     Jobs(commands::jobs::JobsArgs),
     /// Show one job (herdctl's spelling of `jobs show`)
     #[command(hide = true)]
@@ -211,12 +233,28 @@ pub(crate) fn jobs() -> ArgValueCompleter {
 }
 
 impl Command {
+    /// Says what is logged, and how.
+    pub(crate) fn log_form(&self) -> Form {
+        match self {
+            Command::Start(args) if args.is_daemon() && args.json => Form::Json,
+            Command::Start(args) if args.is_daemon() => Form::Lines,
+            _ => Form::Remarks,
+        }
+    }
+
     /// Says whether stdout is promised to be JSON, so that a failure is told in JSON too.
     pub(crate) fn wants_json(&self) -> bool {
         use commands::config::ConfigCommand;
         use commands::jobs::JobsCommand;
         use commands::session::SessionCommand;
         match self {
+            Command::Start(args) => args.json && !args.is_daemon(),
+            Command::Stop(args) => args.json,
+            Command::Restart(args) => args.json,
+            Command::Reload(args) => args.json,
+            Command::Schedule { command } => command.wants_json(),
+            Command::Agent { command } => command.wants_json(),
+            Command::Costs(args) => args.json,
             Command::Status(args) => args.json,
             Command::Trigger(args) => args.json,
             Command::Cancel(args) => args.json,
@@ -225,6 +263,8 @@ impl Command {
                 Some(JobsCommand::Show(args)) => args.json,
                 Some(JobsCommand::Logs(args)) => args.how.json,
                 Some(JobsCommand::Cancel(args)) => args.json,
+                Some(JobsCommand::Resume(args)) => args.json,
+                Some(JobsCommand::Retry(args)) => args.json,
             },
             Command::Job(args) => args.show.json,
             Command::Logs(args) => args.how.json,
@@ -246,7 +286,6 @@ impl Command {
             | Command::Demo(_)
             | Command::Play(_)
             | Command::Runner(_)
-            | Command::Conduct(_)
             | Command::Completions(_)
             | Command::Man(_) => false,
         }

@@ -1,10 +1,11 @@
 //! The commands, one file each.
 
+pub(crate) mod agent;
 pub(crate) mod backup;
 pub(crate) mod cancel;
 pub(crate) mod completions;
-pub(crate) mod conduct;
 pub(crate) mod config;
+pub(crate) mod costs;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
@@ -12,10 +13,16 @@ pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod logs;
 pub(crate) mod play;
+pub(crate) mod reload;
+pub(crate) mod restart;
+pub(crate) mod resume;
 pub(crate) mod runner;
+pub(crate) mod schedule;
 pub(crate) mod search;
 pub(crate) mod session;
+pub(crate) mod start;
 pub(crate) mod status;
+pub(crate) mod stop;
 pub(crate) mod trigger;
 
 use crate::cli::{Cli, Command};
@@ -25,10 +32,16 @@ use crate::failure::Outcome;
 pub(crate) fn run(cli: Cli) -> Outcome {
     let global = &cli.global;
     match cli.command {
+        Command::Start(args) => start::run(global, &args),
+        Command::Stop(args) => stop::run(global, &args),
+        Command::Restart(args) => restart::run(global, &args),
+        Command::Reload(args) => reload::run(global, &args),
+        Command::Schedule { command } => schedule::run(global, &command),
+        Command::Agent { command } => agent::run(global, &command),
+        Command::Costs(args) => costs::run(global, &args),
         Command::Trigger(args) => trigger::run(global, &args),
         Command::Cancel(args) => cancel::run(global, &args),
         Command::Runner(args) => runner::run(&args),
-        Command::Conduct(_) => conduct::run(global),
         Command::Status(args) => status::run(global, &args),
         Command::Jobs(args) => jobs::run(global, &args),
         Command::Job(args) => jobs::run_job(global, &args),

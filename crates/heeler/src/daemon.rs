@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use heeler_engine::{
-    Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon,
-};
+use heeler_engine::{Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon};
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::output;
 use crate::place::{self, Place};
 
 /// How long a command waits for a daemon while another process writes the state.
@@ -39,7 +39,7 @@ pub(crate) enum Readiness {
     /// Another process writes the state.
     Held {
         /// Who, in words.
-        message: String,
+        holder: String,
     },
     /// It cannot start.
     Failed {
@@ -58,7 +58,9 @@ pub(crate) fn connect(place: &Place) -> Outcome<Option<Client>> {
     match Client::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
         // Nothing was asked yet: it has ended, or is just doing so.
-        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => Ok(None),
+        Err(ClientError::NoDaemon { .. } | ClientError::Ending | ClientError::Io { .. }) => {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -128,10 +130,12 @@ pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
         if let Some(client) = connect(place)? {
             return Ok(client);
         }
+        // A directory that was named by mistake is not made.
+        drop(place.reader()?);
         match launch(place, DaemonMode::UntilIdle)? {
             Readiness::Ready { .. } => {}
             Readiness::Held { .. } if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
-            Readiness::Held { message } => return Err(Failure::message(Code::Refused, message)),
+            Readiness::Held { holder } => return Err(second(place, &holder)),
             Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
         }
     }
@@ -165,6 +169,7 @@ pub(crate) fn launch(place: &Place, mode: DaemonMode) -> Outcome<Readiness> {
 fn failed(code: u8, message: String, hint: Option<String>) -> Failure {
     let known = [Code::Usage, Code::NotFound, Code::Refused];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(Code::Failed);
+    let hint = hint.or_else(|| (code == Code::Usage).then(|| "heeler config validate".to_owned()));
     Failure { hint, ..Failure::message(code, message) }
 }
 
@@ -176,11 +181,11 @@ pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
         match launch(place, DaemonMode::Permanent)? {
             Readiness::Ready { pid } => return Ok(pid),
             Readiness::Failed { code, message, hint } => return Err(failed(code, message, hint)),
-            Readiness::Held { message } => {
+            Readiness::Held { holder } => {
                 let is_daemon = connect(place)?.is_some();
                 let is_passing = file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
                 if is_daemon && !is_passing || Instant::now() >= deadline {
-                    return Err(second(place, message));
+                    return Err(second(place, &holder));
                 }
                 std::thread::sleep(LOOK_EVERY);
             }
@@ -188,11 +193,10 @@ pub(crate) fn start_permanent(place: &Place) -> Outcome<u32> {
     }
 }
 
-/// Says that another daemon runs.
-pub(crate) fn second(place: &Place, message: String) -> Failure {
-    let dir = &place.state_dir;
-    Failure::message(Code::Refused, format!("{dir} has a writer already: {message}"))
-        .hint("heeler status, heeler stop or heeler restart")
+/// Says that another process, which is most likely a daemon, writes the state.
+pub(crate) fn second(place: &Place, holder: &str) -> Failure {
+    let message = format!("{} is held by {holder}", place.state_dir);
+    Failure::message(Code::Refused, message).hint("heeler status, heeler stop or heeler restart")
 }
 
 /// Lets a daemon that would end when idle end now; its jobs go on.
@@ -225,5 +229,46 @@ pub(crate) fn wait_gone(place: &Place, pid: u32) -> Outcome {
             return Err(Failure::message(Code::Failed, message).hint(format!("kill {pid}")));
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Says that a daemon answered something else than what it was asked.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::message(Code::Failed, format!("the daemon answered something else: {answer:?}"))
+        .hint("heeler restart, if it is of another version")
+}
+
+/// Prints what a daemon answered.
+pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
+    if json {
+        return Ok(output::json(&to_json(answer))?);
+    }
+    match answer {
+        Answer::Job { job, status, waits } => {
+            let waits = waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            output::line(format!("{job} {status}{waits}"))?;
+        }
+        Answer::Done { message } => output::line(message.as_str())?,
+        Answer::Reloaded { changes } if changes.is_empty() => {
+            output::line("read again; nothing has changed")?;
+        }
+        Answer::Reloaded { changes } => {
+            for change in changes {
+                output::line(change.as_str())?;
+            }
+        }
+        Answer::Status(status) => output::json(status)?,
+    }
+    Ok(())
+}
+
+fn to_json(answer: &Answer) -> Value {
+    match answer {
+        Answer::Job { job, status, waits } => {
+            json!({ "job": { "id": job, "status": status, "waitsFor": waits } })
+        }
+        Answer::Done { message } => json!({ "message": message }),
+        Answer::Reloaded { changes } => json!({ "changes": changes }),
+        Answer::Status(status) => json!(status),
     }
 }

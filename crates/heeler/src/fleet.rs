@@ -5,13 +5,16 @@ use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::Setup;
+use heeler_engine::hooks::Services;
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
+use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
-use crate::place::{Place, beside};
+use crate::place::{self, CONFIG_NAMES, Place, beside};
 
 /// Loads the fleet's config; on faults prints them all and fails.
 pub(crate) fn load(place: &Place) -> Outcome<Loaded> {
@@ -57,6 +60,12 @@ pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
+/// Returns faults with their places, as text for somebody who may be in another folder: paths begin
+/// where the config file is.
+pub(crate) fn faults_text(file: &Utf8Path, faults: &Faults) -> String {
+    Text::of_faults(faults, beside(file)).plain().trim_end().to_owned()
+}
+
 /// Prints faults with their places to stderr.
 pub(crate) fn print_faults(place: &Place, faults: &Faults) -> io::Result<()> {
     match faults.is_empty() {
@@ -86,6 +95,49 @@ fn with_dotenv(
         env.entry(name).or_insert(value);
     }
     Ok(env)
+}
+
+/// Returns what a daemon works by.
+pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
+    let home = place.home.clone().ok_or_else(place::no_home)?;
+    let config = place.config_file()?.to_owned();
+    let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
+    let env = environment(place, &config)?;
+    Ok(Setup {
+        sockets: place.sockets()?,
+        protected: protected(place, &loaded, &home)?,
+        zone: zone.map_or_else(TimeZone::system, |zone| zone.zone().clone()),
+        services: Services::of(&env),
+        env,
+        config,
+        home,
+        loaded,
+    })
+}
+
+/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
+/// config, also one that would be found before it, the `.env` beside it, state and locks.
+pub(crate) fn protected(
+    place: &Place,
+    loaded: &Loaded,
+    home: &Utf8Path,
+) -> Outcome<Vec<Utf8PathBuf>> {
+    let folder = beside(place.config_file()?);
+    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
+    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
+    paths.extend(loaded.files.iter().cloned());
+    paths.extend([place.state_dir.clone(), home.to_owned()]);
+    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
+    paths.extend(real);
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// Returns a path without links in it. The file itself need not exist.
+fn real(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
+    path.canonicalize_utf8().ok().or_else(folder)
 }
 
 /// Replaces a config file, unless somebody else changed it since `before` was read.

@@ -7,6 +7,7 @@ mod adopt;
 mod cli;
 mod commands;
 mod complete;
+mod daemon;
 mod failure;
 mod fleet;
 mod live;
@@ -30,6 +31,7 @@ pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     logging::start(
+        cli.command.log_form(),
         cli.global.verbose,
         cli.global.quiet,
         place::environment().get("HEELER_LOG").map(String::as_str),
@@ -52,7 +54,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Commands of the systems we come from that this release does not have yet.
-const LATER: [&str; 7] = ["start", "stop", "restart", "schedule", "agent", "reload", "chat"];
+const LATER: [&str; 1] = ["chat"];
 
 /// Says what is wrong with the command line, and ends.
 fn refuse(error: &clap::Error) -> ! {

@@ -6,24 +6,26 @@
 //! [`watch`].
 
 mod asks;
+mod course;
 mod feed;
 mod keys;
 mod screen;
 mod tools;
 mod whole;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{Cancelling, Conductor, Fleet, Notice};
+use heeler_engine::Fleet;
 use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
-use rustix::process::Signal;
 use serde_json::Value as Json;
 
 use self::asks::Asks;
 pub(crate) use self::asks::gist;
+use self::course::Course;
 pub(crate) use self::keys::{Keyboard, on_interrupt};
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
@@ -42,8 +44,6 @@ const TOOLS_MARGIN: usize = 2;
 const TICK: Duration = Duration::from_millis(100);
 /// After a job's result is on record, how long its last rows are waited for.
 const LAST_ROWS: Duration = Duration::from_secs(2);
-/// How long a run is tried to be reached for a cancel; it may be starting.
-const CANCEL_WAIT: Duration = Duration::from_secs(10);
 
 /// What happens, from every side.
 pub(crate) enum Event {
@@ -63,10 +63,8 @@ pub(crate) enum Event {
     State(Box<RunState>),
     /// The run of this folder has written its last row.
     RunEnded(Utf8PathBuf),
-    /// What the conductor tells.
-    Notice(Notice),
-    /// The conductor is gone.
-    ConductorGone,
+    /// What becomes of the job.
+    Course(Course),
     /// Ctrl-C.
     Interrupt,
     /// A cancel did not get through.
@@ -75,12 +73,18 @@ pub(crate) enum Event {
     Typed(u64, Option<String>),
 }
 
+/// Cancels a job: at once if told so, else gracefully.
+pub(crate) type Cancel = Arc<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
+
 /// What is watched, and how.
 pub(crate) struct Watch<'w> {
     pub(crate) fleet: &'w Fleet,
     pub(crate) agent: &'w str,
     pub(crate) job: JobId,
-    pub(crate) run: RunId,
+    /// Why it waits, if it does.
+    pub(crate) waits: Option<String>,
+    /// Cancels it: at once if told so, else gracefully.
+    pub(crate) cancel: Cancel,
     /// Where questions are answered, if they are asked here.
     pub(crate) keyboard: Option<Keyboard>,
     pub(crate) show: Show,
@@ -109,7 +113,6 @@ pub(crate) struct Seen {
 pub(crate) struct Listener {
     tell: SyncSender<Event>,
     events: Receiver<Event>,
-    interrupted: bool,
 }
 
 impl Listener {
@@ -119,52 +122,18 @@ impl Listener {
         let told = tell.clone();
         // Where nobody listens any more there is nobody to tell.
         on_interrupt(move || drop(told.send(Event::Interrupt)))?;
-        Ok(Listener { tell, events, interrupted: false })
-    }
-
-    /// Waits for the conductor's first notice; none if it ended without one. Ctrl-C ends it.
-    pub(crate) fn first_notice(&mut self, conductor: Conductor) -> Option<Notice> {
-        let pid = rustix::process::Pid::from_raw(conductor.pid().cast_signed());
-        let tell = self.tell.clone();
-        std::thread::spawn(move || {
-            let mut conductor = conductor;
-            for notice in conductor.by_ref() {
-                if tell.send(Event::Notice(notice)).is_err() {
-                    return;
-                }
-            }
-            // Where nobody listens any more there is nobody to tell.
-            let _told = tell.send(Event::ConductorGone);
-        });
-        loop {
-            match self.events.recv().expect("the listener itself can tell") {
-                Event::Notice(notice) => return Some(notice),
-                Event::ConductorGone => return None,
-                Event::Interrupt => {
-                    self.interrupted = true;
-                    // If it has come so far as to start the job, its notice is on the way, and the
-                    // job is cancelled; what it did not finish is settled by the next command.
-                    let _killed = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Says whether Ctrl-C was pressed before the job was started.
-    pub(crate) fn was_interrupted(&self) -> bool {
-        self.interrupted
+        Ok(Listener { tell, events })
     }
 }
 
-/// Shows a run until it has ended and its job is on record, or nobody conducts it any more.
+/// Shows a job until it has ended and is on record, or nobody cares for it any more.
 pub(crate) fn watch(watch: &Watch<'_>, listener: Listener) -> Outcome<Seen> {
-    let Listener { tell, events, interrupted } = listener;
+    let Listener { tell, events } = listener;
+    course::follow(watch.fleet.dir.clone(), watch.job.clone(), tell.clone());
     let mut live = Live::new(watch, tell);
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
-    live.follow(watch.run);
-    if interrupted {
-        live.interrupt()?;
+    if let Some(reason) = &watch.waits {
+        live.screen.remark(&format!("waits: {}", one_line(reason)))?;
     }
     let seen = live.go(&events);
     live.screen.clear();
@@ -179,7 +148,7 @@ struct Live<'w> {
     tools: Tools,
     asks: Asks,
     seen: Seen,
-    /// The folder of the run that is followed.
+    /// The folder of the run that is followed; of none before the first.
     folder: Utf8PathBuf,
     feed: feed::Handle,
     /// How many rows of the job log were shown.
@@ -190,8 +159,10 @@ struct Live<'w> {
     cost: Option<f64>,
     clock: Clock,
     run_ended: bool,
-    /// When the result was on record, or the conductor was gone.
-    conductor_done: Option<Instant>,
+    /// Whether the job has had a run.
+    has_run: bool,
+    /// When the result was on record, or the job was left alone.
+    done: Option<Instant>,
 }
 
 impl<'w> Live<'w> {
@@ -203,7 +174,7 @@ impl<'w> Live<'w> {
             screen: Screen::new(watch.show, watch.term),
             tools: Tools::new(TOOLS_MARGIN),
             seen: Seen::default(),
-            folder: watch.fleet.dir.run(watch.run),
+            folder: watch.fleet.dir.root().join("runs/none"),
             feed: feed::Handle::default(),
             rows: 0,
             wholes: Wholes::default(),
@@ -211,13 +182,15 @@ impl<'w> Live<'w> {
             cost: None,
             clock: Clock::Waits(Instant::now()),
             run_ended: false,
-            conductor_done: None,
+            has_run: false,
+            done: None,
         }
     }
 
     fn follow(&mut self, run: RunId) {
         self.folder = self.watch.fleet.dir.run(run);
         self.run_ended = false;
+        self.has_run = true;
         self.clock = Clock::Waits(Instant::now());
         let log = self.watch.fleet.dir.log_of(&self.watch.job);
         let feed = feed::start(self.folder.clone(), log, self.rows, self.tell.clone());
@@ -232,11 +205,9 @@ impl<'w> Live<'w> {
                 Err(RecvTimeoutError::Timeout) => self.draw(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let late = self
-                .conductor_done
-                .is_some_and(|at| self.seen.recorded && at.elapsed() > LAST_ROWS);
-            if self.conductor_done.is_some() && (self.run_ended || late) || self.seen.interrupts > 2
-            {
+            let is_late = |at: Instant| self.seen.recorded && at.elapsed() > LAST_ROWS;
+            let is_told = self.run_ended || !self.has_run || self.done.is_some_and(is_late);
+            if self.done.is_some() && is_told || self.seen.interrupts > 2 {
                 break;
             }
         }
@@ -267,11 +238,7 @@ impl<'w> Live<'w> {
                 self.run_ended |= folder == self.folder;
                 self.clock.stop();
             }
-            Event::Notice(notice) => self.notice(notice),
-            Event::ConductorGone => {
-                self.feed.nobody_starts_it();
-                self.conductor_done.get_or_insert_with(Instant::now);
-            }
+            Event::Course(course) => self.course(course),
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
             Event::Typed(question, line) => {
@@ -348,15 +315,18 @@ impl<'w> Live<'w> {
         Ok(())
     }
 
-    fn notice(&mut self, notice: Notice) {
-        match notice {
-            // The run never came to its start, and is started once more.
-            Notice::Started { run, .. } => self.follow(run),
-            Notice::Ended { .. } => {
+    fn course(&mut self, course: Course) {
+        match course {
+            Course::Runs(run) => self.follow(run),
+            Course::Over => {
                 self.seen.recorded = true;
-                self.conductor_done = Some(Instant::now());
+                self.feed.nobody_starts_it();
+                self.done = Some(Instant::now());
             }
-            Notice::Refused { .. } => {}
+            Course::Alone => {
+                self.feed.nobody_starts_it();
+                self.done.get_or_insert_with(Instant::now);
+            }
         }
     }
 
@@ -368,12 +338,10 @@ impl<'w> Live<'w> {
             _ => return Ok(()),
         };
         self.screen.remark(said)?;
-        let (fleet, job) = (self.watch.fleet.clone(), self.watch.job.clone());
-        let tell = self.tell.clone();
+        let (cancel, tell) = (Arc::clone(&self.watch.cancel), self.tell.clone());
         std::thread::spawn(move || {
-            let mut cancelling = Cancelling::new(&fleet, &job, now, "Ctrl-C");
-            if let Err(error) = cancelling.reach(CANCEL_WAIT) {
-                let _told = tell.send(Event::CancelFailed(heeler_model::chain(&error)));
+            if let Err(why) = cancel(now) {
+                let _told = tell.send(Event::CancelFailed(why));
             }
         });
         Ok(())

@@ -1,8 +1,10 @@
-//! Diagnostics for people who debug: to stderr, never to stdout.
+//! Diagnostics for people who debug, and the log of a daemon: to stderr, never to stdout.
 //!
 //! A runner's stderr is a file that stays: nothing that is written here holds a secret of the run,
 //! and of crates that are not ours only warnings are, since they log what they are given. Start at
 //! [`start`].
+
+mod live;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
@@ -21,11 +23,24 @@ use crate::output;
 /// What may not be logged, once it is known.
 static SECRETS: OnceLock<Redactor> = OnceLock::new();
 
+/// What a log looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// What a command has to say beside its output.
+    Remarks,
+    /// What a daemon does, as lines for people.
+    Lines,
+    /// What a daemon does, as JSON.
+    Json,
+}
+
 /// Starts logging at the level that `-v`, `-q` or `HEELER_LOG` asks for.
-pub(crate) fn start(verbose: u8, quiet: bool, wanted: Option<&str>) {
+pub(crate) fn start(form: Form, verbose: u8, quiet: bool, wanted: Option<&str>) {
     let default = match (quiet, verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
+        (true, _) if form == Form::Remarks => "error",
+        (true, _) => "warn",
+        (false, 0) if form == Form::Remarks => "warn",
+        (false, 0) => "info",
         (false, 1) => "info",
         (false, 2) => "debug",
         (false, _) => "trace",
@@ -39,8 +54,26 @@ pub(crate) fn start(verbose: u8, quiet: bool, wanted: Option<&str>) {
         }
         None => EnvFilter::new(default),
     };
+    // They log what is sent and to where, which may hold secrets of hooks.
+    let filter =
+        ["ureq=warn", "ureq_proto=warn", "rustls=warn"].iter().fold(filter, |filter, quiet| {
+            filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
+        });
     let to_stderr = || Clean { to: io::stderr(), secrets: SECRETS.get() };
-    subscriber(filter, io::stderr().is_terminal(), to_stderr).init();
+    let ansi = io::stderr().is_terminal();
+    match form {
+        Form::Remarks => subscriber(filter, ansi, to_stderr).init(),
+        Form::Lines => {
+            let lines = live::Lines { is_terminal: ansi };
+            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
+            log.with_ansi(ansi).event_format(lines).finish().with(filter_fn(may_be_told)).init();
+        }
+        Form::Json => {
+            let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to_stderr);
+            let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            log.finish().with(filter_fn(may_be_told)).init();
+        }
+    }
 }
 
 /// Keeps secrets out of what is logged from now on, and out of what a panic says.

@@ -163,13 +163,15 @@ impl Lines {
     }
 
     /// Prints the table.
-    pub(crate) fn print(mut self) -> io::Result<()> {
-        self.leave_out_what_has_no_room();
+    pub(crate) fn print(self) -> io::Result<()> {
         let mut out = anstream::stdout().lock();
-        for line in self.table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
+        self.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// Returns the table's lines.
+    pub(crate) fn lines(mut self) -> Vec<Text> {
+        self.leave_out_what_has_no_room();
+        self.table.lines().map(|line| Text(line.trim_end().to_owned())).collect()
     }
 
     fn leave_out_what_has_no_room(&mut self) {

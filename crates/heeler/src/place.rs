@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobHead;
 use heeler_store::{JobCursor, JobFilter, OpenError, Reader, StateDir, Store};
+use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
 use crate::adopt;
@@ -20,6 +22,11 @@ use crate::output;
 /// How many jobs are asked for at a time when all are needed.
 const JOBS_PER_PAGE: usize = 1_000;
 
+/// How long a database is waited for that another process brings up to date.
+const UPGRADE_WAIT: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Config file names, in the order in which they are looked for, with the state directory of each.
 pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("heeler.yaml", ".heeler"),
@@ -29,6 +36,7 @@ pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
 ];
 
 /// Where a command is.
+#[derive(Clone)]
 pub(crate) struct Place {
     /// The fleet's config file, when there is one.
     pub(crate) config: Option<Utf8PathBuf>,
@@ -80,6 +88,12 @@ impl Place {
         Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 
+    /// Takes the state directory for one that may be new, though it was named.
+    pub(crate) fn may_be_new(mut self) -> Place {
+        self.is_named = false;
+        self
+    }
+
     /// Returns who gives commands here, for the record.
     pub(crate) fn who(&self) -> String {
         let name = ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.get(name));
@@ -87,6 +101,14 @@ impl Place {
             Some(name) => output::one_line(name),
             None => format!("user {}", rustix::process::geteuid().as_raw()),
         }
+    }
+
+    /// Returns the folder of sockets, which is made if need be.
+    pub(crate) fn sockets(&self) -> Outcome<Utf8PathBuf> {
+        let folder = |name: &str| self.env.get(name).map(|path| Utf8Path::new(path.as_str()));
+        let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
+        let found = heeler_engine::sockets(folder("XDG_RUNTIME_DIR"), &temp);
+        found.map_err(|error| Failure::new(Code::Refused, error))
     }
 
     /// Returns the config file, for commands that need one.
@@ -112,10 +134,17 @@ impl Place {
         }
         adopt::if_foreign(self)?;
         let dir = self.dir()?;
-        match Reader::open(&dir) {
-            Ok(reader) => Ok(Some(reader)),
-            Err(OpenError::Missing { .. }) => self.refuse_lost(&dir).map(|()| None),
-            Err(error) => Err(error.into()),
+        let deadline = Instant::now() + UPGRADE_WAIT;
+        loop {
+            match Reader::open(&dir) {
+                Ok(reader) => return Ok(Some(reader)),
+                Err(OpenError::Missing { .. }) => return self.refuse_lost(&dir).map(|()| None),
+                // A daemon that has just started makes or upgrades it.
+                Err(OpenError::Older { .. }) if is_held(&dir) && Instant::now() < deadline => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
@@ -319,6 +348,11 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+/// Says whether some process writes the state.
+fn is_held(dir: &StateDir) -> bool {
+    LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some())
 }
 
 /// Says whether a path is a file itself: a link planted in a state directory may lead anywhere.

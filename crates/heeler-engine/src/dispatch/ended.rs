@@ -19,7 +19,7 @@ use super::board::{Stage, day_of};
 use super::turn::{Turn, later};
 use crate::command::Gone;
 use crate::commit::{self, Concluded, Ended};
-use crate::hooks::{self, FinishedHook, HookOutcome, JobEnd};
+use crate::hooks::{self, JobEnd};
 
 /// What an agent is told that was cut off.
 const INTERRUPTED: &str = "You were interrupted: the process that ran you ended before you had \
@@ -91,24 +91,6 @@ impl Turn<'_, '_> {
             self.deeds.push(Deed::WakeHooks);
         }
         Ok(())
-    }
-
-    /// Records what came of hooks.
-    pub(super) fn hook_done(&mut self, outcome: &HookOutcome) -> Result<(), DbError> {
-        match outcome {
-            HookOutcome::Finished(finished) => {
-                for FinishedHook { id, error } in finished {
-                    match error {
-                        Some(error) => self.tx.abandon_effect(id, error, self.now)?,
-                        None => self.tx.finish_effect(id, self.now)?,
-                    };
-                }
-                Ok(())
-            }
-            HookOutcome::Postponed { id, error, until } => {
-                self.tx.postpone_effect(id, error, *until)
-            }
-        }
     }
 
     /// A job goes on with another run.

@@ -41,16 +41,17 @@ impl Turn<'_, '_> {
 
     fn cancel(&mut self, id: &JobId, now: bool, by: &str) -> Result<Outcome, DbError> {
         let Some(job) = self.tx.job(id)? else { return Ok(Err(no_job(id))) };
-        if job.head.status.is_final() {
+        if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Ok(Err(Refused::new(RefusedKind::Busy, message)));
         }
         let at = self.now;
         let job = cancel::wish_in(self.tx, id, at)?;
         if job.head.status == JobStatus::Cancelled {
-            self.board.forget(id);
-            self.tx.dequeue(id)?;
-            self.over(&job, None)?;
+            if self.board.forget(id).is_some() {
+                self.tx.dequeue(id)?;
+                self.over(&job, None)?;
+            }
         } else if let Some(run) = self.run_of(id) {
             self.deeds.push(Deed::Cancel { run, now, by: by.to_owned() });
         }

@@ -43,7 +43,7 @@ impl Turn<'_, '_> {
             Task::Order(command) => self.order(command),
             Task::Prepared(prepared) => self.prepared(*prepared),
             Task::Ended(gone) => self.ended(*gone).map(|()| Ok(None)),
-            Task::Hook(outcome) => self.hook_done(&outcome).map(|()| Ok(None)),
+            Task::Hook(outcome) => outcome.record(self.tx, self.now).map(|()| Ok(None)),
             Task::Fired { wanted } => self.fired(&wanted).map(|()| Ok(None)),
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
         }
@@ -337,7 +337,7 @@ pub(super) fn later(at: Timestamp, by: Duration) -> Timestamp {
 fn refusal(error: &StartError) -> Refused {
     let kind = match error {
         StartError::NoSession { .. } => RefusedKind::NotFound,
-        StartError::AtLimit { .. } | StartError::SessionBusy { .. } => RefusedKind::Busy,
+        StartError::SessionBusy { .. } => RefusedKind::Busy,
         StartError::OthersSession { .. } => RefusedKind::NotAllowed,
         _ => RefusedKind::Trouble,
     };

@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use crate::prepare::environment;
 
 /// The kind of effects that are hooks.
-pub(super) const KIND: &str = "hook";
+pub const KIND: &str = "hook";
 
 /// The largest metadata file that is used.
 pub const METADATA_BYTES_MAX: u64 = 64 * 1024;

@@ -4,7 +4,9 @@
 //! One thread looks at the record and gives each job's hooks to a thread of their own. It reads the
 //! database and never writes it: what came of a hook is told to whoever does ([`HookOutcome`]).
 //! What was told and is not on record yet is remembered, so that it is not done twice; a crash
-//! before it is on record has it done again. Start at [`HookWorker::start`].
+//! before it is on record has it done again. Nor does a worker that has just started wait for one that
+//! was put off by the one before it; attempts are counted all the same. Start at
+//! [`HookWorker::start`].
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use heeler_model::chain;
 use heeler_model::config::{Agent, Hook};
-use heeler_store::{Effect, Reader};
+use heeler_store::{DbError, Effect, Reader, Tx};
 use jiff::{SignedDuration, Timestamp};
 
 use super::effects::{HookOrder, KIND, end_of};
@@ -70,6 +72,22 @@ pub struct FinishedHook {
     pub error: Option<String>,
 }
 
+impl HookOutcome {
+    /// Records it. Doing so twice changes nothing.
+    pub fn record(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), DbError> {
+        match self {
+            HookOutcome::Postponed { id, error, until } => tx.postpone_effect(id, error, *until),
+            HookOutcome::Finished(hooks) => hooks.iter().try_for_each(|hook| {
+                match &hook.error {
+                    None => tx.finish_effect(&hook.id, now),
+                    Some(error) => tx.give_up_effect(&hook.id, error, now),
+                }
+                .map(|_| ())
+            }),
+        }
+    }
+}
+
 /// Does hooks until it is stopped.
 #[derive(Debug)]
 pub struct HookWorker {
@@ -112,10 +130,22 @@ impl HookWorker {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Ends the worker, at most [`STOP_WAIT`] later. What is not done stays on record.
-    pub fn stop(self) {
+    /// Asks the worker to end. It does within [`STOP_WAIT`], and what is not done stays on record.
+    ///
+    /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
+    pub fn ask_to_end(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.wake();
+    }
+
+    /// Says whether it has ended, so that nothing more is told.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the worker. Whoever takes outcomes in another thread goes on doing so meanwhile.
+    pub fn stop(self) {
+        self.ask_to_end();
         if self.thread.join().is_err() {
             tracing::error!("the hook worker had panicked; what it had not done stays on record");
         }
@@ -223,9 +253,6 @@ impl Desk {
         let now = (self.shared.fleet.now)();
         let Plan { ready, next } = plan(undone, &self.busy, &self.tried, now);
         for (job, effects) in ready {
-            if self.busy.len() >= JOBS_AT_ONCE {
-                break;
-            }
             self.start(job, effects);
         }
         let wait = next.map(|next| next.duration_since(now));
@@ -278,7 +305,7 @@ impl Desk {
 }
 
 struct Plan {
-    /// Jobs whose next hook is due, with all that follow it.
+    /// Jobs whose next hook is due, with all that follow it; as many as there is room for.
     ready: Vec<(String, Vec<Effect>)>,
     /// When the next of the others is.
     next: Option<Timestamp>,
@@ -309,6 +336,7 @@ fn plan(
             _ => plan.ready.push((job, effects)),
         }
     }
+    plan.ready.truncate(JOBS_AT_ONCE.saturating_sub(busy.len()));
     plan
 }
 

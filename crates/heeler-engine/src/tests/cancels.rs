@@ -5,19 +5,19 @@ use heeler_model::{AgentStatus, ExitReason, JobStatus};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::cancel::{kill_runner, wish_to_cancel};
+use crate::cancel::{KillError, kill_runner, wish_in};
 use crate::recover::{Compare, recover};
 use crate::start::{self, Begun};
-use crate::{CancelError, Cancelling, KillError, wait_recorded};
 
 impl Place {
     fn wish(&self, store: &Store, job: &JobId) -> Job {
-        wish_to_cancel(store, job, clock()).unwrap()
+        let job = job.clone();
+        store.write(move |tx| wish_in(tx, &job, clock())).unwrap()
     }
 
     fn begin_and_wish(&self) -> (Store, Begun) {
         let store = self.store();
-        let begun = start::begin(&self.fleet, &store, &self.request(), None).unwrap();
+        let begun = conduct::begin(&self.fleet, &store, &self.request(), None).unwrap();
         assert_eq!(self.wish(&store, &begun.job).head.status, JobStatus::Running);
         (store, begun)
     }
@@ -71,7 +71,7 @@ fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
     let place = Place::new("die-when-told");
     let (mut told, place) = (Vec::new(), &place);
     let done = std::thread::scope(|scope| {
-        crate::conduct(&place.fleet, &place.request(), &mut |notice| {
+        conduct::conduct(&place.fleet, &place.request(), &mut |notice| {
             if let Notice::Started { job, .. } = notice {
                 let job = job.clone();
                 scope.spawn(move || {
@@ -96,78 +96,6 @@ fn what_has_ended_is_left_as_it_is() {
         let before = place.job(&done.job);
         assert_eq!(place.wish(&place.store(), &done.job), before);
         assert_eq!(place.job(&done.job), before);
-    }
-}
-
-#[test]
-fn a_job_that_nobody_works_on_is_cancelled_and_settled_at_once() {
-    let place = Place::new("success");
-    let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
-    let job = Cancelling::new(&place.fleet, &begun.job, false, "test").end().unwrap();
-    assert_eq!(job, place.job(&begun.job));
-    place.is_cancelled(&begun.job);
-    let again = Cancelling::new(&place.fleet, &begun.job, true, "test").end().unwrap();
-    assert_eq!(again, job, "it is what was asked");
-}
-
-#[test]
-fn a_job_that_cannot_be_settled_is_not_waited_for() {
-    let place = Place::new("success");
-    let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
-    let folder = place.fleet.dir.run(begun.run);
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("spec.json"), serde_json::to_vec_pretty(&begun.spec).unwrap())
-        .unwrap();
-    std::fs::write(folder.join("settle-with"), "1").unwrap();
-    let error = wait_recorded(&place.fleet, &begun.job, "test").unwrap_err();
-    assert!(matches!(error, CancelError::Unsettled { .. }), "{error}");
-    std::fs::remove_file(folder.join("settle-with")).unwrap();
-    let job = wait_recorded(&place.fleet, &begun.job, "test").unwrap();
-    assert_eq!(job.head.status, JobStatus::Failed);
-    let error = Cancelling::new(&place.fleet, &begun.job, false, "test").end().unwrap_err();
-    assert!(matches!(error, CancelError::Over { status: JobStatus::Failed, .. }), "{error}");
-    assert_eq!(place.job(&begun.job), job);
-}
-
-#[test]
-fn a_run_that_ends_at_the_instant_it_is_asked_is_looked_at_again() {
-    for now in [false, true] {
-        let place = Place::new("success");
-        let begun = start::begin(&place.fleet, &place.store(), &place.request(), None).unwrap();
-        let folder = place.fleet.dir.run(begun.run);
-        std::fs::create_dir(&folder).unwrap();
-        let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
-        std::fs::write(folder.join("spec.json"), spec).unwrap();
-        let brief = place.request().brief;
-        let mut runner = crate::launch::start_runner(&place.fleet, &folder, &brief).unwrap();
-        runner.wait().unwrap();
-        // Its result is there; the process is about to end.
-        let socket = place.root.join("s");
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let started = heeler_model::run::Started {
-            protocol: PROTOCOL,
-            run: begun.run,
-            pid: std::process::id(),
-            at: clock(),
-            session: begun.spec.session.start.id().clone(),
-            session_log: folder.join("log.jsonl"),
-            socket,
-            cgroup: None,
-            job_rows_before: 0,
-            session_rows_before: 0,
-        };
-        std::fs::write(folder.join("started.json"), serde_json::to_vec(&started).unwrap()).unwrap();
-        let holder = Holder::this_process("runner job-2026-11-15-aaaaaa", clock());
-        let held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
-        let ends = std::thread::spawn(move || {
-            let (asking, _) = listener.accept().unwrap();
-            drop(listener);
-            drop(asking);
-            drop(held);
-        });
-        let job = Cancelling::new(&place.fleet, &begun.job, now, "test").end().unwrap();
-        assert_eq!(job.head.status, JobStatus::Completed);
-        ends.join().unwrap();
     }
 }
 

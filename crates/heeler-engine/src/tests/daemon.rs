@@ -64,7 +64,7 @@ impl Place {
         });
         let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
         let handle = daemon.handle();
-        Running { handle, thread: std::thread::spawn(move || daemon.run()) }
+        Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
     /// Waits until a job is where it is to be.

@@ -8,7 +8,7 @@ use heeler_store::{JobFilter, SessionFilter};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::{OpenError, Refusal, StartError};
+use crate::{OpenError, StartError};
 
 #[test]
 fn a_job_goes_from_request_to_record() {
@@ -146,7 +146,7 @@ fn a_session_that_is_nowhere_is_refused_before_anything_is_written() {
             request.brief.env.insert("HOME".to_owned(), place.root.to_string());
             let (told, done) = place.conduct(&request);
             let error = done.unwrap_err();
-            assert_eq!((error.refusal(), told), (Refusal::NoSession, vec![]), "{error}");
+            assert!(matches!(error, StartError::NoSession { .. }) && told.is_empty(), "{error}");
             assert!(error.to_string().contains(nowhere.as_str()), "{error}");
         }
     }
@@ -165,7 +165,8 @@ fn a_session_that_only_claude_has_goes_on() {
         request.session = Wish::Fork { source: id.clone(), at: None };
         let config = place.root.join(variable);
         request.brief.env.insert(variable.to_owned(), config.to_string());
-        assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::NoSession);
+        let error = place.conduct(&request).1.unwrap_err();
+        assert!(matches!(error, StartError::NoSession { .. }), "{error}");
         let folder = config.join(projects).join("-srv-demo");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{id}.jsonl")), "{}\n").unwrap();
@@ -186,7 +187,8 @@ fn claudes_sessions_are_looked_for_from_where_it_works_and_may_be_where_nobody_c
     assert!(error.to_string().ends_with(&format!("not in {projects}")), "{error}");
     std::fs::create_dir_all(projects.join("-srv-demo")).unwrap();
     std::fs::write(projects.join("no folder"), "").unwrap();
-    assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::NoSession);
+    let error = place.conduct(&request).1.unwrap_err();
+    assert!(matches!(error, StartError::NoSession { .. }), "{error}");
     std::fs::write(projects.join(format!("-srv-demo/{id}.jsonl")), "{}\n").unwrap();
     assert_eq!(place.conducted(&request).status, JobStatus::Completed);
 
@@ -207,7 +209,7 @@ fn the_session_of_another_agent_is_refused_and_the_agent_named() {
         other.agent = "writer".parse().unwrap();
         other.session = wish;
         let error = place.conduct(&other).1.unwrap_err();
-        assert_eq!(error.refusal(), Refusal::OthersSession);
+        assert!(matches!(error, StartError::OthersSession { .. }), "{error}");
         let said = format!("session {} belongs to agent coder", session.id);
         assert!(error.to_string().starts_with(&said), "{error}");
     }
@@ -226,11 +228,12 @@ fn a_session_of_no_agent_in_the_config_is_whose_uses_it() {
             false => Wish::Given { id },
             true => Wish::Fork { source: id, at: None },
         };
-        assert_eq!(place.conduct(&request).1.unwrap_err().refusal(), Refusal::OthersSession);
+        let error = place.conduct(&request).1.unwrap_err();
+        assert!(matches!(error, StartError::OthersSession { .. }), "{error}");
         // As after `coder` was renamed.
         request.fleet_agents = vec!["writer".parse().unwrap()];
         let error = place.conduct(&request).1.unwrap_err();
-        assert_eq!(error.refusal(), Refusal::NoSession, "it would silently begin anew");
+        assert!(matches!(error, StartError::NoSession { .. }), "it would begin anew: {error}");
         assert!(error.to_string().contains("on record under `coder` and not in"), "{error}");
         place.agent_has("22222222-imported");
         let job = place.conducted(&request).job;
@@ -312,7 +315,7 @@ fn an_imported_conversation_outlives_a_run_that_never_started() {
 fn an_imported_conversation_outlives_a_start_that_was_cut_off() {
     let place = Place::new("success");
     let imported = place.import(None);
-    let begun = crate::start::begin(&place.fleet, &place.store(), &place.persistent(), None);
+    let begun = conduct::begin(&place.fleet, &place.store(), &place.persistent(), None);
     let begun = begun.unwrap();
     let folder = place.fleet.dir.run(begun.run);
     std::fs::create_dir(&folder).unwrap();
@@ -347,25 +350,6 @@ fn each_channel_has_a_session_of_its_own() {
 }
 
 #[test]
-fn an_agent_at_its_limit_is_refused_and_told_what_runs() {
-    let place = Place::new("success");
-    let store = place.store();
-    let running = crate::start::begin(&place.fleet, &store, &place.request(), None).unwrap();
-    let refused = crate::start::begin(&place.fleet, &store, &place.request(), None).unwrap_err();
-    assert!(matches!(&refused, StartError::AtLimit { limit: 1, .. }), "{refused}");
-    let said = refused.to_string();
-    assert!(
-        said.contains("coder is already at its limit of 1") && said.contains(running.job.as_str())
-    );
-
-    let mut other = place.request();
-    other.agent = "writer".parse().unwrap();
-    other.fleet_max_concurrent = NonZeroU32::new(1);
-    let refused = crate::start::begin(&place.fleet, &store, &other, None).unwrap_err();
-    assert!(refused.to_string().starts_with("the fleet is already"), "{refused}");
-}
-
-#[test]
 fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
     let place = Place::new("success");
     let id = place.agent_has("11111111-busy");
@@ -377,8 +361,8 @@ fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
     request.session = Wish::Given { id };
     let (told, done) = place.conduct(&request);
     let error = done.unwrap_err();
-    let job = Some("job-2026-11-15-abcdef".parse().unwrap());
-    assert_eq!(error.refusal(), Refusal::SessionBusy { job });
+    let StartError::SessionBusy { job, .. } = &error else { panic!("{error}") };
+    assert_eq!(job.as_ref().map(JobId::as_str), Some("job-2026-11-15-abcdef"));
     assert!(told.is_empty(), "{error}");
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     assert_eq!(place.reader().running_jobs().unwrap(), []);
@@ -390,7 +374,7 @@ fn a_busy_session_is_refused_before_there_is_a_job_and_the_holder_is_named() {
 fn the_first_session_of_an_agent_is_begun_once() {
     let place = Place::new("success");
     let store = place.store();
-    let begin = |request: &JobRequest| crate::start::begin(&place.fleet, &store, request, None);
+    let begin = |request: &JobRequest| conduct::begin(&place.fleet, &store, request, None);
     let mut request = place.persistent();
     request.max_concurrent = NonZeroU32::new(9).unwrap();
     let mut in_channel = request.clone();
@@ -404,8 +388,6 @@ fn the_first_session_of_an_agent_is_begun_once() {
     let session = place.session_of(&first.job).id;
     let said = format!("session {session} is busy: job {} begins it", first.job);
     assert_eq!(refused.to_string(), said);
-    let refusal = ConductError::Start(refused).refusal();
-    assert_eq!(refusal, Refusal::SessionBusy { job: Some(first.job) });
 
     let mut fresh = request.clone();
     fresh.session = Wish::Fresh;

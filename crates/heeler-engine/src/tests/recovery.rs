@@ -11,12 +11,12 @@ use heeler_transcript::{Holder, LockFile};
 
 use super::*;
 use crate::recover::{Compare, Recovered, recover};
-use crate::start::{self, Begun};
+use crate::start::Begun;
 
 impl Place {
     /// Puts a run on record and stops there.
     fn begin(&self) -> Begun {
-        start::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
+        conduct::begin(&self.fleet, &self.store(), &self.request(), None).unwrap()
     }
 
     /// The same, with its folder and spec.
@@ -115,7 +115,7 @@ fn cut_off_with_the_result_not_committed() {
 fn a_job_is_shown_as_dead_only_when_nobody_is_about_to_start_or_to_commit_it() {
     let place = Place::new("success");
     let store = place.store();
-    let begun = start::begin(&place.fleet, &store, &place.request(), None).unwrap();
+    let begun = conduct::begin(&place.fleet, &store, &place.request(), None).unwrap();
     let is_dead = || place.reader().is_dead(&place.fleet.dir, &begun.job).unwrap();
     assert!(!is_dead(), "its conductor is at it");
     std::fs::create_dir(place.fleet.dir.run(begun.run)).unwrap();
@@ -411,7 +411,7 @@ fn a_run_that_another_process_is_at_counts_as_one_that_goes_on() {
 }
 
 #[test]
-fn a_conductor_waits_for_another_process_that_settles_its_run() {
+fn another_process_that_settles_a_run_is_waited_for() {
     let place = Place::new("die-late");
     std::fs::write(place.root.join("settle-once-with"), "5").unwrap();
     assert_eq!(place.conducted(&place.request()).end, End::Interrupted);

@@ -18,6 +18,7 @@ use super::mcp::{McpKeys, McpServer, Plugin, PluginEntry};
 use super::period::Period;
 use super::policy::{PriorityKey, Retry, RetryKeys, Spawn, SpawnKeys};
 use super::reader::Reader;
+use super::repo::Repo;
 use super::schedule::{Missed, Overlap, Schedule, Schedules};
 use super::script::Script;
 use super::session::{SessionKeys, SessionRules};
@@ -94,8 +95,10 @@ section! {
         command: Option<At<Filled>>,
         /// Where the agent works; the folder of its file if left out. Relative to this file.
         working_directory alias "workspace": Option<WorkingDirectory>,
-        /// The repository the agent works on.
-        repo: Option<String>,
+        /// The repository the agent works on: `owner/name` on GitHub, an address or a path. Where the
+        /// `working_directory` is not there, it is cloned to it before the first job. A token in an
+        /// `https` address is handed to git and not kept in the clone.
+        repo: Option<Repo>,
         /// Who the agent is, in messages to people.
         identity: Option<Identity>,
         /// Instructions that come before every prompt.
@@ -162,9 +165,10 @@ section! {
         secrets: Vec<VarName>,
         /// The `claude` program: a path, or a name to find on PATH.
         claude_path: Option<Program>,
-        /// What happens after a job.
+        /// What happens after a job; described in `docs/hooks.md`.
         hooks: HooksKeys = "{}",
-        /// A JSON file that the agent writes for its hooks, in the working directory.
+        /// A JSON file that the agent writes for its hooks, in the working directory; `metadata.json`
+        /// if left out. One that an earlier job left does not count.
         metadata_file: Option<String>,
         /// Where the agent takes its work from.
         work_source: Option<WorkSource>,
@@ -238,10 +242,10 @@ section! {
         root: Utf8PathBuf,
         /// Clone `repo` into it if it is not there.
         auto_clone: bool = "true",
-        /// How much history is cloned.
+        /// How many commits of history are cloned.
         clone_depth: NonZeroU32 = "1",
-        /// The branch that is cloned.
-        default_branch: String = "main",
+        /// The branch that is cloned; the repository's own choice if left out.
+        default_branch: Option<String>,
     }
 }
 
@@ -331,7 +335,7 @@ pub struct Agent {
     /// How that folder comes to be, if the config says.
     pub checkout: Option<Checkout>,
     /// The repository it works on.
-    pub repo: Option<String>,
+    pub repo: Option<Repo>,
     /// Who it is.
     pub identity: Option<Identity>,
     /// Instructions before every prompt.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::Loaded;
 use super::agent::{Agent, AgentKeys, Runtime};
 use super::fleet::{Fleet, FleetKeys};
+use super::repo;
 use super::schedule::ScheduleKeys;
 use super::shape::{Section, Shape};
 use crate::AgentName;
@@ -189,7 +190,7 @@ impl Told {
 fn is_told(key: &str, shape: &Shape) -> bool {
     match shape {
         Shape::Bool | Shape::Int { .. } | Shape::Words(_) => true,
-        Shape::Format { what, .. } => *what != "a URL",
+        Shape::Format { what, .. } => *what != "a URL" && *what != repo::WHAT,
         Shape::Text => TOLD_TEXTS.contains(&key),
         Shape::List(_) | Shape::Map(_) | Shape::Section(_) | Shape::OneOf(_) | Shape::Any => false,
     }

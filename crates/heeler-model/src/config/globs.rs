@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Value as Json, json};
 
@@ -21,6 +21,16 @@ pub const GLOBS_MAX: usize = 100;
 pub struct Globs {
     written: Vec<String>,
     set: GlobSet,
+    reaches: Vec<Reach>,
+}
+
+/// How far below the folder a pattern can reach.
+#[derive(Clone)]
+struct Reach {
+    /// The folders that it names without any wildcard.
+    start: Utf8PathBuf,
+    /// The deepest level it names itself; `None` if it goes through any number of folders.
+    levels: Option<usize>,
 }
 
 impl Globs {
@@ -35,20 +45,33 @@ impl Globs {
         folders.any(|path| self.set.is_match(path))
     }
 
+    /// Says whether anything within a relative folder may fit: whether one who looks for what does
+    /// must look there.
+    pub fn reach_into(&self, folder: &Utf8Path) -> bool {
+        let deep = folder.components().count();
+        let mut reaches = self.reaches.iter();
+        self.fits(folder)
+            || reaches.any(|Reach { start, levels }| {
+                let on_the_way = folder.starts_with(start) || start.starts_with(folder);
+                on_the_way && levels.is_none_or(|levels| deep < levels)
+            })
+    }
+
     fn of(globs: Vec<(String, Glob)>) -> Result<Globs, globset::Error> {
         let mut set = GlobSetBuilder::new();
         let (written, globs): (Vec<String>, Vec<Glob>) = globs.into_iter().unzip();
         for glob in globs {
             set.add(glob);
         }
-        Ok(Globs { written, set: set.build()? })
+        let reaches = written.iter().map(|pattern| reach(pattern)).collect();
+        Ok(Globs { written, set: set.build()?, reaches })
     }
 }
 
 /// No pattern at all, which nothing fits.
 impl Default for Globs {
     fn default() -> Globs {
-        Globs { written: Vec::new(), set: GlobSet::empty() }
+        Globs { written: Vec::new(), set: GlobSet::empty(), reaches: Vec::new() }
     }
 }
 
@@ -64,10 +87,24 @@ impl fmt::Debug for Globs {
     }
 }
 
+/// Returns a pattern without what says nothing: `./` before it, `/` behind it.
+fn bare(pattern: &str) -> &str {
+    pattern.trim_start_matches("./").trim_end_matches('/')
+}
+
+fn reach(pattern: &str) -> Reach {
+    let parts: Vec<&str> = bare(pattern).split('/').collect();
+    let plain = |part: &&&str| !part.contains(['*', '?', '[', '{', '\\']);
+    let start: Utf8PathBuf = parts.iter().take_while(plain).collect();
+    // Alternatives may hold separators.
+    let any_depth = pattern.contains("**") || pattern.contains('{');
+    Reach { start, levels: (!any_depth).then_some(parts.len()) }
+}
+
 /// Reads one pattern. A `/` at its end says that a folder is meant; what fits a folder stands for
 /// all in it anyway.
 fn parse(text: &str) -> Result<Glob, String> {
-    let pattern = text.trim_start_matches("./").trim_end_matches('/');
+    let pattern = bare(text);
     if pattern.is_empty() {
         return Err("it is empty; `**` is everything".to_owned());
     }
@@ -154,6 +191,24 @@ mod tests {
         for pattern in ["", "./", "/etc", "../x", "a/../b", ".//etc"] {
             assert!(parse(pattern).is_err(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn one_looks_only_where_something_may_fit() {
+        #[track_caller]
+        fn check(pattern: &str, look: &[&str], not: &[&str]) {
+            let globs = globs(&[pattern]);
+            let reached = |folder: &&&str| globs.reach_into(Utf8Path::new(folder));
+            assert_eq!(look.iter().find(|folder| !reached(folder)), None, "{pattern}");
+            assert_eq!(not.iter().find(reached), None, "{pattern}");
+        }
+        check("src/**/*.rs", &["", "src", "src/a/b"], &["target", "srcs"]);
+        check("*.md", &[""], &["node_modules", "docs/a"]);
+        check("docs/*.md", &["", "docs"], &["docs/a", "src"]);
+        check("a/b", &["", "a", "a/b", "a/b/c/d"], &["a/c", "b"]);
+        check("**/*.rs", &["", "a/b/c"], &[]);
+        check("x/{a/b,c}/*.rs", &["x", "x/a", "x/a/b", "x/q"], &["y"]);
+        check("?/[ab]/c", &["", "q", "q/a", "q/a/c", "q/a/c/d"], &["q/a/d"]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ section! {
     pub(crate) struct HooksKeys ("hooks") {
         /// Run after every job that ended, well or badly.
         after_run: Vec<At<HookKeys>>,
-        /// Run after a job that failed.
+        /// Run after a job that failed or ran out of time, after those of `after_run`.
         on_error: Vec<At<HookKeys>>,
     }
 }
@@ -91,9 +91,9 @@ section! {
     pub(crate) struct HookKeys ("hook") {
         /// What it does: run a `shell` command, call a `webhook`, write to `discord` or `slack`.
         kind as "type": HookType,
-        /// Its name in the log.
+        /// Its name, by which it is found again when the config changes before it is done.
         name: Option<String>,
-        /// Whether the hooks after it run when it fails.
+        /// Whether the job's hooks after it run when it fails.
         continue_on_error: bool = "true",
         /// Run only when the job ended in one of these ways.
         on_events: Option<Vec<HookEvent>>,
@@ -122,14 +122,14 @@ section! {
 pub struct Hooks {
     /// After every job that ended.
     pub after_run: Vec<Hook>,
-    /// After a job that failed.
+    /// After a job that failed or ran out of time.
     pub on_error: Vec<Hook>,
 }
 
 /// One hook, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
-    /// Its name in the log.
+    /// Its name, by which it is found again in a changed config.
     pub name: Option<String>,
     /// Whether the hooks after it run when it fails.
     pub continue_on_error: bool,

@@ -16,6 +16,7 @@ mod compose;
 mod docker;
 mod dotenv;
 mod fault;
+mod find;
 mod fleet;
 mod globs;
 mod hooks;
@@ -26,6 +27,7 @@ mod period;
 mod policy;
 mod reader;
 mod reference;
+mod repo;
 mod schedule;
 mod schema;
 mod script;
@@ -55,6 +57,7 @@ pub use compose::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, ReadFile, load};
 pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, Volume};
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
+pub use find::AgentLookup;
 pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Web, Webhooks};
 pub use globs::{GLOBS_MAX, Globs};
 pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
@@ -66,6 +69,7 @@ pub use policy::{
 pub use reader::Dialect;
 pub(crate) use reader::did_you_mean;
 pub use reference::reference_markdown;
+pub use repo::{Credentials, Repo};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };

@@ -103,12 +103,14 @@ section! {
         /// the like.
         cron alias "expression": Option<At<CronExpr>>,
         /// The files whose change starts it: globs such as `src/**/*.rs`, relative to the working
-        /// directory. A glob that fits a folder stands for everything in it. `.git` and Heeler's own
-        /// state are never watched, and what changes while a job of the schedule runs starts nothing.
+        /// directory. A glob that fits a folder stands for everything in it. `.git`, links to folders and
+        /// Heeler's own state are never looked into. What changes while a job of the schedule runs, or
+        /// within `debounce` of its end, starts nothing.
         paths: Option<At<Globs>>,
         /// Files whose change starts nothing, though `paths` has them.
         ignore: Option<At<Globs>>,
-        /// How long the files must be at rest before the job starts: `2s` if left out.
+        /// How long the files must be at rest before the job starts: `2s` if left out. Files that
+        /// are never at rest start it after ten times as long.
         debounce: Option<At<Period>>,
         /// The list form of `type` with `interval` (here `every`) or `cron` (here `expression`).
         trigger: Option<TriggerKeys>,

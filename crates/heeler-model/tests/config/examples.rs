@@ -29,11 +29,10 @@ fn the_examples_of_the_sessions_page_load_and_only_keys_without_effect_are_warne
     let warnings: Vec<&str> =
         loaded.warnings.list.iter().map(|fault| fault.message.as_str()).collect();
     expect![[r#"
-        `repo` has no effect yet
-        these keys have no effect yet: `repo`, `session.max_context_tokens`, `session.context_window`
-        these keys have no effect yet: `repo`, `chat`
-        `repo` has no effect yet
-        these keys have no effect yet: `repo`, `chat`"#]].assert_eq(&warnings.join("\n"));
+        these keys have no effect yet: `session.max_context_tokens`, `session.context_window`
+        `chat` has no effect yet
+        `chat` has no effect yet"#]]
+    .assert_eq(&warnings.join("\n"));
     let sessions: Vec<String> = loaded
         .agents
         .iter()
@@ -78,7 +77,7 @@ fn a_herdctl_project_loads_as_it_stands() {
         20 |   docker:
            |   ^^^^^^ refused by `heeler trigger`
 
-        warning: these keys have no effect yet: `docker`, `hooks`, `plugins.skipMcpDiscovery`, `work_source`
+        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`, `work_source`
          --> agents/janitor.yaml:6:1
           |
         6 | docker:

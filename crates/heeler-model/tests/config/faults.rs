@@ -441,7 +441,7 @@ agents:
 ";
     let said = render(&[("heeler.yaml", fleet)], &[]);
     expect![[r#"
-        warning: these keys have no effect yet: `approvals`, `metadata_file`, `hooks`
+        warning: `approvals` has no effect yet
          --> heeler.yaml:5:15
           |
         5 |   - {name: a, approvals: review, metadata_file: m.json, budget: {job: 1, total: 9}}

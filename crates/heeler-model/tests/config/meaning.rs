@@ -352,12 +352,6 @@ hooks:
               |
             8 |   on_eror: []
               |   ^^^^^^^ did you mean `on_error`?
-
-            warning: `hooks` has no effect yet
-             --> a.yaml:2:1
-              |
-            2 | hooks:
-              | ^^^^^ accepted, not used
         "#]],
     );
 }

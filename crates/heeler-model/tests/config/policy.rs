@@ -115,6 +115,22 @@ schedules:
 }
 
 #[test]
+fn a_repository_that_git_cannot_clone_is_refused() {
+    check_agent(
+        "repo: https://me:secret-token@example.com/x?y=z\nworking_directory: w\n",
+        expect![[r#"
+            error: this is not a repository: its address has a `?` or `#`
+             --> a.yaml:2:7
+              |
+            2 | repo: https://me:secret-token@example.com/x?y=z
+              |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ expected `owner/name` on GitHub, an address or a path
+        "#]],
+    );
+    let shown = agent("repo: a/b\nworking_directory: {root: w}\n");
+    assert_eq!(format!("{:?}", shown.repo), "Some(Repo(https://github.com/a/b.git))");
+}
+
+#[test]
 fn a_list_of_globs_has_a_limit() {
     let yaml = |count: usize| {
         let globs = vec!["a"; count].join(", ");

@@ -302,12 +302,6 @@ secrets: [GITHUB-TOKEN]
               |
             8 | secrets: [GITHUB-TOKEN]
               |           ^^^^^^^^^^^^ expected the name of an environment variable such as `GITHUB_TOKEN`
-
-            warning: `hooks` has no effect yet
-             --> a.yaml:4:1
-              |
-            4 | hooks:
-              | ^^^^^ accepted, not used
         "#]],
     );
 }

@@ -57,11 +57,7 @@ fn variables_work_for_numbers_booleans_words_and_urls() {
     check(
         "hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}",
         expect![[r#"
-            warning: `hooks` has no effect yet
-             --> a.yaml:2:1
-              |
-            2 | hooks: {after_run: [{type: webhook, url: 'https://${HOST}/x'}]}
-              | ^^^^^ accepted, not used
+            ok
         "#]],
     );
 }
@@ -184,7 +180,7 @@ fn a_variable_that_is_not_set_is_shown_at_its_place() {
 #[test]
 fn what_only_looks_like_a_variable_is_refused() {
     check(
-        "description: ${1X}\nmodel: '${open'\nrepo: ${a b}\n",
+        "description: ${1X}\nmodel: '${open'\nsystem_prompt: ${a b}\n",
         expect![[r#"
             error: `${1X}` is not a variable
              --> a.yaml:2:14
@@ -203,18 +199,12 @@ fn what_only_looks_like_a_variable_is_refused() {
               = help: write `$${` for a literal `${`
 
             error: `${a b}` is not a variable
-             --> a.yaml:4:7
+             --> a.yaml:4:16
               |
-            4 | repo: ${a b}
-              |       ^^^^^^ expected `${NAME}` or `${NAME:-default}`
+            4 | system_prompt: ${a b}
+              |                ^^^^^^ expected `${NAME}` or `${NAME:-default}`
               |
               = help: write `$${` for a literal `${`
-
-            warning: `repo` has no effect yet
-             --> a.yaml:4:1
-              |
-            4 | repo: ${a b}
-              | ^^^^ accepted, not used
         "#]],
     );
 }

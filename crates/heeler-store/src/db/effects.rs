@@ -19,7 +19,7 @@ sql! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
-    ABANDON = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
+    GIVE_UP = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
         WHERE id = ?1 AND done_at IS NULL";
     FAIL = "UPDATE effects SET attempts = attempts + 1, last_error = ?2 \
         WHERE id = ?1 AND done_at IS NULL";
@@ -89,19 +89,20 @@ pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
 }
 
-/// Marks as over without having happened and says whether it was not yet.
-pub(crate) fn abandon(
+/// Marks as done and says whether it was not yet.
+pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DbError> {
+    Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
+}
+
+/// Marks as done with the reason why it never will be, and says whether it was not yet.
+pub(crate) fn give_up(
     conn: &Connection,
     id: &str,
     error: &str,
     now: Timestamp,
 ) -> Result<bool, DbError> {
-    Ok(execute(conn, ABANDON, params![id, iso_millis(now), error], "give up an effect")? == 1)
-}
-
-/// Marks as done and says whether it was not yet.
-pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DbError> {
-    Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
+    let params = params![id, iso_millis(now), error];
+    Ok(execute(conn, GIVE_UP, params, "give an effect up")? == 1)
 }
 
 pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DbError> {

@@ -174,6 +174,7 @@ fn how_a_run_ended_is_kept_whole() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "no reader lists what is over")]
 fn runs_and_effects_keep_their_versions_and_their_order() {
     let place = place();
     let store = place.store();
@@ -225,6 +226,19 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
     });
     assert!(place.reader().uncommitted_runs().unwrap().is_empty());
     assert_eq!(place.reader().undone_effects(10).unwrap().len(), 1);
+    commit(&store, |tx| {
+        assert!(!tx.give_up_effect("e1", "too late", later(2))?, "it is done");
+        assert!(tx.give_up_effect("e2", "no such channel", later(2))?);
+        assert!(!tx.give_up_effect("e2", "again", later(2))?, "given up once");
+        Ok(())
+    });
+    assert!(place.reader().undone_effects(10).unwrap().is_empty());
+    let db = rusqlite::Connection::open(place.dir.database()).unwrap();
+    let why = |id: &str| {
+        let sql = "SELECT last_error FROM effects WHERE id = ?1";
+        db.query_row(sql, [id], |row| row.get::<_, Option<String>>(0)).unwrap()
+    };
+    assert_eq!((why("e1"), why("e2").as_deref()), (None, Some("no such channel")));
 }
 
 #[test]

@@ -1,14 +1,24 @@
 //! `heeler jobs cancel`: ends running jobs.
 
+use std::time::{Duration, Instant};
+
 use clap::Args;
-use heeler_engine::{CancelError, Cancelling, Fleet};
+use heeler_engine::Command;
 use heeler_model::{Job, JobId, JobStatus};
+use heeler_store::Reader;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
+use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output;
-use crate::place::{self, Place};
+use crate::place::Place;
+
+/// How long a run may take to end and to be recorded: each of its graces, and more.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Arguments of `jobs cancel`.
 #[derive(Args)]
@@ -32,7 +42,6 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
     let jobs: Vec<Job> =
         args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<Outcome<_>>()?;
     drop(reader);
-    let engine = place::engine(&place.state_dir, &place.env)?;
     let mut told: Vec<Value> = Vec::new();
     let mut failure = None;
     for job in jobs {
@@ -42,7 +51,7 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
             // The job is cancelled whether or not this can be written.
             drop(output::note(&format!("cancelling {id}…{more}")));
         }
-        match cancel(&engine, &id, args.now) {
+        match cancel(&place, &id, args.now) {
             Ok(job) => {
                 let said = format!("{id}: {}", job.head.status);
                 told.push(json!({ "id": id, "status": job.head.status, "error": null }));
@@ -67,14 +76,28 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
     failure.map_or(Ok(()), |code| Err(Failure::silent(code)))
 }
 
-fn cancel(engine: &Fleet, id: &JobId, now: bool) -> Outcome<Job> {
-    let at_once = || format!("heeler jobs cancel --now {id}");
-    Cancelling::new(engine, id, now, "jobs cancel").end().map_err(|error| match error {
-        CancelError::Over { .. } => Failure::new(Code::Refused, error),
-        CancelError::Mute(_) | CancelError::TooLong { .. } => {
-            Failure::new(Code::Failed, error).hint(at_once())
+/// Asks the daemon to cancel a job, and waits until it is on record that it has ended.
+fn cancel(place: &Place, id: &JobId, now: bool) -> Outcome<Job> {
+    let command = Command::Cancel { job: id.clone(), now, by: "jobs cancel".to_owned() };
+    daemon::ask(place, &command)?;
+    let dir = place.dir()?;
+    let deadline = Instant::now() + END_WAIT;
+    loop {
+        let job = Reader::open(&dir)?.job(id)?;
+        let gone = || Failure::message(Code::Failed, format!("the record of job {id} is gone"));
+        let job = job.ok_or_else(gone)?;
+        if job.head.status == JobStatus::Cancelled {
+            return Ok(job);
         }
-        CancelError::Unsettled { .. } => Failure::new(Code::Failed, error).hint("heeler doctor"),
-        error => Failure::new(Code::Failed, error),
-    })
+        if job.head.status.is_final() {
+            let message = format!("job {id} has ended already: {}", job.head.status);
+            return Err(Failure::message(Code::Refused, message));
+        }
+        if Instant::now() >= deadline {
+            let message = format!("job {id} has not ended within {} s", END_WAIT.as_secs());
+            let at_once = format!("heeler jobs cancel --now {id}");
+            return Err(Failure::message(Code::Failed, message).hint(at_once));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
-use crate::commands::{cancel, logs};
+use crate::commands::{cancel, logs, resume};
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
@@ -39,6 +39,10 @@ pub(crate) enum JobsCommand {
     Logs(LogsArgs),
     /// End running jobs
     Cancel(cancel::CancelArgs),
+    /// Let a job that failed or was cut off go on in its session
+    Resume(resume::ResumeArgs),
+    /// Ask for the same again, as a new job
+    Retry(resume::RetryArgs),
 }
 
 /// Which jobs to list.
@@ -89,6 +93,8 @@ pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
         Some(JobsCommand::Show(args)) => show(global, args),
         Some(JobsCommand::Logs(args)) => logs::of_job(global, &args.id, &args.how),
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
+        Some(JobsCommand::Resume(args)) => resume::resume(global, args),
+        Some(JobsCommand::Retry(args)) => resume::retry(global, args),
     }
 }
 

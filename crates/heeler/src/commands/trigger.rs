@@ -1,30 +1,28 @@
 //! `heeler trigger`: asks an agent to do something, shows it at work, ends with its outcome.
 //!
-//! The job is conducted by a process of its own, so that closing the terminal or killing this
-//! command loses nothing.
+//! The daemon runs it, and one is started if there is none, so that closing the terminal or killing
+//! this command loses nothing.
 
 mod report;
 
 use std::io::{IsTerminal as _, Read as _};
+use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_engine::{
-    Conductor, Fleet, Notice, PrepareError, Refusal, Surroundings, launch_conductor, prepare,
-    sockets,
-};
-use heeler_model::config::{Agent, Durability, Loaded, Runtime};
+use heeler_engine::{Answer, Command};
+use heeler_model::config::{Agent, AgentLookup, Loaded, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, JobId, RunId, Wanted};
+use heeler_model::{AgentSessionId, JobId, Wanted};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
 use crate::cli::{self, Global};
+use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Keyboard, Listener, Show, Watch};
+use crate::live::{self, Cancel, Keyboard, Listener, Show, Watch};
 use crate::output;
-use crate::place::{self, CONFIG_NAMES, Place, beside};
+use crate::place::{self, Place};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -44,7 +42,7 @@ Exit codes:
   1    it failed
   2    the command line or the configuration is wrong
   4    there is no such agent, schedule or session
-  5    refused: the session is busy, or as many jobs run as may
+  5    refused: the agent is disabled, its budget is spent, or too many jobs wait
   130  interrupted by Ctrl-C";
 
 /// The part of the help that has what becomes of the conversation.
@@ -106,26 +104,49 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let session = wish(args, agent, reader.as_ref())?;
     drop(reader);
     let keyboard = keyboard(global, args);
-    let attended = keyboard.is_some();
-    let request = prepare_request(&place, &loaded, agent, args, session, attended)?;
+    let wanted = Wanted {
+        prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
+        schedule: args.schedule.clone(),
+        session,
+        channel: args.channel.clone(),
+        output_file: args.output_file,
+        attended: keyboard.is_some(),
+        ..Wanted::of(agent.name.clone())
+    };
+    // From here on Ctrl-C cancels the job.
+    let listener = Listener::new()?;
+    let (job, waits) = match daemon::ask(&place, &Command::Trigger(Box::new(wanted)))? {
+        Answer::Job { job, waits, .. } => (job, waits),
+        other => return Err(daemon::unexpected(&other)),
+    };
     let engine = place::engine(&place.state_dir, &place.env)?;
-    let mut listener = Listener::new()?;
-    let conductor = launch_conductor(&engine, &request).map_err(anyhow::Error::from)?;
-    drop(request);
-    tracing::debug!("the job is conducted by process {}", conductor.pid());
-    let (job, run) = started(args, &engine, &mut listener, conductor)?;
-    tracing::info!("the run's folder is {}", engine.dir.run(run));
     tracing::info!("the job's transcript is {}", engine.dir.log_of(&job));
     if args.detach {
-        return detached(global, args, &job);
+        return detached(global, args, &job, waits.as_deref());
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
     let is_command = matches!(agent.runtime, Runtime::Command { .. });
     let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
-    let watch = Watch { fleet: &engine, agent, job, run, keyboard, show, is_command, term };
+    let cancel = canceller(&place, &job);
+    let watch =
+        Watch { fleet: &engine, agent, job, waits, cancel, keyboard, show, is_command, term };
     let seen = live::watch(&watch, listener)?;
-    let job = report::on_record(&engine, &watch.job, &seen)?;
+    let job = report::on_record(&place, &engine, &watch.job, &seen)?;
     report::report(global, args, &place, &engine, &job, &seen)
+}
+
+/// Returns what Ctrl-C does.
+fn canceller(place: &Place, job: &JobId) -> Cancel {
+    let (place, job) = (place.clone(), job.clone());
+    Arc::new(move |now| {
+        let command = Command::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
+        match daemon::ask(&place, &command) {
+            // It ended by itself meanwhile.
+            Err(failure) if failure.code == Code::Refused => Ok(()),
+            Err(failure) => Err(format!("{:#}", failure.error)),
+            Ok(_) => Ok(()),
+        }
+    })
 }
 
 /// Returns where a person answers: somebody can be asked where both sides of a terminal are there.
@@ -143,36 +164,17 @@ fn keyboard(global: &Global, args: &TriggerArgs) -> Option<Keyboard> {
     found.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
 }
 
-/// Finds an agent by its qualified name, or by its own name while that is unique.
 fn find_agent<'l>(loaded: &'l Loaded, name: &str) -> Outcome<&'l Agent> {
-    if let Some(agent) = loaded.agents.iter().find(|agent| agent.name.as_str() == name) {
-        return Ok(agent);
-    }
-    let local: Vec<&Agent> =
-        loaded.agents.iter().filter(|agent| agent.name.local() == name).collect();
-    match local[..] {
-        [one] => Ok(one),
-        [] => {
-            let message = format!("there is no agent `{name}`");
-            let failure = Failure::message(Code::NotFound, message);
-            Err(match nearest(loaded, name) {
-                Some(near) => failure.hint(format!("heeler trigger {near}")),
-                None => failure.hint("heeler status lists them"),
-            })
+    loaded.find_agent(name).map_err(|error| match &error {
+        AgentLookup::Unknown { nearest, .. } => {
+            let hint = match nearest {
+                Some(near) => format!("heeler trigger {near}"),
+                None => "heeler status lists them".to_owned(),
+            };
+            Failure::new(Code::NotFound, error).hint(hint)
         }
-        _ => {
-            let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
-            let message = format!("`{name}` may be any of: {}", names.join(", "));
-            Err(Failure::message(Code::Usage, message))
-        }
-    }
-}
-
-fn nearest<'l>(loaded: &'l Loaded, name: &str) -> Option<&'l str> {
-    let names = loaded.agents.iter().map(|agent| agent.name.as_str());
-    let near = names.map(|known| (strsim::jaro_winkler(known, name), known));
-    let near = near.filter(|(likeness, _)| *likeness > 0.75);
-    near.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, known)| known)
+        AgentLookup::Ambiguous { .. } => Failure::new(Code::Usage, error),
+    })
 }
 
 /// Says which session is asked for; one that we do not know is trusted if its id is whole.
@@ -213,70 +215,6 @@ fn unknown_session(text: &str) -> Failure {
         .hint("heeler session list")
 }
 
-fn prepare_request(
-    place: &Place,
-    loaded: &Loaded,
-    agent: &Agent,
-    args: &TriggerArgs,
-    session: Wish,
-    attended: bool,
-) -> Outcome<heeler_engine::JobRequest> {
-    let home = place.home.as_deref().ok_or_else(place::no_home)?;
-    let env = fleet::environment(place, place.config_file()?)?;
-    let folder = |name: &str| place.env.get(name).map(|path| Utf8Path::new(path.as_str()));
-    let temp: Vec<&Utf8Path> = folder("TMPDIR").into_iter().collect();
-    let sockets = sockets(folder("XDG_RUNTIME_DIR"), &temp)
-        .map_err(|error| Failure::new(Code::Refused, error))?;
-    let fleet = loaded.fleets.first();
-    let wanted = Wanted {
-        prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
-        schedule: args.schedule.clone(),
-        session,
-        channel: args.channel.clone(),
-        output_file: args.output_file,
-        attended,
-        ..Wanted::of(agent.name.clone())
-    };
-    let around = Surroundings {
-        env: &env,
-        home,
-        sockets: &sockets,
-        durability: fleet.map_or(Durability::Interval, |fleet| fleet.durability),
-        max_concurrent: fleet.and_then(|fleet| fleet.max_concurrent),
-        agents: &loaded.agents,
-        protected: &protected(place, loaded, home)?,
-    };
-    prepare(agent, &wanted, &around).map_err(|error| {
-        let code = match &error {
-            PrepareError::Schedule { .. } => Code::NotFound,
-            PrepareError::Isolation { .. } => Code::Refused,
-            _ => Code::Usage,
-        };
-        Failure::new(code, error)
-    })
-}
-
-/// Returns what decides what agents may do, or holds what they did, by every name that it has: the
-/// config, also one that would be found before it, the `.env` beside it, state and locks.
-fn protected(place: &Place, loaded: &Loaded, home: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
-    let folder = beside(place.config_file()?);
-    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
-    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
-    paths.extend(loaded.files.iter().cloned());
-    paths.extend([place.state_dir.clone(), home.to_owned()]);
-    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
-    paths.extend(real);
-    paths.sort();
-    paths.dedup();
-    Ok(paths)
-}
-
-/// Returns a path without links in it. The file itself need not exist.
-fn real(path: &Utf8Path) -> Option<Utf8PathBuf> {
-    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
-    path.canonicalize_utf8().ok().or_else(folder)
-}
-
 fn read_prompt(given: &str) -> Outcome<String> {
     if given != "-" {
         return Ok(given.to_owned());
@@ -295,72 +233,17 @@ fn read_prompt(given: &str) -> Outcome<String> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Waits until the job is on record, or refused.
-fn started(
-    args: &TriggerArgs,
-    engine: &Fleet,
-    listener: &mut Listener,
-    conductor: Conductor,
-) -> Outcome<(JobId, RunId)> {
-    match listener.first_notice(conductor) {
-        Some(Notice::Started { job, run }) => Ok((job, run)),
-        Some(Notice::Refused { kind, reason }) => {
-            let code = match kind {
-                Refusal::NoSession => Code::NotFound,
-                Refusal::Trouble => Code::Failed,
-                _ => Code::Refused,
-            };
-            Err(Failure::message(code, reason).hint(ways_out(args, engine, &kind)))
-        }
-        _ if listener.was_interrupted() => {
-            Err(Failure::message(Code::Interrupted, "interrupted before the job was started"))
-        }
-        Some(Notice::Ended { .. }) | None => {
-            let log = engine.dir.logs().join("heeler.log");
-            let message = format!("the job was not started; the end of {log} says why");
-            Err(Failure::message(Code::Failed, message))
-        }
-    }
-}
-
-/// Says what can be done about what stands in the way.
-fn ways_out(args: &TriggerArgs, engine: &Fleet, refusal: &Refusal) -> String {
-    let agent = &args.agent;
-    match refusal {
-        Refusal::StateBusy => "the same again in a moment".to_owned(),
-        Refusal::AtLimit { running } => {
-            let running: Vec<&str> = running.iter().map(JobId::as_str).collect();
-            let running = running.join(" ");
-            format!("heeler jobs cancel {running}, or raise `max_concurrent` in the config")
-        }
-        Refusal::SessionBusy { job } => {
-            let instead = match &args.session {
-                Some(id) => format!("heeler trigger {agent} --session {id} --fork (in a copy)"),
-                None => format!("heeler trigger {agent} --fresh (in a new session)"),
-            };
-            match job.as_ref().filter(|job| is_ours(engine, job)) {
-                Some(job) => format!("heeler jobs cancel {job}, or {instead}"),
-                None => instead,
-            }
-        }
-        Refusal::NoSession | Refusal::OthersSession => "heeler session list".to_owned(),
-        Refusal::Trouble => "heeler doctor".to_owned(),
-    }
-}
-
-/// A session may be held by a job of another fleet, which cannot be cancelled from here.
-fn is_ours(engine: &Fleet, job: &JobId) -> bool {
-    Reader::open(&engine.dir).is_ok_and(|reader| matches!(reader.job(job), Ok(Some(_))))
-}
-
-fn detached(global: &Global, args: &TriggerArgs, job: &JobId) -> Outcome {
+fn detached(global: &Global, args: &TriggerArgs, job: &JobId, waits: Option<&str>) -> Outcome {
+    let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
-        return Ok(output::json(&json!({ "job": { "id": job, "status": "running" } }))?);
+        let told = json!({ "job": { "id": job, "status": status, "waits": waits } });
+        return Ok(output::json(&told)?);
     }
     output::line(job.as_str())?;
     if !global.quiet {
+        let waits = waits.map(|why| format!("it waits: {why}; ")).unwrap_or_default();
         // The job runs, whether or not this remark can be written.
-        drop(output::note(&format!("follow it: heeler jobs logs {job} -f")));
+        drop(output::note(&format!("{waits}follow it: heeler jobs logs {job} -f")));
     }
     Ok(())
 }

@@ -7,19 +7,19 @@ use crate::fleet::Fleet;
 use crate::trigger::{fleet, scripted};
 
 /// A terminal that `heeler` runs in, 80 columns wide.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     screen: BufReader<std::process::ChildStdout>,
     seen: String,
 }
 
 impl Terminal {
-    fn start(fleet: &Fleet, command: &str) -> Terminal {
+    pub(crate) fn start(fleet: &Fleet, command: &str) -> Terminal {
         Terminal::shell(fleet, &format!("exec heeler {command}"))
     }
 
     /// A shell that is given this line.
-    fn shell(fleet: &Fleet, line: &str) -> Terminal {
+    pub(crate) fn shell(fleet: &Fleet, line: &str) -> Terminal {
         let heeler = format!("{} ", env!("CARGO_BIN_EXE_heeler"));
         let line = format!("stty cols 80; {}", line.replace("heeler ", &heeler));
         let mut script = fleet.command(&[]);
@@ -34,7 +34,7 @@ impl Terminal {
     }
 
     #[track_caller]
-    fn wait_for(&mut self, text: &str) {
+    pub(crate) fn wait_for(&mut self, text: &str) {
         let mut piece = [0; 4096];
         while !self.seen.contains(text) {
             let count = self.screen.read(&mut piece).unwrap();
@@ -45,11 +45,11 @@ impl Terminal {
         self.seen.drain(..end);
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.screen.read_to_string(&mut self.seen).unwrap();
         (self.child.wait().unwrap().code(), self.seen)
     }

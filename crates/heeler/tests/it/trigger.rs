@@ -33,7 +33,7 @@ pub(crate) fn scripted(steps: &str) -> String {
 }
 
 #[track_caller]
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -54,7 +54,7 @@ impl Fleet {
 
     /// Waits until the newest job's transcript says this, and returns the job.
     #[track_caller]
-    fn wait_until_said(&self, text: &str) -> Job {
+    pub(crate) fn wait_until_said(&self, text: &str) -> Job {
         wait_for(text, || {
             let job = self.jobs().into_iter().next()?;
             let log =
@@ -64,13 +64,13 @@ impl Fleet {
     }
 
     #[track_caller]
-    fn wait_until_ended(&self) -> Job {
+    pub(crate) fn wait_until_ended(&self) -> Job {
         wait_for("the job's end", || {
             self.jobs().into_iter().next().filter(|job| job.head.status.is_final())
         })
     }
 
-    fn start(&self, args: &[&str]) -> Child {
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
         let mut command = self.command(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }

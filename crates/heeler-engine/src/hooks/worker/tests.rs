@@ -39,8 +39,14 @@ fn hooks_of_a_job_are_done_in_their_order() {
 }
 
 #[test]
+fn only_so_many_jobs_have_their_hooks_done_at_once() {
+    check(&["w", "x", "y"], &[], &[&["a.0", "a.1"]], None);
+    check(&["w", "x", "y", "z"], &[], &[], None);
+}
+
+#[test]
 fn what_was_told_and_is_not_on_record_yet_is_not_done_again() {
-    check(&[], &[("a.0", None)], &[&["a.1"], &["b.0", "b.1"]], None);
+    check(&[], &[("a.0", None)], &[&["b.0", "b.1"], &["a.1"]], None);
     check(&[], &[("a.0", None), ("a.1", None)], &[&["b.0", "b.1"]], None);
 }
 

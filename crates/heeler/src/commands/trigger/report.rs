@@ -1,7 +1,9 @@
 //! What came of a job: on record, told, and the exit code that says it.
 
+use std::time::{Duration, Instant};
+
 use anstyle::{AnsiColor, Style};
-use heeler_engine::{CancelError, Cancelling, Fleet, wait_recorded};
+use heeler_engine::Fleet;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session, SessionStatus};
 use heeler_store::{Reader, StateDir};
@@ -12,36 +14,36 @@ use serde_json::json;
 use super::TriggerArgs;
 use crate::cli::Global;
 use crate::commands::jobs;
+use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::live::Seen;
 use crate::output::{self, Text};
 use crate::place::{self, Place};
 
-/// Returns the job once it is on record how it ended. Where its conductor died, this process does
-/// its work.
-pub(super) fn on_record(engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
+/// How long a job that was left alone may take to be settled by the daemon that is started for it.
+const SETTLE_WAIT: Duration = Duration::from_secs(60);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Returns the job once it is on record how it ended. Where its daemon died, another is started.
+pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) -> Outcome<Job> {
     let on_record = || {
         let gone = || Failure::message(Code::Failed, format!("the record of job {id} is gone"));
         Reader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
     };
-    let job = on_record()?;
-    if job.head.status.is_final() || seen.recorded || seen.interrupts > 2 {
+    let mut job = on_record()?;
+    if job.head.status.is_final() || seen.interrupts > 2 {
         return Ok(job);
     }
-    // Ctrl-C may have come before there was a run that could hear it.
-    if seen.interrupts > 0 {
-        Cancelling::new(engine, id, false, "trigger").wish().map_err(anyhow::Error::from)?;
+    let daemon = daemon::connect_or_start(place)?;
+    let deadline = Instant::now() + SETTLE_WAIT;
+    while !job.head.status.is_final() && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
+        job = on_record()?;
     }
-    match wait_recorded(engine, id, "trigger") {
-        Ok(job) => return Ok(job),
-        Err(CancelError::Unsettled { why, .. }) => {
-            // Whether or not this can be written, the record says as much.
-            drop(output::note(&format!("cannot find out how the run ended: {why}")));
-        }
-        Err(CancelError::TooLong { .. }) => {}
-        Err(error) => return Err(Failure::new(Code::Failed, error)),
-    }
-    on_record()
+    drop(daemon);
+    Ok(job)
 }
 
 /// Tells what came of the job, and ends as it did.

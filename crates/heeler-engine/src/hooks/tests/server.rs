@@ -1,0 +1,111 @@
+//! An HTTP server that answers what it was told to and remembers what it was asked.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// `POST /path`.
+    pub(super) line: String,
+    /// Names in small letters.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+impl Asked {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// A server on this machine.
+pub(super) struct Server {
+    pub(super) port: u16,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    /// Answers so, one after the other, and then with the last one. An answer is a status, and perhaps
+    /// header lines, and perhaps an empty line and a body. An empty one is never given.
+    pub(super) fn start(answers: &[&str]) -> Server {
+        Server::new(answers, None)
+    }
+
+    /// The same, but each answer waits until the sender is used.
+    pub(super) fn gated(answers: &[&str]) -> (Server, Sender<()>) {
+        let (open, gate) = channel();
+        (Server::new(answers, Some(gate)), open)
+    }
+
+    fn new(answers: &[&str], gate: Option<Receiver<()>>) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (known, answers) = (asked.clone(), answers.iter().map(|it| (*it).to_owned()));
+        let answers: Vec<String> = answers.collect();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for (count, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                let Some(request) = read(&stream) else { continue };
+                known.lock().unwrap().push(request);
+                // Once the test is over nobody waits for the rest.
+                let _open = gate.as_ref().map(|gate| gate.recv());
+                let answer = answers.get(count).or(answers.last()).unwrap();
+                if answer.is_empty() {
+                    held.push(stream);
+                    continue;
+                }
+                let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
+                let head = head.replace('\n', "\r\n");
+                let length = body.len();
+                // Whoever asked may have gone.
+                drop(write!(
+                    stream,
+                    "HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                ));
+            }
+        });
+        Server { port, asked }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn read(stream: &TcpStream) -> Option<Asked> {
+    let mut reader = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let split = |line: &String| {
+        let (name, value) = line.split_once(':').unwrap();
+        (name.to_ascii_lowercase(), value.trim().to_owned())
+    };
+    let headers: Vec<(String, String)> = lines[1..].iter().map(split).collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().unwrap())];
+    reader.read_exact(&mut body).ok()?;
+    let line = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
+    Some(Asked { line, headers, body: String::from_utf8(body).unwrap() })
+}

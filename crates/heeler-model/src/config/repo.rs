@@ -1,0 +1,196 @@
+//! The repository that an agent works on, as config writes it.
+//!
+//! It may hold a token, which is taken out of the address at once: what is shown, told and put into
+//! arguments is the address without it.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value as Json;
+use url::Url;
+
+use super::reader::{Dialect, Reader};
+use super::shape::Shape;
+use super::value::{SecretText, Value};
+use super::work::RepoName;
+use super::yaml::Node;
+
+/// What a name and a token are to a server.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Who.
+    pub user: String,
+    /// The password or token; may be empty where the user's name is the token.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(…)")
+    }
+}
+
+/// A repository that can be cloned.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Repo {
+    address: String,
+    credentials: Option<Credentials>,
+    written: String,
+}
+
+impl Repo {
+    /// Returns the address or path that git is given, without any secret.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the name and token that the config holds for it.
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
+    }
+}
+
+impl fmt::Debug for Repo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Repo({})", self.address)
+    }
+}
+
+/// The form of a repository, for messages.
+pub(crate) const WHAT: &str = "a repository";
+
+impl Value for Repo {
+    fn shape() -> Shape {
+        Shape::Format { what: WHAT, example: "`octocat/hello`", pattern: None }
+    }
+
+    fn read(node: &Node, reader: &mut Reader) -> Option<Repo> {
+        let text = SecretText::read(node, reader)?;
+        let is_path = ["/", "./", "../", "~/"].iter().any(|start| text.expose().starts_with(start));
+        let parsed = match is_path {
+            true => Ok((reader.resolve(node.at, text.expose()).into_string(), None)),
+            false => parse(text.expose()),
+        };
+        match parsed {
+            Ok((address, credentials)) => {
+                let Json::String(written) = text.show() else { return None };
+                Some(Repo { address, credentials, written })
+            }
+            // The text itself is not told: there may be a token in it.
+            Err(reason) => {
+                let message = format!("this is not {WHAT}: {reason}");
+                let fault = match reader.dialect {
+                    Dialect::Heeler => reader.error(node.at, message),
+                    Dialect::Herdctl => reader.warn(node.at, message),
+                };
+                fault.expected("expected `owner/name` on GitHub, an address or a path");
+                None
+            }
+        }
+    }
+
+    fn show(&self) -> Json {
+        Json::String(self.written.clone())
+    }
+}
+
+fn parse(text: &str) -> Result<(String, Option<Credentials>), &'static str> {
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("it has spaces");
+    }
+    if let Ok(name) = text.parse::<RepoName>() {
+        return Ok((format!("https://github.com/{}.git", name.as_str()), None));
+    }
+    if text.contains("://") {
+        return parse_url(text);
+    }
+    // As ssh writes it: git@example.com:path
+    let is_word = |part: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(fits)
+    };
+    match text.split_once(':').and_then(|(host, path)| Some((host.split_once('@')?, path))) {
+        Some(((user, host), path)) if is_word(user) && is_word(host) && !path.is_empty() => {
+            Ok((text.to_owned(), None))
+        }
+        _ => Err("it is neither `owner/name`, an address nor a path"),
+    }
+}
+
+fn parse_url(text: &str) -> Result<(String, Option<Credentials>), &'static str> {
+    let mut url: Url = text.parse().map_err(|_| "its address is malformed")?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("its address has a `?` or `#`");
+    }
+    let decoded = |part: &str| {
+        let text = percent_decode_str(part).decode_utf8().map_err(|_| "its user is not UTF-8")?;
+        // The way to git is made of lines.
+        if text.contains(['\n', '\r', '\0']) {
+            Err("its user has a line break")
+        } else {
+            Ok(text.into_owned())
+        }
+    };
+    let credentials = match (url.username(), url.password()) {
+        ("", None) => None,
+        (user, password) => Some(Credentials {
+            user: decoded(user)?,
+            password: decoded(password.unwrap_or_default())?,
+        }),
+    };
+    match url.scheme() {
+        "https" | "http" => {
+            let cannot = "its address is malformed";
+            url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| cannot)?;
+            Ok((url.to_string(), credentials))
+        }
+        "ssh" | "git" if url.password().is_none() => Ok((url.to_string(), None)),
+        "ssh" | "git" => Err("only https takes a password"),
+        "file" => Ok((url.to_string(), None)),
+        _ => Err("its address must begin with https, http, ssh, git or file"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let got = match parse(text) {
+            Ok((address, None)) => address,
+            Ok((address, Some(Credentials { user, password }))) => {
+                format!("{address} {user}:{password}")
+            }
+            Err(reason) => reason.to_owned(),
+        };
+        assert_eq!(got, expect, "{text}");
+    }
+
+    #[test]
+    fn names_addresses_and_ssh_forms_are_read() {
+        check("octocat/hello", "https://github.com/octocat/hello.git");
+        check("https://example.com/a/b.git", "https://example.com/a/b.git");
+        check("ssh://git@example.com:22/a", "ssh://git@example.com:22/a");
+        check("git@example.com:a/b.git", "git@example.com:a/b.git");
+        check("file:///srv/a.git", "file:///srv/a.git");
+    }
+
+    #[test]
+    fn a_token_is_taken_out_of_the_address() {
+        check("https://me:s%40cret@example.com/a", "https://example.com/a me:s@cret");
+        check("https://token@example.com/a", "https://example.com/a token:");
+    }
+
+    #[test]
+    fn what_git_should_not_be_given_is_refused() {
+        check("hello", "it is neither `owner/name`, an address nor a path");
+        check("--upload-pack=x", "it is neither `owner/name`, an address nor a path");
+        check("-x@example.com:a", "it is neither `owner/name`, an address nor a path");
+        check("ext::sh -c x", "it has spaces");
+        check("ext://x/y", "its address must begin with https, http, ssh, git or file");
+        check("https://example.com/a?token=x", "its address has a `?` or `#`");
+        check("ssh://a:b@example.com/a", "only https takes a password");
+        check("https://a%0Ab@example.com/a", "its user has a line break");
+    }
+}

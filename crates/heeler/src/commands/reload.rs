@@ -1,0 +1,30 @@
+//! `heeler reload`: the daemon reads its config again.
+
+use clap::Args;
+use heeler_engine::Command;
+
+use crate::cli::Global;
+use crate::daemon;
+use crate::failure::Outcome;
+use crate::place::Place;
+
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str =
+    "The new config is checked whole: with a fault in it the daemon goes on by the old one.
+Jobs that run are left as they are. A daemon without a config change says that nothing has changed.
+Exit codes: 0 applied, 2 a fault in the config (nothing changed), 3 no daemon runs.";
+
+/// Arguments of `reload`.
+#[derive(Args)]
+pub(crate) struct ReloadArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reloads and prints what is different.
+pub(crate) fn run(global: &Global, args: &ReloadArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let answer = daemon::ask_running(&place, &Command::Reload)?;
+    daemon::tell(&answer, args.json)
+}

@@ -1,0 +1,132 @@
+//! What goes on beside the dispatcher: the socket, and signals.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::thread::JoinHandle;
+
+use heeler_engine::{Command, Handle, Stopping};
+use heeler_server::{Connections, serve};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::VERSION;
+use crate::output;
+
+/// The socket's server, on a thread of its own.
+pub(super) struct Serving {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Serving {
+    pub(super) fn start(
+        listener: UnixListener,
+        handle: Handle,
+        connections: Connections,
+    ) -> io::Result<Serving> {
+        listener.set_nonblocking(true)?;
+        let runtime = runtime()?;
+        let guard = runtime.enter();
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        drop(guard);
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+            let stopped = async { drop(stopped.await) };
+            let served = serve(listener, handle, VERSION, &connections, stopped);
+            if let Err(error) = runtime.block_on(served) {
+                tracing::error!(%error, "nobody can talk to this daemon any more");
+            }
+            // A request may wait for a dispatcher that is gone.
+            runtime.shutdown_background();
+        })?;
+        Ok(Serving { stop, thread })
+    }
+
+    /// Ends it, after the last answers.
+    pub(super) fn end(self) {
+        // It may have ended by itself.
+        let _ended = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the server panicked");
+        }
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Turns signals into commands, from now on.
+pub(super) fn heed_signals(handle: Handle, is_attended: bool) -> io::Result<()> {
+    let runtime = runtime()?;
+    let guard = runtime.enter();
+    let mut signals = Signals {
+        interrupts: signal(SignalKind::interrupt())?,
+        terminates: signal(SignalKind::terminate())?,
+        hang_ups: signal(SignalKind::hangup())?,
+        interrupted: 0,
+        is_attended,
+    };
+    drop(guard);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                let command = signals.next().await;
+                let told: heeler_engine::Reply = Box::new(|answer| {
+                    if let Err(refused) = answer {
+                        tracing::warn!(reason = refused.message, "what a signal asked for failed");
+                    }
+                });
+                if handle.send(command, told).is_err() {
+                    return;
+                }
+            }
+        });
+    })?;
+    Ok(())
+}
+
+/// The signals that mean something to a daemon.
+struct Signals {
+    interrupts: Signal,
+    terminates: Signal,
+    hang_ups: Signal,
+    interrupted: u32,
+    /// Somebody looks at a terminal.
+    is_attended: bool,
+}
+
+impl Signals {
+    /// Waits for the next signal and says what it asks for.
+    async fn next(&mut self) -> Command {
+        tokio::select! {
+            _ = self.interrupts.recv() => self.interrupt(),
+            _ = self.terminates.recv() => Command::Stop(Stopping::KeepJobs),
+            _ = self.hang_ups.recv() => match self.is_attended && is_terminal_gone() {
+                true => Command::Stop(Stopping::KeepJobs),
+                false => Command::Reload,
+            },
+        }
+    }
+
+    /// Ctrl-C first waits for the jobs that run, then leaves them.
+    fn interrupt(&mut self) -> Command {
+        self.interrupted += 1;
+        if self.interrupted > 1 {
+            return Command::Stop(Stopping::KeepJobs);
+        }
+        if self.is_attended {
+            // The daemon stops whether or not this can be said.
+            drop(output::note(
+                "stopping: jobs that run are waited for; Ctrl-C again leaves them to the next daemon",
+            ));
+        }
+        Command::Stop(Stopping::Wait { timeout: None })
+    }
+}
+
+/// Says whether the terminal that we were started in was closed.
+fn is_terminal_gone() -> bool {
+    matches!(rustix::termios::tcgetattr(io::stderr()), Err(rustix::io::Errno::IO))
+}
