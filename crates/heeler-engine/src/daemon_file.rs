@@ -35,6 +35,9 @@ pub struct DaemonFile {
     pub version: String,
     /// How long it stays.
     pub mode: DaemonMode,
+    /// Tells its config and environment from others.
+    #[serde(default)]
+    pub surroundings: Option<u64>,
 }
 
 /// Why a `daemon.json` cannot be used.
@@ -71,7 +74,7 @@ impl DaemonFile {
         mode: DaemonMode,
     ) -> DaemonFile {
         let (pid, version) = (std::process::id(), version.to_owned());
-        DaemonFile { protocol: PROTOCOL, pid, socket, since, version, mode }
+        DaemonFile { protocol: PROTOCOL, pid, socket, since, version, mode, surroundings: None }
     }
 
     /// Reads the file of a state directory. `None` when there is none, or when it is not whole: a

@@ -53,6 +53,9 @@ const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
+/// How often files of old jobs are put away.
+const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
+
 /// Reads the config.
 pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
 
@@ -129,6 +132,8 @@ pub(crate) struct Dispatcher {
     /// Runs that could not be settled, and when that is tried again.
     unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
+    /// When files of old jobs are put away next.
+    put_away_at: Option<Instant>,
 }
 
 impl Dispatcher {
@@ -163,6 +168,7 @@ impl Dispatcher {
             failed: None,
             unsettled: Vec::new(),
             faults: HashMap::new(),
+            put_away_at: None,
         }
     }
 
@@ -206,6 +212,16 @@ impl Dispatcher {
             self.try_again();
             self.commit(tasks);
             self.admit();
+            self.put_away();
+        }
+    }
+
+    /// Has files of old jobs put away, now and then.
+    fn put_away(&mut self) {
+        let due = self.put_away_at.is_none_or(|at| Instant::now() >= at);
+        if due && self.keeps_schedules() {
+            self.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
+            self.hands.put_away();
         }
     }
 

@@ -25,6 +25,7 @@ use crate::hooks;
 use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
+use crate::retention;
 use crate::setup::Setup;
 use crate::start::{self, Begun};
 use crate::watcher::Watcher;
@@ -136,6 +137,32 @@ impl Hands {
                 Err(error) => {
                     tracing::error!(%run, %error, "cannot watch a runner");
                     shared.find_out(run, None);
+                }
+            }
+        });
+    }
+
+    /// Puts files of old jobs into the trash, where the config says so.
+    pub(crate) fn put_away(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.collectors.hand(move || {
+            let setup = shared.setup();
+            let Some(retention) = setup.root().and_then(|fleet| fleet.retention.as_ref()) else {
+                return;
+            };
+            let (dir, now) = (&shared.fleet.dir, (shared.fleet.now)());
+            let mut more = true;
+            while more {
+                let done = Reader::open(dir).map_err(|error| chain(&error)).and_then(|reader| {
+                    retention::put_away(dir, &reader, retention, now).map_err(|error| chain(&error))
+                });
+                more = done.as_ref().is_ok_and(|done| done.more);
+                match done {
+                    Ok(done) if done.jobs.is_empty() => {}
+                    Ok(done) => {
+                        tracing::info!(jobs = done.jobs.len(), "put files of old jobs away")
+                    }
+                    Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
                 }
             }
         });

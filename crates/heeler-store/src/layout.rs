@@ -267,6 +267,11 @@ impl StateDir {
     pub fn trash(&self) -> Utf8PathBuf {
         self.root.join("trash")
     }
+
+    /// Returns where the files of a job are once they were put away.
+    pub fn trashed_job(&self, job: &JobId) -> Utf8PathBuf {
+        self.trash().join("jobs").join(job.as_str())
+    }
 }
 
 /// Says whether a name at the top of a state directory is one that we give.

@@ -3,15 +3,19 @@
 //! Whether one runs is told by the state's lock; `daemon.json` only says where it listens. Commands
 //! that write use [`ask`]; those that make no sense without a daemon use [`require`].
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use heeler_engine::{Answer, Command, DaemonFile, DaemonMode, Stopping, launch_daemon};
+use heeler_engine::{
+    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, launch_daemon,
+};
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
 use crate::output;
 use crate::place::{self, Place};
 
@@ -103,9 +107,22 @@ pub(crate) fn writer(place: &Place) -> Outcome<Option<String>> {
 
 /// Asks the fleet's daemon; without one, one that ends when it is idle is started for it.
 pub(crate) fn ask(place: &Place, command: &Command) -> Outcome<Answer> {
+    ask_unless(place, command, &|| false)
+}
+
+/// The same, unless it is given up before the daemon has heard it.
+pub(crate) fn ask_unless(
+    place: &Place,
+    command: &Command,
+    is_given_up: &dyn Fn() -> bool,
+) -> Outcome<Answer> {
+    if starts_a_run(command) {
+        replace_outdated(place)?;
+    }
     let deadline = Instant::now() + START_WAIT;
     loop {
-        match connect_or_start(place)?.ask(command, Some(ANSWER_WAIT)) {
+        let mut daemon = connect_or_start_unless(place, is_given_up)?;
+        match daemon.ask(command, Some(ANSWER_WAIT)) {
             // It has done nothing; the next one will.
             Err(ClientError::Ending) if Instant::now() < deadline => {
                 std::thread::sleep(LOOK_EVERY);
@@ -113,6 +130,63 @@ pub(crate) fn ask(place: &Place, command: &Command) -> Outcome<Answer> {
             answer => return Ok(answer?),
         }
     }
+}
+
+/// Says whether a command may make an agent start now, by the config and the environment of the
+/// daemon.
+fn starts_a_run(command: &Command) -> bool {
+    let triggers = |change: &ScheduleChange| *change == ScheduleChange::Trigger;
+    match command {
+        Command::Trigger(_) | Command::Resume { .. } | Command::Retry { .. } => true,
+        Command::Schedule { change, .. } => triggers(change),
+        _ => false,
+    }
+}
+
+/// Lets a daemon that was started for an earlier command make way if the config or the environment
+/// is another by now: whoever starts no daemon expects their own to count. Its jobs go on.
+fn replace_outdated(place: &Place) -> Outcome {
+    let Some(file) = file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle) else {
+        return Ok(());
+    };
+    match file.surroundings == Some(surroundings(place)?) {
+        true => Ok(()),
+        false => make_way(place),
+    }
+}
+
+/// Variables that differ from one terminal to the next and mean nothing to an agent.
+const PASSING_VARIABLES: [&str; 13] = [
+    "_",
+    "COLUMNS",
+    "HEELER_LOG",
+    "LINES",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "TERM",
+    "TMUX_PANE",
+    "WINDOWID",
+];
+
+/// Tells the config and the environment of a command from others.
+pub(crate) fn surroundings(place: &Place) -> Outcome<u64> {
+    let mut hasher = DefaultHasher::new();
+    let is_kept = |name: &str| !PASSING_VARIABLES.contains(&name);
+    place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
+    let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
+    let loaded = fleet::try_load(place, file, &fleet::read_text)?;
+    let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
+    files.push(place::beside(file).join(".env"));
+    for file in files {
+        file.hash(&mut hasher);
+        let known = std::fs::metadata(&file).ok().map(|it| (it.len(), it.modified().ok()));
+        known.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }
 
 /// Asks a daemon that runs already.
@@ -125,8 +199,15 @@ pub(crate) fn ask_running(place: &Place, command: &Command) -> Outcome<Answer> {
 /// Two commands may do so at once: the one whose daemon comes second finds the first one's. A daemon
 /// that is connected to does not end by itself.
 pub(crate) fn connect_or_start(place: &Place) -> Outcome<Client> {
+    connect_or_start_unless(place, &|| false)
+}
+
+fn connect_or_start_unless(place: &Place, is_given_up: &dyn Fn() -> bool) -> Outcome<Client> {
     let deadline = Instant::now() + START_WAIT;
     loop {
+        if is_given_up() {
+            return Err(Failure::message(Code::Interrupted, "interrupted before it was asked"));
+        }
         if let Some(client) = connect(place)? {
             return Ok(client);
         }

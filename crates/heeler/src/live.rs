@@ -14,11 +14,12 @@ mod tools;
 mod whole;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::Fleet;
+use heeler_engine::{Answer, Command, Fleet};
 use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
 use serde_json::Value as Json;
@@ -31,9 +32,10 @@ use self::screen::Screen;
 pub(crate) use self::screen::Show;
 pub(crate) use self::tools::Tools;
 use self::whole::Wholes;
+use crate::daemon;
 use crate::failure::Outcome;
 use crate::output::{self, one_line};
-use crate::place;
+use crate::place::{self, Place};
 
 /// How many things that happened wait to be shown. Whoever has more to tell waits; the run does not,
 /// it leaves rows out and they are read from its log.
@@ -63,6 +65,8 @@ pub(crate) enum Event {
     State(Box<RunState>),
     /// The run of this folder has written its last row.
     RunEnded(Utf8PathBuf),
+    /// What the daemon answered.
+    Answered(Outcome<Answer>),
     /// What becomes of the job.
     Course(Course),
     /// Ctrl-C.
@@ -113,6 +117,7 @@ pub(crate) struct Seen {
 pub(crate) struct Listener {
     tell: SyncSender<Event>,
     events: Receiver<Event>,
+    interrupted: bool,
 }
 
 impl Listener {
@@ -122,18 +127,44 @@ impl Listener {
         let told = tell.clone();
         // Where nobody listens any more there is nobody to tell.
         on_interrupt(move || drop(told.send(Event::Interrupt)))?;
-        Ok(Listener { tell, events })
+        Ok(Listener { tell, events, interrupted: false })
+    }
+
+    /// Asks the daemon for a job. Ctrl-C gives that up while nobody has heard it yet.
+    pub(crate) fn ask(&mut self, place: &Place, command: Command) -> Outcome<Answer> {
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let (place, tell) = (place.clone(), self.tell.clone());
+        let given_up = Arc::clone(&is_given_up);
+        std::thread::spawn(move || {
+            let is_given_up = || given_up.load(Ordering::Relaxed);
+            let answer = daemon::ask_unless(&place, &command, &is_given_up);
+            // Where nobody listens any more there is nobody to tell.
+            drop(tell.send(Event::Answered(answer)));
+        });
+        loop {
+            match self.events.recv().expect("the listener itself can tell") {
+                Event::Answered(answer) => return answer,
+                Event::Interrupt => {
+                    self.interrupted = true;
+                    is_given_up.store(true, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
     }
 }
 
 /// Shows a job until it has ended and is on record, or nobody cares for it any more.
 pub(crate) fn watch(watch: &Watch<'_>, listener: Listener) -> Outcome<Seen> {
-    let Listener { tell, events } = listener;
+    let Listener { tell, events, interrupted } = listener;
     course::follow(watch.fleet.dir.clone(), watch.job.clone(), tell.clone());
     let mut live = Live::new(watch, tell);
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     if let Some(reason) = &watch.waits {
         live.screen.remark(&format!("waits: {}", one_line(reason)))?;
+    }
+    if interrupted {
+        live.interrupt()?;
     }
     let seen = live.go(&events);
     live.screen.clear();
@@ -189,6 +220,7 @@ impl<'w> Live<'w> {
 
     fn follow(&mut self, run: RunId) {
         self.folder = self.watch.fleet.dir.run(run);
+        tracing::info!("the run's folder is {}", self.folder);
         self.run_ended = false;
         self.has_run = true;
         self.clock = Clock::Waits(Instant::now());
@@ -238,6 +270,7 @@ impl<'w> Live<'w> {
                 self.run_ended |= folder == self.folder;
                 self.clock.stop();
             }
+            Event::Answered(_) => {}
             Event::Course(course) => self.course(course),
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,

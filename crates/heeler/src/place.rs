@@ -8,8 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{DaemonFile, DaemonMode};
 use heeler_model::JobHead;
-use heeler_store::{JobCursor, JobFilter, OpenError, Reader, StateDir, Store};
+use heeler_store::{JobCursor, JobFilter, OpenError, Opened, Reader, StateDir, Store, StoreError};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
@@ -26,6 +27,9 @@ const JOBS_PER_PAGE: usize = 1_000;
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How long a daemon is waited for that ends when nothing is left to do.
+const IDLE_DAEMON_WAIT: Duration = Duration::from_secs(2);
 
 /// Config file names, in the order in which they are looked for, with the state directory of each.
 pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
@@ -188,7 +192,7 @@ impl Place {
     /// Becomes the writer of the state directory, and tells what people had changed by hand.
     pub(crate) fn store(&self, command: &str, now: Timestamp) -> Outcome<Store> {
         let dir = StateDir::create(&self.state_dir)?;
-        let opened = Store::open(&dir, command, now)?;
+        let opened = self.open_store(&dir, command, now)?;
         if self.quiet {
             return Ok(opened.store);
         }
@@ -205,6 +209,26 @@ impl Place {
             output::note(&format!("a file that could not be read is kept as {path}"))?;
         }
         Ok(opened.store)
+    }
+
+    /// Becomes the writer. A daemon that was started for an earlier command and has nothing left to
+    /// do is waited for.
+    fn open_store(&self, dir: &StateDir, command: &str, now: Timestamp) -> Outcome<Opened> {
+        let deadline = Instant::now() + IDLE_DAEMON_WAIT;
+        loop {
+            let error = match Store::open(dir, command, now) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let is_passing = || {
+                let file = DaemonFile::read(dir).ok().flatten();
+                file.is_some_and(|file| file.mode == DaemonMode::UntilIdle)
+            };
+            let is_held = matches!(&error, StoreError::Lock { .. });
+            if !is_held || Instant::now() >= deadline || !is_passing() {
+                return Err(error.into());
+            }
+        }
     }
 
     /// Brings a database of an older heeler up to date, for commands that write anyway.

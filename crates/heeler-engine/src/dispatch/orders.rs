@@ -45,10 +45,12 @@ impl Turn<'_, '_> {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Ok(Err(Refused::new(RefusedKind::Busy, message)));
         }
+        let was_over = job.head.status.is_final();
         let at = self.now;
         let job = cancel::wish_in(self.tx, id, at)?;
         if job.head.status == JobStatus::Cancelled {
-            if self.board.forget(id).is_some() {
+            if !was_over {
+                self.board.forget(id);
                 self.tx.dequeue(id)?;
                 self.over(&job, None)?;
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use heeler_engine::Command;
+use heeler_engine::{Answer, Command};
 use heeler_model::{Job, JobId, JobStatus};
 use heeler_store::Reader;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::place::Place;
 const END_WAIT: Duration = Duration::from_secs(60);
 
 /// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Arguments of `jobs cancel`.
 #[derive(Args)]
@@ -93,6 +93,9 @@ fn cancel(place: &Place, id: &JobId, now: bool) -> Outcome<Job> {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Err(Failure::message(Code::Refused, message));
         }
+        if let Some(fault) = fault_of(place, id)? {
+            return Err(Failure::message(Code::Failed, fault).hint("heeler doctor"));
+        }
         if Instant::now() >= deadline {
             let message = format!("job {id} has not ended within {} s", END_WAIT.as_secs());
             let at_once = format!("heeler jobs cancel --now {id}");
@@ -100,4 +103,15 @@ fn cancel(place: &Place, id: &JobId, now: bool) -> Outcome<Job> {
         }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Says why the run of a job cannot be settled, if the daemon knows.
+fn fault_of(place: &Place, id: &JobId) -> Outcome<Option<String>> {
+    let Some(mut daemon) = daemon::connect(place)? else { return Ok(None) };
+    let Ok(Answer::Status(status)) = daemon.ask(&Command::Status, Some(END_WAIT)) else {
+        return Ok(None);
+    };
+    let run = status.running.iter().find(|running| running.job == *id);
+    let run = run.map(|running| running.run.to_string());
+    Ok(run.and_then(|run| status.faults.into_iter().find(|fault| fault.contains(&run))))
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anstyle::Style;
 use camino::Utf8PathBuf;
 use clap::Args;
+use heeler_engine::logs::{DAEMON_LOG, LOG_LOOK_EVERY, LogTail};
 use heeler_model::{JobHead, JobId};
 use heeler_store::{JobFilter, Reader};
 use heeler_transcript::{Fault, Follower, Page, Record, Start, Update, tail};
@@ -39,6 +40,9 @@ pub(crate) struct LogsArgs {
     /// Only this job's
     #[arg(long, value_name = "ID", add = cli::jobs(), conflicts_with = "agent")]
     job: Option<String>,
+    /// What the daemon did, instead of what agents did
+    #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
+    daemon: bool,
     #[command(flatten)]
     pub(crate) how: How,
 }
@@ -75,6 +79,9 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
     if let Some(job) = &args.job {
         return of_job(global, job, &args.how);
     }
+    if args.daemon {
+        return of_daemon(global, &args.how);
+    }
     let place = Place::find(global)?;
     let Some(reader) = place.reader()? else {
         return Ok(output::note(&format!("no transcripts yet in {}", place.state_dir))?);
@@ -93,6 +100,27 @@ pub(crate) fn run(global: &Global, args: &LogsArgs) -> Outcome {
     }
 }
 
+/// Prints the daemon's lines, also those of logs that were set aside.
+fn of_daemon(global: &Global, how: &How) -> Outcome {
+    let place = Place::find(global)?;
+    let path = place.state_dir.join("logs").join(DAEMON_LOG);
+    let failed = |error: std::io::Error| {
+        Failure::new(Code::Usage, anyhow::Error::new(error).context(format!("cannot read {path}")))
+    };
+    if !how.follow && !path.exists() {
+        return Ok(output::note(&format!("no daemon has written {path} yet"))?);
+    }
+    let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
+    let print =
+        |lines: Vec<String>| lines.iter().try_for_each(|line| output::line(output::harmless(line)));
+    print(lines)?;
+    while how.follow {
+        std::thread::sleep(LOG_LOOK_EVERY);
+        print(tail.more().map_err(failed)?)?;
+    }
+    Ok(())
+}
+
 /// Prints one job's lines.
 pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
     let place = Place::find(global)?;
@@ -108,11 +136,7 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         }
         _ if how.follow && !job.head.status.is_final() => 0,
         _ => {
-            let message = format!(
-                "job {} has no transcript: none was written, or its file is gone",
-                job.head.id
-            );
-            return Err(Failure::message(Code::NotFound, message));
+            return Err(Failure::message(Code::NotFound, why_no_transcript(&place, &job.head.id)?));
         }
     };
     match path {
@@ -123,6 +147,19 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
         }
         _ => Ok(()),
     }
+}
+
+/// Says where a job's transcript went, as far as that is known.
+fn why_no_transcript(place: &Place, job: &JobId) -> Outcome<String> {
+    let dir = place.dir()?;
+    let name = dir.log_of(job).file_name().unwrap_or_default().to_owned();
+    let trashed = dir.trashed_job(job).join(name);
+    Ok(match trashed.is_file() {
+        true => format!(
+            "the transcript of job {job} was put away, as `retention` in the config says: {trashed}"
+        ),
+        false => format!("job {job} has no transcript: none was written, or its file is gone"),
+    })
 }
 
 fn follow_job(

@@ -220,6 +220,7 @@ impl Open {
         // What herdctl left is adopted.
         drop(place.reader()?);
         let sockets = prepared.setup.sockets.clone();
+        let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
         let (dir, connections) = (fleet.dir.clone(), Connections::default());
         let settings = Settings {
@@ -234,7 +235,8 @@ impl Open {
         let daemon = Daemon::open(settings).map_err(not_open)?;
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
+        let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
+        file.surroundings = Some(surroundings);
         let serving = Serving::start(listener, daemon.handle(), connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })

@@ -114,8 +114,8 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         ..Wanted::of(agent.name.clone())
     };
     // From here on Ctrl-C cancels the job.
-    let listener = Listener::new()?;
-    let (job, waits) = match daemon::ask(&place, &Command::Trigger(Box::new(wanted)))? {
+    let mut listener = Listener::new()?;
+    let (job, waits) = match listener.ask(&place, Command::Trigger(Box::new(wanted)))? {
         Answer::Job { job, waits, .. } => (job, waits),
         other => return Err(daemon::unexpected(&other)),
     };

@@ -233,6 +233,43 @@ fn following_a_fleet_repeats_no_old_transcript() {
 }
 
 #[test]
+fn a_transcript_that_was_put_away_is_told_with_its_place() {
+    let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
+    let id = job("coder", 1).head.id;
+    let said = fleet.run(&["jobs", "logs", id.as_str()]).fails(4);
+    assert!(said.contains("none was written, or its file is gone"), "{said}");
+    let trash = fleet.state_dir().join("trash/jobs").join(id.as_str());
+    std::fs::create_dir_all(&trash).unwrap();
+    std::fs::write(trash.join(format!("{id}.jsonl")), "{}\n").unwrap();
+    let said = fleet.run(&["jobs", "logs", id.as_str()]).fails(4);
+    assert!(said.contains(&format!("trash/jobs/{id}/{id}.jsonl")), "{said}");
+}
+
+#[test]
+fn the_daemons_log_is_read_and_followed_with_what_was_set_aside() {
+    let fleet = Fleet::new();
+    assert!(fleet.run(&["logs", "--daemon"]).ok().is_empty());
+    let logs = fleet.state_dir().join("logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("heeler.log.1"), "one\ntwo\n").unwrap();
+    std::fs::write(logs.join("heeler.log"), "three\n").unwrap();
+    assert_eq!(fleet.run(&["logs", "--daemon", "-n", "2"]).ok(), "two\nthree\n");
+    fleet.run(&["logs", "--daemon", "coder"]).fails(2);
+    let mut child = fleet
+        .command(&["logs", "--daemon", "-f", "--lines", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "three");
+    std::fs::rename(logs.join("heeler.log"), logs.join("heeler.log.2")).unwrap();
+    std::fs::write(logs.join("heeler.log"), "four\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "four");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn an_unknown_agent_is_not_found_rather_than_idle() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
     assert!(fleet.run(&["jobs", "-a", "nobody"]).fails(4).contains("there is no agent `nobody`"));

@@ -1,0 +1,320 @@
+//! Logs for people: one for each agent, with a line for each start and end of a job, and the daemon's.
+//!
+//! They tell, and own nothing: what they say is on record elsewhere, and a line that cannot be written
+//! is lost. A log that has grown is set aside by renaming (`coder.log.1` is the newest of those) and
+//! never holds half a line. Start at [`AgentLogs`] and [`RotatingLog`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::{Logs, Period};
+use heeler_model::{AgentName, JobHead, JobStatus, iso_millis};
+use heeler_transcript::plain;
+use jiff::Timestamp;
+
+/// The most of a text that one line tells, in characters.
+const TEXT_CHARS_MAX: usize = 500;
+
+/// The most of one log that is read for its last lines, in bytes.
+const TAIL_BYTES_MAX: u64 = 4 << 20;
+
+/// The daemon's log, in the folder of logs.
+pub const DAEMON_LOG: &str = "heeler.log";
+
+/// The logs of all agents.
+#[derive(Debug)]
+pub struct AgentLogs {
+    folder: Utf8PathBuf,
+    /// Only one thread at a time may set a log aside.
+    limits: Mutex<Logs>,
+}
+
+impl AgentLogs {
+    /// Keeps logs in a folder, of the size that the config says.
+    pub fn new(folder: &Utf8Path, limits: Logs) -> AgentLogs {
+        AgentLogs { folder: folder.to_owned(), limits: Mutex::new(limits) }
+    }
+
+    /// Takes over other limits.
+    pub fn set_limits(&self, limits: Logs) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Returns where an agent's log is.
+    pub fn path(&self, agent: &AgentName) -> Utf8PathBuf {
+        let name = format!("{agent}.log");
+        match name == DAEMON_LOG {
+            // No agent has a `+` in its name.
+            true => self.folder.join(format!("{agent}+.log")),
+            false => self.folder.join(name),
+        }
+    }
+
+    /// Writes one line. One that cannot be written is told in the daemon's log.
+    pub fn line(&self, agent: &AgentName, now: Timestamp, text: &str) {
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.path(agent);
+        let line = format!("{} {}\n", iso_millis(now), one_line(text));
+        // Opened for each line: a fleet may have more agents than a process may have files.
+        let written =
+            RotatingLog::open(&path, *limits).and_then(|mut log| log.append(line.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!("cannot write {path}: {error}");
+        }
+    }
+}
+
+/// Tells of a job that starts.
+pub fn started(job: &JobHead) -> String {
+    match &job.schedule {
+        Some(schedule) => format!("{} started: schedule {schedule}", job.id),
+        None => format!("{} started: {}", job.id, job.trigger_type.as_str()),
+    }
+}
+
+/// Tells of a job that has ended: how, how long it took, what it cost, what came of it.
+pub fn ended(job: &JobHead, error: Option<&str>) -> String {
+    let mut text = format!("{} {}", job.id, job.status);
+    if let Some(took) = job.duration_ms.and_then(|took| u64::try_from(took).ok()) {
+        // Whole seconds, but for what took less.
+        let millis = if took > 1000 { took / 1000 * 1000 } else { took };
+        if let Ok(period) = Period::from_millis(millis) {
+            text.push_str(&format!(" in {period}"));
+        }
+    }
+    if let Some(cost) = job.cost_usd {
+        text.push_str(&format!(", ${cost:.4}"));
+    }
+    let failure = error.filter(|_| job.status != JobStatus::Completed);
+    let first =
+        |text: &str| text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
+    if let Some(told) = failure.or(job.summary.as_deref()).and_then(first) {
+        text.push_str(&format!(": {told}"));
+    }
+    text
+}
+
+/// Puts a text on one line, without anything that steers a terminal.
+fn one_line(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A log file that is set aside when it has grown.
+///
+/// Others may append to the same file meanwhile, or move it away: each write looks where it is.
+#[derive(Debug)]
+pub struct RotatingLog {
+    path: Utf8PathBuf,
+    file: File,
+    limits: Logs,
+}
+
+impl RotatingLog {
+    /// Opens a log, or makes it; private to its user.
+    pub fn open(path: &Utf8Path, limits: Logs) -> io::Result<RotatingLog> {
+        Ok(RotatingLog { path: path.to_owned(), file: open(path)?, limits })
+    }
+
+    /// Takes over other limits.
+    pub fn set_limits(&mut self, limits: Logs) {
+        self.limits = limits;
+    }
+
+    /// Writes whole lines. They are never divided between two files.
+    pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if !self.is_in_place()? {
+            self.file = open(&self.path)?;
+        }
+        let size = self.file.metadata()?.len();
+        if size > 0 && size.saturating_add(lines.len() as u64) > self.limits.max_size.bytes() {
+            set_aside(&self.path, self.limits.keep)?;
+            self.file = open(&self.path)?;
+        }
+        self.file.write_all(lines)
+    }
+
+    /// Says whether a file is the one that this log writes to.
+    pub fn is_same(&self, other: &fs::Metadata) -> bool {
+        self.file.metadata().is_ok_and(|own| own.dev() == other.dev() && own.ino() == other.ino())
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        match self.path.symlink_metadata() {
+            Ok(found) => Ok(self.is_same(&found)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Write for RotatingLog {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        self.append(lines)?;
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn open(path: &Utf8Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    plain::open_with(&mut options, path)
+}
+
+/// Renames a log to `.1`, that one to `.2` and so on; the last is replaced. Cut off anywhere, there is
+/// a number that no log has, and the next time only those before it move.
+fn set_aside(path: &Utf8Path, keep: u32) -> io::Result<()> {
+    let numbered = |number: u32| Utf8PathBuf::from(format!("{path}.{number}"));
+    for number in numbers(path)? {
+        if number > keep {
+            remove(&numbered(number))?;
+        }
+    }
+    if keep == 0 {
+        return remove(path);
+    }
+    let is_free = |number: &u32| !numbered(*number).exists();
+    let free = (1..keep).find(is_free).unwrap_or(keep);
+    for number in (1..free).rev() {
+        fs::rename(numbered(number), numbered(number + 1))?;
+    }
+    fs::rename(path, numbered(1))
+}
+
+/// Returns the numbers of the logs that were set aside.
+fn numbers(path: &Utf8Path) -> io::Result<Vec<u32>> {
+    let folder = path.parent().unwrap_or(Utf8Path::new("."));
+    let start = format!("{}.", path.file_name().unwrap_or_default());
+    let mut found = Vec::new();
+    let entries = match folder.read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let number = entry.file_name().strip_prefix(&start).map(str::parse::<u32>);
+        found.extend(number.and_then(Result::ok));
+    }
+    Ok(found)
+}
+
+fn remove(path: &Utf8Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// How long a log is looked at for more.
+pub const LOG_LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Reads the last lines of a log and of those that were set aside, and then what is added.
+#[derive(Debug)]
+pub struct LogTail {
+    path: Utf8PathBuf,
+    open: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// What was read and has no end of line yet.
+    rest: Vec<u8>,
+}
+
+impl LogTail {
+    /// Returns the last `count` lines, oldest first, and what will read those to come.
+    pub fn last(path: &Utf8Path, count: usize) -> io::Result<(LogTail, Vec<String>)> {
+        let mut lines = Vec::new();
+        let mut open = match Opened::at_end(path) {
+            Ok(open) => Some(open),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        open.as_mut().map_or(Ok(()), |open| open.read(&mut lines))?;
+        let tail = LogTail { path: path.to_owned(), open };
+        let mut numbers = numbers(path)?;
+        numbers.sort_unstable();
+        for number in numbers {
+            if lines.len() >= count {
+                break;
+            }
+            let mut older = Vec::new();
+            Opened::at_end(&Utf8PathBuf::from(format!("{path}.{number}")))?.read(&mut older)?;
+            older.append(&mut lines);
+            lines = older;
+        }
+        lines.drain(..lines.len().saturating_sub(count));
+        Ok((tail, lines))
+    }
+
+    /// Returns the whole lines that were added since, also where the log was set aside meanwhile.
+    pub fn more(&mut self) -> io::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        if let Some(open) = &mut self.open {
+            open.read(&mut lines)?;
+        }
+        let now = match self.path.symlink_metadata() {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(lines),
+            Err(error) => return Err(error),
+        };
+        let is_open = match &self.open {
+            Some(open) => {
+                let own = open.file.metadata()?;
+                own.dev() == now.dev() && own.ino() == now.ino()
+            }
+            None => false,
+        };
+        if !is_open {
+            // What was written between the last reading and the renaming is still in the old file.
+            if let Some(open) = &mut self.open {
+                open.read(&mut lines)?;
+            }
+            let mut opened = Opened { file: plain::open(&self.path)?, rest: Vec::new() };
+            opened.read(&mut lines)?;
+            self.open = Some(opened);
+        }
+        Ok(lines)
+    }
+}
+
+impl Opened {
+    /// Opens a log so that its last [`TAIL_BYTES_MAX`] are read, from the first whole line on.
+    fn at_end(path: &Utf8Path) -> io::Result<Opened> {
+        let mut file = plain::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
+        let mut opened = Opened { file: file.try_clone()?, rest: Vec::new() };
+        if start > 0 {
+            file.seek(SeekFrom::Start(start - 1))?;
+            opened.file.read_to_end(&mut opened.rest)?;
+            let first = opened.rest.iter().position(|&byte| byte == b'\n');
+            opened.rest.drain(..first.map_or(0, |first| first + 1));
+        }
+        Ok(opened)
+    }
+
+    fn read(&mut self, lines: &mut Vec<String>) -> io::Result<()> {
+        self.file.read_to_end(&mut self.rest)?;
+        let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else { return Ok(()) };
+        let whole: Vec<u8> = self.rest.drain(..=end).collect();
+        lines.extend(String::from_utf8_lossy(&whole).lines().map(str::to_owned));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

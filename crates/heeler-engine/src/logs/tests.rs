@@ -1,0 +1,191 @@
+//! Logs that grow, are set aside and are read.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use heeler_model::TriggerType;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Rig {
+    root: Utf8PathBuf,
+    _folder: TempDir,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(folder.path()).unwrap().to_owned();
+        Rig { root, _folder: folder }
+    }
+
+    fn log(&self, size: &str, keep: u32) -> RotatingLog {
+        let limits = Logs { max_size: size.parse().unwrap(), keep };
+        RotatingLog::open(&self.root.join("x.log"), limits).unwrap()
+    }
+
+    /// Names and contents of all files.
+    fn files(&self) -> Vec<String> {
+        let mut found: Vec<String> = self
+            .root
+            .read_dir_utf8()
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let text = fs::read_to_string(entry.path()).unwrap();
+                format!("{} {}", entry.file_name(), text.replace('\n', "|"))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+fn limits() -> Logs {
+    Logs { max_size: "1m".parse().unwrap(), keep: 5 }
+}
+
+#[test]
+fn a_log_that_has_grown_is_set_aside_and_so_many_are_kept() {
+    let rig = Rig::new();
+    let mut log = rig.log("8", 2);
+    for number in 0..9 {
+        log.append(format!("{number}aa\n").as_bytes()).unwrap();
+    }
+    assert_eq!(rig.files(), ["x.log 8aa|", "x.log.1 6aa|7aa|", "x.log.2 4aa|5aa|"]);
+    log.append(b"longer than the limit\n").unwrap();
+    assert_eq!(rig.files(), ["x.log longer than the limit|", "x.log.1 8aa|", "x.log.2 6aa|7aa|"]);
+}
+
+#[test]
+fn none_is_kept_where_none_is_wanted() {
+    let rig = Rig::new();
+    for name in ["x.log.1", "x.log.7", "x.log.old"] {
+        fs::write(rig.root.join(name), "old\n").unwrap();
+    }
+    let mut log = rig.log("4", 0);
+    log.append(b"one\n").unwrap();
+    log.append(b"two\n").unwrap();
+    assert_eq!(rig.files(), ["x.log two|", "x.log.old old|"]);
+}
+
+#[test]
+fn a_rotation_that_was_cut_off_loses_nothing() {
+    let rig = Rig::new();
+    // Killed after `.2` became `.3` and before `.1` became `.2`.
+    for (name, text) in [("x.log", "new\n"), ("x.log.1", "b\n"), ("x.log.3", "a\n")] {
+        fs::write(rig.root.join(name), text).unwrap();
+    }
+    rig.log("4", 3).append(b"next\n").unwrap();
+    assert_eq!(rig.files(), ["x.log next|", "x.log.1 new|", "x.log.2 b|", "x.log.3 a|"]);
+}
+
+#[test]
+fn a_log_that_somebody_moved_away_is_begun_anew() {
+    let rig = Rig::new();
+    let mut log = rig.log("1k", 2);
+    log.append(b"one\n").unwrap();
+    fs::rename(rig.root.join("x.log"), rig.root.join("away")).unwrap();
+    log.append(b"two\n").unwrap();
+    assert_eq!(rig.files(), ["away one|", "x.log two|"]);
+}
+
+#[test]
+fn logs_are_private_and_no_links() {
+    let rig = Rig::new();
+    let logs = AgentLogs::new(&rig.root, limits());
+    let agent: AgentName = "web.coder".parse().unwrap();
+    logs.line(&agent, Timestamp::UNIX_EPOCH, "job-1 \u{1b}[31mstarted\nnow");
+    assert_eq!(rig.files(), ["web.coder.log 1970-01-01T00:00:00.000Z job-1 [31mstarted now|"]);
+    let mode = logs.path(&agent).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    std::os::unix::fs::symlink("target", rig.root.join("link.log")).unwrap();
+    logs.line(&"link".parse().unwrap(), Timestamp::UNIX_EPOCH, "x");
+    assert!(!rig.root.join("target").exists());
+}
+
+#[test]
+fn an_agent_called_heeler_does_not_write_the_daemons_log() {
+    let rig = Rig::new();
+    let logs = AgentLogs::new(&rig.root, limits());
+    assert_eq!(logs.path(&"heeler".parse().unwrap()).file_name(), Some("heeler+.log"));
+    assert_eq!(logs.path(&"coder".parse().unwrap()).file_name(), Some("coder.log"));
+}
+
+#[test]
+fn a_line_has_a_limit() {
+    let line = one_line(&"é ".repeat(TEXT_CHARS_MAX));
+    assert_eq!(line.chars().count(), TEXT_CHARS_MAX + 1);
+    assert!(line.ends_with('…'));
+}
+
+#[test]
+fn a_job_is_told_as_people_want_to_hear_it() {
+    let mut job = JobHead {
+        id: "job-2026-11-15-abc123".parse().unwrap(),
+        agent: "coder".to_owned(),
+        schedule: Some("nightly".to_owned()),
+        trigger_type: TriggerType::Schedule,
+        status: JobStatus::Running,
+        exit_reason: None,
+        started_at: Timestamp::UNIX_EPOCH,
+        finished_at: None,
+        duration_ms: None,
+        cost_usd: None,
+        session_id: None,
+        summary: None,
+    };
+    assert_eq!(started(&job), "job-2026-11-15-abc123 started: schedule nightly");
+    (job.schedule, job.trigger_type) = (None, TriggerType::Manual);
+    assert_eq!(started(&job), "job-2026-11-15-abc123 started: manual");
+    (job.status, job.duration_ms, job.cost_usd) =
+        (JobStatus::Completed, Some(192_345), Some(0.125));
+    job.summary = Some("\n Fixed it.\nMore.".to_owned());
+    assert_eq!(ended(&job, None), "job-2026-11-15-abc123 completed in 3m12s, $0.1250: Fixed it.");
+    (job.status, job.duration_ms, job.cost_usd) = (JobStatus::Failed, Some(12), None);
+    assert_eq!(ended(&job, Some("no key\nat all")), "job-2026-11-15-abc123 failed in 12ms: no key");
+}
+
+#[test]
+fn the_last_lines_are_read_through_logs_that_were_set_aside() {
+    let rig = Rig::new();
+    let path = rig.root.join("x.log");
+    let mut log = rig.log("8", 3);
+    for number in 0..5 {
+        log.append(format!("{number}aa\n").as_bytes()).unwrap();
+    }
+    let last = |count| LogTail::last(&path, count).unwrap().1;
+    assert_eq!(last(1), ["4aa"]);
+    assert_eq!(last(3), ["2aa", "3aa", "4aa"]);
+    assert_eq!(last(100), ["0aa", "1aa", "2aa", "3aa", "4aa"]);
+}
+
+#[test]
+fn of_a_long_log_only_the_end_is_read() {
+    let rig = Rig::new();
+    let line = "x".repeat(1023);
+    let text = format!("{line}\n").repeat(TAIL_BYTES_MAX as usize / 1024 + 10);
+    fs::write(rig.root.join("x.log"), text).unwrap();
+    let (mut tail, lines) = LogTail::last(&rig.root.join("x.log"), usize::MAX).unwrap();
+    assert_eq!(lines.len(), TAIL_BYTES_MAX as usize / 1024);
+    assert!(lines.iter().all(|read| *read == line));
+    assert!(tail.more().unwrap().is_empty());
+}
+
+#[test]
+fn a_follower_reads_every_line_once_though_the_log_is_set_aside() {
+    let rig = Rig::new();
+    let mut log = rig.log("8", 3);
+    let (mut tail, lines) = LogTail::last(&rig.root.join("x.log"), 10).unwrap();
+    assert!(lines.is_empty());
+    let mut seen = Vec::new();
+    for number in 0..7 {
+        log.append(format!("{number}aa\n").as_bytes()).unwrap();
+        if number % 2 == 0 {
+            seen.extend(tail.more().unwrap());
+        }
+    }
+    assert_eq!(seen, ["0aa", "1aa", "2aa", "3aa", "4aa", "5aa", "6aa"]);
+    fs::remove_file(rig.root.join("x.log")).unwrap();
+    assert!(tail.more().unwrap().is_empty());
+}

@@ -1,0 +1,234 @@
+//! Puts the files of jobs that ended long ago into the trash, as the config says; off unless it does.
+//!
+//! What goes: `jobs/<id>.jsonl` and what lies beside it under that name, `jobs/<id>/`, and the folders
+//! of the job's runs. What stays: the record, its view, and the session, so the conversation can still
+//! be resumed. A tombstone says where it went and why. Each step is a rename, and what is left by a
+//! pass that was cut off is moved by the next. Start at [`put_away`].
+
+use std::collections::BTreeMap;
+use std::fs::{self, TryLockError};
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::Retention;
+use heeler_model::{JobHead, JobId, RunId, iso_millis};
+use heeler_store::{DbError, Reader, StateDir};
+use heeler_transcript::{DiskError, OsDisk, create_folder, plain, replace_file};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use thiserror::Error;
+
+/// The most jobs that one pass puts away; the next goes on with the rest.
+pub const JOBS_PER_PASS: usize = 500;
+
+/// The version of a tombstone.
+const TOMBSTONE_VERSION: u32 = 1;
+
+/// What a tombstone is called.
+const TOMBSTONE: &str = "tombstone.json";
+
+/// Why files were not put away.
+#[derive(Debug, Error)]
+pub enum RetentionError {
+    /// The record cannot be read.
+    #[error("cannot read which jobs have ended")]
+    Read(#[from] DbError),
+    /// A folder cannot be looked through.
+    #[error("cannot look through {path}")]
+    List {
+        /// The folder.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A file cannot be moved.
+    #[error("cannot move {path} to the trash")]
+    Move {
+        /// The file or folder.
+        path: Utf8PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder or tombstone cannot be written.
+    #[error("cannot write to the trash")]
+    Write(#[from] DiskError),
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PutAway {
+    /// The jobs whose files went.
+    pub jobs: Vec<JobId>,
+    /// Whether more are due than one pass takes.
+    pub more: bool,
+}
+
+/// Moves the files of jobs that the config does not want to keep to the trash.
+///
+/// It may run beside anything: a log that has a writer is left alone, as are jobs that have not ended
+/// and runs whose result is not on record.
+pub fn put_away(
+    dir: &StateDir,
+    reader: &Reader,
+    retention: &Retention,
+    now: Timestamp,
+) -> Result<PutAway, RetentionError> {
+    pass(dir, reader, retention, now, JOBS_PER_PASS)
+}
+
+fn pass(
+    dir: &StateDir,
+    reader: &Reader,
+    retention: &Retention,
+    now: Timestamp,
+    jobs_max: usize,
+) -> Result<PutAway, RetentionError> {
+    let files = files_of_jobs(dir, reader)?;
+    let mut ended: Vec<JobHead> = Vec::new();
+    for id in files.keys() {
+        let job = reader.job(id)?;
+        ended.extend(job.map(|job| job.head).filter(|head| head.status.is_final()));
+    }
+    ended.sort_by_key(|head| std::cmp::Reverse((end_of(head), head.id.clone())));
+    let mut done = PutAway::default();
+    for (newer, head) in ended.iter().enumerate().rev() {
+        let Some(why) = why_not_kept(retention, newer, end_of(head), now) else { continue };
+        if done.jobs.len() == jobs_max {
+            done.more = true;
+            break;
+        }
+        if put_job_away(dir, reader, &head.id, &files[&head.id], &why, now)? {
+            done.jobs.push(head.id.clone());
+        }
+    }
+    if !done.jobs.is_empty() {
+        sync(&dir.jobs())?;
+        sync(&dir.runs())?;
+    }
+    Ok(done)
+}
+
+fn end_of(head: &JobHead) -> Timestamp {
+    head.finished_at.unwrap_or(head.started_at)
+}
+
+/// Says why a job's files are not kept, if so. `newer` jobs have ended after it.
+fn why_not_kept(
+    retention: &Retention,
+    newer: usize,
+    ended: Timestamp,
+    now: Timestamp,
+) -> Option<String> {
+    if let Some(kept) = retention.jobs
+        && let Ok(age) = SignedDuration::try_from(kept.get())
+        && now.duration_since(ended) > age
+    {
+        return Some(format!("it ended more than {kept} ago"));
+    }
+    let count = retention.count.map(|count| count.get() as usize);
+    let count = count.filter(|count| newer >= *count)?;
+    Some(format!("{count} jobs have ended after it"))
+}
+
+/// Lists what could go, by job.
+fn files_of_jobs(
+    dir: &StateDir,
+    reader: &Reader,
+) -> Result<BTreeMap<JobId, Vec<Utf8PathBuf>>, RetentionError> {
+    let mut found: BTreeMap<JobId, Vec<Utf8PathBuf>> = BTreeMap::new();
+    for name in names(&dir.jobs())? {
+        let (id, rest) = name.split_once('.').unwrap_or((&name, ""));
+        if rest.is_empty() || rest.starts_with("jsonl") {
+            let Ok(job) = id.parse::<JobId>() else { continue };
+            found.entry(job).or_default().push(dir.jobs().join(&name));
+        }
+    }
+    for name in names(&dir.runs())? {
+        let Ok(id) = name.parse::<RunId>() else { continue };
+        if let Some(run) = reader.run(id)? {
+            found.entry(run.job_id).or_default().push(dir.run(id));
+        }
+    }
+    Ok(found)
+}
+
+fn names(folder: &Utf8Path) -> Result<Vec<String>, RetentionError> {
+    let failed = |source| RetentionError::List { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        // A name that is no text is none of ours.
+        names.extend(entry.map_err(failed)?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+/// Moves the files of one job; says whether they could go.
+fn put_job_away(
+    dir: &StateDir,
+    reader: &Reader,
+    job: &JobId,
+    files: &[Utf8PathBuf],
+    why: &str,
+    now: Timestamp,
+) -> Result<bool, RetentionError> {
+    if is_at_work(dir, reader, job)? {
+        return Ok(false);
+    }
+    let trash = dir.trashed_job(job);
+    create_folder(&OsDisk, &trash)?;
+    let tombstone = json!({
+        "version": TOMBSTONE_VERSION, "job": job, "moved_at": iso_millis(now), "reason": why,
+    });
+    replace_file(&OsDisk, &trash.join(TOMBSTONE), format!("{tombstone:#}\n").as_bytes())?;
+    // Whoever resumes the job from here on finds its log gone and begins a new one; whoever was faster
+    // has its lock, or a run on record.
+    let log = dir.log_of(job);
+    let lock = plain::open(&log).ok();
+    match lock.as_ref().map(fs::File::try_lock) {
+        None | Some(Ok(())) => {}
+        Some(Err(TryLockError::WouldBlock)) => return Ok(false),
+        Some(Err(TryLockError::Error(source))) => {
+            return Err(RetentionError::Move { path: log, source });
+        }
+    }
+    if is_at_work(dir, reader, job)? {
+        return Ok(false);
+    }
+    files.iter().try_for_each(|path| move_into(&trash, path))?;
+    drop(lock);
+    sync(&trash)?;
+    Ok(true)
+}
+
+fn sync(folder: &Utf8Path) -> Result<(), RetentionError> {
+    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| RetentionError::Move { path: folder.to_owned(), source })
+}
+
+/// Says whether a job has not ended, or anything works on it.
+fn is_at_work(dir: &StateDir, reader: &Reader, job: &JobId) -> Result<bool, DbError> {
+    let ended = reader.job(job)?.is_some_and(|job| job.head.status.is_final());
+    let uncommitted = reader.runs_of_job(job)?.iter().any(|run| !run.committed);
+    Ok(!ended || uncommitted || reader.is_alive(dir, job)?)
+}
+
+/// Moves a file or folder, under another name where its own is taken: a job that was resumed after its
+/// files went has new ones.
+fn move_into(trash: &Utf8Path, path: &Utf8Path) -> Result<(), RetentionError> {
+    let name = path.file_name().unwrap_or_default();
+    let numbered = (2..).map(|number| format!("{name}.{number}"));
+    let mut free = std::iter::once(name.to_owned())
+        .chain(numbered)
+        .map(|name| trash.join(name))
+        .filter(|place| place.symlink_metadata().is_err());
+    let place = free.next().expect("there are more names than files");
+    match fs::rename(path, &place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome.map_err(|source| RetentionError::Move { path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
