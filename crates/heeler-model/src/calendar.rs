@@ -78,7 +78,7 @@ impl Calendar {
         self.entries.get(key)?.next
     }
 
-    /// Says whether there is something to decide. To be asked at least every half minute, since
+    /// Says whether there may be something to decide. To be asked at least every half minute, since
     /// nothing else tells of a clock that was set back.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.is_set_back(now) || self.wake_at().is_some_and(|at| at <= now)

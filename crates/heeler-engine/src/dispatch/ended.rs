@@ -137,10 +137,7 @@ impl Turn<'_, '_> {
         asked.stage = Stage::Waiting;
         asked.row.reason = reason;
         asked.row.not_before = Some(not_before);
-        asked.row.expires_at = asked.row.expires_at.map(|expires| {
-            let waited = expires.duration_since(asked.row.asked_at);
-            not_before.checked_add(waited).unwrap_or(Timestamp::MAX)
-        });
+        asked.row.expires_at = Some(later(not_before, self.queue_wait_max()));
         // What was typed may hold secrets; what we say does not.
         if text.is_some() {
             asked.row.wanted = serde_json::to_string(&asked.wanted).expect("it is JSON");

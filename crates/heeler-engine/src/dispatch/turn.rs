@@ -326,7 +326,7 @@ impl Turn<'_, '_> {
         self.board.setup.root().map_or(0, |fleet| fleet.queue.max as usize)
     }
 
-    fn queue_wait_max(&self) -> Duration {
+    pub(super) fn queue_wait_max(&self) -> Duration {
         let day = Duration::from_secs(24 * 3600);
         self.board.setup.root().map_or(day, |fleet| fleet.queue.max_wait.get())
     }

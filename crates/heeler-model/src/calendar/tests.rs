@@ -106,6 +106,16 @@ fn a_clock_that_is_set_back_is_noticed_though_nothing_is_due() {
 }
 
 #[test]
+fn a_clock_behind_the_mark_of_a_schedule_that_is_gone_is_noticed_once() {
+    let mut calendar = calendar(&[("a", "1h")], at("12:00:00"));
+    turn(&mut calendar, at("12:00:00"), 9);
+    calendar.remove(&key("a"));
+    assert!(calendar.is_due(at("03:00:00")));
+    assert!(turn(&mut calendar, at("03:00:00"), 9).is_empty());
+    assert!(!calendar.is_due(at("03:00:00")));
+}
+
+#[test]
 fn many_small_steps_back_are_noticed_too() {
     let mut calendar = calendar(&[("a", "1h")], at("12:00:00"));
     turn(&mut calendar, at("12:00:00"), 9);

@@ -205,7 +205,9 @@ impl World {
             let (schedules, uptime) = (&self.schedules, self.uptime);
             let busy = |key: &ScheduleKey| schedules[index(key)].busy_until > uptime;
             let due = self.calendar.due(self.now, LIMIT, busy);
-            assert!((1..=LIMIT).contains(&due.len()), "something was due: {due:?}");
+            assert!(due.len() <= LIMIT, "{due:?}");
+            // The clock may be behind the mark of one that is gone: that is noticed once.
+            assert!(!due.is_empty() || !self.calendar.is_due(self.now), "nothing is decided");
             for (key, verdict) in &due {
                 self.check(&self.schedules[index(key)], verdict);
             }
