@@ -6,7 +6,9 @@ use heeler_model::{JobId, RunId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::{Dispatcher, Task, orders, spawned};
-use crate::command::{Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped};
+use crate::command::{
+    Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
+};
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
@@ -85,9 +87,14 @@ impl Dispatcher {
     }
 
     fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
-        if self.stop.is_some() {
-            // The next daemon does it.
-            return reply(Err(Stopped.into()));
+        match self.stop.as_ref().map(|stop| stop.how) {
+            None => {}
+            // The next daemon, which is about to come, does it.
+            Some(Stopping::KeepJobs) => return reply(Err(Stopped.into())),
+            Some(Stopping::Wait { .. } | Stopping::Force) => {
+                let refused = Refused::new(RefusedKind::Busy, "the daemon is stopping");
+                return reply(Err(refused.hint("the same again when it has ended")));
+            }
         }
         let setup = Arc::clone(&self.board().setup);
         match setup.find_agent(wanted.agent.as_str()) {

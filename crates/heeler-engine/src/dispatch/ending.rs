@@ -15,7 +15,7 @@ const HOOKS_LOOK: Duration = Duration::from_millis(10);
 
 /// How a stop goes on.
 pub(super) struct Stop {
-    how: Stopping,
+    pub(super) how: Stopping,
     pub(super) deadline: Option<Instant>,
     has_cancelled: bool,
     replies: Vec<Reply>,
