@@ -24,15 +24,17 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::{JobId, RunId, Wanted, chain};
-use heeler_store::{DbError, Reader, Store};
+use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::Timestamp;
 
 pub(crate) use board::{Board, Stage};
 
+use crate::cancel;
 use crate::command::{Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
 use crate::hooks::{HookOutcome, HookWorker};
+use crate::recover::{self, Compare};
 use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
@@ -48,9 +50,6 @@ const INPUTS_PER_TURN: usize = 256;
 
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-/// How long until a run is tried to be settled again that could not be.
-const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
@@ -94,6 +93,8 @@ pub(crate) struct Prepared {
 pub(crate) enum Deed {
     /// Start the runner of a run that is on record.
     Launch { begun: Box<Begun>, request: Box<JobRequest> },
+    /// Work by another config from now on.
+    TakeSetup(Arc<Setup>),
     /// Do the hooks that are on record.
     WakeHooks,
     /// Ask a run to end.
@@ -111,6 +112,29 @@ pub enum Ended {
     Idle,
 }
 
+/// What could not be recorded.
+struct Failed {
+    /// When that is tried again.
+    again: Instant,
+    /// Runs that are to be looked at anew.
+    runs: Vec<RunId>,
+    /// What nobody tells again.
+    tasks: Vec<Task>,
+}
+
+impl Task {
+    /// Returns a copy of what nobody tells again.
+    fn told_once(&self) -> Option<Task> {
+        match self {
+            Task::Hook(outcome) => Some(Task::Hook(outcome.clone())),
+            Task::Fired { wanted, changed } => {
+                Some(Task::Fired { wanted: wanted.clone(), changed: changed.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The loop.
 pub(crate) struct Dispatcher {
     pub(crate) fleet: Fleet,
@@ -126,8 +150,8 @@ pub(crate) struct Dispatcher {
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
     stop: Option<Stop>,
-    /// Runs whose result could not be recorded, and when that is tried again.
-    failed: Option<(Instant, Vec<RunId>)>,
+    /// What could not be recorded, while that is so.
+    failed: Option<Failed>,
     /// Runs that could not be settled, and when that is tried again.
     unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
@@ -187,6 +211,7 @@ impl Dispatcher {
         self.commit(vec![(Task::Setup(setup), None)]);
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         left.into_iter().for_each(|run| self.hands.take_over(run));
+        self.cancel_as_wished();
         self.admit();
         self.watch();
         loop {
@@ -200,6 +225,20 @@ impl Dispatcher {
             self.admit();
             self.put_away();
             self.watch();
+        }
+    }
+
+    /// Asks runs to end whose wish is on record: an earlier daemon may have died before it did.
+    fn cancel_as_wished(&self) {
+        let wishes = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
+        let wishes = wishes.and_then(|reader| cancel::wishes(&reader).map_err(|it| chain(&it)));
+        match wishes {
+            Ok(wishes) => {
+                for (run, wish) in wishes {
+                    self.hands.cancel(run, wish.now, wish.by);
+                }
+            }
+            Err(why) => tracing::error!(why, "cannot read which jobs are to be cancelled"),
         }
     }
 
@@ -250,7 +289,7 @@ impl Dispatcher {
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
-        let again = self.failed.as_ref().map(|(at, _)| until(*at));
+        let again = self.failed.as_ref().map(|failed| until(failed.again));
         let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
@@ -262,7 +301,7 @@ impl Dispatcher {
     /// Deals with what needs no transaction; returns what does.
     fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
         match input {
-            Input::Asked { command, by_run, reply } => match self.permitted(command, by_run) {
+            Input::Asked { command, by, reply } => match self.permitted(command, by) {
                 Ok(command) => self.sort_command(command, reply),
                 Err(refused) => {
                     reply(Err(refused));
@@ -275,8 +314,8 @@ impl Dispatcher {
                 Some((Task::Ended(gone), None))
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
-            Input::Unsettled { run, why } => {
-                self.unsettled(run, why);
+            Input::Unsettled { run, why, again } => {
+                self.unsettled(run, why, again);
                 None
             }
             Input::Fired { wanted, changed } => {
@@ -286,17 +325,20 @@ impl Dispatcher {
     }
 
     /// Notes that it cannot be found out or recorded now how a run ended. It is tried again.
-    fn unsettled(&mut self, run: RunId, why: String) {
-        tracing::warn!(%run, why, "a run cannot be settled yet");
-        self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-        self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
+    fn unsettled(&mut self, run: RunId, why: Option<String>, again: Duration) {
+        if let Some(why) = why {
+            tracing::warn!(%run, why, "a run cannot be settled yet");
+            self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
+        }
+        self.unsettled.push((Instant::now() + again, run));
     }
 
     /// Does tasks, and what is due, in one transaction, then what follows from it.
-    fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) {
+    /// Says whether it is on record.
+    fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) -> bool {
         let now = (self.fleet.now)();
         if tasks.is_empty() && !self.has_due(now) {
-            return;
+            return true;
         }
         let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
         let ended = |task: &Task| match task {
@@ -304,6 +346,8 @@ impl Dispatcher {
             _ => None,
         };
         let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
+        // Nobody tells these again.
+        let once: Vec<Task> = tasks.iter().filter_map(Task::told_once).collect();
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
         let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
@@ -346,13 +390,14 @@ impl Dispatcher {
                 }
                 for ((reply, outcome), run) in replies.into_iter().zip(outcomes).zip(runs) {
                     if let (Err(refused), Some(run)) = (&outcome, run) {
-                        self.unsettled(run, refused.message.clone());
+                        self.unsettled(run, Some(refused.message.clone()), AFTER_FAILURE);
                     }
                     let Some(reply) = reply else { continue };
                     let nothing = || Answer::Done { message: String::new() };
                     reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
                 }
                 deeds.into_iter().for_each(|deed| self.act(deed));
+                true
             }
             Err(error) => {
                 let why = chain(&error);
@@ -361,8 +406,12 @@ impl Dispatcher {
                     Refused::new(RefusedKind::Trouble, format!("the state cannot be saved: {why}"));
                 let refused = refused.hint("heeler doctor");
                 replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
-                self.put_off(runs.into_iter().flatten().collect());
+                self.put_off(runs.into_iter().flatten().collect(), once);
+                if matches!(error, WriteError::Restored) {
+                    self.accept_restore();
+                }
                 self.read_anew();
+                false
             }
         }
     }
@@ -392,19 +441,42 @@ impl Dispatcher {
             Ok(mut board) => {
                 let mut old = self.board();
                 board.remember(&old);
+                // A commit that failed may be on record after all; what it began is nobody's yet.
+                let new = board.live.keys().filter(|run| !old.live.contains_key(run));
+                let new: Vec<RunId> = new.copied().collect();
                 *old = board;
+                drop(old);
+                self.put_off(new, Vec::new());
             }
-            Err(why) => tracing::error!(why, "the state cannot be read"),
+            Err(why) => {
+                tracing::error!(why, "the state cannot be read");
+                self.board().is_stale = true;
+                self.put_off(Vec::new(), Vec::new());
+            }
         }
-        self.put_off(Vec::new());
+    }
+
+    /// Goes on by a state that was brought back from a backup.
+    fn accept_restore(&mut self) {
+        let accepted = self.store.accept_restore().map(|_| ()).map_err(|error| chain(&error));
+        let accepted = accepted.and_then(|()| {
+            recover::prepare(&self.fleet, &self.store, Compare::WhenDue).map_err(|it| chain(&it))
+        });
+        match accepted {
+            Ok(()) => tracing::warn!("the state was restored from a backup: it counts from now on"),
+            Err(why) => tracing::error!(why, "a restored state cannot be used yet"),
+        }
     }
 
     /// Lets nothing new start for a moment, then tries again.
-    fn put_off(&mut self, runs: Vec<RunId>) {
-        let (at, waiting) =
-            self.failed.get_or_insert_with(|| (Instant::now() + AFTER_FAILURE, Vec::new()));
-        *at = (*at).max(Instant::now());
-        waiting.extend(runs);
+    fn put_off(&mut self, runs: Vec<RunId>, tasks: Vec<Task>) {
+        let failed = self.failed.get_or_insert_with(|| Failed {
+            again: Instant::now() + AFTER_FAILURE,
+            runs: Vec::new(),
+            tasks: Vec::new(),
+        });
+        failed.runs.extend(runs);
+        failed.tasks.extend(tasks);
     }
 
     fn try_again(&mut self) {
@@ -414,12 +486,18 @@ impl Dispatcher {
         self.unsettled = later;
         let due: Vec<(Instant, RunId)> = due;
         due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
-        if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
+        if self.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
             return;
         }
-        let Some((_, runs)) = self.failed.take() else { return };
-        let setup = Arc::clone(&self.board().setup);
-        self.commit(vec![(Task::Setup(setup), None)]);
+        let Some(Failed { runs, tasks, .. }) = self.failed.take() else { return };
+        if self.board().is_stale {
+            self.read_anew();
+            self.put_off(runs, tasks);
+            return;
+        }
+        let setup = Task::Setup(Arc::clone(&self.board().setup));
+        let tasks = std::iter::once(setup).chain(tasks);
+        self.commit(tasks.map(|task| (task, None)).collect());
         runs.into_iter().for_each(|run| self.hands.take_over(run));
     }
 
@@ -439,7 +517,7 @@ impl Dispatcher {
         for job in waiting {
             let Some(asked) = board.asked.get(&job) else { continue };
             let Some(agent) = board.setup.agent(asked.wanted.agent.as_str()) else { continue };
-            if board.hindrance(agent, now).is_none() {
+            if board.hindrance(agent, now).is_none() && !board.is_behind(asked) {
                 admitted.push((job.clone(), asked.wanted.clone()));
                 board.set_stage(&job, Stage::Preparing);
             }
@@ -454,6 +532,10 @@ impl Dispatcher {
         match deed {
             Deed::Launch { begun, request } => self.hands.launch(*begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
+            Deed::TakeSetup(setup) => {
+                self.hooks.reload(setup.hooks());
+                self.hands.take_setup(setup);
+            }
             Deed::WakeHooks => self.hooks.wake(),
             Deed::Log { agent, text } => self.hands.log(agent, text),
         }
