@@ -8,6 +8,7 @@
 mod board;
 mod due;
 mod ended;
+mod ending;
 mod orders;
 mod spawned;
 mod status;
@@ -15,7 +16,7 @@ mod turn;
 mod watches;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,14 +29,16 @@ use jiff::Timestamp;
 pub(crate) use board::{Board, Stage};
 
 use crate::command::{
-    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange, Stopping,
+    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange,
 };
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
 use crate::hooks::{HookOutcome, HookWorker};
 use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
+use ending::Stop;
 use turn::Turn;
 use watches::Watches;
 
@@ -111,14 +114,6 @@ pub enum Ended {
     Stopped,
     /// Nothing was left to do.
     Idle,
-}
-
-/// How a stop goes on.
-struct Stop {
-    how: Stopping,
-    deadline: Option<Instant>,
-    has_cancelled: bool,
-    replies: Vec<Reply>,
 }
 
 /// The loop.
@@ -446,6 +441,7 @@ impl Dispatcher {
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
         let fires = keeps_schedules && self.failed.is_none();
+        fault::reach(FaultPoint::BeforeCommit);
         let done = self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = board::day_of(&board.setup, now);
@@ -472,6 +468,7 @@ impl Dispatcher {
             let is_stale = board.is_stale;
             Ok::<_, DbError>((outcomes, deeds, is_stale))
         });
+        fault::reach(FaultPoint::AfterCommit);
         match done {
             Ok((outcomes, deeds, is_stale)) => {
                 if is_stale {
@@ -584,71 +581,12 @@ impl Dispatcher {
         match deed {
             Deed::Launch { begun, request } => self.hands.launch(begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
-            Deed::WakeHooks => self.hooks.wake(),
+            Deed::WakeHooks => {
+                fault::reach(FaultPoint::BeforeHooks);
+                self.hooks.wake();
+            }
             Deed::Log { agent, text } => self.hands.log(agent, text),
         }
-    }
-
-    fn begin_stop(&mut self, how: Stopping, reply: Reply) {
-        tracing::info!(?how, "stopping");
-        let deadline = match how {
-            Stopping::Wait { timeout } => timeout.map(|timeout| Instant::now() + timeout),
-            Stopping::Force => Some(Instant::now()),
-            Stopping::KeepJobs => None,
-        };
-        let replies = self.stop.take().map(|stop| stop.replies).unwrap_or_default();
-        let mut stop = Stop { how, deadline, has_cancelled: false, replies };
-        stop.replies.push(reply);
-        self.stop = Some(stop);
-    }
-
-    /// Ends, if it is time to.
-    fn end(&mut self) -> Option<Ended> {
-        let Some(stop) = &mut self.stop else { return self.is_idle().then_some(Ended::Idle) };
-        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_done = stop.how == Stopping::KeepJobs || board.live.is_empty();
-        if is_done {
-            let left = board.live.len();
-            drop(board);
-            let message = match left {
-                0 => "stopped".to_owned(),
-                _ => format!("stopped; jobs that go on: {left}"),
-            };
-            for reply in self.stop.take().map(|stop| stop.replies).unwrap_or_default() {
-                reply(Ok(Answer::Done { message: message.clone() }));
-            }
-            return Some(Ended::Stopped);
-        }
-        let is_late = stop.deadline.is_some_and(|at| at <= Instant::now());
-        if is_late && !stop.has_cancelled {
-            stop.has_cancelled = true;
-            stop.deadline = None;
-            let now = stop.how == Stopping::Force;
-            let jobs: Vec<JobId> = board.live.values().map(|live| live.job.clone()).collect();
-            drop(board);
-            let cancel = |job: JobId| {
-                (Task::Order(Command::Cancel { job, now, by: "heeler stop".to_owned() }), None)
-            };
-            self.commit(jobs.into_iter().map(cancel).collect());
-        }
-        None
-    }
-
-    fn is_idle(&self) -> bool {
-        let is_quiet = {
-            let board = self.board();
-            self.mode == DaemonMode::UntilIdle
-                && board.live.is_empty()
-                && board.asked.is_empty()
-                && self.clients.load(Ordering::SeqCst) == 0
-        };
-        is_quiet && !self.has_undone()
-    }
-
-    /// Says whether something on record is still to be done.
-    fn has_undone(&self) -> bool {
-        let undone = Reader::open(&self.fleet.dir).map(|reader| reader.undone_effects(1));
-        matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
     }
 }
 

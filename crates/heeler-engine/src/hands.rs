@@ -20,6 +20,7 @@ use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hooks;
 use crate::logs::AgentLogs;
@@ -119,8 +120,10 @@ impl Hands {
         let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
         self.starters.hand(move || {
             let run = begun.run;
+            fault::reach(FaultPoint::BeforeLaunch);
             match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
+                    fault::reach(FaultPoint::RunnerStarted);
                     if let Err(error) = watcher.add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
                         collect(&shared, run);
@@ -140,7 +143,9 @@ impl Hands {
         let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
         self.shared.collectors.hand(move || {
             let folder = shared.fleet.dir.run(run);
-            match watcher.attach(run, &folder) {
+            let attached = watcher.attach(run, &folder);
+            fault::reach(FaultPoint::TakenOver);
+            match attached {
                 Ok(true) => tracing::info!(%run, "taken over"),
                 Ok(false) => shared.find_out(run, None),
                 Err(error) => {
@@ -216,7 +221,9 @@ impl Shared {
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
     /// started, as far as we know.
     fn find_out(&self, run: RunId, not_started: Option<&str>) {
-        match self.outcome(run, not_started) {
+        let outcome = self.outcome(run, not_started);
+        fault::reach(FaultPoint::RunEnded);
+        match outcome {
             Ok(gone) => self.tell(Input::Ended(Box::new(gone))),
             Err(why) => self.tell(Input::Unsettled { run, why }),
         }

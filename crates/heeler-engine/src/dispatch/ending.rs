@@ -1,0 +1,83 @@
+//! The end of a daemon: told to, or because nothing is left to do.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use heeler_model::JobId;
+use heeler_store::Reader;
+
+use super::{Dispatcher, Ended, Task};
+use crate::command::{Answer, Command, DaemonMode, Reply, Stopping};
+
+/// How a stop goes on.
+pub(super) struct Stop {
+    how: Stopping,
+    pub(super) deadline: Option<Instant>,
+    has_cancelled: bool,
+    replies: Vec<Reply>,
+}
+
+impl Dispatcher {
+    pub(super) fn begin_stop(&mut self, how: Stopping, reply: Reply) {
+        tracing::info!(?how, "stopping");
+        let deadline = match how {
+            Stopping::Wait { timeout } => timeout.map(|timeout| Instant::now() + timeout),
+            Stopping::Force => Some(Instant::now()),
+            Stopping::KeepJobs => None,
+        };
+        let replies = self.stop.take().map(|stop| stop.replies).unwrap_or_default();
+        let mut stop = Stop { how, deadline, has_cancelled: false, replies };
+        stop.replies.push(reply);
+        self.stop = Some(stop);
+    }
+
+    /// Ends, if it is time to.
+    pub(super) fn end(&mut self) -> Option<Ended> {
+        let Some(stop) = &mut self.stop else { return self.is_idle().then_some(Ended::Idle) };
+        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_done = stop.how == Stopping::KeepJobs || board.live.is_empty();
+        if is_done {
+            let left = board.live.len();
+            drop(board);
+            let message = match left {
+                0 => "stopped".to_owned(),
+                _ => format!("stopped; jobs that go on: {left}"),
+            };
+            for reply in self.stop.take().map(|stop| stop.replies).unwrap_or_default() {
+                reply(Ok(Answer::Done { message: message.clone() }));
+            }
+            return Some(Ended::Stopped);
+        }
+        let is_late = stop.deadline.is_some_and(|at| at <= Instant::now());
+        if is_late && !stop.has_cancelled {
+            stop.has_cancelled = true;
+            stop.deadline = None;
+            let now = stop.how == Stopping::Force;
+            let jobs: Vec<JobId> = board.live.values().map(|live| live.job.clone()).collect();
+            drop(board);
+            let cancel = |job: JobId| {
+                (Task::Order(Command::Cancel { job, now, by: "heeler stop".to_owned() }), None)
+            };
+            self.commit(jobs.into_iter().map(cancel).collect());
+        }
+        None
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_quiet = {
+            let board = self.board();
+            self.mode == DaemonMode::UntilIdle
+                && board.live.is_empty()
+                && board.asked.is_empty()
+                && self.clients.load(Ordering::SeqCst) == 0
+        };
+        is_quiet && !self.has_undone()
+    }
+
+    /// Says whether something on record is still to be done.
+    fn has_undone(&self) -> bool {
+        let undone = Reader::open(&self.fleet.dir).map(|reader| reader.undone_effects(1));
+        matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
+    }
+}
