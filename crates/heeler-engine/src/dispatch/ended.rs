@@ -11,7 +11,7 @@ use heeler_model::run::{End, RunResult};
 use heeler_model::session_choice::Wish;
 use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
 use heeler_store::{DbError, Parked};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 
 use super::Deed;
@@ -30,7 +30,7 @@ const INTERRUPTED: &str = "You were interrupted: the process that ran you ended 
 const LIMIT_RESET: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
     done already, then go on with your task.";
 
-/// Over how long the work that waited for a reset starts.
+/// Over how long the work that waited for a reset starts, unless it waited for less than that.
 const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
 
 /// The model of a run that does not say which it was.
@@ -120,7 +120,7 @@ impl Turn<'_, '_> {
         }
         let mut not_before = at;
         if how == Again::AfterReset {
-            not_before = later(at, spread(id));
+            not_before = later(at, spread(id, at.duration_since(self.now)));
             self.park(&job.head.agent, id, result, at)?;
         }
         let reason = match (how, result.end) {
@@ -242,10 +242,12 @@ fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
     }
 }
 
-/// Returns how long after a reset a job goes on: each at its own time.
-fn spread(job: &JobId) -> Duration {
+/// Returns how long after a reset a job goes on: each at its own time, and within as long again as
+/// it waits.
+fn spread(job: &JobId, wait: SignedDuration) -> Duration {
     let mut hasher = DefaultHasher::new();
     job.as_str().hash(&mut hasher);
-    let most = AFTER_RESET_SPREAD.as_millis() as u64;
+    let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
+    let most = most.as_millis() as u64;
     Duration::from_millis(hasher.finish() % (most + 1))
 }
