@@ -7,6 +7,7 @@
 
 mod canary;
 mod claude;
+mod daemon_kills;
 mod fleet;
 mod golden;
 mod hooks;
