@@ -8,6 +8,7 @@
 mod canary;
 mod claude;
 mod daemon_kills;
+mod daemon_lives;
 mod fleet;
 mod golden;
 mod hooks;
