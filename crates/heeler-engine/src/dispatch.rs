@@ -31,6 +31,7 @@ pub(crate) use board::{Board, Stage};
 
 use crate::cancel;
 use crate::command::{Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
 use crate::hooks::{HookOutcome, HookWorker};
@@ -351,6 +352,7 @@ impl Dispatcher {
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
         let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
+        fault::reach(FaultPoint::BeforeCommit);
         let done = self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = board::day_of(&board.setup, now);
@@ -383,6 +385,7 @@ impl Dispatcher {
             let is_stale = board.is_stale;
             Ok::<_, DbError>((outcomes, deeds, is_stale))
         });
+        fault::reach(FaultPoint::AfterCommit);
         match done {
             Ok((outcomes, deeds, is_stale)) => {
                 if is_stale {
@@ -536,7 +539,10 @@ impl Dispatcher {
                 self.hooks.reload(setup.hooks());
                 self.hands.take_setup(setup);
             }
-            Deed::WakeHooks => self.hooks.wake(),
+            Deed::WakeHooks => {
+                fault::reach(FaultPoint::BeforeHooks);
+                self.hooks.wake();
+            }
             Deed::Log { agent, text } => self.hands.log(agent, text),
         }
     }

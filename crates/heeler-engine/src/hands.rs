@@ -20,6 +20,7 @@ use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hooks;
 use crate::logs::AgentLogs;
@@ -128,8 +129,10 @@ impl Hands {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let run = begun.run;
+            fault::reach(FaultPoint::BeforeLaunch);
             match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
+                    fault::reach(FaultPoint::RunnerStarted);
                     if let Err(error) = shared.watcher().add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
                         collect(&shared, run);
@@ -148,7 +151,9 @@ impl Hands {
     pub(crate) fn take_over(&self, run: RunId) {
         let shared = Arc::clone(&self.shared);
         self.shared.collectors.hand(move || {
-            if shared.is_watched(run) {
+            let is_watched = shared.is_watched(run);
+            fault::reach(FaultPoint::TakenOver);
+            if is_watched {
                 tracing::info!(%run, "taken over");
             } else {
                 shared.find_out(run, None);
@@ -233,7 +238,9 @@ impl Shared {
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
     /// started, as far as we know.
     fn find_out(&self, run: RunId, not_started: Option<&str>) {
-        match self.outcome(run, not_started) {
+        let outcome = self.outcome(run, not_started);
+        fault::reach(FaultPoint::RunEnded);
+        match outcome {
             Ok(Some(gone)) => self.tell(Input::Ended(Box::new(gone))),
             // It lives after all. Nothing here waits for that: it may live for hours.
             Ok(None) if self.is_watched(run) => {}

@@ -14,6 +14,7 @@ mod crew;
 mod daemon;
 mod daemon_file;
 mod dispatch;
+pub mod fault;
 mod file;
 mod fleet;
 mod hands;

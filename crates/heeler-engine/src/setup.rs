@@ -116,7 +116,7 @@ impl Setup {
     /// Names the account that an agent's model is paid by, so that those who share one share its
     /// limits. It holds no secret. `None` where no model is asked.
     pub(crate) fn credential(&self, agent: &Agent) -> Option<String> {
-        if !matches!(agent.runtime, Runtime::Sdk | Runtime::Cli) {
+        if matches!(agent.runtime, Runtime::Command(_)) {
             return None;
         }
         let given = environment::give(agent, &self.env).ok()?;
@@ -124,6 +124,10 @@ impl Setup {
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
             return Some(format!("{name}:{:016x}", fnv(key.as_bytes())));
+        }
+        // A script asks no model; with a key it plays one that does.
+        if matches!(agent.runtime, Runtime::Scripted(_)) {
+            return None;
         }
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))

@@ -16,6 +16,7 @@ use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
 use crate::named;
@@ -106,8 +107,10 @@ pub(crate) fn launch(
 ) -> Result<Child, StartError> {
     let folder = fleet.dir.run(begun.run);
     create_folder(&OsDisk, &folder).map_err(StartError::Disk)?;
+    fault::reach(FaultPoint::FolderMade);
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(StartError::Disk)?;
+    fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.files_of(&begun.job));
     let brief = Brief { send_files_to, ..request.brief.clone() };
     Ok(launch::start_runner(fleet, &folder, &brief)?)
