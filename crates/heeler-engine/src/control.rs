@@ -82,20 +82,23 @@ pub struct Control {
     socket: Utf8PathBuf,
     stream: BufReader<UnixStream>,
     asked: u64,
+    /// What the runner speaks, which may be of the release before.
+    protocol: u32,
 }
 
 impl Control {
     /// Connects to the run of a folder.
     pub fn of_run(folder: &Utf8Path) -> Result<Control, ControlError> {
-        Control::connect(&started(folder)?.socket)
+        let started = started(folder)?;
+        Control::connect(&started.socket, started.protocol)
     }
 
-    /// Connects to a socket.
-    pub fn connect(socket: &Utf8Path) -> Result<Control, ControlError> {
+    /// Connects to a socket, behind which a protocol is spoken that we read.
+    fn connect(socket: &Utf8Path, protocol: u32) -> Result<Control, ControlError> {
         let stream = UnixStream::connect(socket)
             .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
-        let mut control =
-            Control { socket: socket.to_owned(), stream: BufReader::new(stream), asked: 0 };
+        let (socket, stream) = (socket.to_owned(), BufReader::new(stream));
+        let mut control = Control { socket, stream, asked: 0, protocol };
         control.reply_within(REPLY_WAIT)?;
         Ok(control)
     }
@@ -112,7 +115,7 @@ impl Control {
     /// Asks something and returns the reply.
     pub fn ask(&mut self, op: Op) -> Result<ReplyBody, ControlError> {
         self.asked += 1;
-        let request = Request { protocol: PROTOCOL, id: self.asked, op };
+        let request = Request { protocol: self.protocol, id: self.asked, op };
         let mut line = serde_json::to_vec(&request).expect("a request is JSON");
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).map_err(|source| self.failed("ask", source))?;
@@ -226,7 +229,7 @@ mod tests {
             "{\"protocol\":1,\"id\":7,\"reply\":\"done\"}\n",
             "{\"protocol\":1,\"id\":1,\"reply\":\"refused\",\"reason\":\"no\"}\n",
         ]);
-        let mut control = Control::connect(&socket).unwrap();
+        let mut control = Control::connect(&socket, PROTOCOL).unwrap();
         let reply = control.ask(Op::Cancel { now: true, by: "me".to_owned() }).unwrap();
         assert_eq!(reply, ReplyBody::Refused { reason: "no".to_owned() });
         let heard = heard.join().unwrap();
@@ -243,7 +246,7 @@ mod tests {
             "{\"event\":\"delta\",\"text\":\"a\"}\n{\"event\":\"of the future\"}\nnot json\n",
             "{\"event\":\"row\",\"at\":3,\"row\":{}}\n{\"event\":\"delta\",\"te",
         ]);
-        let happenings = Control::connect(&socket).unwrap().subscribe().unwrap();
+        let happenings = Control::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
         let told: Vec<Happening> = happenings.map(Result::unwrap).collect();
         let row = Happening::Row { at: 3, row: serde_json::json!({}) };
         assert_eq!(told, [Happening::Delta { text: "a".to_owned() }, row]);
@@ -256,7 +259,7 @@ mod tests {
             ("{\"protocol\":0,\"id\":1,\"reply\":\"done\"}\n", 0),
         ] {
             let (_temp, socket, _heard) = runner(Vec::leak(vec![line]));
-            let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
+            let error = Control::connect(&socket, PROTOCOL).unwrap().ask(Op::Status).unwrap_err();
             assert!(
                 matches!(error, ControlError::Protocol { found, .. } if found == number),
                 "{error}"
@@ -273,7 +276,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
         });
-        let mut control = Control::connect(&socket).unwrap();
+        let mut control = Control::connect(&socket, PROTOCOL).unwrap();
         let error = control.ask(Op::Status).unwrap_err();
         let ControlError::Io { source, .. } = error else { panic!("{error}") };
         assert_eq!(source.kind(), io::ErrorKind::InvalidData);
@@ -298,10 +301,10 @@ mod tests {
         assert!(matches!(Control::of_run(folder), Err(ControlError::NotStarted { .. })));
         std::fs::write(folder.join("started.json"), "{").unwrap();
         assert!(matches!(Control::of_run(folder), Err(ControlError::Unreadable(_))));
-        let error = Control::connect(&folder.join("none")).unwrap_err();
+        let error = Control::connect(&folder.join("none"), PROTOCOL).unwrap_err();
         assert!(matches!(error, ControlError::Gone { .. }));
         let (_temp, socket, _heard) = runner(&[]);
-        let error = Control::connect(&socket).unwrap().ask(Op::Status).unwrap_err();
+        let error = Control::connect(&socket, PROTOCOL).unwrap().ask(Op::Status).unwrap_err();
         assert!(matches!(error, ControlError::Io { .. }), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::command::DaemonMode;
+use crate::fault::{self, FaultPoint};
 
 /// The form of the file that this version writes and reads.
 const PROTOCOL: u32 = 1;
@@ -102,7 +103,10 @@ impl DaemonFile {
     pub fn write(&self, dir: &StateDir) -> Result<(), DaemonFileError> {
         let mut text = serde_json::to_vec_pretty(self).expect("it is JSON");
         text.push(b'\n');
-        Ok(replace_file(&OsDisk, &dir.daemon_file(), &text)?)
+        fault::reach(FaultPoint::BeforeDaemonFile);
+        replace_file(&OsDisk, &dir.daemon_file(), &text)?;
+        fault::reach(FaultPoint::AfterDaemonFile);
+        Ok(())
     }
 
     /// Removes it with the socket, before the state's lock is given up.

@@ -14,6 +14,7 @@ use heeler_transcript::plain;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 
 /// How long a settling may take: it ends processes, waits for locks and reads a log.
@@ -94,6 +95,7 @@ pub(crate) fn start_runner(
 ) -> Result<Child, LaunchError> {
     let log = open_log(&folder.join("runner.log"))?;
     let mut child = start(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
+    fault::reach(FaultPoint::RunnerUntold);
     match tell(&mut child, "runner", brief) {
         Ok(()) => Ok(child),
         Err(error) => {

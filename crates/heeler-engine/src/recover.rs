@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::commit::{self, CommitError, Committed};
+use crate::fault::{self, FaultPoint};
 use crate::file::FileError;
 use crate::fleet::Fleet;
 use crate::launch::{self, LaunchError};
@@ -84,7 +85,10 @@ pub fn recover(fleet: &Fleet, store: &Store, compare: Compare) -> Result<Recover
 pub(crate) fn prepare(fleet: &Fleet, store: &Store, compare: Compare) -> Result<(), RecoverError> {
     let mut recovered = Recovered::default();
     adopt::adopt(fleet, store, compare, &mut recovered)?;
-    interrupt_runless(fleet, store, &mut recovered)
+    fault::reach(FaultPoint::Adopted);
+    interrupt_runless(fleet, store, &mut recovered)?;
+    fault::reach(FaultPoint::RecordWhole);
+    Ok(())
 }
 
 fn interrupt_runless(

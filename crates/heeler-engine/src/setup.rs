@@ -8,6 +8,7 @@ use std::sync::Arc;
 use camino::Utf8PathBuf;
 use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
+use heeler_model::redact::Redactor;
 use jiff::tz::TimeZone;
 
 use crate::command::{Refused, RefusedKind};
@@ -75,6 +76,18 @@ impl Setup {
         prepare::prepare(agent, wanted, &around)
     }
 
+    /// Returns what is wanted of an agent as it may be written down.
+    pub(crate) fn redacted(&self, agent: &Agent, wanted: &Wanted) -> Wanted {
+        let Some(prompt) = &wanted.prompt else { return wanted.clone() };
+        // Without its secrets it cannot run either; what it shares with us is known all the same.
+        let secrets = match environment::give(agent, &self.env) {
+            Ok(given) => given.secrets,
+            Err(_) => environment::named_secrets(self.env.iter()),
+        };
+        let prompt = Redactor::new(&secrets).text(prompt).into_owned();
+        Wanted { prompt: Some(prompt), ..wanted.clone() }
+    }
+
     /// Returns what hooks are done with.
     pub(crate) fn hooks(&self) -> HookConfig {
         HookConfig {
@@ -104,7 +117,7 @@ impl Setup {
     /// Names the account that an agent's model is paid by, so that those who share one share its
     /// limits. It holds no secret. `None` where no model is asked.
     pub(crate) fn credential(&self, agent: &Agent) -> Option<String> {
-        if !matches!(agent.runtime, Runtime::Sdk | Runtime::Cli) {
+        if matches!(agent.runtime, Runtime::Command(_)) {
             return None;
         }
         let given = environment::give(agent, &self.env).ok()?;
@@ -112,6 +125,10 @@ impl Setup {
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
             return Some(format!("{name}:{:016x}", fnv(key.as_bytes())));
+        }
+        // A script asks no model; with a key it plays one that does.
+        if matches!(agent.runtime, Runtime::Scripted(_)) {
+            return None;
         }
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))

@@ -23,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::effects::{HookOrder, KIND, end_of};
 use super::{HookAround, HookConfig, HookError, perform, shell};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 
 /// How often a hook is tried that may succeed later; then it has failed.
@@ -414,6 +415,7 @@ impl Hand {
         let Shared { fleet, stop, .. } = &*self.shared;
         let around = HookAround { fleet, config: &config, agent, stop };
         let done = catch_unwind(AssertUnwindSafe(|| perform(hook, &order.context, &around)));
+        fault::reach(FaultPoint::HookDone);
         let is_last = effect.attempts + 1 >= ATTEMPTS_MAX;
         let stops = !hook.continue_on_error;
         match done.unwrap_or_else(|_| Err(HookError::Lasting("internal error".to_owned()))) {

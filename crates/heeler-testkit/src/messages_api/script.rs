@@ -179,6 +179,9 @@ pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step
         Err(error) => return Step::text(&format!("bad script: {error}")),
     };
     let said = messages[at..].iter().filter(|message| message["role"] == "assistant").count();
+    // By what the script is and where: a conversation that goes on after a failure is longer, and
+    // Claude joins prompts that got no answer.
+    let script = serde_json::to_string(&steps).unwrap_or_default();
     // Failures that end belong to the answer that follows them.
     let mut answers = 0;
     for (number, step) in steps.into_iter().enumerate() {
@@ -189,7 +192,7 @@ pub(super) fn pick(body: &Json, fails_again: impl Fn(&str, u32) -> bool) -> Step
             answers += 1;
             continue;
         };
-        let key = format!("{number} of {} in {text}", messages.len());
+        let key = format!("{number} of {at} in {script}");
         if answers == said && fails_again(&key, times) {
             return step;
         }

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use heeler_engine::fault::{self, Fault};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
     Daemon, DaemonError, DaemonFile, DaemonMode, Ended, Loader, OpenError, Settings, Setup,
@@ -66,6 +67,9 @@ pub(crate) struct StartArgs {
     /// How long a runner may not answer before it is killed; for tests
     #[arg(long, hide = true, value_name = "PERIOD")]
     unheard_max: Option<Period>,
+    /// Die, as by kill -9, when a point is reached for the N-th time; for tests
+    #[arg(long, hide = true, value_name = "POINT[:N]")]
+    fault: Option<Fault>,
     /// Be the first process of a container, whatever the process id
     #[arg(long, hide = true, conflicts_with = "detach")]
     as_init: bool,
@@ -92,6 +96,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
     if init::is_needed(args.as_init) {
         return init::run();
     }
+    args.fault.into_iter().for_each(fault::arm);
     if args.in_background {
         return in_background(global, args);
     }

@@ -4,6 +4,7 @@
 //! so one run shows several things. Snapshots are written again by one process alone:
 //! `UPDATE_EXPECT=1 cargo test -p heeler --test it -- --test-threads=1 claude::`.
 
+mod daemon;
 mod ends;
 mod permissions;
 mod servers;

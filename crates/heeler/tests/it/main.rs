@@ -7,6 +7,8 @@
 
 mod canary;
 mod claude;
+mod daemon_kills;
+mod daemon_lives;
 mod fleet;
 mod golden;
 mod hooks;

@@ -1,0 +1,129 @@
+//! Deaths to order: points at which a daemon kills itself, as kill -9 would, so that proofs can show
+//! what the next one makes of what is left.
+//!
+//! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
+//! point is a line below and a call of [`reach`]; the proof asks for [`FaultPoint::ALL`].
+
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Signal, getpid, kill_process};
+use thiserror::Error;
+
+/// Declares the points with their names.
+macro_rules! points {
+    ($($(#[$meta:meta])* $point:ident = $name:literal,)+) => {
+        /// A point at which a daemon can be made to die.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum FaultPoint { $($(#[$meta])* $point,)+ }
+
+        impl FaultPoint {
+            /// Every point.
+            pub const ALL: &[FaultPoint] = &[$(FaultPoint::$point,)+];
+
+            /// Returns its name.
+            pub fn name(self) -> &'static str {
+                match self { $(FaultPoint::$point => $name,)+ }
+            }
+        }
+    };
+}
+
+points! {
+    /// What a turn decided is about to be saved.
+    BeforeCommit = "before-commit",
+    /// It is saved; nobody was told, and nothing was done about it.
+    AfterCommit = "after-commit",
+    /// A run is on record, and nothing of it on disk.
+    BeforeLaunch = "before-launch",
+    /// Its folder is there.
+    FolderMade = "folder-made",
+    /// Its spec is there.
+    SpecWritten = "spec-written",
+    /// Its runner was started, and not told what to do.
+    RunnerUntold = "runner-untold",
+    /// Its runner was told, and nobody watches it.
+    RunnerStarted = "runner-started",
+    /// A run was found to have ended; that is not on record.
+    RunEnded = "run-ended",
+    /// The end of a job is on record with its hooks; nobody does them.
+    BeforeHooks = "before-hooks",
+    /// A hook is done; that is not on record.
+    HookDone = "hook-done",
+    /// A starting daemon has adopted what only folders know.
+    Adopted = "adopted",
+    /// A starting daemon has made the record whole, and has not looked at runs.
+    RecordWhole = "record-whole",
+    /// A run that an earlier daemon left was looked at.
+    TakenOver = "taken-over",
+    /// The daemon listens, and does not say where.
+    BeforeDaemonFile = "before-daemon-file",
+    /// It says where.
+    AfterDaemonFile = "after-daemon-file",
+}
+
+/// A death at a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub point: FaultPoint,
+    /// At which time that the point is reached, from one.
+    pub nth: u32,
+}
+
+/// What is no fault.
+#[derive(Debug, Error)]
+#[error("`{0}` is no point with a number from one, such as before-commit:3")]
+pub struct UnknownFault(String);
+
+impl FromStr for Fault {
+    type Err = UnknownFault;
+
+    fn from_str(text: &str) -> Result<Fault, UnknownFault> {
+        let unknown = || UnknownFault(text.to_owned());
+        let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
+        let point = FaultPoint::ALL.iter().find(|point| point.name() == name);
+        let nth: u32 = nth.parse().map_err(|_| unknown())?;
+        match point {
+            Some(&point) if nth > 0 => Ok(Fault { point, nth }),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+static ARMED: OnceLock<(FaultPoint, AtomicU32)> = OnceLock::new();
+
+/// Lets this process die of a fault; the first one counts.
+pub fn arm(fault: Fault) {
+    ARMED.get_or_init(|| (fault.point, AtomicU32::new(fault.nth)));
+}
+
+/// Says that a point is reached.
+pub(crate) fn reach(point: FaultPoint) {
+    if let Some((armed, left)) = ARMED.get()
+        && *armed == point
+        && left.fetch_sub(1, Ordering::SeqCst) == 1
+    {
+        // It does not return from this.
+        let _sent = kill_process(getpid(), Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_names_a_point_and_which_time() {
+        for &point in FaultPoint::ALL {
+            let once = point.name().parse::<Fault>().unwrap();
+            assert_eq!(once, Fault { point, nth: 1 });
+            let later = format!("{}:7", point.name()).parse::<Fault>().unwrap();
+            assert_eq!(later, Fault { point, nth: 7 });
+        }
+        for text in ["", "nowhere", "before-commit:0", "before-commit:x", ":1"] {
+            assert!(text.parse::<Fault>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! kill -9 of the daemon, and what the next one makes of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use heeler_engine::fault::FaultPoint;
+use heeler_engine::{Answer, Command, DaemonFile, ScheduleChange, Stopping};
+use heeler_model::run::End;
+use heeler_model::{JobId, JobStatus, RunId, Wanted};
+use heeler_server::{Client, ClientError};
+use heeler_store::{JobFilter, Reader, Run, StateDir};
+use heeler_testkit::Proof;
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+use crate::fleet::Fleet;
+use crate::rig::rows;
+use crate::trigger::wait_for;
+
+/// A round takes seconds: more of them would take hours.
+const ROUNDS_MAX: u64 = 1_000;
+
+/// How many runs are live while daemons die.
+const LIVE_RUNS: usize = 30;
+
+/// How many jobs come and go meanwhile, with hooks.
+const SHORT_RUNS: usize = 6;
+
+/// What each job of those costs, in millionths of a dollar.
+const COST_MICROS: i64 = 10_000;
+
+/// A fleet under whose runs daemons die.
+pub(crate) struct Herd {
+    pub(crate) fleet: Fleet,
+    /// What its daemons and agents are given.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// What runs wait at.
+    gate: File,
+}
+
+/// One daemon, from its start to its death.
+pub(crate) struct Life {
+    pub(crate) child: Child,
+    is_dead: bool,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Life {
+    /// Kills it, as by kill -9, unless it is dead already.
+    pub(crate) fn kill(&mut self) {
+        if !self.is_dead {
+            drop(self.child.kill());
+            self.ended();
+        }
+    }
+
+    /// Waits for its end; says whether it was killed.
+    fn ended(&mut self) -> bool {
+        self.is_dead = true;
+        self.child.wait().unwrap().signal() == Some(Signal::KILL.as_raw())
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.is_dead = self.is_dead || self.child.try_wait().unwrap().is_some();
+        self.is_dead
+    }
+}
+
+impl Herd {
+    /// A fleet of workers that wait at a gate, short jobs with hooks, and two schedules.
+    fn new() -> Herd {
+        let done = "{run: 'echo $HEELER_RUN >> ran'}, {cost: 0.01}, {say: Done.}";
+        let hook = r#"{type: shell, command: 'echo "$(cat)" >> hooked'}"#;
+        let every = "interval: 1s, prompt: Tick.";
+        Herd::of(&format!(
+            "agents:
+  - {{name: worker, runtime: scripted, instances: {{max_concurrent: {LIVE_RUNS}}},
+     script: [{{run: 'read line < gate'}}, {done}]}}
+  - {{name: short, runtime: scripted, instances: {{max_concurrent: 3}}, script: [{done}],
+     hooks: {{after_run: [{hook}]}}}}
+  - {{name: ticker, runtime: scripted, script: [{done}],
+     schedules: {{all: {{{every}, missed: run_all, overlap: queue}}}}}}
+  - {{name: skipper, runtime: scripted, script: [{{sleep: 1100ms}}, {done}],
+     schedules: {{some: {{{every}, missed: skip, overlap: skip}}}}}}
+"
+        ))
+    }
+
+    pub(crate) fn of(config: &str) -> Herd {
+        let fleet = Fleet::empty();
+        fleet.write("heeler.yaml", config);
+        let path = fleet.file("gate");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // Opened for both, so that nobody waits for the other end.
+        let gate = File::options().read(true).write(true).open(path).unwrap();
+        Herd { fleet, env: Vec::new(), gate }
+    }
+
+    /// Lets all runs go on that wait, and those that come.
+    pub(crate) fn open_gate(&mut self) {
+        self.let_through(1000);
+    }
+
+    /// Lets so many runs go on.
+    pub(crate) fn let_through(&mut self, runs: usize) {
+        self.gate.write_all(&vec![b'\n'; runs]).unwrap();
+    }
+
+    pub(crate) fn dir(&self) -> StateDir {
+        StateDir::open(&self.fleet.state_dir()).unwrap()
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::open(&self.dir()).unwrap()
+    }
+
+    /// Starts a daemon.
+    pub(crate) fn start(&self, args: &[&str]) -> Life {
+        let mut command = self.command("start");
+        let child = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Life { child: child.unwrap(), is_dead: false }
+    }
+
+    /// Starts a daemon that lives, and connects to it.
+    #[track_caller]
+    pub(crate) fn begin(&self, args: &[&str]) -> (Life, Client) {
+        let mut life = self.start(args);
+        let client = self.connect(&mut life).expect("nothing ends it");
+        (life, client)
+    }
+
+    /// A command of the program, by the fleet's environment.
+    pub(crate) fn command(&self, name: &str) -> std::process::Command {
+        let mut command = self.fleet.command(&[name]);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Waits until a daemon can be talked to; `None` if it has died before.
+    pub(crate) fn connect(&self, life: &mut Life) -> Option<Client> {
+        wait_for("a daemon", || {
+            let has_ended = life.has_ended();
+            let file = StateDir::open(&self.fleet.state_dir()).ok();
+            let file = file.and_then(|dir| DaemonFile::read(&dir).ok().flatten());
+            let own = file.filter(|file| file.pid == life.child.id());
+            match own.map(|file| Client::connect(&file.socket)) {
+                Some(Ok(client)) => Some(Some(client)),
+                _ => has_ended.then_some(None),
+            }
+        })
+    }
+
+    fn jobs(&self) -> Vec<heeler_model::JobHead> {
+        self.reader().jobs(&JobFilter::default(), None, usize::MAX).unwrap()
+    }
+
+    fn runs(&self) -> Vec<(JobId, Vec<Run>)> {
+        let reader = self.reader();
+        let runs = |job: heeler_model::JobHead| {
+            let runs = reader.runs_of_job(&job.id).unwrap();
+            (job.id, runs)
+        };
+        self.jobs().into_iter().map(runs).collect()
+    }
+
+    /// Waits until every run of an earlier daemon is at work or has ended by the record, or until
+    /// this daemon is dead too.
+    #[track_caller]
+    fn wait_until_true(&self, left: &[RunId], life: &mut Life) {
+        let dir = self.dir();
+        wait_for("the truth about every run that was left", || {
+            let reader = self.reader();
+            let is_true = |run: &RunId| {
+                let row = reader.run(*run).unwrap().unwrap();
+                row.committed || heeler_store::is_run_alive(&dir.run(*run))
+            };
+            (life.has_ended() || left.iter().all(is_true)).then_some(())
+        });
+    }
+
+    fn uncommitted(&self) -> Vec<RunId> {
+        self.reader().uncommitted_runs().unwrap().iter().map(|run| run.id).collect()
+    }
+
+    /// Processes of this fleet, whoever started them.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let path = self.fleet.path().to_str().unwrap().to_owned();
+        let runs = self.runs().into_iter().flat_map(|(_, runs)| runs);
+        let markers: HashSet<String> = runs.map(|run| format!("HEELER_RUN={}", run.id)).collect();
+        let is_of_fleet = |pid: &String| {
+            let read =
+                |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let environ = read("environ");
+            let mut environ = environ.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+            String::from_utf8_lossy(&read("cmdline")).contains(&path)
+                || environ.any(|variable| markers.contains(&*variable))
+        };
+        let names = std::fs::read_dir("/proc").unwrap().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| name.parse::<u32>().is_ok()).filter(is_of_fleet).collect()
+    }
+}
+
+/// What clients want of a fleet, and what they were told.
+struct Clients {
+    /// Agents whose jobs are still to be asked for.
+    wanted: Vec<&'static str>,
+    told: Vec<JobId>,
+}
+
+impl Clients {
+    fn new() -> Clients {
+        let shorts = ["short"; SHORT_RUNS / 2];
+        let workers = ["worker"; LIVE_RUNS - 1];
+        // The last is asked for first.
+        let wanted = [&["worker"][..], &shorts, &workers, &shorts].concat();
+        Clients { wanted, told: Vec::new() }
+    }
+
+    /// Asks for jobs until so many are left to be asked for, or the daemon dies.
+    fn ask(&mut self, client: &mut Client, left: usize) {
+        while self.wanted.len() > left {
+            let wanted = Box::new(Wanted::of(self.wanted.last().unwrap().parse().unwrap()));
+            match client.ask(&Command::Trigger(wanted), None) {
+                Ok(Answer::Job { job, .. }) => self.told.push(job),
+                Ok(other) => panic!("{other:?}"),
+                // It may have done it; nobody was told.
+                Err(ClientError::Io { .. } | ClientError::NoDaemon { .. }) => return,
+                Err(error) => panic!("{error:?}"),
+            }
+            self.wanted.pop();
+        }
+    }
+}
+
+/// Sleeps for a random moment, or until the daemon is dead.
+fn rest(life: &mut Life, most: Duration, random: &mut fastrand::Rng) {
+    let until = Instant::now() + most.mul_f64(random.f64());
+    while Instant::now() < until && !life.has_ended() {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// One fleet whose daemon dies at a random instant, then at a point. Returns whether it did.
+fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> bool {
+    let mut herd = Herd::new();
+    let mut clients = Clients::new();
+    let all = clients.wanted.len();
+
+    let mut first = herd.start(&[]);
+    if let Some(mut client) = herd.connect(&mut first) {
+        clients.ask(&mut client, random.usize(1 + SHORT_RUNS..all / 2));
+        rest(&mut first, Duration::from_millis(600), random);
+    }
+    first.kill();
+
+    let left = herd.uncommitted();
+    let mut second = herd.start(&["--fault", &format!("{}:{nth}", point.name())]);
+    if let Some(mut client) = herd.connect(&mut second) {
+        clients.ask(&mut client, 1);
+        if random.bool() {
+            herd.wait_until_true(&left, &mut second);
+        }
+        if random.u8(0..4) == 0 {
+            herd.open_gate();
+        }
+        // Whoever is to die of the first time does; others may.
+        match nth {
+            1 => wait_for(point.name(), || second.has_ended().then_some(())),
+            _ => rest(&mut second, Duration::from_secs(1), random),
+        }
+    }
+    let died = second.has_ended() && second.ended();
+    second.kill();
+
+    let left = herd.uncommitted();
+    let mut last = herd.start(&[]);
+    let mut client = herd.connect(&mut last).expect("nothing ends this one");
+    herd.wait_until_true(&left, &mut last);
+    clients.ask(&mut client, 0);
+    herd.open_gate();
+    herd.finish(&mut client, last);
+    herd.check(&clients);
+    died
+}
+
+impl Herd {
+    /// Waits until nothing is left to do, and stops the daemon.
+    #[track_caller]
+    fn finish(&self, client: &mut Client, mut life: Life) {
+        for (agent, schedule) in [("ticker", "all"), ("skipper", "some")] {
+            let off = Command::Schedule {
+                agent: agent.to_owned(),
+                schedule: schedule.to_owned(),
+                change: ScheduleChange::Disable,
+                by: "the test".to_owned(),
+            };
+            client.ask(&off, None).unwrap();
+        }
+        wait_for("the end of all jobs and hooks", || {
+            let reader = self.reader();
+            let jobs = self.jobs();
+            let all_ended = jobs.iter().all(|job| job.status.is_final());
+            (all_ended && reader.undone_effects(1).unwrap().is_empty()).then_some(())
+        });
+        client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+        assert!(!life.ended(), "it ended by itself");
+    }
+
+    /// Checks that everything is on record once.
+    #[track_caller]
+    fn check(&self, clients: &Clients) {
+        let reader = self.reader();
+        let jobs = self.jobs();
+        let known: HashSet<&JobId> = jobs.iter().map(|job| &job.id).collect();
+        for told in &clients.told {
+            assert!(known.contains(told), "{told} was told and is gone");
+        }
+        assert_eq!(clients.told.iter().collect::<HashSet<_>>().len(), clients.told.len());
+        let mut finished: Vec<String> = Vec::new();
+        for job in &jobs {
+            let whole = reader.job(&job.id).unwrap().unwrap();
+            assert_eq!(job.status, JobStatus::Completed, "{whole:#?}");
+            let runs = reader.runs_of_job(&job.id).unwrap();
+            assert!(runs.iter().all(|run| run.committed), "{runs:#?}");
+            let results = runs.iter().map(|run| reader.run_result(run.id).unwrap().unwrap());
+            let results: Vec<_> = results.collect();
+            let ends: Vec<End> = results.iter().map(|result| result.end).collect();
+            let (last, before) = ends.split_last().expect("it ran");
+            assert_eq!(*last, End::Finished, "{ends:?}");
+            assert!(before.iter().all(|end| *end == End::NeverStarted), "{ends:?}");
+            finished.push(runs.last().unwrap().id.to_string());
+            let rows = rows(&self.dir().log_of(&job.id));
+            let ids: HashSet<&str> = rows.iter().filter_map(|row| row["uuid"].as_str()).collect();
+            assert_eq!(ids.len(), rows.len(), "a row of {} is there twice", job.id);
+        }
+        finished.sort();
+        let ran = self.fleet.read("ran");
+        let mut ran: Vec<&str> = ran.lines().collect();
+        ran.sort_unstable();
+        assert_eq!(ran, finished, "each job was done once, by the run that is on record");
+        self.check_money(jobs.len());
+        self.check_schedule("ticker", "all");
+        self.check_schedule("skipper", "some");
+        self.check_hooks(jobs.iter().filter(|job| job.agent == "short").map(|job| &job.id));
+        assert_eq!(reader.queue().unwrap(), []);
+        assert_eq!(reader.uncommitted_runs().unwrap(), []);
+        wait_for("the end of all processes", || self.processes().is_empty().then_some(()));
+    }
+
+    fn check_money(&self, jobs: usize) {
+        let spent: i64 = self.reader().spent_in_all().unwrap().iter().map(|it| it.1).sum();
+        assert_eq!(spent, COST_MICROS * i64::try_from(jobs).unwrap());
+        assert_eq!(self.reader().reservations().unwrap(), []);
+    }
+
+    /// Every second since a schedule's first start has a job of its own, or is skipped.
+    #[track_caller]
+    fn check_schedule(&self, agent: &str, schedule: &str) {
+        let reader = self.reader();
+        let occurrences = reader.occurrences(agent, schedule, None, usize::MAX).unwrap();
+        let own = self.jobs().into_iter().filter(|job| job.agent == agent);
+        let own: BTreeSet<JobId> = own.map(|job| job.id).collect();
+        let started: BTreeSet<JobId> = occurrences.iter().map(|it| it.job.clone()).collect();
+        assert_eq!(started, own, "a job of {schedule} without a due time, or the other way round");
+        assert_eq!(started.len(), occurrences.len(), "a due time has two jobs");
+        let mut due: Vec<i64> = occurrences.iter().map(|it| it.due.as_millisecond()).collect();
+        for row in reader.skips(agent, schedule, None, usize::MAX).unwrap() {
+            let (first, count) = (row.skip.first.as_millisecond(), row.skip.count);
+            due.extend((0..i64::try_from(count).unwrap()).map(|n| first + 1000 * n));
+            assert_eq!(due.last(), Some(&row.skip.last.as_millisecond()));
+        }
+        due.sort_unstable();
+        let (first, len) = (due[0], i64::try_from(due.len()).unwrap());
+        let grid: Vec<i64> = (0..len).map(|n| first + 1000 * n).collect();
+        assert_eq!(due, grid, "a due time of {schedule} is not on record, or twice");
+    }
+
+    #[track_caller]
+    fn check_hooks<'j>(&self, jobs: impl Iterator<Item = &'j JobId>) {
+        let told = std::fs::read_to_string(self.fleet.file("hooked")).unwrap_or_default();
+        let mut events: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in told.lines() {
+            let context: Json = serde_json::from_str(line).unwrap();
+            let text = |value: &Json| value.as_str().unwrap().to_owned();
+            let of_job = events.entry(text(&context["job"]["id"])).or_default();
+            of_job.insert(text(&context["eventId"]));
+        }
+        for job in jobs {
+            let events = events.remove(job.as_str()).unwrap_or_default();
+            assert_eq!(events.len(), 1, "a hook of {job} was not done, or for two events");
+        }
+        assert!(events.is_empty(), "{events:?}");
+    }
+}
+
+#[test]
+fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_nothing() {
+    let proof = Proof::new(15);
+    let points = FaultPoint::ALL;
+    let mut deaths: BTreeMap<&str, u64> = BTreeMap::new();
+    for number in 0..proof.rounds.clamp(points.len() as u64, ROUNDS_MAX) {
+        let random = &mut proof.random(number);
+        let point = points[usize::try_from(number).unwrap() % points.len()];
+        // The first time each point is certain to be reached.
+        let is_certain = number < points.len() as u64 || random.bool();
+        let nth = if is_certain { 1 } else { random.u32(1..20) };
+        println!("round {number}, {point:?}:{nth}, HEELER_PROOF_SEED={}", proof.seed);
+        let died = round(point, nth, random);
+        assert!(died || nth > 1, "{point:?} was never reached");
+        *deaths.entry(point.name()).or_default() += u64::from(died);
+    }
+    println!("deaths at points: {deaths:?}");
+}
