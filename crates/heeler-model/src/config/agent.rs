@@ -426,13 +426,13 @@ impl Agent {
         let name = qualified_name(&keys, origin, reader);
         inert::warn_not_claude(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        let mut schedules: Vec<Schedule> = keys
+        // A box has no room to spare: there may be ten thousand.
+        let schedules: Box<[Schedule]> = keys
             .schedules
             .0
             .iter()
             .filter_map(|(name, schedule)| Schedule::check(name, schedule, &keys, reader))
             .collect();
-        schedules.shrink_to_fit();
         let mcp_servers = keys
             .mcp_servers
             .iter()
@@ -459,7 +459,7 @@ impl Agent {
             working_directory,
             names_working_directory,
             checkout,
-            schedules,
+            schedules: schedules.into_vec(),
             mcp_servers,
             hooks,
             shown,
