@@ -70,7 +70,8 @@ fn idle(bench: &Bench) -> Vec<Figure> {
 
 /// Waits until a daemon has done what it does after it has started.
 fn settle(daemon: &Daemon) {
-    let mut before = daemon.cpu();
+    // What it did before the first look counts, so that there is a second one.
+    let mut before = Duration::ZERO;
     let calm = until(Duration::from_secs(2), || {
         let now = daemon.cpu();
         let worked = now - std::mem::replace(&mut before, now);
