@@ -426,12 +426,9 @@ impl Agent {
         let name = qualified_name(&keys, origin, reader);
         inert::warn_not_claude(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        let mut schedules: Vec<Schedule> = keys
-            .schedules
-            .0
-            .iter()
-            .filter_map(|(name, schedule)| Schedule::check(name, schedule, &keys, reader))
-            .collect();
+        let schedules = keys.schedules.0.iter();
+        let mut schedules: Vec<Schedule> =
+            schedules.filter_map(|(name, it)| Schedule::check(name, it, &keys, reader)).collect();
         schedules.shrink_to_fit();
         let mcp_servers = keys
             .mcp_servers
