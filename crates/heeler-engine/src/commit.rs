@@ -10,12 +10,17 @@ use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
     SessionMode, SessionStatus,
 };
-use heeler_store::{DbError, JobFilter, Run, Store, Tx, WriteError};
+use heeler_store::{DbError, JobFilter, Reservation, Run, Store, Tx, WriteError};
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use crate::cancel;
 use crate::start::begins_own;
+
+/// The model of a run that does not say which it was.
+const MODEL_UNKNOWN: &str = "unknown";
 
 /// A result that was not committed: the run's folder keeps it, and it is tried again.
 #[derive(Debug, Error)]
@@ -60,7 +65,7 @@ pub(crate) fn commit(
     let root = store.dir().root().to_owned();
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
-        match conclude(tx, &root, result, |_, _, _| Fate::Over)? {
+        match conclude(tx, &root, &TimeZone::UTC, result, |_, _, _| Fate::Over)? {
             Concluded::Now(ended) => {
                 Ok(Committed { job: ended.job.head.id, status: ended.job.head.status, end })
             }
@@ -89,12 +94,25 @@ pub(crate) struct Ended {
     pub(crate) job: Job,
     pub(crate) result: RunResult,
     pub(crate) fate: Fate,
+    pub(crate) money: Settled,
 }
 
-/// Records what a run did. `decide` says what becomes of its job.
+/// What a run's end did to the accounts.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    /// What it had reserved.
+    pub(crate) released: Option<Reservation>,
+    /// The day that pays.
+    pub(crate) day: Date,
+    /// What it spent, in millionths of a dollar.
+    pub(crate) spent: i64,
+}
+
+/// Records what a run did. `decide` says what becomes of its job; `zone` is that of the fleet's days.
 pub(crate) fn conclude(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
+    zone: &TimeZone,
     mut result: RunResult,
     decide: impl FnOnce(&Job, &RunResult, History) -> Fate,
 ) -> Result<Concluded, DbError> {
@@ -136,7 +154,50 @@ pub(crate) fn conclude(
     }
     job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
-    Ok(Concluded::Now(Box::new(Ended { job, result, fate })))
+    let money = settle_money(tx, &job, &result, zone)?;
+    Ok(Concluded::Now(Box::new(Ended { job, result, fate, money })))
+}
+
+/// Replaces what a run reserved by what it spent. Of one that cannot tell, all of it counts.
+fn settle_money(
+    tx: &mut Tx<'_>,
+    job: &Job,
+    result: &RunResult,
+    zone: &TimeZone,
+) -> Result<Settled, DbError> {
+    let released = tx.release(result.run)?;
+    // The day that granted the money pays, whenever the run ended.
+    let day = released.as_ref().map(|it| it.day);
+    let day = day.unwrap_or_else(|| result.finished_at.to_zoned(zone.clone()).date());
+    let by_model = match result.cost.usd {
+        Some(_) => by_model(result),
+        None => vec![(MODEL_UNKNOWN.to_owned(), released.as_ref().map_or(0, |it| it.micros))],
+    };
+    let mut spent = 0_i64;
+    for (model, micros) in by_model.into_iter().filter(|(_, micros)| *micros > 0) {
+        tx.spend(day, &job.head.agent, &model, micros)?;
+        spent = spent.saturating_add(micros);
+    }
+    Ok(Settled { released, day, spent })
+}
+
+/// Returns what a run spent by model; what the models' figures do not explain is of an unknown one.
+fn by_model(result: &RunResult) -> Vec<(String, i64)> {
+    let mut left = micros(result.cost.usd.unwrap_or(0.0));
+    let mut spent = Vec::new();
+    for (model, figures) in &result.cost.usage.per_model {
+        let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
+        left -= cost;
+        spent.push((model.clone(), cost));
+    }
+    spent.push((MODEL_UNKNOWN.to_owned(), left));
+    spent
+}
+
+/// Returns dollars in millionths.
+pub(crate) fn micros(usd: f64) -> i64 {
+    // Out of range it saturates, and what is no number is 0.
+    (usd * 1e6).round().max(0.0) as i64
 }
 
 /// Sums up what happened to a job before this result.

@@ -5,6 +5,7 @@
 //! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
 //! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
 
+mod asking;
 mod board;
 mod due;
 mod ended;
@@ -22,15 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_model::{JobId, RunId, TriggerType, Wanted, chain};
+use heeler_model::{JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store};
 use jiff::Timestamp;
 
 pub(crate) use board::{Board, Stage};
 
-use crate::command::{
-    Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply, ScheduleChange,
-};
+use crate::command::{Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -44,9 +43,6 @@ use watches::Watches;
 
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
-
-/// How often it is looked whether the worker of hooks has ended.
-const HOOKS_LOOK: Duration = Duration::from_millis(10);
 
 /// How many inputs are taken into one transaction.
 const INPUTS_PER_TURN: usize = 256;
@@ -86,6 +82,16 @@ pub(crate) enum Task {
     Setup(Arc<Setup>),
 }
 
+impl Task {
+    /// Returns the run that has ended, if it is about one.
+    fn ended_run(&self) -> Option<RunId> {
+        match self {
+            Task::Ended(gone) => Some(gone.result.run),
+            _ => None,
+        }
+    }
+}
+
 /// A job whose run can be started, or cannot.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -98,7 +104,7 @@ pub(crate) struct Prepared {
 /// What is done after a commit.
 pub(crate) enum Deed {
     /// Start the runner of a run that is on record.
-    Launch { begun: Begun, request: Box<JobRequest> },
+    Launch { begun: Box<Begun>, request: Box<JobRequest> },
     /// Do the hooks that are on record.
     WakeHooks,
     /// Ask a run to end.
@@ -186,23 +192,6 @@ impl Dispatcher {
         ended
     }
 
-    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
-    fn end_hooks(&mut self) {
-        self.hooks.ask_to_end();
-        let mut told = Vec::new();
-        loop {
-            let has_ended = self.hooks.has_ended();
-            match self.inputs.recv_timeout(HOOKS_LOOK) {
-                Ok(Input::Hook(outcome)) => told.push((Task::Hook(outcome), None)),
-                // Whoever asked for something else is told that nobody answers.
-                Ok(_) => {}
-                Err(_) if has_ended => break,
-                Err(_) => {}
-            }
-        }
-        self.commit(told);
-    }
-
     fn work(&mut self) -> Ended {
         // Whatever an earlier daemon left goes on.
         let setup = Arc::clone(&self.board().setup);
@@ -268,7 +257,7 @@ impl Dispatcher {
     fn patience(&self) -> Duration {
         let now = (self.fleet.now)();
         let board = self.board();
-        let due = board.wake_at(now).filter(|_| self.failed.is_none());
+        let due = board.wake_at(now, self.keeps_schedules()).filter(|_| self.failed.is_none());
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
@@ -298,9 +287,7 @@ impl Dispatcher {
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
             Input::Unsettled { run, why } => {
-                tracing::warn!(%run, why, "a run cannot be settled yet");
-                self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-                self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
+                self.unsettled(run, why);
                 None
             }
             Input::Fired { wanted, changed } => {
@@ -309,121 +296,11 @@ impl Dispatcher {
         }
     }
 
-    /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
-    /// job, and ends none but those.
-    fn permitted(&self, command: Command, by_run: Option<RunId>) -> Result<Command, Refused> {
-        let job = by_run.and_then(|run| Some(self.board().live.get(&run)?.job.clone()));
-        let Some(parent) = job else { return Ok(command) };
-        match command {
-            Command::Status => Ok(command),
-            Command::Trigger(mut wanted) => {
-                wanted.trigger = TriggerType::Spawned;
-                wanted.parent = Some(parent);
-                wanted.attended = false;
-                Ok(Command::Trigger(wanted))
-            }
-            Command::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
-            _ => {
-                let message = format!("this is a process of the run itself ({parent})");
-                let refused = Refused::new(RefusedKind::NotAllowed, message);
-                Err(refused.hint("an agent may start jobs and cancel those; people do the rest"))
-            }
-        }
-    }
-
-    fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
-        let reader = Reader::open(&self.fleet.dir);
-        reader.is_ok_and(|reader| spawned::is_below(&reader, job, parent).unwrap_or(false))
-    }
-
-    fn sort_command(&mut self, command: Command, reply: Reply) -> Option<(Task, Option<Reply>)> {
-        match command {
-            Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
-            Command::Trigger(wanted) => self.trigger(*wanted, reply),
-            Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, .. } => {
-                let setup = Arc::clone(&self.board().setup);
-                match orders::find_schedule(&setup, &agent, &schedule) {
-                    Ok((agent, schedule)) => {
-                        let schedule = Some(schedule.name.clone());
-                        let wanted = Wanted { schedule, ..Wanted::of(agent.name.clone()) };
-                        self.trigger(wanted, reply);
-                    }
-                    Err(refused) => reply(Err(refused)),
-                }
-            }
-            Command::Retry { job, by } => match self.once_more(&job) {
-                Ok(wanted) => {
-                    tracing::info!(%job, by, "asked for again");
-                    self.trigger(wanted, reply);
-                }
-                Err(refused) => reply(Err(refused)),
-            },
-            Command::Cancel { ref job, .. } => {
-                let run = self.board().run_of(job);
-                // Whoever wants a job to end now does not wait for the next attempt to settle it.
-                if let Some(run) = run
-                    && self.faults.remove(&run).is_some()
-                {
-                    self.unsettled.retain(|(_, unsettled)| *unsettled != run);
-                    self.hands.take_over(run);
-                }
-                return Some((Task::Order(command), Some(reply)));
-            }
-            Command::Reload => return self.reload(reply),
-            Command::Stop(how) => self.begin_stop(how, reply),
-            other => return Some((Task::Order(other), Some(reply))),
-        }
-        None
-    }
-
-    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
-        if self.stop.is_some() {
-            let refused = Refused::new(RefusedKind::Busy, "the daemon is stopping");
-            return reply(Err(refused.hint("the same again in a moment")));
-        }
-        let setup = Arc::clone(&self.board().setup);
-        match setup.find_agent(wanted.agent.as_str()) {
-            Ok(agent) => {
-                wanted.agent = agent.name.clone();
-                self.hands.prepare(None, wanted, Some(reply));
-            }
-            Err(refused) => reply(Err(refused)),
-        }
-    }
-
-    fn once_more(&self, id: &JobId) -> Result<Wanted, Refused> {
-        let trouble = |error: &dyn std::error::Error| {
-            Refused::new(RefusedKind::Trouble, heeler_model::chain(error))
-        };
-        let reader = Reader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
-        let job = reader.job(id).map_err(|error| trouble(&error))?;
-        orders::once_more(&job.ok_or_else(|| orders::no_job(id))?)
-    }
-
-    /// Reads the config again: all of it counts, or the old one does.
-    fn reload(&mut self, reply: Reply) -> Option<(Task, Option<Reply>)> {
-        let new = match (self.load)() {
-            Ok(new) => Arc::new(new),
-            Err(why) => {
-                tracing::warn!(why, "the config has faults: the old one still counts");
-                let message =
-                    format!("the old config still counts, because the new one has faults:\n{why}");
-                reply(
-                    Err(Refused::new(RefusedKind::Usage, message).hint("heeler config validate")),
-                );
-                return None;
-            }
-        };
-        let old = Arc::clone(&self.board().setup);
-        let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
-        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
-        changes.iter().for_each(|change| tracing::info!(change, "config"));
-        self.hands.take_setup(Arc::clone(&new));
-        self.hooks.reload(new.hooks());
-        let reply: Reply = Box::new(move |done| {
-            reply(done.map(|_| Answer::Reloaded { changes }));
-        });
-        Some((Task::Setup(new), Some(reply)))
+    /// Notes that it cannot be found out or recorded now how a run ended. It is tried again.
+    fn unsettled(&mut self, run: RunId, why: String) {
+        tracing::warn!(%run, why, "a run cannot be settled yet");
+        self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
+        self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
     }
 
     /// Does tasks, and what is due, in one transaction, then what follows from it.
@@ -433,14 +310,10 @@ impl Dispatcher {
             return;
         }
         let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
-        let ended = |task: &Task| match task {
-            Task::Ended(gone) => Some(gone.result.run),
-            _ => None,
-        };
-        let runs: Vec<RunId> = tasks.iter().filter_map(ended).collect();
+        let runs: Vec<Option<RunId>> = tasks.iter().map(Task::ended_run).collect();
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
-        let fires = keeps_schedules && self.failed.is_none();
+        let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
         fault::reach(FaultPoint::BeforeCommit);
         let done = self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
@@ -448,7 +321,7 @@ impl Dispatcher {
             if day != board.ledger.day() {
                 board.ledger.turn_to(day, tx.spent_by_agent(day)?);
             }
-            let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules };
+            let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules, is_stopping };
             let mut outcomes = Vec::new();
             let mut deeds = Vec::new();
             for task in tasks {
@@ -456,10 +329,16 @@ impl Dispatcher {
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
+            let due = if fires { work.board.due(now) } else { Vec::new() };
+            for (key, verdict) in due {
+                // One that is refused stands in no other's way.
+                let (_, more) = work.attempt(tx, |turn| {
+                    turn.fire(&key, &verdict)?;
+                    Ok(Ok(None))
+                })?;
+                deeds.extend(more);
+            }
             let (_, more) = work.attempt(tx, |turn| {
-                if fires {
-                    turn.fire_due()?;
-                }
                 turn.expire()?;
                 turn.unpark()?;
                 Ok(Ok(None))
@@ -474,7 +353,10 @@ impl Dispatcher {
                 if is_stale {
                     self.read_anew();
                 }
-                for (reply, outcome) in replies.into_iter().zip(outcomes) {
+                for ((reply, outcome), run) in replies.into_iter().zip(outcomes).zip(runs) {
+                    if let (Err(refused), Some(run)) = (&outcome, run) {
+                        self.unsettled(run, refused.message.clone());
+                    }
                     let Some(reply) = reply else { continue };
                     let nothing = || Answer::Done { message: String::new() };
                     reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
@@ -484,11 +366,10 @@ impl Dispatcher {
             Err(error) => {
                 let why = chain(&error);
                 tracing::error!(why, "the state cannot be saved: nothing new starts");
-                let refused =
-                    Refused::new(RefusedKind::Trouble, format!("the state cannot be saved: {why}"));
-                let refused = refused.hint("heeler doctor");
+                let message = format!("the state cannot be saved: {why}");
+                let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
                 replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
-                self.put_off(runs);
+                self.put_off(runs.into_iter().flatten().collect());
                 self.read_anew();
             }
         }
@@ -579,7 +460,7 @@ impl Dispatcher {
 
     fn act(&mut self, deed: Deed) {
         match deed {
-            Deed::Launch { begun, request } => self.hands.launch(begun, request),
+            Deed::Launch { begun, request } => self.hands.launch(*begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
             Deed::WakeHooks => {
                 fault::reach(FaultPoint::BeforeHooks);
@@ -611,6 +492,7 @@ struct Work<'w> {
     dir: &'w heeler_store::StateDir,
     now: Timestamp,
     keeps_schedules: bool,
+    is_stopping: bool,
 }
 
 impl Work<'_> {
@@ -620,10 +502,11 @@ impl Work<'_> {
         tx: &mut heeler_store::Tx<'_>,
         part: impl FnOnce(&mut Turn<'_, '_>) -> Result<turn::Outcome, DbError>,
     ) -> Result<(turn::Outcome, Vec<Deed>), DbError> {
-        let (dir, now, keeps_schedules) = (self.dir, self.now, self.keeps_schedules);
+        let Work { dir, now, keeps_schedules, is_stopping, .. } = *self;
         let board = &mut *self.board;
         let done = tx.attempt(|tx| {
-            let mut turn = Turn { tx, board, dir, now, keeps_schedules, deeds: Vec::new() };
+            let deeds = Vec::new();
+            let mut turn = Turn { tx, board, dir, now, keeps_schedules, is_stopping, deeds };
             let outcome = part(&mut turn)?;
             Ok::<_, DbError>((outcome, turn.deeds))
         });

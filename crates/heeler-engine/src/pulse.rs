@@ -129,7 +129,7 @@ fn kill(run: RunId, folder: &Utf8Path, why: &str) {
         Ok(pid) => tracing::warn!(%run, pid, why, "a runner was killed"),
         Err(KillError::Gone(_)) => {}
         Err(error) => {
-            tracing::error!(%run, why, reason = chain(&error), "a runner cannot be killed")
+            tracing::error!(%run, why, reason = chain(&error), "a runner cannot be killed");
         }
     }
 }

@@ -89,6 +89,17 @@ impl Setup {
         self.loaded.fleets.first()
     }
 
+    /// Returns the fleets that an agent is in, the root first.
+    pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s Fleet> {
+        self.loaded.fleets.iter().filter(move |fleet| Setup::is_within(agent, &fleet.path))
+    }
+
+    /// Says whether an agent is in the fleet of a path; all are in the root.
+    pub(crate) fn is_within(agent: &str, fleet: &str) -> bool {
+        let rest = agent.strip_prefix(fleet);
+        fleet.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// Names the account that an agent's model is paid by, so that those who share one share its
     /// limits. It holds no secret. `None` where no model is asked.
     pub(crate) fn credential(&self, agent: &Agent) -> Option<String> {

@@ -10,12 +10,16 @@ use std::sync::Arc;
 use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, Schedule};
 use heeler_model::ledger::{Ledger, Limits, Quote};
+use heeler_model::timetable::Verdict;
 use heeler_model::{JobId, JobStatus, RunId, SessionMode, Wanted, iso_millis};
 use heeler_store::{Db, DbError, Override, Parked, Queued};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use crate::setup::Setup;
+
+/// How many schedules are decided about in one transaction; the others follow in the next.
+const DUE_PER_TURN: usize = 256;
 
 /// What the dispatcher knows by heart.
 #[derive(Debug)]
@@ -274,11 +278,14 @@ impl Board {
         if own >= agent.max_concurrent.get() {
             return Some(format!("{name} is at its limit of {} at once", agent.max_concurrent));
         }
-        let all: u32 = self.occupied.values().sum();
-        if let Some(limit) = self.setup.root().and_then(|fleet| fleet.max_concurrent)
-            && all >= limit.get()
-        {
-            return Some(format!("the fleet is at its limit of {limit} at once"));
+        for fleet in self.setup.fleets_of(name) {
+            let in_fleet = |agent: &str| Setup::is_within(agent, &fleet.path);
+            let own = self.occupied.iter().filter(|(agent, _)| in_fleet(agent));
+            let own: u32 = own.map(|(_, count)| count).sum();
+            if let Some(limit) = fleet.max_concurrent.filter(|limit| own >= limit.get()) {
+                let whose = if fleet.path.is_empty() { "the fleet" } else { &fleet.path };
+                return Some(format!("{whose} is at its limit of {limit} at once"));
+            }
         }
         let parked = self.credential(name).and_then(|credential| self.parked.get(credential));
         if let Some(parked) = parked.filter(|parked| parked.until > now) {
@@ -322,6 +329,14 @@ impl Board {
         by_hand.unwrap_or(schedule.enabled) && !self.disabled.contains(&key.agent)
     }
 
+    /// Decides about the schedules that are due.
+    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<(ScheduleKey, Verdict)> {
+        let mut calendar = std::mem::take(&mut self.calendar);
+        let due = calendar.due(now, DUE_PER_TURN, |key| self.is_busy(key));
+        self.calendar = calendar;
+        due
+    }
+
     /// Returns a schedule with its agent.
     pub(crate) fn schedule(&self, key: &ScheduleKey) -> Option<(&Agent, &Schedule)> {
         let agent = self.setup.agent(&key.agent)?;
@@ -330,12 +345,13 @@ impl Board {
     }
 
     /// Returns when something is to be done next that no event tells of.
-    pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn wake_at(&self, now: Timestamp, keeps_schedules: bool) -> Option<Timestamp> {
         let later = |at: &Timestamp| *at > now;
         let waiting = self.queue().flat_map(|asked| [asked.row.not_before, asked.row.expires_at]);
         let waiting = waiting.flatten().filter(later).min();
         let parked = self.parked.values().map(|parked| parked.until).filter(later).min();
-        [self.calendar.wake_at(), waiting, parked].into_iter().flatten().min()
+        let schedules = self.calendar.wake_at().filter(|_| keeps_schedules);
+        [schedules, waiting, parked].into_iter().flatten().min()
     }
 }
 

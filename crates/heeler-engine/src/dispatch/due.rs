@@ -1,7 +1,7 @@
 //! Schedules: which there are, and what becomes of those that are due.
 //!
 //! Every due time becomes an occurrence with its job, or part of a skip with its reason, in the same
-//! transaction as the schedule's mark (promise P3). Start at [`Turn::fire_due`].
+//! transaction as the schedule's mark (promise P3). Start at [`Turn::fire`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,23 +21,9 @@ use super::board::{Asked, Stage};
 use super::turn::Turn;
 use crate::setup::Setup;
 
-/// How many schedules are decided about in one transaction; the others follow in the next.
-pub(crate) const DUE_PER_TURN: usize = 256;
-
 impl Turn<'_, '_> {
-    /// Decides about every schedule that is due.
-    pub(crate) fn fire_due(&mut self) -> Result<(), DbError> {
-        let board = &mut *self.board;
-        let mut calendar = std::mem::take(&mut board.calendar);
-        let due = calendar.due(self.now, DUE_PER_TURN, |key| board.is_busy(key));
-        board.calendar = calendar;
-        for (key, verdict) in due {
-            self.fire(&key, &verdict)?;
-        }
-        Ok(())
-    }
-
-    fn fire(&mut self, key: &ScheduleKey, verdict: &Verdict) -> Result<(), DbError> {
+    /// Does what was decided about a schedule that is due.
+    pub(super) fn fire(&mut self, key: &ScheduleKey, verdict: &Verdict) -> Result<(), DbError> {
         let setup = Arc::clone(&self.board.setup);
         let found =
             setup.agent(&key.agent).and_then(|agent| Some((agent, schedule_of(agent, key)?)));

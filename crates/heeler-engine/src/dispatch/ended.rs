@@ -9,13 +9,13 @@ use heeler_model::config::Agent;
 use heeler_model::fate::{self, Again, Fate, Policy};
 use heeler_model::run::{End, RunResult};
 use heeler_model::session_choice::Wish;
-use heeler_model::{Job, JobId, JobStatus, RunId, iso_millis};
+use heeler_model::{Job, JobId, JobStatus, iso_millis};
 use heeler_store::{DbError, Parked};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use super::Deed;
-use super::board::{Stage, day_of};
+use super::board::Stage;
 use super::turn::{Turn, later};
 use crate::command::Gone;
 use crate::commit::{self, Concluded, Ended};
@@ -30,11 +30,9 @@ const INTERRUPTED: &str = "You were interrupted: the process that ran you ended 
 const LIMIT_RESET: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
     done already, then go on with your task.";
 
-/// Over how long the work that waited for a reset starts, unless it waited for less than that.
-const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
-
-/// The model of a run that does not say which it was.
-const MODEL_UNKNOWN: &str = "unknown";
+/// Over how long the work that waited for a reset starts: a tenth of the wait, within these.
+const AFTER_RESET_SPREAD_MIN: Duration = Duration::from_secs(2);
+const AFTER_RESET_SPREAD_MAX: Duration = Duration::from_secs(120);
 
 impl Turn<'_, '_> {
     /// Records what a run did.
@@ -44,15 +42,18 @@ impl Turn<'_, '_> {
         let root = self.dir.root().to_owned();
         let board = &*self.board;
         let concluded = self.tx.attempt(|tx| {
-            commit::conclude(tx, &root, result, |job, result, history| {
+            commit::conclude(tx, &root, &board.setup.zone, result, |job, result, history| {
                 let policy = policy(board.setup.agent(&job.head.agent), job);
                 fate::decide(result, history, &policy, now)
             })
         })?;
         let live = self.board.remove_live(run);
         let Concluded::Now(ended) = concluded else { return Ok(()) };
-        self.settle_money(run, &ended)?;
-        let Ended { job, result, fate } = &*ended;
+        let Ended { job, result, fate, money } = &*ended;
+        if let Some(released) = &money.released {
+            self.board.ledger.release(&released.agent, released.micros);
+        }
+        self.board.ledger.spend(&job.head.agent, money.day, money.spent);
         match fate {
             Fate::Over => {
                 self.tx.dequeue(&job.head.id)?;
@@ -117,10 +118,12 @@ impl Turn<'_, '_> {
         if let (Some(text), Some(session)) = (text, session) {
             asked.wanted.prompt = Some(text.to_owned());
             asked.wanted.session = Wish::Given { id: session.id.clone() };
+            // What was typed may hold secrets; what we say does not.
+            asked.row.wanted = serde_json::to_string(&asked.wanted).expect("it is JSON");
         }
         let mut not_before = at;
         if how == Again::AfterReset {
-            not_before = later(at, spread(id, at.duration_since(self.now)));
+            not_before = later(at, spread(id, at, self.now));
             self.park(&job.head.agent, id, result, at)?;
         }
         let reason = match (how, result.end) {
@@ -138,10 +141,6 @@ impl Turn<'_, '_> {
         asked.row.reason = reason;
         asked.row.not_before = Some(not_before);
         asked.row.expires_at = Some(later(not_before, self.queue_wait_max()));
-        // What was typed may hold secrets; what we say does not.
-        if text.is_some() {
-            asked.row.wanted = serde_json::to_string(&asked.wanted).expect("it is JSON");
-        }
         self.tx.enqueue(&asked.row)?;
         self.board.ask(asked);
         Ok(())
@@ -183,46 +182,6 @@ impl Turn<'_, '_> {
         }
         Ok(())
     }
-
-    /// Replaces what a run reserved by what it spent. Of one that cannot tell, all of it counts.
-    fn settle_money(&mut self, run: RunId, ended: &Ended) -> Result<(), DbError> {
-        let Ended { job, result, .. } = ended;
-        let agent = job.head.agent.as_str();
-        let reservation = self.tx.release(run)?;
-        if let Some(reservation) = &reservation {
-            self.board.ledger.release(&reservation.agent, reservation.micros);
-        }
-        // The day that granted the money pays, whenever the run ended.
-        let day = reservation.as_ref().map(|it| it.day);
-        let day = day.unwrap_or_else(|| day_of(&self.board.setup, result.finished_at));
-        let spent = match result.cost.usd {
-            Some(_) => by_model(result),
-            None => vec![(MODEL_UNKNOWN.to_owned(), reservation.map_or(0, |it| it.micros))],
-        };
-        for (model, micros) in spent.into_iter().filter(|(_, micros)| *micros > 0) {
-            self.tx.spend(day, agent, &model, micros)?;
-            self.board.ledger.spend(agent, day, micros);
-        }
-        Ok(())
-    }
-}
-
-/// Returns what a run spent by model; what the models' figures do not explain is of an unknown one.
-fn by_model(result: &RunResult) -> Vec<(String, i64)> {
-    let mut left = micros(result.cost.usd.unwrap_or(0.0));
-    let mut spent = Vec::new();
-    for (model, figures) in &result.cost.usage.per_model {
-        let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
-        left -= cost;
-        spent.push((model.clone(), cost));
-    }
-    spent.push((MODEL_UNKNOWN.to_owned(), left));
-    spent
-}
-
-fn micros(usd: f64) -> i64 {
-    // Out of range it saturates, and what is no number is 0.
-    (usd * 1e6).round().max(0.0) as i64
 }
 
 /// What an agent's rules say about going on. Of one that the config has no more, nothing does.
@@ -242,12 +201,11 @@ fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
     }
 }
 
-/// Returns how long after a reset a job goes on: each at its own time, and within as long again as
-/// it waits.
-fn spread(job: &JobId, wait: SignedDuration) -> Duration {
+/// Returns how long after a reset a job goes on: each at its own time.
+fn spread(job: &JobId, reset: Timestamp, now: Timestamp) -> Duration {
+    let wait = Duration::try_from(reset.duration_since(now)).unwrap_or_default();
+    let most = (wait / 10).clamp(AFTER_RESET_SPREAD_MIN, AFTER_RESET_SPREAD_MAX);
     let mut hasher = DefaultHasher::new();
     job.as_str().hash(&mut hasher);
-    let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
-    let most = most.as_millis() as u64;
-    Duration::from_millis(hasher.finish() % (most + 1))
+    Duration::from_millis(hasher.finish() % (most.as_millis() as u64 + 1))
 }

@@ -1,14 +1,17 @@
-//! The end of a daemon: told to, or because nothing is left to do.
+//! How a daemon ends: told to, with its jobs or without them, or because nothing is left to do.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heeler_model::JobId;
 use heeler_store::Reader;
 
 use super::{Dispatcher, Ended, Task};
-use crate::command::{Answer, Command, DaemonMode, Reply, Stopping};
+use crate::command::{Answer, Command, DaemonMode, Input, Reply, Stopping};
+
+/// How often it is looked whether the worker of hooks has ended.
+const HOOKS_LOOK: Duration = Duration::from_millis(10);
 
 /// How a stop goes on.
 pub(super) struct Stop {
@@ -19,6 +22,23 @@ pub(super) struct Stop {
 }
 
 impl Dispatcher {
+    /// Ends the worker of hooks and records what it still tells: what is not on record is done again.
+    pub(super) fn end_hooks(&mut self) {
+        self.hooks.ask_to_end();
+        let mut told = Vec::new();
+        loop {
+            let has_ended = self.hooks.has_ended();
+            match self.inputs.recv_timeout(HOOKS_LOOK) {
+                Ok(Input::Hook(outcome)) => told.push((Task::Hook(outcome), None)),
+                // Whoever asked for something else is told that nobody answers.
+                Ok(_) => {}
+                Err(_) if has_ended => break,
+                Err(_) => {}
+            }
+        }
+        self.commit(told);
+    }
+
     pub(super) fn begin_stop(&mut self, how: Stopping, reply: Reply) {
         tracing::info!(?how, "stopping");
         let deadline = match how {

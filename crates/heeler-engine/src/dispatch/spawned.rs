@@ -12,6 +12,7 @@ use heeler_store::{Db, DbError};
 
 use super::turn::Turn;
 use crate::command::{Refused, RefusedKind};
+use crate::commit::micros;
 
 /// The longest line of jobs that is followed upwards.
 const ANCESTORS_MAX: usize = 64;
@@ -82,7 +83,7 @@ impl Turn<'_, '_> {
 
     fn spent_or_held(&self, job: &Job) -> i64 {
         if job.head.status.is_final() {
-            return job.head.cost_usd.map_or(0, |usd| (usd * 1e6).round() as i64);
+            return job.head.cost_usd.map_or(0, micros);
         }
         let live = self.board.live.values().find(|live| live.job == job.head.id);
         live.and_then(|live| live.may_spend).unwrap_or(RESERVATION_DEFAULT)

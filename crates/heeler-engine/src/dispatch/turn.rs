@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use heeler_model::config::Agent;
-use heeler_model::ledger::Quote;
+use heeler_model::ledger::{Quote, RESERVATION_MIN};
 use heeler_model::redact::Redactor;
 use heeler_model::{
     ExitReason, Job, JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, chain,
@@ -16,7 +16,8 @@ use jiff::Timestamp;
 
 use super::board::{Asked, Board, Live, Stage, day_of, spent_text};
 use super::{Deed, Prepared, Task};
-use crate::command::{Answer, Refused, RefusedKind};
+use crate::command::{Answer, Refused, RefusedKind, Stopped};
+use crate::commit::micros;
 use crate::logs;
 use crate::request::JobRequest;
 use crate::start::{self, Begun, StartError};
@@ -30,6 +31,8 @@ pub(crate) struct Turn<'t, 'c> {
     pub(crate) now: Timestamp,
     /// Whether schedules start by themselves.
     pub(crate) keeps_schedules: bool,
+    /// Whether nothing new starts.
+    pub(crate) is_stopping: bool,
     /// What is to be done after the commit.
     pub(crate) deeds: Vec<Deed>,
 }
@@ -62,6 +65,10 @@ impl Turn<'_, '_> {
         }
         if let Some(job) = &job {
             self.board.set_stage(job, Stage::Waiting);
+        }
+        if self.is_stopping {
+            // The next daemon does it.
+            return Ok(if job.is_some() { Ok(None) } else { Err(Stopped.into()) });
         }
         let request = match (request, &job) {
             (Ok(request), _) => request,
@@ -127,6 +134,16 @@ impl Turn<'_, '_> {
         mut request: JobRequest,
     ) -> Result<Outcome, DbError> {
         let redactor = Redactor::new(&request.brief.secrets);
+        if let (Some(id), Some(limit)) = (&job, request.limits.budget_usd) {
+            // What its earlier runs spent is spent.
+            let spent = self.tx.job(id)?.and_then(|job| job.head.cost_usd).unwrap_or(0.0);
+            let left = micros(limit) - micros(spent);
+            if left < RESERVATION_MIN {
+                let why = format!("its runs have spent its budget of ${limit:.2}");
+                return self.give_up(id, &why).map(|()| Ok(None));
+            }
+            request.limits.budget_usd = Some(left as f64 / 1e6);
+        }
         let waits = match self.board.hindrance(agent, self.now) {
             Some(reason) => Some((reason, None)),
             None => match self.begin(job.as_ref(), wanted, agent, &mut request)? {
@@ -138,7 +155,8 @@ impl Turn<'_, '_> {
                         request.trigger.as_str(),
                     );
                     self.deeds.push(Deed::Log { agent: request.agent.to_string(), text });
-                    self.deeds.push(Deed::Launch { begun, request: Box::new(request) });
+                    self.deeds
+                        .push(Deed::Launch { begun: Box::new(begun), request: Box::new(request) });
                     return Ok(Ok(Some(Answer::Job {
                         job: id,
                         status: JobStatus::Running,
@@ -183,7 +201,8 @@ impl Turn<'_, '_> {
         agent: &Agent,
         request: &mut JobRequest,
     ) -> Result<Result<Begun, StartError>, DbError> {
-        let reserved = match self.board.quote(agent) {
+        let own = request.limits.budget_usd.map(micros);
+        let reserved = match self.board.ledger.quote(agent.name.as_str(), own) {
             Quote::Reserve(micros) => Some(micros),
             _ => None,
         };
@@ -208,7 +227,7 @@ impl Turn<'_, '_> {
             schedule: wanted.schedule.clone(),
             is_at_kept_session: request.rules.mode == SessionMode::Persistent
                 && request.channel.is_none(),
-            may_spend: request.limits.budget_usd.map(|usd| (usd * 1e6).round() as i64),
+            may_spend: request.limits.budget_usd.map(micros),
             since: now,
         };
         self.board.add_live(begun.run, live);

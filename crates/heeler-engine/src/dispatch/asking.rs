@@ -1,0 +1,135 @@
+//! What people and agents ask: who may ask what, and what of it needs no transaction.
+
+use std::sync::Arc;
+
+use heeler_model::{JobId, RunId, TriggerType, Wanted, chain};
+use heeler_store::Reader;
+
+use super::{Dispatcher, Task, orders, spawned};
+use crate::command::{Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped};
+
+impl Dispatcher {
+    /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
+    /// job, and ends none but those.
+    pub(super) fn permitted(
+        &self,
+        command: Command,
+        by_run: Option<RunId>,
+    ) -> Result<Command, Refused> {
+        let job = by_run.and_then(|run| Some(self.board().live.get(&run)?.job.clone()));
+        let Some(parent) = job else { return Ok(command) };
+        match command {
+            Command::Status => Ok(command),
+            Command::Trigger(mut wanted) => {
+                wanted.trigger = TriggerType::Spawned;
+                wanted.parent = Some(parent);
+                wanted.attended = false;
+                Ok(Command::Trigger(wanted))
+            }
+            Command::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
+            _ => {
+                let message = format!("this is a process of the run itself ({parent})");
+                let refused = Refused::new(RefusedKind::NotAllowed, message);
+                Err(refused.hint("an agent may start jobs and cancel those; people do the rest"))
+            }
+        }
+    }
+
+    fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
+        let reader = Reader::open(&self.fleet.dir);
+        reader.is_ok_and(|reader| spawned::is_below(&reader, job, parent).unwrap_or(false))
+    }
+
+    pub(super) fn sort_command(
+        &mut self,
+        command: Command,
+        reply: Reply,
+    ) -> Option<(Task, Option<Reply>)> {
+        match command {
+            Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
+            Command::Trigger(wanted) => self.trigger(*wanted, reply),
+            Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, .. } => {
+                let setup = Arc::clone(&self.board().setup);
+                match orders::find_schedule(&setup, &agent, &schedule) {
+                    Ok((agent, schedule)) => {
+                        let schedule = Some(schedule.name.clone());
+                        let wanted = Wanted { schedule, ..Wanted::of(agent.name.clone()) };
+                        self.trigger(wanted, reply);
+                    }
+                    Err(refused) => reply(Err(refused)),
+                }
+            }
+            Command::Retry { job, by } => match self.once_more(&job) {
+                Ok(wanted) => {
+                    tracing::info!(%job, by, "asked for again");
+                    self.trigger(wanted, reply);
+                }
+                Err(refused) => reply(Err(refused)),
+            },
+            Command::Cancel { ref job, .. } => {
+                let run = self.board().run_of(job);
+                // Whoever wants a job to end now does not wait for the next attempt to settle it.
+                if let Some(run) = run
+                    && self.faults.remove(&run).is_some()
+                {
+                    self.unsettled.retain(|(_, unsettled)| *unsettled != run);
+                    self.hands.take_over(run);
+                }
+                return Some((Task::Order(command), Some(reply)));
+            }
+            Command::Reload => return self.reload(reply),
+            Command::Stop(how) => self.begin_stop(how, reply),
+            other => return Some((Task::Order(other), Some(reply))),
+        }
+        None
+    }
+
+    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+        if self.stop.is_some() {
+            // The next daemon does it.
+            return reply(Err(Stopped.into()));
+        }
+        let setup = Arc::clone(&self.board().setup);
+        match setup.find_agent(wanted.agent.as_str()) {
+            Ok(agent) => {
+                wanted.agent = agent.name.clone();
+                self.hands.prepare(None, wanted, Some(reply));
+            }
+            Err(refused) => reply(Err(refused)),
+        }
+    }
+
+    fn once_more(&self, id: &JobId) -> Result<Wanted, Refused> {
+        let trouble =
+            |error: &dyn std::error::Error| Refused::new(RefusedKind::Trouble, chain(error));
+        let reader = Reader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
+        let job = reader.job(id).map_err(|error| trouble(&error))?;
+        orders::once_more(&job.ok_or_else(|| orders::no_job(id))?)
+    }
+
+    /// Reads the config again: all of it counts, or the old one does.
+    pub(super) fn reload(&mut self, reply: Reply) -> Option<(Task, Option<Reply>)> {
+        let new = match (self.load)() {
+            Ok(new) => Arc::new(new),
+            Err(why) => {
+                tracing::warn!(why, "the config has faults: the old one still counts");
+                let message =
+                    format!("the old config still counts, because the new one has faults:\n{why}");
+                reply(
+                    Err(Refused::new(RefusedKind::Usage, message).hint("heeler config validate")),
+                );
+                return None;
+            }
+        };
+        let old = Arc::clone(&self.board().setup);
+        let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        changes.iter().for_each(|change| tracing::info!(change, "config"));
+        self.hands.take_setup(Arc::clone(&new));
+        self.hooks.reload(new.hooks());
+        let reply: Reply = Box::new(move |done| {
+            reply(done.map(|_| Answer::Reloaded { changes }));
+        });
+        Some((Task::Setup(new), Some(reply)))
+    }
+}
