@@ -9,23 +9,55 @@ use std::io;
 use camino::Utf8Path;
 use heeler_model::run::{End, RunResult, file};
 use heeler_model::{ExitReason, Job, JobId, JobStatus, RunId};
-use heeler_store::{DbError, Effect, Tx};
+use heeler_store::{Db, DbError, Effect, Tx};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+/// The kind of effects that are wishes to cancel.
+const KIND: &str = "cancel";
+
+/// How many effects are looked at for wishes.
+const EFFECTS_MAX: usize = 10_000;
+
+/// How a job is to be cancelled.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Wish {
+    /// At once.
+    pub(crate) now: bool,
+    /// By whom.
+    pub(crate) by: String,
+}
+
+/// Lists the wishes that are not fulfilled.
+pub(crate) fn wishes(db: &Db) -> Result<Vec<(RunId, Wish)>, DbError> {
+    let undone = db.undone_effects(EFFECTS_MAX)?.into_iter().filter(|it| it.kind == KIND);
+    let wish = |effect: Effect| {
+        let wish = serde_json::from_str(&effect.payload).unwrap_or_default();
+        Some((effect.key.parse().ok()?, wish))
+    };
+    Ok(undone.filter_map(wish).collect())
+}
 
 /// Wants a job cancelled and returns its record.
 ///
 /// A job that nobody works on is cancelled by this. A run that is under way is cancelled if it comes
 /// to nothing; whoever wants it to end sooner asks it.
-pub(crate) fn wish_in(tx: &mut Tx<'_>, id: &JobId, now: Timestamp) -> Result<Job, DbError> {
+pub(crate) fn wish_in(
+    tx: &mut Tx<'_>,
+    id: &JobId,
+    wish: &Wish,
+    now: Timestamp,
+) -> Result<Job, DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     let last = tx.runs_of_job(id)?.pop();
     match (job.head.status, last) {
         (JobStatus::Running, Some(run)) => {
-            tx.add_effect(&wish(run.id, now))?;
+            tx.put_effect(&effect(run.id, wish, now))?;
         }
         (JobStatus::Pending, _) => withdraw(tx, &mut job, now)?,
         _ => {}
@@ -41,12 +73,12 @@ fn withdraw(tx: &mut Tx<'_>, job: &mut Job, now: Timestamp) -> Result<(), DbErro
     Ok(())
 }
 
-fn wish(run: RunId, now: Timestamp) -> Effect {
+fn effect(run: RunId, wish: &Wish, now: Timestamp) -> Effect {
     Effect {
         id: wish_id(run),
-        kind: "cancel".to_owned(),
+        kind: KIND.to_owned(),
         key: run.to_string(),
-        payload: "{}".to_owned(),
+        payload: serde_json::to_string(wish).expect("a wish is JSON"),
         created_at: now,
         attempts: 0,
         last_error: None,

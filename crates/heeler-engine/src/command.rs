@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
+use crate::origin::Origin;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -213,8 +214,8 @@ pub(crate) enum Input {
     Asked {
         /// What.
         command: Command,
-        /// The run whose process asks.
-        by_run: Option<RunId>,
+        /// Whose process asks.
+        by: Origin,
         /// Who hears the answer.
         reply: Reply,
     },
@@ -231,8 +232,10 @@ pub(crate) enum Input {
     Unsettled {
         /// The run.
         run: RunId,
-        /// Why.
-        why: String,
+        /// Why; none if it may just be too early.
+        why: Option<String>,
+        /// When to try again.
+        again: Duration,
     },
     /// A schedule fires that time does not start.
     Fired {
@@ -258,14 +261,14 @@ pub(crate) struct Gone {
 #[derive(Clone)]
 pub struct Handle {
     inputs: SyncSender<Input>,
-    by_run: Option<RunId>,
+    by: Origin,
 }
 
 impl Handle {
     /// Makes a handle and the end that the dispatcher reads.
     pub(crate) fn channel() -> (Handle, Receiver<Input>) {
         let (sender, receiver) = sync_channel(INPUTS_MAX);
-        (Handle { inputs: sender, by_run: None }, receiver)
+        (Handle { inputs: sender, by: Origin::Person }, receiver)
     }
 
     /// Makes a handle whose commands go to a function on a thread of its own, for those who test
@@ -282,11 +285,10 @@ impl Handle {
         handle
     }
 
-    /// Returns a handle whose commands are those of a process of a run; see
-    /// [`crate::run_of_process`]. Such a process may start jobs and end those; it may not steer the
-    /// fleet that steers it.
-    pub fn of_run(&self, run: Option<RunId>) -> Handle {
-        Handle { by_run: run, ..self.clone() }
+    /// Returns a handle for somebody. A process of a run may start jobs and end those; it may not
+    /// steer the fleet that steers it.
+    pub fn of(&self, by: Origin) -> Handle {
+        Handle { by, ..self.clone() }
     }
 
     /// Sends a command. Waits while the dispatcher has more to do than it can remember.
@@ -295,8 +297,8 @@ impl Handle {
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
         let mut unanswered = Unanswered(Some(reply));
         let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
-        let by_run = self.by_run;
-        self.inputs.send(Input::Asked { command, by_run, reply }).map_err(|_| Stopped)
+        let by = self.by;
+        self.inputs.send(Input::Asked { command, by, reply }).map_err(|_| Stopped)
     }
 
     /// Tells the dispatcher something.

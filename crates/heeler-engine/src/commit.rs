@@ -178,6 +178,7 @@ fn settle_money(
         tx.spend(day, &job.head.agent, &model, micros)?;
         spent = spent.saturating_add(micros);
     }
+    tx.set_run_spent(result.run, spent)?;
     Ok(Settled { released, day, spent })
 }
 
@@ -404,7 +405,7 @@ fn rest(tx: &mut Tx<'_>, mut session: Session, run: &Run, at: Timestamp) -> Resu
 }
 
 /// The agent is free, or at another of its jobs.
-fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
+pub(crate) fn release_agent(tx: &mut Tx<'_>, job: &Job) -> Result<(), DbError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
     let filter = JobFilter {

@@ -7,6 +7,7 @@
 
 mod asking;
 mod board;
+mod committing;
 mod due;
 mod ended;
 mod ending;
@@ -24,12 +25,13 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::{JobId, RunId, Wanted, chain};
-use heeler_store::{DbError, Reader, Store};
+use heeler_store::{Reader, Store};
 use jiff::Timestamp;
 
 pub(crate) use board::{Board, Stage};
 
-use crate::command::{Answer, Command, DaemonMode, Gone, Input, Refused, RefusedKind, Reply};
+use crate::cancel;
+use crate::command::{Command, DaemonMode, Gone, Input, Refused, Reply};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -37,8 +39,8 @@ use crate::hooks::{HookOutcome, HookWorker};
 use crate::request::JobRequest;
 use crate::setup::Setup;
 use crate::start::Begun;
+use committing::Failed;
 use ending::Stop;
-use turn::Turn;
 use watches::Watches;
 
 /// The longest sleep: a clock that jumps is noticed after this at the latest.
@@ -46,12 +48,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(30);
 
 /// How many inputs are taken into one transaction.
 const INPUTS_PER_TURN: usize = 256;
-
-/// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-/// How long until a run is tried to be settled again that could not be.
-const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often a daemon that ends when it is idle looks whether it is.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
@@ -82,16 +78,6 @@ pub(crate) enum Task {
     Setup(Arc<Setup>),
 }
 
-impl Task {
-    /// Returns the run that has ended, if it is about one.
-    fn ended_run(&self) -> Option<RunId> {
-        match self {
-            Task::Ended(gone) => Some(gone.result.run),
-            _ => None,
-        }
-    }
-}
-
 /// A job whose run can be started, or cannot.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -105,6 +91,8 @@ pub(crate) struct Prepared {
 pub(crate) enum Deed {
     /// Start the runner of a run that is on record.
     Launch { begun: Box<Begun>, request: Box<JobRequest> },
+    /// Work by another config from now on.
+    TakeSetup(Arc<Setup>),
     /// Do the hooks that are on record.
     WakeHooks,
     /// Ask a run to end.
@@ -137,8 +125,8 @@ pub(crate) struct Dispatcher {
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
     stop: Option<Stop>,
-    /// Runs whose result could not be recorded, and when that is tried again.
-    failed: Option<(Instant, Vec<RunId>)>,
+    /// What could not be recorded, while that is so.
+    failed: Option<Failed>,
     /// Runs that could not be settled, and when that is tried again.
     unsettled: Vec<(Instant, RunId)>,
     pub(crate) faults: HashMap<RunId, String>,
@@ -198,6 +186,7 @@ impl Dispatcher {
         self.commit(vec![(Task::Setup(setup), None)]);
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         left.into_iter().for_each(|run| self.hands.take_over(run));
+        self.cancel_as_wished();
         self.admit();
         self.watch();
         loop {
@@ -211,6 +200,20 @@ impl Dispatcher {
             self.admit();
             self.put_away();
             self.watch();
+        }
+    }
+
+    /// Asks runs to end whose wish is on record: an earlier daemon may have died before it did.
+    fn cancel_as_wished(&self) {
+        let wishes = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
+        let wishes = wishes.and_then(|reader| cancel::wishes(&reader).map_err(|it| chain(&it)));
+        match wishes {
+            Ok(wishes) => {
+                for (run, wish) in wishes {
+                    self.hands.cancel(run, wish.now, wish.by);
+                }
+            }
+            Err(why) => tracing::error!(why, "cannot read which jobs are to be cancelled"),
         }
     }
 
@@ -261,7 +264,7 @@ impl Dispatcher {
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
-        let again = self.failed.as_ref().map(|(at, _)| until(*at));
+        let again = self.failed.as_ref().map(|failed| until(failed.again));
         let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
@@ -273,7 +276,7 @@ impl Dispatcher {
     /// Deals with what needs no transaction; returns what does.
     fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
         match input {
-            Input::Asked { command, by_run, reply } => match self.permitted(command, by_run) {
+            Input::Asked { command, by, reply } => match self.permitted(command, by) {
                 Ok(command) => self.sort_command(command, reply),
                 Err(refused) => {
                     reply(Err(refused));
@@ -286,8 +289,8 @@ impl Dispatcher {
                 Some((Task::Ended(gone), None))
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
-            Input::Unsettled { run, why } => {
-                self.unsettled(run, why);
+            Input::Unsettled { run, why, again } => {
+                self.unsettled(run, why, again);
                 None
             }
             Input::Fired { wanted, changed } => {
@@ -297,138 +300,12 @@ impl Dispatcher {
     }
 
     /// Notes that it cannot be found out or recorded now how a run ended. It is tried again.
-    fn unsettled(&mut self, run: RunId, why: String) {
-        tracing::warn!(%run, why, "a run cannot be settled yet");
-        self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
-        self.unsettled.push((Instant::now() + SETTLE_AGAIN, run));
-    }
-
-    /// Does tasks, and what is due, in one transaction, then what follows from it.
-    fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) {
-        let now = (self.fleet.now)();
-        if tasks.is_empty() && !self.has_due(now) {
-            return;
+    fn unsettled(&mut self, run: RunId, why: Option<String>, again: Duration) {
+        if let Some(why) = why {
+            tracing::warn!(%run, why, "a run cannot be settled yet");
+            self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
         }
-        let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
-        let runs: Vec<Option<RunId>> = tasks.iter().map(Task::ended_run).collect();
-        let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
-        let keeps_schedules = self.keeps_schedules();
-        let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
-        fault::reach(FaultPoint::BeforeCommit);
-        let done = self.store.write(move |tx| {
-            let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
-            let day = board::day_of(&board.setup, now);
-            if day != board.ledger.day() {
-                board.ledger.turn_to(day, tx.spent_by_agent(day)?);
-            }
-            let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules, is_stopping };
-            let mut outcomes = Vec::new();
-            let mut deeds = Vec::new();
-            for task in tasks {
-                let (outcome, more) = work.attempt(tx, |turn| turn.take(task))?;
-                outcomes.push(outcome);
-                deeds.extend(more);
-            }
-            let due = if fires { work.board.due(now) } else { Vec::new() };
-            for (key, verdict) in due {
-                // One that is refused stands in no other's way.
-                let (_, more) = work.attempt(tx, |turn| {
-                    turn.fire(&key, &verdict)?;
-                    Ok(Ok(None))
-                })?;
-                deeds.extend(more);
-            }
-            let (_, more) = work.attempt(tx, |turn| {
-                turn.expire()?;
-                turn.unpark()?;
-                Ok(Ok(None))
-            })?;
-            deeds.extend(more);
-            let is_stale = board.is_stale;
-            Ok::<_, DbError>((outcomes, deeds, is_stale))
-        });
-        fault::reach(FaultPoint::AfterCommit);
-        match done {
-            Ok((outcomes, deeds, is_stale)) => {
-                if is_stale {
-                    self.read_anew();
-                }
-                for ((reply, outcome), run) in replies.into_iter().zip(outcomes).zip(runs) {
-                    if let (Err(refused), Some(run)) = (&outcome, run) {
-                        self.unsettled(run, refused.message.clone());
-                    }
-                    let Some(reply) = reply else { continue };
-                    let nothing = || Answer::Done { message: String::new() };
-                    reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
-                }
-                deeds.into_iter().for_each(|deed| self.act(deed));
-            }
-            Err(error) => {
-                let why = chain(&error);
-                tracing::error!(why, "the state cannot be saved: nothing new starts");
-                let message = format!("the state cannot be saved: {why}");
-                let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
-                replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
-                self.put_off(runs.into_iter().flatten().collect());
-                self.read_anew();
-            }
-        }
-    }
-
-    /// Says whether time brings something that is to be written.
-    fn has_due(&self, now: Timestamp) -> bool {
-        let board = self.board();
-        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        let schedules = self.keeps_schedules() && board.calendar.is_due(now);
-        // What waits for money may start on a new day.
-        let is_new_day = board::day_of(&board.setup, now) != board.ledger.day();
-        let mut queue = board.queue();
-        schedules
-            || is_new_day
-            || queue.any(|asked| is_due(asked.row.expires_at))
-            || board.parked.values().any(|parked| parked.until <= now)
-    }
-
-    /// Reads everything anew, since what is known may not be what is on record.
-    fn read_anew(&mut self) {
-        let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
-        let read = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
-        let read = read.and_then(|reader| {
-            Board::load(&reader, Arc::clone(&setup), now).map_err(|error| chain(&error))
-        });
-        match read {
-            Ok(mut board) => {
-                let mut old = self.board();
-                board.remember(&old);
-                *old = board;
-            }
-            Err(why) => tracing::error!(why, "the state cannot be read"),
-        }
-        self.put_off(Vec::new());
-    }
-
-    /// Lets nothing new start for a moment, then tries again.
-    fn put_off(&mut self, runs: Vec<RunId>) {
-        let (at, waiting) =
-            self.failed.get_or_insert_with(|| (Instant::now() + AFTER_FAILURE, Vec::new()));
-        *at = (*at).max(Instant::now());
-        waiting.extend(runs);
-    }
-
-    fn try_again(&mut self) {
-        let now = Instant::now();
-        let (due, later) =
-            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
-        self.unsettled = later;
-        let due: Vec<(Instant, RunId)> = due;
-        due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
-        if self.failed.as_ref().is_none_or(|(at, _)| *at > Instant::now()) {
-            return;
-        }
-        let Some((_, runs)) = self.failed.take() else { return };
-        let setup = Arc::clone(&self.board().setup);
-        self.commit(vec![(Task::Setup(setup), None)]);
-        runs.into_iter().for_each(|run| self.hands.take_over(run));
+        self.unsettled.push((Instant::now() + again, run));
     }
 
     /// Lets the jobs start whose turn it is.
@@ -447,7 +324,7 @@ impl Dispatcher {
         for job in waiting {
             let Some(asked) = board.asked.get(&job) else { continue };
             let Some(agent) = board.setup.agent(asked.wanted.agent.as_str()) else { continue };
-            if board.hindrance(agent, now).is_none() {
+            if board.hindrance(agent, now).is_none() && !board.is_behind(asked) {
                 admitted.push((job.clone(), asked.wanted.clone()));
                 board.set_stage(&job, Stage::Preparing);
             }
@@ -462,6 +339,10 @@ impl Dispatcher {
         match deed {
             Deed::Launch { begun, request } => self.hands.launch(*begun, request),
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
+            Deed::TakeSetup(setup) => {
+                self.hooks.reload(setup.hooks());
+                self.hands.take_setup(setup);
+            }
             Deed::WakeHooks => {
                 fault::reach(FaultPoint::BeforeHooks);
                 self.hooks.wake();
@@ -484,40 +365,4 @@ pub(crate) struct Parts {
     pub(crate) since: Timestamp,
     pub(crate) version: String,
     pub(crate) clients: Arc<AtomicUsize>,
-}
-
-/// Where tasks are done, one after the other.
-struct Work<'w> {
-    board: &'w mut Board,
-    dir: &'w heeler_store::StateDir,
-    now: Timestamp,
-    keeps_schedules: bool,
-    is_stopping: bool,
-}
-
-impl Work<'_> {
-    /// Does a part that may fail by itself. What the board then knows is to be read anew.
-    fn attempt(
-        &mut self,
-        tx: &mut heeler_store::Tx<'_>,
-        part: impl FnOnce(&mut Turn<'_, '_>) -> Result<turn::Outcome, DbError>,
-    ) -> Result<(turn::Outcome, Vec<Deed>), DbError> {
-        let Work { dir, now, keeps_schedules, is_stopping, .. } = *self;
-        let board = &mut *self.board;
-        let done = tx.attempt(|tx| {
-            let deeds = Vec::new();
-            let mut turn = Turn { tx, board, dir, now, keeps_schedules, is_stopping, deeds };
-            let outcome = part(&mut turn)?;
-            Ok::<_, DbError>((outcome, turn.deeds))
-        });
-        match done {
-            Err(error) if !error.is_of_storage() => {
-                let why = chain(&error);
-                tracing::error!(why, "a change was refused by the database");
-                self.board.is_stale = true;
-                Ok((Err(Refused::new(RefusedKind::Trouble, why).hint("heeler doctor")), Vec::new()))
-            }
-            done => done,
-        }
-    }
 }

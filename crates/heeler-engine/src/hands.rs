@@ -5,8 +5,8 @@
 //! to the dispatcher as an [`Input`]. Start at [`Hands`].
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
@@ -38,11 +38,18 @@ const STARTERS: usize = 4;
 /// How many ended runs are looked at, and dead ones settled, at once.
 const COLLECTORS: usize = 4;
 
-/// How often a run is looked at that another process is at.
+/// How long until a run is looked at again that cannot be watched and yet is alive: its runner is
+/// just taking its lock, or another process is settling it.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long until a run is tried to be settled again that could not be.
+const SETTLE_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often a run is tried to be reached that is to end, at first.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long a run is asked to end before it is given up on; it has limits of its own.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time between two attempts to reach a run that is to end.
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How long a runner may take to answer that is to end at once; after that it is killed.
 const NOW_WAIT: Duration = Duration::from_secs(5);
@@ -53,7 +60,6 @@ pub(crate) struct Hands {
     shared: Arc<Shared>,
     starters: Crew,
     logger: Crew,
-    watcher: Watcher,
 }
 
 #[derive(Debug)]
@@ -63,6 +69,7 @@ struct Shared {
     collectors: Crew,
     /// The config that counts now.
     setup: Mutex<Arc<Setup>>,
+    watcher: OnceLock<Watcher>,
 }
 
 impl Hands {
@@ -73,14 +80,16 @@ impl Hands {
         let logger = Crew::new("heeler-log", 1)?;
         let collectors = Crew::new("heeler-collect", COLLECTORS)?;
         let setup = Mutex::new(setup);
-        let shared = Arc::new(Shared { fleet, inbox, collectors, setup });
+        let watcher = OnceLock::new();
+        let shared = Arc::new(Shared { fleet, inbox, collectors, setup, watcher });
         let weak = Arc::downgrade(&shared);
         let watcher = Watcher::start(move |run| {
             if let Some(shared) = weak.upgrade() {
                 collect(&shared, run);
             }
         })?;
-        Ok(Hands { shared, starters, logger, watcher })
+        shared.watcher.get_or_init(|| watcher);
+        Ok(Hands { shared, starters, logger })
     }
 
     /// Returns the way to the dispatcher.
@@ -117,14 +126,14 @@ impl Hands {
 
     /// Starts the runner of a run that is on record.
     pub(crate) fn launch(&self, begun: Begun, request: Box<JobRequest>) {
-        let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
+        let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let run = begun.run;
             fault::reach(FaultPoint::BeforeLaunch);
             match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
                     fault::reach(FaultPoint::RunnerStarted);
-                    if let Err(error) = watcher.add(run, child) {
+                    if let Err(error) = shared.watcher().add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
                         collect(&shared, run);
                     }
@@ -140,18 +149,14 @@ impl Hands {
 
     /// Watches a run that an earlier daemon left, or finds out what became of it.
     pub(crate) fn take_over(&self, run: RunId) {
-        let (shared, watcher) = (Arc::clone(&self.shared), self.watcher.clone());
+        let shared = Arc::clone(&self.shared);
         self.shared.collectors.hand(move || {
-            let folder = shared.fleet.dir.run(run);
-            let attached = watcher.attach(run, &folder);
+            let is_watched = shared.is_watched(run);
             fault::reach(FaultPoint::TakenOver);
-            match attached {
-                Ok(true) => tracing::info!(%run, "taken over"),
-                Ok(false) => shared.find_out(run, None),
-                Err(error) => {
-                    tracing::error!(%run, %error, "cannot watch a runner");
-                    shared.find_out(run, None);
-                }
+            if is_watched {
+                tracing::info!(%run, "taken over");
+            } else {
+                shared.find_out(run, None);
             }
         });
     }
@@ -218,18 +223,33 @@ impl Shared {
         let _stopped = self.inbox.input(input);
     }
 
+    fn watcher(&self) -> &Watcher {
+        self.watcher.get().expect("it is set before anything is handed over")
+    }
+
+    /// Watches a run that lives; says whether it does.
+    fn is_watched(&self, run: RunId) -> bool {
+        self.watcher().attach(run, &self.fleet.dir.run(run)).unwrap_or_else(|error| {
+            tracing::error!(%run, %error, "cannot watch a runner");
+            false
+        })
+    }
+
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
     /// started, as far as we know.
     fn find_out(&self, run: RunId, not_started: Option<&str>) {
         let outcome = self.outcome(run, not_started);
         fault::reach(FaultPoint::RunEnded);
         match outcome {
-            Ok(gone) => self.tell(Input::Ended(Box::new(gone))),
-            Err(why) => self.tell(Input::Unsettled { run, why }),
+            Ok(Some(gone)) => self.tell(Input::Ended(Box::new(gone))),
+            // It lives after all. Nothing here waits for that: it may live for hours.
+            Ok(None) if self.is_watched(run) => {}
+            Ok(None) => self.tell(Input::Unsettled { run, why: None, again: LOOK_AGAIN }),
+            Err(why) => self.tell(Input::Unsettled { run, why: Some(why), again: SETTLE_AGAIN }),
         }
     }
 
-    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<Gone, String> {
+    fn outcome(&self, id: RunId, not_started: Option<&str>) -> Result<Option<Gone>, String> {
         let reader = Reader::open(&self.fleet.dir).map_err(|error| chain(&error))?;
         let run = reader.run(id).map_err(|error| chain(&error))?;
         let run: Run = run.ok_or("its record is gone")?;
@@ -237,7 +257,10 @@ impl Shared {
         drop(reader);
         let mut result = match not_started {
             Some(why) => self.not_started(&run, why),
-            None => self.settled(&run)?,
+            None => match recover::outcome_of(&self.fleet, &run).map_err(|error| chain(&error))? {
+                Some(result) => result,
+                None => return Ok(None),
+            },
         };
         let setup = self.setup();
         let agent = agent.and_then(|job| setup.agent(&job.head.agent));
@@ -246,17 +269,7 @@ impl Shared {
         }
         let metadata =
             agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
-        Ok(Gone { result, metadata })
-    }
-
-    fn settled(&self, run: &Run) -> Result<RunResult, String> {
-        loop {
-            match recover::outcome_of(&self.fleet, run).map_err(|error| chain(&error))? {
-                Some(result) => return Ok(result),
-                // Its runner is gone, and yet its lock is held: another process is settling it.
-                None => std::thread::sleep(LOOK_EVERY),
-            }
-        }
+        Ok(Some(Gone { result, metadata }))
     }
 
     /// Returns how a run ended whose runner could not be started, or told what to do. It may have
@@ -291,8 +304,8 @@ fn request(setup: &Setup, wanted: &Wanted, now: Timestamp) -> Result<Box<JobRequ
 
 fn ask_to_end(fleet: &Fleet, run: RunId, now: bool, by: &str) {
     let folder = fleet.dir.run(run);
-    let deadline = Instant::now() + CANCEL_PATIENCE;
-    while Instant::now() < deadline && !folder.join(file::RESULT).exists() {
+    let mut wait = LOOK_EVERY;
+    while !folder.join(file::RESULT).exists() {
         let asked = Control::of_run(&folder).and_then(|mut control| {
             if now {
                 control.reply_within(NOW_WAIT)?;
@@ -319,6 +332,7 @@ fn ask_to_end(fleet: &Fleet, run: RunId, now: bool, by: &str) {
         if !is_run_alive(&folder) && folder.join(file::STARTED).exists() {
             return;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(ASK_AGAIN_MAX);
     }
 }

@@ -48,7 +48,7 @@ pub use dispatch::{Ended, Loader};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};
-pub use origin::run_of_process;
+pub use origin::Origin;
 pub use prepare::{PrepareError, Surroundings, prepare};
 pub use pulse::UNHEARD_MAX;
 pub use recover::{Compare, RecoverError, Recovered, recover};

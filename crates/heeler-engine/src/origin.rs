@@ -1,35 +1,59 @@
-//! Whether a process that asks for something is part of a run, and of which.
+//! Who asks: a person, or a process of a run.
 //!
 //! A runner is the parent of all that its agent leaves, so the way up from any process of a run leads
 //! to it, whatever the process did to its environment. One that has others start a process for it (a
-//! service manager, cron) gets around that.
+//! service manager, cron) gets around that. Hooks are run by runners too, and are people's: they do
+//! what is written in the config.
 
 use camino::Utf8Path;
 use heeler_model::RunId;
 
-/// How far up is looked; a longer line of parents is cut.
+/// How far up is looked; whoever stands on a longer line of parents is unknown.
 const ANCESTORS_MAX: usize = 256;
 
-/// Returns the run that a process is part of.
-pub fn run_of_process(pid: u32) -> Option<RunId> {
-    let mut pid = pid;
-    for _ in 0..ANCESTORS_MAX {
-        if let Some(run) = run_of_runner(pid) {
-            return Some(run);
-        }
-        pid = parent(pid).filter(|parent| *parent > 1)?;
-    }
-    None
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A person, or something that a person set up.
+    Person,
+    /// A process of a run.
+    Run(RunId),
+    /// Somebody who cannot be looked at: it has ended already, or hides.
+    Unknown,
 }
 
-/// Returns the run that a process is the runner of.
-fn run_of_runner(pid: u32) -> Option<RunId> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    let mut arguments = line.split('\0').skip(1);
-    if arguments.next() != Some("runner") {
-        return None;
+impl Origin {
+    /// Says who a process is.
+    pub fn of_process(pid: u32) -> Origin {
+        let mut pid = pid;
+        for _ in 0..ANCESTORS_MAX {
+            let Some((run, parent)) = look(pid) else { return Origin::Unknown };
+            match (run, parent) {
+                (Some(run), _) => return Origin::Run(run),
+                (None, 0 | 1) => return Origin::Person,
+                (None, parent) => pid = parent,
+            }
+        }
+        Origin::Unknown
     }
-    arguments.find_map(|argument| Utf8Path::new(argument).file_name()?.parse().ok())
+}
+
+/// Returns the run that a process is the runner of, and its parent.
+fn look(pid: u32) -> Option<(Option<RunId>, u32)> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let mut arguments = line.split('\0').skip(1);
+    let is_runner = arguments.next() == Some("runner");
+    let run = arguments.find_map(|argument| run_of_folder(Utf8Path::new(argument)));
+    // The parent last: if the process has ended meanwhile, it is not found.
+    Some((run.filter(|_| is_runner), parent(pid)?))
+}
+
+/// Returns the run of a folder, unless it is that of a hook.
+fn run_of_folder(folder: &Utf8Path) -> Option<RunId> {
+    let run = folder.file_name()?.parse().ok()?;
+    let is_hook = folder.ancestors().nth(3).and_then(Utf8Path::file_name) == Some("hooks");
+    (!is_hook).then_some(run)
 }
 
 fn parent(pid: u32) -> Option<u32> {
@@ -44,15 +68,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_outside_of_runs_is_of_none() {
-        assert_eq!(run_of_process(std::process::id()), None);
-        assert_eq!(run_of_process(0), None);
-        assert_eq!(run_of_process(u32::MAX), None);
+    fn whoever_cannot_be_looked_at_is_unknown() {
+        assert_eq!(Origin::of_process(std::process::id()), Origin::Person);
+        assert_eq!(Origin::of_process(u32::MAX), Origin::Unknown);
     }
 
     #[test]
     fn the_way_up_leads_to_the_parent() {
         let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
         assert_eq!(parent(std::process::id()), own);
+    }
+
+    #[test]
+    fn a_hook_is_no_run_of_an_agent() {
+        let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
+        let of = |folder: String| run_of_folder(Utf8Path::new(&folder)).map(|run| run.to_string());
+        assert_eq!(of(format!("/f/.heeler/runs/{run}")).as_deref(), Some(run));
+        assert_eq!(of(format!("/f/.heeler/hooks/job.0/runs/{run}")), None);
+        assert_eq!(of("/f/.heeler/runs".to_owned()), None);
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,10 +31,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// How often runners are asked, in parts of how long they may be mute.
 const ROUNDS: u32 = 6;
 
+/// How often in a row a runner must not have answered: one that is slow once is not hung.
+const MISSES_MIN: u32 = 3;
+
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     stop: Option<SyncSender<()>>,
+    is_ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,6 +46,7 @@ pub(crate) struct Pulse {
 struct Known {
     since: Instant,
     heard: Instant,
+    misses: u32,
     /// When it has taken too long, if it has a time limit.
     late: Option<Instant>,
 }
@@ -52,19 +59,22 @@ impl Pulse {
         live: impl Fn() -> Vec<RunId> + Send + 'static,
     ) -> io::Result<Pulse> {
         let (stop, stopped) = sync_channel(1);
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&is_ending);
         let thread =
             std::thread::Builder::new().name("heeler-pulse".to_owned()).spawn(move || {
                 let mut known = HashMap::new();
                 while stopped.recv_timeout(unheard_max / ROUNDS) == Err(RecvTimeoutError::Timeout) {
-                    round(&fleet, unheard_max, &live(), &mut known);
+                    round(&fleet, unheard_max, &live(), &mut known, &ending);
                 }
             })?;
-        Ok(Pulse { stop: Some(stop), thread: Some(thread) })
+        Ok(Pulse { stop: Some(stop), is_ending, thread: Some(thread) })
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -74,9 +84,18 @@ impl Drop for Pulse {
     }
 }
 
-fn round(fleet: &Fleet, unheard_max: Duration, live: &[RunId], known: &mut HashMap<RunId, Known>) {
+fn round(
+    fleet: &Fleet,
+    unheard_max: Duration,
+    live: &[RunId],
+    known: &mut HashMap<RunId, Known>,
+    is_ending: &AtomicBool,
+) {
     known.retain(|run, _| live.contains(run));
     for &run in live {
+        if is_ending.load(Ordering::Relaxed) {
+            return;
+        }
         let folder = fleet.dir.run(run);
         if folder.join(file::RESULT).exists() {
             continue;
@@ -85,17 +104,22 @@ fn round(fleet: &Fleet, unheard_max: Duration, live: &[RunId], known: &mut HashM
         let known = known.entry(run).or_insert_with(|| Known {
             since: now,
             heard: now,
+            misses: 0,
             late: time_limit(&folder).map(|limit| now + limit + OVERTIME),
         });
         let why = match answers(&folder) {
             Ok(()) => {
-                known.heard = Instant::now();
+                (known.heard, known.misses) = (Instant::now(), 0);
                 None
             }
-            Err(error) => Some(chain(&error)),
+            Err(error) => {
+                known.misses += 1;
+                Some(chain(&error))
+            }
         };
         let is_late = known.late.is_some_and(|late| late < now);
         if let Some(why) = &why
+            && known.misses >= MISSES_MIN
             && known.heard.elapsed() >= unheard_max
         {
             let seconds = known.heard.elapsed().as_secs();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use camino::Utf8PathBuf;
 use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
+use heeler_model::redact::Redactor;
 use jiff::tz::TimeZone;
 
 use crate::command::{Refused, RefusedKind};
@@ -72,6 +73,18 @@ impl Setup {
             protected: &self.protected,
         };
         prepare::prepare(agent, wanted, &around)
+    }
+
+    /// Returns what is wanted of an agent as it may be written down.
+    pub(crate) fn redacted(&self, agent: &Agent, wanted: &Wanted) -> Wanted {
+        let Some(prompt) = &wanted.prompt else { return wanted.clone() };
+        // Without its secrets it cannot run either; what it shares with us is known all the same.
+        let secrets = match environment::give(agent, &self.env) {
+            Ok(given) => given.secrets,
+            Err(_) => environment::named_secrets(self.env.iter()),
+        };
+        let prompt = Redactor::new(&secrets).text(prompt).into_owned();
+        Wanted { prompt: Some(prompt), ..wanted.clone() }
     }
 
     /// Returns what hooks are done with.

@@ -8,7 +8,7 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose};
 use heeler_model::{
-    AgentSessionId, AgentStatus, Job, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
+    AgentSessionId, AgentStatus, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
     SessionStatus,
 };
 use heeler_store::{Db, DbError, Run, StateDir, Tx};
@@ -73,12 +73,12 @@ pub(crate) struct Begun {
     pub(crate) spec: RunSpec,
 }
 
-/// Decides on a run and records it. An error leaves changes that the caller has to undo.
+/// Decides on a run of a job and records it. An error leaves changes that the caller has to undo.
 pub(crate) fn begin_in(
     tx: &mut Tx<'_>,
     dir: &StateDir,
     request: &JobRequest,
-    again: Option<&JobId>,
+    job: &JobId,
     now: Timestamp,
 ) -> Result<Begun, StartError> {
     let known = match &request.session {
@@ -90,16 +90,13 @@ pub(crate) fn begin_in(
     refuse_busy(request, &plan.start, known.as_ref())?;
     refuse_second_beginning(tx, request, &plan.start)?;
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
-    let job = match again {
-        None => insert_job(tx, request, &plan, now)?,
-        Some(job) => reopen_job(tx, job, request, &plan, now)?,
-    };
-    let attempt = tx.runs_of_job(&job)?.last().map_or(1, |last| last.attempt + 1);
-    tx.insert_run(&new_run(run, &job, attempt, tx.epoch()?, now))?;
+    take_up(tx, job, request, &plan, now)?;
+    let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
+    tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
     use_session(tx, request, &plan.start, now)?;
-    occupy_agent(tx, request, &job)?;
-    let spec = spec(dir, request, &job, run, attempt, plan);
-    Ok(Begun { job, run, spec })
+    occupy_agent(tx, request, job)?;
+    let spec = spec(dir, request, job, run, attempt, plan);
+    Ok(Begun { job: job.clone(), run, spec })
 }
 
 /// Puts the run's folder in place and starts its runner.
@@ -199,48 +196,21 @@ fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> Sessio
     choose(&request.session, known, &context, new_id)
 }
 
-fn insert_job(
-    tx: &mut Tx<'_>,
-    request: &JobRequest,
-    plan: &SessionPlan,
-    now: Timestamp,
-) -> Result<JobId, DbError> {
-    let id = tx.new_job_id(now)?;
-    let mut job = Job::asked(id.clone(), request.agent.as_str(), request.trigger.clone(), now);
-    job.head.schedule = request.schedule.clone();
-    job.trigger_id = request.schedule.clone().or(request.channel.clone()).unwrap_or_default();
-    take_up(tx, &mut job, request, plan, now)?;
-    tx.insert_job(&job)?;
-    Ok(id)
-}
-
 /// Takes a job up that waited, or whose last run came to nothing.
-fn reopen_job(
+fn take_up(
     tx: &mut Tx<'_>,
     id: &JobId,
     request: &JobRequest,
     plan: &SessionPlan,
     now: Timestamp,
-) -> Result<JobId, DbError> {
+) -> Result<(), DbError> {
     let missing = || DbError::Missing { what: "job", id: id.to_string() };
     let mut job = tx.job(id)?.ok_or_else(missing)?;
+    job.head.status = JobStatus::Running;
     job.head.exit_reason = None;
     job.head.finished_at = None;
     job.interrupted = false;
     job.error = None;
-    take_up(tx, &mut job, request, plan, now)?;
-    tx.update_job(&job)?;
-    Ok(id.clone())
-}
-
-fn take_up(
-    tx: &Tx<'_>,
-    job: &mut Job,
-    request: &JobRequest,
-    plan: &SessionPlan,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    job.head.status = JobStatus::Running;
     // Another session may be planned than the one of a run that came to nothing.
     job.head.session_id = Some(plan.start.id().clone());
     job.run_started_at.get_or_insert(now);
@@ -252,7 +222,7 @@ fn take_up(
     if let SessionStart::Fork { source, .. } = &plan.start {
         job.forked_from = tx.job_ids_of_session(source)?.pop();
     }
-    Ok(())
+    tx.update_job(&job).map(|_| ())
 }
 
 fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> Run {

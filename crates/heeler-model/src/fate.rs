@@ -16,9 +16,12 @@ use crate::run::{End, ErrorClass, RunError, RunResult};
 /// How often a job is resumed after it was cut off.
 pub const RESTARTS_MAX: i64 = 3;
 /// How often in a row a run is started that never comes to its start.
-pub const STARTS_MAX: u32 = 3;
-/// How long a job waits before a run is started again that never came to its start.
+pub const STARTS_MAX: u32 = 8;
+/// How long a job waits before a run is started again that never came to its start, which the lack
+/// of something on the machine may cause; each further time twice as long.
 pub const START_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The longest such wait.
+pub const START_AGAIN_AFTER_MAX: Duration = Duration::from_secs(30);
 /// How long a job waits for a session that another run is at, unless that run is ours and ends; each
 /// further time twice as long.
 pub const SESSION_WAIT: Duration = Duration::from_secs(2);
@@ -113,7 +116,9 @@ pub fn decide(result: &RunResult, history: History, policy: &Policy, now: Timest
         End::SessionBusy if history.session_waits < SESSION_WAITS_MAX => {
             anew(doubled(SESSION_WAIT, history.session_waits).min(SESSION_WAIT_MAX))
         }
-        End::NeverStarted if history.false_starts + 1 < STARTS_MAX => anew(START_AGAIN_AFTER),
+        End::NeverStarted if history.false_starts + 1 < STARTS_MAX => {
+            anew(doubled(START_AGAIN_AFTER, history.false_starts).min(START_AGAIN_AFTER_MAX))
+        }
         End::SessionBusy | End::NeverStarted => Fate::Over,
         End::Interrupted => interrupted(result, history, policy, now),
         End::Finished => match &result.error {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use heeler_engine::{Handle, run_of_process};
+use heeler_engine::{Handle, Origin};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -125,9 +125,9 @@ pub async fn serve(
         match accepted {
             Ok((stream, counted)) => {
                 // What a process may ask depends on whether an agent started it.
-                let run = stream.peer_cred().ok().and_then(|peer| peer.pid());
-                let run = run.and_then(|pid| run_of_process(pid.cast_unsigned()));
-                let router = router(handle.of_run(run), hello.clone());
+                let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+                let by = pid.map_or(Origin::Unknown, |pid| Origin::of_process(pid.cast_unsigned()));
+                let router = router(handle.of(by), hello.clone());
                 let ended = ended.clone();
                 open.spawn(async move {
                     talk(stream, router, ended).await;

@@ -70,3 +70,6 @@ CREATE TABLE parked (
     job_id TEXT NOT NULL,
     reason TEXT NOT NULL
 );
+
+-- What counts as spent by a run, in millionths of a dollar: its reservation where it could not tell.
+ALTER TABLE runs ADD COLUMN spent BIGINT;

@@ -267,6 +267,11 @@ impl<'c> Tx<'c> {
         runs::set_result(&self.conn, id, result)
     }
 
+    /// Writes what counts as spent by a run, in millionths of a dollar.
+    pub fn set_run_spent(&mut self, id: RunId, micros: i64) -> Result<(), DbError> {
+        runs::set_spent(&self.conn, id, micros)
+    }
+
     /// Mints a session id that no session has.
     pub fn new_session_id(&mut self) -> Result<SessionId, DbError> {
         loop {
@@ -280,6 +285,11 @@ impl<'c> Tx<'c> {
     /// Records something to be done; returns whether its id was new.
     pub fn add_effect(&mut self, effect: &Effect) -> Result<bool, DbError> {
         effects::insert(&self.conn, effect)
+    }
+
+    /// Records something to be done, or how it is to be done if it is on record already.
+    pub fn put_effect(&mut self, effect: &Effect) -> Result<(), DbError> {
+        effects::put(&self.conn, effect)
     }
 
     /// Records that an effect happened; returns whether it was still undone.

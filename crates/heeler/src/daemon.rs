@@ -116,13 +116,16 @@ pub(crate) fn ask_unless(
     command: &Command,
     is_given_up: &dyn Fn() -> bool,
 ) -> Outcome<Answer> {
-    if starts_a_run(command) {
+    // An agent has an environment of its own, and its daemon is there.
+    if starts_a_run(command) && !place.env.contains_key("HEELER_RUN") {
         replace_outdated(place)?;
     }
+    // A run may need a clone first, which takes its time.
+    let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;
     loop {
         let mut daemon = connect_or_start_unless(place, is_given_up)?;
-        match daemon.ask(command, Some(ANSWER_WAIT)) {
+        match daemon.ask(command, patience) {
             // It has done nothing; the next one will.
             Err(ClientError::Ending) if Instant::now() < deadline => {
                 std::thread::sleep(LOOK_EVERY);

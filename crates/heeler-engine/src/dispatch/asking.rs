@@ -2,22 +2,34 @@
 
 use std::sync::Arc;
 
-use heeler_model::{JobId, RunId, TriggerType, Wanted, chain};
+use heeler_model::{JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::{Dispatcher, Task, orders, spawned};
-use crate::command::{Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped};
+use crate::command::{
+    Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
+};
+use crate::origin::Origin;
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
     /// job, and ends none but those.
-    pub(super) fn permitted(
-        &self,
-        command: Command,
-        by_run: Option<RunId>,
-    ) -> Result<Command, Refused> {
-        let job = by_run.and_then(|run| Some(self.board().live.get(&run)?.job.clone()));
-        let Some(parent) = job else { return Ok(command) };
+    pub(super) fn permitted(&self, command: Command, by: Origin) -> Result<Command, Refused> {
+        let not_allowed = |message: String| {
+            let refused = Refused::new(RefusedKind::NotAllowed, message);
+            refused.hint("an agent may start jobs and cancel those; people do the rest")
+        };
+        let parent = match by {
+            Origin::Person => return Ok(command),
+            Origin::Run(run) => self.board().live.get(&run).map(|live| live.job.clone()),
+            Origin::Unknown => None,
+        };
+        let Some(parent) = parent else {
+            return match command {
+                Command::Status => Ok(command),
+                _ => Err(not_allowed("whoever asks is no person, and no run of this fleet".into())),
+            };
+        };
         match command {
             Command::Status => Ok(command),
             Command::Trigger(mut wanted) => {
@@ -27,11 +39,7 @@ impl Dispatcher {
                 Ok(Command::Trigger(wanted))
             }
             Command::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
-            _ => {
-                let message = format!("this is a process of the run itself ({parent})");
-                let refused = Refused::new(RefusedKind::NotAllowed, message);
-                Err(refused.hint("an agent may start jobs and cancel those; people do the rest"))
-            }
+            _ => Err(not_allowed(format!("this is a process of the run itself ({parent})"))),
         }
     }
 
@@ -85,9 +93,14 @@ impl Dispatcher {
     }
 
     fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
-        if self.stop.is_some() {
-            // The next daemon does it.
-            return reply(Err(Stopped.into()));
+        match self.stop.as_ref().map(|stop| stop.how) {
+            None => {}
+            // The next daemon, which is about to come, does it.
+            Some(Stopping::KeepJobs) => return reply(Err(Stopped.into())),
+            Some(Stopping::Wait { .. } | Stopping::Force) => {
+                let refused = Refused::new(RefusedKind::Busy, "the daemon is stopping");
+                return reply(Err(refused.hint("the same again when it has ended")));
+            }
         }
         let setup = Arc::clone(&self.board().setup);
         match setup.find_agent(wanted.agent.as_str()) {
@@ -125,8 +138,6 @@ impl Dispatcher {
         let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         changes.iter().for_each(|change| tracing::info!(change, "config"));
-        self.hands.take_setup(Arc::clone(&new));
-        self.hooks.reload(new.hooks());
         let reply: Reply = Box::new(move |done| {
             reply(done.map(|_| Answer::Reloaded { changes }));
         });

@@ -11,7 +11,7 @@ use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, Schedule};
 use heeler_model::ledger::{Ledger, Limits, Quote};
 use heeler_model::timetable::Verdict;
-use heeler_model::{JobId, JobStatus, RunId, SessionMode, Wanted, iso_millis};
+use heeler_model::{JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, iso_millis};
 use heeler_store::{Db, DbError, Override, Parked, Queued};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -335,6 +335,18 @@ impl Board {
         let due = calendar.due(now, DUE_PER_TURN, |key| self.is_busy(key));
         self.calendar = calendar;
         due
+    }
+
+    /// Says whether a job waits for an earlier one of its schedule.
+    pub(crate) fn is_behind(&self, asked: &Asked) -> bool {
+        let is_due = |asked: &Asked| asked.wanted.trigger == TriggerType::Schedule;
+        let is_ahead = |other: &Asked| {
+            other.stage != Stage::Waiting
+                && is_due(other)
+                && other.wanted.agent == asked.wanted.agent
+                && other.wanted.schedule == asked.wanted.schedule
+        };
+        is_due(asked) && self.asked.values().any(is_ahead)
     }
 
     /// Returns a schedule with its agent.

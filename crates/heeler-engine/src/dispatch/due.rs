@@ -17,8 +17,9 @@ use heeler_model::{
 use heeler_store::{DbError, ScheduleMark};
 use jiff::Timestamp;
 
+use super::Deed;
 use super::board::{Asked, Stage};
-use super::turn::Turn;
+use super::turn::{Turn, insert_job};
 use crate::setup::Setup;
 
 impl Turn<'_, '_> {
@@ -86,8 +87,9 @@ impl Turn<'_, '_> {
 
     /// Puts a job of a trigger that nobody waits for into the queue.
     fn queue_up(&mut self, job: &JobId, agent: &Agent, wanted: &Wanted) -> Result<(), DbError> {
-        self.insert_job(job, wanted, wanted)?;
-        let row = self.row(job, agent, wanted, wanted, "", None);
+        let redacted = self.board.setup.redacted(agent, wanted);
+        insert_job(self.tx, job, wanted, &redacted, self.now)?;
+        let row = self.row(job, agent, wanted, &redacted, "", None);
         self.tx.enqueue(&row)?;
         self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
         Ok(())
@@ -131,7 +133,15 @@ impl Turn<'_, '_> {
 
     /// Takes over another config: running jobs are untouched, schedules are brought up to date.
     pub(super) fn take_setup(&mut self, setup: Arc<Setup>) -> Result<(), DbError> {
+        self.deeds.push(Deed::TakeSetup(Arc::clone(&setup)));
         self.board.take_setup(setup);
+        let is_gone =
+            |asked: &&Asked| self.board.setup.agent(asked.wanted.agent.as_str()).is_none();
+        let gone: Vec<JobId> =
+            self.board.queue().filter(is_gone).map(|asked| asked.row.job.clone()).collect();
+        for job in gone {
+            self.give_up(&job, "its agent is not in the config any more")?;
+        }
         self.bring_up_to_date()
     }
 

@@ -11,7 +11,7 @@ use heeler_model::run::{End, RunResult};
 use heeler_model::session_choice::Wish;
 use heeler_model::{Job, JobId, JobStatus, iso_millis};
 use heeler_store::{DbError, Parked};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 
 use super::Deed;
@@ -30,9 +30,8 @@ const INTERRUPTED: &str = "You were interrupted: the process that ran you ended 
 const LIMIT_RESET: &str = "You were stopped by a usage limit, which is reset now. Look at what is \
     done already, then go on with your task.";
 
-/// Over how long the work that waited for a reset starts: a tenth of the wait, within these.
-const AFTER_RESET_SPREAD_MIN: Duration = Duration::from_secs(2);
-const AFTER_RESET_SPREAD_MAX: Duration = Duration::from_secs(120);
+/// Over how long the work that waited for a reset starts, unless it waited for less than that.
+const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
 
 impl Turn<'_, '_> {
     /// Records what a run did.
@@ -123,7 +122,7 @@ impl Turn<'_, '_> {
         }
         let mut not_before = at;
         if how == Again::AfterReset {
-            not_before = later(at, spread(id, at, self.now));
+            not_before = later(at, spread(id, at.duration_since(self.now)));
             self.park(&job.head.agent, id, result, at)?;
         }
         let reason = match (how, result.end) {
@@ -201,11 +200,12 @@ fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
     }
 }
 
-/// Returns how long after a reset a job goes on: each at its own time.
-fn spread(job: &JobId, reset: Timestamp, now: Timestamp) -> Duration {
-    let wait = Duration::try_from(reset.duration_since(now)).unwrap_or_default();
-    let most = (wait / 10).clamp(AFTER_RESET_SPREAD_MIN, AFTER_RESET_SPREAD_MAX);
+/// Returns how long after a reset a job goes on: each at its own time, and within as long again as
+/// it waits.
+fn spread(job: &JobId, wait: SignedDuration) -> Duration {
     let mut hasher = DefaultHasher::new();
     job.as_str().hash(&mut hasher);
-    Duration::from_millis(hasher.finish() % (most.as_millis() as u64 + 1))
+    let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
+    let most = most.as_millis() as u64;
+    Duration::from_millis(hasher.finish() % (most + 1))
 }

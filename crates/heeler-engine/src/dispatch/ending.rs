@@ -15,7 +15,7 @@ const HOOKS_LOOK: Duration = Duration::from_millis(10);
 
 /// How a stop goes on.
 pub(super) struct Stop {
-    how: Stopping,
+    pub(super) how: Stopping,
     pub(super) deadline: Option<Instant>,
     has_cancelled: bool,
     replies: Vec<Reply>,
@@ -64,22 +64,26 @@ impl Dispatcher {
                 0 => "stopped".to_owned(),
                 _ => format!("stopped; jobs that go on: {left}"),
             };
-            for reply in self.stop.take().map(|stop| stop.replies).unwrap_or_default() {
+            // It stays stopping: nothing is started while the last is written down.
+            let replies = self.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
+            for reply in replies.unwrap_or_default() {
                 reply(Ok(Answer::Done { message: message.clone() }));
             }
             return Some(Ended::Stopped);
         }
         let is_late = stop.deadline.is_some_and(|at| at <= Instant::now());
         if is_late && !stop.has_cancelled {
-            stop.has_cancelled = true;
-            stop.deadline = None;
             let now = stop.how == Stopping::Force;
             let jobs: Vec<JobId> = board.live.values().map(|live| live.job.clone()).collect();
             drop(board);
             let cancel = |job: JobId| {
                 (Task::Order(Command::Cancel { job, now, by: "heeler stop".to_owned() }), None)
             };
-            self.commit(jobs.into_iter().map(cancel).collect());
+            let is_on_record = self.commit(jobs.into_iter().map(cancel).collect());
+            if let Some(stop) = self.stop.as_mut().filter(|_| is_on_record) {
+                stop.has_cancelled = true;
+                stop.deadline = None;
+            }
         }
         None
     }

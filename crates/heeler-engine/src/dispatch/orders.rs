@@ -13,7 +13,7 @@ use super::Deed;
 use super::board::{Asked, Stage};
 use super::due::{from_now, read_rule};
 use super::turn::{Outcome, Turn};
-use crate::cancel;
+use crate::cancel::{self, Wish as CancelWish};
 use crate::command::{AgentChange, Answer, Command, Refused, RefusedKind, ScheduleChange};
 use crate::setup::Setup;
 
@@ -47,7 +47,8 @@ impl Turn<'_, '_> {
         }
         let was_over = job.head.status.is_final();
         let at = self.now;
-        let job = cancel::wish_in(self.tx, id, at)?;
+        let wish = CancelWish { now, by: by.to_owned() };
+        let job = cancel::wish_in(self.tx, id, &wish, at)?;
         if job.head.status == JobStatus::Cancelled {
             if !was_over {
                 self.board.forget(id);
@@ -93,7 +94,8 @@ impl Turn<'_, '_> {
         job.interrupted = false;
         job.error = None;
         self.tx.update_job(&job)?;
-        let row = self.row(id, agent, &wanted, &wanted, "", None);
+        let redacted = setup.redacted(agent, &wanted);
+        let row = self.row(id, agent, &wanted, &redacted, "", None);
         self.tx.enqueue(&row)?;
         self.board.ask(Asked { row, wanted, stage: Stage::Waiting });
         let waits = self.board.hindrance(agent, self.now);

@@ -12,18 +12,18 @@ use heeler_store::{Db, DbError};
 
 use super::turn::Turn;
 use crate::command::{Refused, RefusedKind};
-use crate::commit::micros;
 
 /// The longest line of jobs that is followed upwards.
 const ANCESTORS_MAX: usize = 64;
 
 impl Turn<'_, '_> {
     /// Says whether a job may start a job of an agent, and what that may spend then, in millionths
-    /// of a dollar; as much as its own limits allow if left out.
+    /// of a dollar; as much as its own limits allow if left out. `own` is that job, if it waits already.
     pub(super) fn may_spawn(
         &self,
         parent: &JobId,
         agent: &Agent,
+        own: Option<&JobId>,
     ) -> Result<Result<Option<i64>, Refused>, DbError> {
         let setup = Arc::clone(&self.board.setup);
         let mut left: Option<i64> = None;
@@ -44,13 +44,15 @@ impl Turn<'_, '_> {
             if rules.agents.as_ref().is_some_and(|agents| !agents.contains(&agent.name)) {
                 return refuse(format!("{id} may not start jobs of {}", agent.name));
             }
-            let below = self.descendants(id, rules.max_jobs as usize)?;
+            let mut below = self.descendants(id, rules.max_jobs as usize + 1)?;
+            below.retain(|job| Some(&job.head.id) != own);
             if below.len() >= rules.max_jobs as usize {
                 return refuse(format!("{id} has started {} jobs, which is the most", below.len()));
             }
             if let Some(budget) = owner.budget.as_ref().and_then(|budget| budget.job) {
                 let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
-                let spent: i64 = below.iter().map(|job| self.spent_or_held(job)).sum();
+                let spent = below.iter().map(|job| self.spent_or_held(job));
+                let spent: i64 = spent.sum::<Result<i64, DbError>>()?;
                 let rest = budget.saturating_sub(spent);
                 if rest < RESERVATION_MIN {
                     return refuse(format!("the jobs that {id} started have spent its budget"));
@@ -81,12 +83,14 @@ impl Turn<'_, '_> {
         Ok(found)
     }
 
-    fn spent_or_held(&self, job: &Job) -> i64 {
+    fn spent_or_held(&self, job: &Job) -> Result<i64, DbError> {
+        let spent = self.tx.spent_by_job(&job.head.id)?;
         if job.head.status.is_final() {
-            return job.head.cost_usd.map_or(0, micros);
+            return Ok(spent);
         }
         let live = self.board.live.values().find(|live| live.job == job.head.id);
-        live.and_then(|live| live.may_spend).unwrap_or(RESERVATION_DEFAULT)
+        let held = live.and_then(|live| live.may_spend).unwrap_or(RESERVATION_DEFAULT);
+        Ok(spent.saturating_add(held))
     }
 }
 

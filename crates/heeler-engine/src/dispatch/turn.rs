@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::board::{Asked, Board, Live, Stage, day_of, spent_text};
 use super::{Deed, Prepared, Task};
 use crate::command::{Answer, Refused, RefusedKind, Stopped};
-use crate::commit::micros;
+use crate::commit::{self, micros};
 use crate::logs;
 use crate::request::JobRequest;
 use crate::start::{self, Begun, StartError};
@@ -92,10 +92,14 @@ impl Turn<'_, '_> {
             return Ok(Err(refused));
         }
         if let Some(parent) = &wanted.parent {
-            match self.may_spawn(parent, agent)? {
-                Ok(left) => request.limits.budget_usd = smaller(request.limits.budget_usd, left),
-                Err(refused) if job.is_none() => return Ok(Err(refused)),
-                Err(_) => {}
+            match (self.may_spawn(parent, agent, job.as_ref())?, &job) {
+                (Ok(left), _) => {
+                    request.limits.budget_usd = smaller(request.limits.budget_usd, left);
+                }
+                (Err(refused), None) => return Ok(Err(refused)),
+                (Err(refused), Some(job)) => {
+                    return self.give_up(job, &refused.message).map(|()| Ok(None));
+                }
             }
         }
         self.start_or_wait(job, &wanted, agent, request)
@@ -136,9 +140,8 @@ impl Turn<'_, '_> {
         let redactor = Redactor::new(&request.brief.secrets);
         if let (Some(id), Some(limit)) = (&job, request.limits.budget_usd) {
             // What its earlier runs spent is spent.
-            let spent = self.tx.job(id)?.and_then(|job| job.head.cost_usd).unwrap_or(0.0);
-            let left = micros(limit) - micros(spent);
-            if left < RESERVATION_MIN {
+            let left = micros(limit) - self.tx.spent_by_job(id)?;
+            if left < RESERVATION_MIN.min(micros(limit)) {
                 let why = format!("its runs have spent its budget of ${limit:.2}");
                 return self.give_up(id, &why).map(|()| Ok(None));
             }
@@ -183,7 +186,7 @@ impl Turn<'_, '_> {
             None => {
                 let redacted = redact(wanted, &redactor);
                 let job = self.tx.new_job_id(self.now)?;
-                self.insert_job(&job, wanted, &redacted)?;
+                insert_job(self.tx, &job, wanted, &redacted, self.now)?;
                 let row = self.row(&job, agent, wanted, &redacted, &reason, not_before);
                 self.tx.enqueue(&row)?;
                 self.board.ask(Asked { row, wanted: wanted.clone(), stage: Stage::Waiting });
@@ -208,7 +211,18 @@ impl Turn<'_, '_> {
         };
         request.limits.budget_usd = smaller(request.limits.budget_usd, reserved);
         let (dir, now, asked) = (self.dir, self.now, &*request);
-        let begun = self.tx.attempt(|tx| start::begin_in(tx, dir, asked, job, now));
+        let begun = self.tx.attempt(|tx| {
+            let job = match job {
+                Some(job) => job.clone(),
+                None => {
+                    let id = tx.new_job_id(now)?;
+                    let redacted = redact(wanted, &Redactor::new(&asked.brief.secrets));
+                    insert_job(tx, &id, wanted, &redacted, now)?;
+                    id
+                }
+            };
+            start::begin_in(tx, dir, asked, &job, now)
+        });
         let begun = match begun {
             Ok(begun) => begun,
             Err(StartError::Db(error)) => return Err(error),
@@ -277,22 +291,6 @@ impl Turn<'_, '_> {
         }
     }
 
-    pub(super) fn insert_job(
-        &mut self,
-        id: &JobId,
-        wanted: &Wanted,
-        redacted: &Wanted,
-    ) -> Result<(), DbError> {
-        let (agent, trigger) = (wanted.agent.as_str(), wanted.trigger.clone());
-        let mut job = Job::asked(id.clone(), agent, trigger, self.now);
-        job.head.schedule = wanted.schedule.clone();
-        job.prompt = redacted.prompt.clone();
-        let parent = wanted.parent.as_ref().filter(|_| wanted.trigger == TriggerType::Spawned);
-        let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
-        job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
-        self.tx.insert_job(&job)
-    }
-
     /// Lets a job wait that could not start.
     pub(super) fn wait_again(
         &mut self,
@@ -321,6 +319,7 @@ impl Turn<'_, '_> {
         job.head.finished_at = Some(self.now);
         job.error = Some(why.to_owned());
         job.version = self.tx.update_job(&job)?;
+        commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
         self.over(&job, None)
     }
@@ -354,6 +353,23 @@ impl Turn<'_, '_> {
     pub(super) fn run_of(&self, job: &JobId) -> Option<RunId> {
         self.board.run_of(job)
     }
+}
+
+/// Puts a job on record that waits.
+pub(super) fn insert_job(
+    tx: &mut Tx<'_>,
+    id: &JobId,
+    wanted: &Wanted,
+    redacted: &Wanted,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let mut job = Job::asked(id.clone(), wanted.agent.as_str(), wanted.trigger.clone(), now);
+    job.head.schedule = wanted.schedule.clone();
+    job.prompt = redacted.prompt.clone();
+    let parent = wanted.parent.as_ref().filter(|_| wanted.trigger == TriggerType::Spawned);
+    let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
+    job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
+    tx.insert_job(&job)
 }
 
 /// Returns what is wanted as it may be written down.

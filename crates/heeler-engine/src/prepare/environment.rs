@@ -75,7 +75,9 @@ pub(crate) fn secrets(agent: &Agent, around: &BTreeMap<String, String>) -> Vec<S
 }
 
 /// Lists the values of variables that hold secrets by convention, where they are long enough.
-fn named_secrets<'e>(env: impl Iterator<Item = (&'e String, &'e String)>) -> Vec<String> {
+pub(crate) fn named_secrets<'e>(
+    env: impl Iterator<Item = (&'e String, &'e String)>,
+) -> Vec<String> {
     env.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.clone()).collect()
 }
 

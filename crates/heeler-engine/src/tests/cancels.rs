@@ -5,14 +5,14 @@ use heeler_model::{AgentStatus, ExitReason, JobStatus};
 use heeler_transcript::{Holder, LockFile};
 
 use super::*;
-use crate::cancel::{KillError, kill_runner, wish_in};
+use crate::cancel::{KillError, Wish, kill_runner, wish_in};
 use crate::recover::{Compare, recover};
 use crate::start::{self, Begun};
 
 impl Place {
     fn wish(&self, store: &Store, job: &JobId) -> Job {
         let job = job.clone();
-        store.write(move |tx| wish_in(tx, &job, clock())).unwrap()
+        store.write(move |tx| wish_in(tx, &job, &Wish::default(), clock())).unwrap()
     }
 
     fn begin_and_wish(&self) -> (Store, Begun) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_model::redact::Redactor;
 use heeler_model::run::End;
-use heeler_model::{JobId, JobStatus, RunId};
+use heeler_model::{Job, JobId, JobStatus, RunId};
 use heeler_store::{Reader, Store, WriteError};
 
 use crate::commit::{self, Committed};
@@ -37,7 +37,18 @@ pub(crate) fn begin(
 ) -> Result<Begun, StartError> {
     let (now, dir) = ((fleet.now)(), fleet.dir.clone());
     let (asked, again) = (request.clone(), again.cloned());
-    let begun = store.write(move |tx| start::begin_in(tx, &dir, &asked, again.as_ref(), now));
+    let begun = store.write(move |tx| {
+        let job = match again {
+            Some(job) => job,
+            None => {
+                let id = tx.new_job_id(now)?;
+                let (agent, trigger) = (asked.agent.as_str(), asked.trigger.clone());
+                tx.insert_job(&Job::asked(id.clone(), agent, trigger, now))?;
+                id
+            }
+        };
+        start::begin_in(tx, &dir, &asked, &job, now)
+    });
     begun.map_err(|error| match error {
         WriteError::Refused(refusal) => refusal,
         other => panic!("{other}"),

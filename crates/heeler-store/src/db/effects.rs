@@ -17,6 +17,9 @@ sql! {
         ORDER BY COALESCE(due_at, ''), created_at, id LIMIT 1";
     INSERT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
+    PUT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO UPDATE SET \
+        payload = excluded.payload";
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
     GIVE_UP = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
@@ -87,6 +90,13 @@ pub(crate) fn insert(conn: &Connection, effect: &Effect) -> Result<bool, DbError
     let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
+}
+
+/// Inserts, or replaces the payload of what is there.
+pub(crate) fn put(conn: &Connection, effect: &Effect) -> Result<(), DbError> {
+    let Effect { id, kind, key, payload, created_at, attempts, last_error } = effect;
+    let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
+    execute(conn, PUT, params, "write an effect").map(|_| ())
 }
 
 /// Marks as done and says whether it was not yet.

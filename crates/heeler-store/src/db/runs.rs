@@ -24,6 +24,8 @@ sql! {
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
     IDS = "SELECT id FROM runs";
     RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
+    SET_SPENT = "UPDATE runs SET spent = ?2 WHERE id = ?1";
+    SPENT_BY_JOB = "SELECT COALESCE(SUM(spent), 0) FROM runs WHERE job_id = ?1";
     SET_RESULT = "UPDATE runs SET result = ?2 WHERE id = ?1";
     INSERT = "INSERT INTO runs (id, job_id, attempt, host, epoch, status, created_at, started_at, \
         finished_at, committed, version) VALUES (:id, :job_id, :attempt, :host, :epoch, :status, \
@@ -110,6 +112,15 @@ impl Db {
         })
     }
 
+    /// Returns what counts as spent by the runs of a job, in millionths of a dollar.
+    pub fn spent_by_job(&self, job: &JobId) -> Result<i64, DbError> {
+        let spent =
+            first(&self.conn, SPENT_BY_JOB, [job.as_str()], "add up a job's money", |row| {
+                Columns::new("runs", row).get()
+            })?;
+        Ok(spent.unwrap_or(0))
+    }
+
     /// Lists the runs whose result is not in the database yet, oldest first.
     pub fn uncommitted_runs(&self) -> Result<Vec<Run>, DbError> {
         collect(&self.conn, UNCOMMITTED, [], "list uncommitted runs", read)
@@ -147,6 +158,10 @@ pub(crate) fn insert(conn: &Connection, run: &Run) -> Result<bool, DbError> {
 /// Updates and says whether the version was the current one.
 pub(crate) fn update(conn: &Connection, run: &Run) -> Result<bool, DbError> {
     Ok(bind(conn, UPDATE, run, "update a run")? == 1)
+}
+
+pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DbError> {
+    execute(conn, SET_SPENT, params![id.to_string(), micros], "write what a run spent").map(|_| ())
 }
 
 pub(crate) fn set_result(conn: &Connection, id: RunId, result: &RunResult) -> Result<(), DbError> {

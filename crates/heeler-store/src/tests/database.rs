@@ -18,7 +18,7 @@ fn released_migrations_are_never_edited() {
     expect_test::expect![[r#"
         base 989e2b2b285c5d29
         results 2f0f3676aca10225
-        daemon d37491fb527053f7"#]]
+        daemon e0fc4af70a4f6b90"#]]
     .assert_eq(&hashes.join("\n"));
 }
 

@@ -1,0 +1,268 @@
+//! One turn's transaction, and what is done when it cannot be committed.
+//!
+//! While a commit fails, nothing new starts; what is known is then read anew, and what nobody would
+//! tell again is kept. Start at [`Dispatcher::commit`].
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use heeler_model::{RunId, chain};
+use heeler_store::{DbError, Reader, StateDir, Tx, WriteError};
+use jiff::Timestamp;
+
+use super::board::{self, Board, day_of};
+use super::turn::{self, Turn};
+use super::{Deed, Dispatcher, Task};
+use crate::command::{Answer, Refused, RefusedKind, Reply};
+use crate::fault::{self, FaultPoint};
+use crate::recover::{self, Compare};
+
+/// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What a turn wrote, and what follows from it.
+struct Written {
+    outcomes: Vec<turn::Outcome>,
+    deeds: Vec<Deed>,
+    is_stale: bool,
+}
+
+/// What could not be recorded.
+pub(super) struct Failed {
+    /// When that is tried again.
+    pub(super) again: Instant,
+    /// Runs that are to be looked at anew.
+    runs: Vec<RunId>,
+    /// What nobody tells again.
+    tasks: Vec<Task>,
+}
+
+impl Task {
+    /// Returns a copy of what nobody tells again.
+    fn told_once(&self) -> Option<Task> {
+        match self {
+            Task::Hook(outcome) => Some(Task::Hook(outcome.clone())),
+            Task::Fired { wanted, changed } => {
+                Some(Task::Fired { wanted: wanted.clone(), changed: changed.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Does tasks, and what is due, in one transaction, then what follows from it. Says whether it is
+    /// on record.
+    pub(super) fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) -> bool {
+        let now = (self.fleet.now)();
+        if tasks.is_empty() && !self.has_due(now) {
+            return true;
+        }
+        let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
+        let ended = |task: &Task| match task {
+            Task::Ended(gone) => Some(gone.result.run),
+            _ => None,
+        };
+        let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
+        // Nobody tells these again.
+        let once: Vec<Task> = tasks.iter().filter_map(Task::told_once).collect();
+        fault::reach(FaultPoint::BeforeCommit);
+        let done = self.write(tasks, now);
+        fault::reach(FaultPoint::AfterCommit);
+        match done {
+            Ok(written) => {
+                self.follow(written, replies, &runs);
+                true
+            }
+            Err(error) => {
+                let why = chain(&error);
+                tracing::error!(why, "the state cannot be saved: nothing new starts");
+                let message = format!("the state cannot be saved: {why}");
+                let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
+                replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
+                self.put_off(runs.into_iter().flatten().collect(), once);
+                if matches!(error, WriteError::Restored) {
+                    self.accept_restore();
+                }
+                self.read_anew();
+                false
+            }
+        }
+    }
+
+    /// Does tasks, and what is due, in one transaction.
+    fn write(&self, tasks: Vec<Task>, now: Timestamp) -> Result<Written, WriteError<DbError>> {
+        let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
+        let keeps_schedules = self.keeps_schedules();
+        let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
+        self.store.write(move |tx| {
+            let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            let day = day_of(&board.setup, now);
+            if day != board.ledger.day() {
+                board.ledger.turn_to(day, tx.spent_by_agent(day)?);
+            }
+            let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules, is_stopping };
+            let mut outcomes = Vec::new();
+            let mut deeds = Vec::new();
+            for task in tasks {
+                let (outcome, more) = work.attempt(tx, |turn| turn.take(task))?;
+                outcomes.push(outcome);
+                deeds.extend(more);
+            }
+            let due = if fires { work.board.due(now) } else { Vec::new() };
+            for (key, verdict) in due {
+                // One that is refused stands in no other's way.
+                let (_, more) = work.attempt(tx, |turn| {
+                    turn.fire(&key, &verdict)?;
+                    Ok(Ok(None))
+                })?;
+                deeds.extend(more);
+            }
+            let (_, more) = work.attempt(tx, |turn| {
+                turn.expire()?;
+                turn.unpark()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            Ok(Written { outcomes, deeds, is_stale: board.is_stale })
+        })
+    }
+
+    /// Does what follows from a commit, and answers.
+    fn follow(&mut self, written: Written, replies: Vec<Option<Reply>>, runs: &[Option<RunId>]) {
+        let Written { outcomes, deeds, is_stale } = written;
+        if is_stale {
+            self.read_anew();
+        }
+        for ((reply, outcome), run) in replies.into_iter().zip(outcomes).zip(runs) {
+            if let (Err(refused), Some(run)) = (&outcome, run) {
+                self.unsettled(*run, Some(refused.message.clone()), AFTER_FAILURE);
+            }
+            let Some(reply) = reply else { continue };
+            let nothing = || Answer::Done { message: String::new() };
+            reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
+        }
+        deeds.into_iter().for_each(|deed| self.act(deed));
+    }
+
+    /// Says whether time brings something that is to be written.
+    fn has_due(&self, now: Timestamp) -> bool {
+        let board = self.board();
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        let schedules = self.keeps_schedules() && board.calendar.is_due(now);
+        // What waits for money may start on a new day.
+        let is_new_day = board::day_of(&board.setup, now) != board.ledger.day();
+        let mut queue = board.queue();
+        schedules
+            || is_new_day
+            || queue.any(|asked| is_due(asked.row.expires_at))
+            || board.parked.values().any(|parked| parked.until <= now)
+    }
+
+    /// Reads everything anew, since what is known may not be what is on record.
+    fn read_anew(&mut self) {
+        let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
+        let read = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
+        let read = read.and_then(|reader| {
+            Board::load(&reader, Arc::clone(&setup), now).map_err(|error| chain(&error))
+        });
+        match read {
+            Ok(mut board) => {
+                let mut old = self.board();
+                board.remember(&old);
+                // A commit that failed may be on record after all; what it began is nobody's yet.
+                let new = board.live.keys().filter(|run| !old.live.contains_key(run));
+                let new: Vec<RunId> = new.copied().collect();
+                *old = board;
+                drop(old);
+                self.put_off(new, Vec::new());
+            }
+            Err(why) => {
+                tracing::error!(why, "the state cannot be read");
+                self.board().is_stale = true;
+                self.put_off(Vec::new(), Vec::new());
+            }
+        }
+    }
+
+    /// Goes on by a state that was brought back from a backup.
+    fn accept_restore(&mut self) {
+        let accepted = self.store.accept_restore().map(|_| ()).map_err(|error| chain(&error));
+        let accepted = accepted.and_then(|()| {
+            recover::prepare(&self.fleet, &self.store, Compare::WhenDue).map_err(|it| chain(&it))
+        });
+        match accepted {
+            Ok(()) => tracing::warn!("the state was restored from a backup: it counts from now on"),
+            Err(why) => tracing::error!(why, "a restored state cannot be used yet"),
+        }
+    }
+
+    /// Lets nothing new start for a moment, then tries again.
+    pub(super) fn put_off(&mut self, runs: Vec<RunId>, tasks: Vec<Task>) {
+        let failed = self.failed.get_or_insert_with(|| Failed {
+            again: Instant::now() + AFTER_FAILURE,
+            runs: Vec::new(),
+            tasks: Vec::new(),
+        });
+        failed.runs.extend(runs);
+        failed.tasks.extend(tasks);
+    }
+
+    pub(super) fn try_again(&mut self) {
+        let now = Instant::now();
+        let (due, later) =
+            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.unsettled = later;
+        let due: Vec<(Instant, RunId)> = due;
+        due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
+        if self.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
+            return;
+        }
+        let Some(Failed { runs, tasks, .. }) = self.failed.take() else { return };
+        if self.board().is_stale {
+            self.read_anew();
+            self.put_off(runs, tasks);
+            return;
+        }
+        let setup = Task::Setup(Arc::clone(&self.board().setup));
+        let tasks = std::iter::once(setup).chain(tasks);
+        self.commit(tasks.map(|task| (task, None)).collect());
+        runs.into_iter().for_each(|run| self.hands.take_over(run));
+    }
+}
+
+/// Where tasks are done, one after the other.
+struct Work<'w> {
+    board: &'w mut Board,
+    dir: &'w StateDir,
+    now: Timestamp,
+    keeps_schedules: bool,
+    is_stopping: bool,
+}
+
+impl Work<'_> {
+    /// Does a part that may fail by itself. What the board then knows is to be read anew.
+    fn attempt(
+        &mut self,
+        tx: &mut Tx<'_>,
+        part: impl FnOnce(&mut Turn<'_, '_>) -> Result<turn::Outcome, DbError>,
+    ) -> Result<(turn::Outcome, Vec<Deed>), DbError> {
+        let Work { dir, now, keeps_schedules, is_stopping, .. } = *self;
+        let board = &mut *self.board;
+        let done = tx.attempt(|tx| {
+            let deeds = Vec::new();
+            let mut turn = Turn { tx, board, dir, now, keeps_schedules, is_stopping, deeds };
+            let outcome = part(&mut turn)?;
+            Ok::<_, DbError>((outcome, turn.deeds))
+        });
+        match done {
+            Err(error) if !error.is_of_storage() => {
+                let why = chain(&error);
+                tracing::error!(why, "a change was refused by the database");
+                self.board.is_stale = true;
+                Ok((Err(Refused::new(RefusedKind::Trouble, why).hint("heeler doctor")), Vec::new()))
+            }
+            done => done,
+        }
+    }
+}
