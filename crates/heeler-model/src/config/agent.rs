@@ -426,10 +426,13 @@ impl Agent {
         let name = qualified_name(&keys, origin, reader);
         inert::warn_not_claude(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        let schedules = keys.schedules.0.iter();
-        let mut schedules: Vec<Schedule> =
-            schedules.filter_map(|(name, it)| Schedule::check(name, it, &keys, reader)).collect();
-        schedules.shrink_to_fit();
+        // A box has no room to spare: there may be ten thousand.
+        let schedules: Box<[Schedule]> = keys
+            .schedules
+            .0
+            .iter()
+            .filter_map(|(name, schedule)| Schedule::check(name, schedule, &keys, reader))
+            .collect();
         let mcp_servers = keys
             .mcp_servers
             .iter()
@@ -456,7 +459,7 @@ impl Agent {
             working_directory,
             names_working_directory,
             checkout,
-            schedules,
+            schedules: schedules.into_vec(),
             mcp_servers,
             hooks,
             shown,
