@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, Runtime, Schedule};
-use heeler_model::ledger::{Ledger, Limits, Quote};
+use heeler_model::ledger::{Ledger, Limits, Quote, is_within};
 use heeler_model::timetable::Verdict;
 use heeler_model::{JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, iso_millis};
 use heeler_store::{Db, DbError, Override, Parked, Queued};
@@ -176,6 +176,9 @@ impl Board {
         let limits = |agent: &Agent| (agent.name.to_string(), Limits::of(agent.budget.as_ref()));
         let fleet = setup.root().and_then(|fleet| fleet.budget.as_ref());
         self.ledger.set_limits(Limits::of(fleet), setup.loaded.agents.iter().map(limits));
+        let inner = setup.loaded.fleets.iter().skip(1);
+        let inner = inner.map(|fleet| (fleet.path.clone(), Limits::of(fleet.budget.as_ref())));
+        self.ledger.set_inner_limits(inner);
         let credential = |agent: &Agent| Some((agent.name.to_string(), setup.credential(agent)?));
         self.credentials = setup.loaded.agents.iter().filter_map(credential).collect();
         self.setup = setup;
@@ -288,7 +291,7 @@ impl Board {
             return Some(format!("{name} is at its limit of {} at once", agent.max_concurrent));
         }
         for fleet in self.setup.fleets_of(name) {
-            let in_fleet = |agent: &str| Setup::is_within(agent, &fleet.path);
+            let in_fleet = |agent: &str| is_within(agent, &fleet.path);
             let own = self.occupied.iter().filter(|(agent, _)| in_fleet(agent));
             let own: u32 = own.map(|(_, count)| count).sum();
             if let Some(limit) = fleet.max_concurrent.filter(|limit| own >= limit.get()) {

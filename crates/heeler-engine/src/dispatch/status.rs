@@ -105,6 +105,12 @@ fn budgets(board: &Board) -> Vec<BudgetStatus> {
     };
     let fleet = board.ledger.fleet();
     let mut found = vec![one("fleet", fleet)];
+    for fleet in board.setup.loaded.fleets.iter().skip(1) {
+        let account = board.ledger.inner(&fleet.path);
+        if account.limits != Limits::default() {
+            found.push(one(&fleet.path, &account));
+        }
+    }
     for agent in &board.setup.loaded.agents {
         let account = board.ledger.agent(agent.name.as_str());
         if account.limits != Limits::default() {
