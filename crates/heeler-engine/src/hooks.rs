@@ -13,11 +13,12 @@ mod web;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::config::{Agent, Hook, HookAction};
+use heeler_model::config::{Agent, Hook, HookAction, Loaded};
 use heeler_model::hook::HookContext;
 use thiserror::Error;
 
@@ -29,8 +30,8 @@ pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 /// What hooks are done with; replaced when the config is read again.
 #[derive(Debug, Clone)]
 pub struct HookConfig {
-    /// The agents, with their hooks.
-    pub agents: Vec<Agent>,
+    /// The config, whose agents have the hooks.
+    pub loaded: Arc<Loaded>,
     /// The environment, with what `.env` adds.
     pub env: BTreeMap<String, String>,
     /// The folder of control sockets.

@@ -3,6 +3,7 @@
 //! It is replaced as a whole when the config is read again. Start at [`Setup::prepare`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 use heeler_model::Wanted;
@@ -21,7 +22,7 @@ pub struct Setup {
     /// The config file.
     pub config: Utf8PathBuf,
     /// What it says.
-    pub loaded: Loaded,
+    pub loaded: Arc<Loaded>,
     /// The environment, with what `.env` adds.
     pub env: BTreeMap<String, String>,
     /// The user's folder.
@@ -90,7 +91,7 @@ impl Setup {
     /// Returns what hooks are done with.
     pub(crate) fn hooks(&self) -> HookConfig {
         HookConfig {
-            agents: self.loaded.agents.clone(),
+            loaded: Arc::clone(&self.loaded),
             env: self.env.clone(),
             sockets: self.sockets.clone(),
             services: self.services.clone(),

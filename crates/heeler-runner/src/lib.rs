@@ -15,6 +15,7 @@ mod journal;
 mod limits;
 mod lines;
 mod mcp;
+mod memory;
 mod output;
 mod process;
 mod pump;
@@ -28,6 +29,7 @@ mod text;
 mod writer;
 
 pub use files::FileError;
+pub use memory::give_back_memory;
 pub use process::{shed_marker, why_no_control_group};
 pub use run::{Host, RunnerError, run};
 pub use settle::{SettleError, end_left, settle};

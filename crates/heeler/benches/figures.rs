@@ -6,10 +6,18 @@
 
 #[path = "figures/agent.rs"]
 mod agent;
+#[path = "figures/daemon.rs"]
+mod daemon;
 #[path = "figures/jobs.rs"]
 mod jobs;
+#[path = "figures/load.rs"]
+mod load;
+#[path = "figures/recovery.rs"]
+mod recovery;
 #[path = "figures/runs.rs"]
 mod runs;
+#[path = "figures/scene.rs"]
+mod scene;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
 
@@ -36,6 +44,8 @@ pub(crate) enum Amount {
     Bytes(u64),
     PerSecond(f64),
     Count(u64),
+    /// Parts of a core.
+    Share(f64),
 }
 
 impl From<Duration> for Amount {
@@ -86,6 +96,11 @@ fn main() {
     if wants("runs") {
         figures.extend(runs::figures(&bench));
     }
+    if wants("daemon") {
+        figures.extend(daemon::figures(&bench));
+        figures.extend(load::figures(&bench));
+        figures.push(recovery::figure(&bench));
+    }
     print(&figures);
 }
 
@@ -99,6 +114,14 @@ impl Bench {
         let complain = || panic!("{script}: {}", String::from_utf8_lossy(&output.stderr));
         Duration::from_secs_f64(seconds.unwrap_or_else(|_| complain()))
     }
+}
+
+/// Returns the memory that only this process has.
+pub(crate) fn memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
 }
 
 /// Returns the median time of a call, after one to warm up.
@@ -153,6 +176,7 @@ impl Amount {
         match (self, theirs) {
             (Amount::Time(ours), Amount::Time(theirs)) => Some(theirs.div_duration_f64(ours)),
             (Amount::Bytes(ours), Amount::Bytes(theirs)) => Some(theirs as f64 / ours as f64),
+            (Amount::Share(ours), Amount::Share(theirs)) => Some(theirs / ours),
             (Amount::PerSecond(ours), Amount::PerSecond(theirs)) => Some(ours / theirs),
             _ => None,
         }
@@ -164,6 +188,7 @@ impl Amount {
             Amount::Bytes(bytes) => format!("{:.1} MB", bytes as f64 / 1e6),
             Amount::PerSecond(rate) => format!("{rate:.0}/s"),
             Amount::Count(count) => count.to_string(),
+            Amount::Share(share) => format!("{:.2} %", share * 100.0),
         }
     }
 }

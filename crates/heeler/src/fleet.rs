@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::Setup;
@@ -111,7 +112,7 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         env,
         config,
         home,
-        loaded,
+        loaded: Arc::new(loaded),
     })
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use heeler_model::calendar::{Calendar, ScheduleKey};
-use heeler_model::config::{Agent, Schedule};
+use heeler_model::config::{Agent, Runtime, Schedule};
 use heeler_model::ledger::{Ledger, Limits, Quote};
 use heeler_model::timetable::Verdict;
 use heeler_model::{JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, iso_millis};
@@ -44,6 +44,8 @@ pub(crate) struct Board {
     pub(crate) overrides: HashMap<ScheduleKey, Override>,
     /// The credential of each agent that has one.
     credentials: HashMap<String, String>,
+    /// Jobs that wait until the fleet is started.
+    pub(crate) held: HashSet<JobId>,
     /// Whether it may differ from the record.
     pub(crate) is_stale: bool,
 }
@@ -98,6 +100,7 @@ impl Board {
             disabled: db.disabled_agents()?.into_iter().collect(),
             overrides: HashMap::new(),
             credentials: HashMap::new(),
+            held: HashSet::new(),
             is_stale: false,
             setup,
         };
@@ -178,8 +181,14 @@ impl Board {
         self.setup = setup;
     }
 
+    /// Lets what waits now wait until the fleet is started.
+    pub(crate) fn hold_queue(&mut self) {
+        self.held = self.queue().map(|asked| asked.row.job.clone()).collect();
+    }
+
     /// Takes over what was typed from what was known before: the record has it without secrets.
     pub(crate) fn remember(&mut self, before: &Board) {
+        self.held.clone_from(&before.held);
         for (job, asked) in &mut self.asked {
             let same = |known: &&Asked| known.row.wanted == asked.row.wanted;
             if let Some(known) = before.asked.get(job).filter(same) {
@@ -300,6 +309,10 @@ impl Board {
 
     /// Says what a run of an agent may spend.
     pub(crate) fn quote(&self, agent: &Agent) -> Quote {
+        // No model is asked, so nothing is spent.
+        if matches!(agent.runtime, Runtime::Command(_)) {
+            return Quote::Free;
+        }
         let own = agent.budget.as_ref().and_then(|budget| budget.job);
         let own = own.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
         self.ledger.quote(agent.name.as_str(), own)

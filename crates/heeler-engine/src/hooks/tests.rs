@@ -28,16 +28,24 @@ struct Hooked {
     config: HookConfig,
 }
 
+/// One agent; `keys` are lines of it.
+fn load(place: &Place, keys: &str, env: &BTreeMap<String, String>) -> Arc<Loaded> {
+    let head = "agents:\n  - name: coder\n    runtime: command\n    command: 'true'\n";
+    let file = place.root.join("heeler.yaml");
+    let read = |_: &Utf8Path| Ok(format!("{head}{keys}"));
+    let loaded = config::load(&file, &read, env);
+    Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())))
+}
+
 impl Hooked {
     /// `keys` are lines of the agent.
     fn new(keys: &str) -> Hooked {
         let place = Place::new("success");
         let env = BTreeMap::from([("HOOK_TOKEN".to_owned(), TOKEN.to_owned())]);
         let (sockets, services) = (place.root.clone(), Services::of(&env));
-        let config = HookConfig { agents: Vec::new(), env, sockets, services };
-        let mut hooked = Hooked { place, config };
-        hooked.config.agents = hooked.agents(keys);
-        hooked
+        let loaded = load(&place, keys, &env);
+        let config = HookConfig { loaded, env, sockets, services };
+        Hooked { place, config }
     }
 
     /// An agent with this hook after each job.
@@ -45,16 +53,12 @@ impl Hooked {
         Hooked::new(&format!("    hooks:\n      after_run:\n        - {hook}\n"))
     }
 
-    fn agents(&self, keys: &str) -> Vec<Agent> {
-        let head = "agents:\n  - name: coder\n    runtime: command\n    command: 'true'\n";
-        let file = self.place.root.join("heeler.yaml");
-        let read = |_: &Utf8Path| Ok(format!("{head}{keys}"));
-        let loaded = config::load(&file, &read, &self.config.env);
-        loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())).agents
+    fn load(&mut self, keys: &str) {
+        self.config.loaded = load(&self.place, keys, &self.config.env);
     }
 
     fn agent(&self) -> &Agent {
-        &self.config.agents[0]
+        &self.config.loaded.agents[0]
     }
 
     fn perform(&self) -> Result<(), HookError> {
@@ -271,7 +275,7 @@ fn a_token_that_is_not_there_is_named_and_nothing_is_sent() {
     let server = Server::start(&["200 OK"]);
     let mut broken = webhook(&server, "");
     broken.config.env.insert("HOOK_TOKEN".to_owned(), format!("{TOKEN}\u{7}"));
-    broken.config.agents = broken.agents(&format!(
+    broken.load(&format!(
         "    hooks:\n      after_run:\n        - {{type: webhook, url: '{}', headers: {{X-Key: \
          '${{HOOK_TOKEN}}'}}}}\n",
         server.url()
@@ -491,8 +495,7 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     (stray.id, stray.payload) = ("x.9999".to_owned(), "?".to_owned());
     effects.push(stray);
     hooked.add(effects);
-    hooked.config.agents =
-        hooked.agents(&format!("    hooks:\n      after_run:\n{}", hook("moved")));
+    hooked.load(&format!("    hooks:\n      after_run:\n{}", hook("moved")));
     let (worker, told) = hooked.work();
     let next = || ids(&told.recv_timeout(WAIT_MAX).unwrap());
     let gone = "not done: the config has no such hook any more";
@@ -500,7 +503,9 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     assert_eq!(next(), [("0001".to_owned(), None)]);
     let stray = "not done: its record cannot be understood";
     assert_eq!(next(), [("9999".to_owned(), Some(stray.to_owned()))]);
-    worker.reload(HookConfig { agents: Vec::new(), ..hooked.config.clone() });
+    let mut nobody = Loaded::clone(&hooked.config.loaded);
+    nobody.agents.clear();
+    worker.reload(HookConfig { loaded: Arc::new(nobody), ..hooked.config.clone() });
     let mut later = hooked.effects();
     later.iter_mut().for_each(|effect| effect.id = effect.id.replace("179", "180"));
     hooked.add(later);

@@ -443,7 +443,7 @@ fn find<'c>(
 ) -> Result<(HookOrder, &'c Agent, &'c Hook), String> {
     let order: HookOrder = serde_json::from_str(&effect.payload)
         .map_err(|_| "not done: its record cannot be understood".to_owned())?;
-    let agent = config.agents.iter().find(|agent| agent.name.as_str() == order.agent);
+    let agent = config.loaded.agent(&order.agent);
     let gone = |what: &str| format!("not done: the config has no such {what} any more");
     let agent = agent.ok_or_else(|| gone("agent"))?;
     let hook = agent.hooks.find(order.place, order.name.as_deref());

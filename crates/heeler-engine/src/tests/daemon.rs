@@ -44,7 +44,7 @@ impl Place {
             let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
             Ok(Setup {
                 config: file,
-                loaded,
+                loaded: Arc::new(loaded),
                 env,
                 home: root.join("home"),
                 sockets: root.clone(),

@@ -23,7 +23,7 @@ use super::schedule::{Missed, Overlap, Schedule, Schedules};
 use super::script::Script;
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{Section, Shape, section};
-use super::show::as_written;
+use super::show::{Shown, as_written};
 use super::value::{At, EnvVars, Filled, Value, VarName, word_value};
 use super::when::Zone;
 use super::work::WorkSource;
@@ -396,7 +396,7 @@ pub struct Agent {
     pub docker: Option<Docker>,
     /// Its sandbox, not looked into yet.
     pub sandbox: Option<Json>,
-    pub(crate) shown: Json,
+    pub(crate) shown: Shown,
 }
 
 /// Where an agent was found.
@@ -426,7 +426,8 @@ impl Agent {
         let name = qualified_name(&keys, origin, reader);
         inert::warn_not_claude(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        let schedules: Vec<Schedule> = keys
+        // A box has no room to spare: there may be ten thousand.
+        let schedules: Box<[Schedule]> = keys
             .schedules
             .0
             .iter()
@@ -458,7 +459,7 @@ impl Agent {
             working_directory,
             names_working_directory,
             checkout,
-            schedules,
+            schedules: schedules.into_vec(),
             mcp_servers,
             hooks,
             shown,
@@ -557,7 +558,7 @@ fn show(
     name: &AgentName,
     origin: &Origin<'_>,
     working_directory: &Utf8Path,
-) -> Json {
+) -> Shown {
     let mut shown = keys.show();
     as_written(&mut shown, origin.tree);
     if keys.working_directory.is_none() {
@@ -565,5 +566,5 @@ fn show(
     }
     shown["qualified_name"] = json!(name);
     shown["file"] = json!(origin.file);
-    shown
+    Shown::new(&shown)
 }

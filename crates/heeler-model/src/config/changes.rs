@@ -108,13 +108,17 @@ fn fleet_changes(old: &[Fleet], new: &[Fleet]) -> Vec<Change> {
 
 fn agent_changes(old: &Agent, new: &Agent) -> Vec<String> {
     let mut told = Told::default();
-    told.section(&old.shown, &new.shown, &AgentKeys::section(), "");
-    told.schedules(map(&old.shown["schedules"]), map(&new.shown["schedules"]));
+    if old == new {
+        return Vec::new();
+    }
+    let (was, is) = (old.shown.json(), new.shown.json());
+    told.section(&was, &is, &AgentKeys::section(), "");
+    told.schedules(map(&was["schedules"]), map(&is["schedules"]));
     // What is shown names variables and files, so their content may differ behind it.
     let scripts = matches!((&old.runtime, &new.runtime), (Runtime::Scripted(old), Runtime::Scripted(new)) if old != new);
-    if scripts && old.shown["script"] == new.shown["script"] {
+    if scripts && was["script"] == is["script"] {
         told.lines.push("what is in its script changed".to_owned());
-    } else if told.lines.is_empty() && old != new {
+    } else if told.lines.is_empty() {
         told.lines.push("values of variables changed".to_owned());
     }
     told.lines

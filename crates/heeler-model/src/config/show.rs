@@ -13,12 +13,28 @@ use super::yaml::{Kind, Node, Scalar};
 /// A secret shorter than this is not searched for: it would be found in ordinary words.
 const SECRET_LEN_MIN: usize = 4;
 
+/// What is shown of an agent. It is kept as text, since it is rarely asked for: as values it would
+/// take ten times as much.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Shown(Box<str>);
+
+impl Shown {
+    pub(crate) fn new(shown: &Json) -> Shown {
+        Shown(shown.to_string().into())
+    }
+
+    /// Returns it as values.
+    pub(crate) fn json(&self) -> Json {
+        serde_json::from_str(&self.0).expect("it was made from JSON")
+    }
+}
+
 impl Loaded {
     /// Returns `{fleet, agents: […]}`. `fleet` holds the keys of the fleet file; each agent holds
     /// its merged keys, its `qualified_name` and the `file` it is from.
     pub fn show(&self) -> Json {
         let fleet = self.fleets.first().map_or(Json::Null, |fleet| fleet.shown.clone());
-        let agents: Json = self.agents.iter().map(|agent| agent.shown.clone()).collect();
+        let agents: Json = self.agents.iter().map(|agent| agent.shown.json()).collect();
         json!({ "fleet": fleet, "agents": agents })
     }
 }
@@ -64,9 +80,15 @@ pub(crate) fn hide_secrets(
         .flat_map(|(name, value)| [(name, value.clone()), (name, literal(value))])
         .collect();
     secrets.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
-    let agents = agents.iter_mut().map(|agent| &mut agent.shown);
-    let fleets = fleets.iter_mut().map(|fleet| &mut fleet.shown);
-    agents.chain(fleets).for_each(|shown| hide(shown, &secrets));
+    if secrets.is_empty() {
+        return;
+    }
+    for agent in agents {
+        let mut shown = agent.shown.json();
+        hide(&mut shown, &secrets);
+        agent.shown = Shown::new(&shown);
+    }
+    fleets.iter_mut().for_each(|fleet| hide(&mut fleet.shown, &secrets));
 }
 
 fn hide(value: &mut Json, secrets: &[(&String, String)]) {

@@ -2,10 +2,12 @@
 //!
 //! What to do is in a variable, since its arguments are those that claude gets.
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Duration;
 
 use camino::Utf8Path;
+use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
@@ -34,6 +36,9 @@ pub(crate) fn that_speaks(count: u32, pause: Duration) -> String {
 pub(crate) fn play(script: &str) {
     let started = moment();
     let words: Vec<&str> = script.split(' ').collect();
+    if let ["note", file, name] = words[..] {
+        return note(file, name);
+    }
     let number = |word: &str| word.parse::<u64>().expect("the bench wrote it");
     say(&json!({ "type": "system", "subtype": "init", "session_id": SESSION, "tools": [] }));
     match words[..] {
@@ -52,6 +57,13 @@ pub(crate) fn play(script: &str) {
         "type": "result", "subtype": "success", "is_error": false, "result": "done",
         "num_turns": 1, "session_id": SESSION, "total_cost_usd": 0.0,
     }));
+}
+
+/// Adds a line to a file that many agents write: when this one started.
+fn note(file: &str, name: &str) {
+    let line = format!("{} {name}\n", Timestamp::now().as_nanosecond());
+    let file = OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the folder is there");
 }
 
 const SESSION: &str = "00000000-0000-4000-8000-000000000000";

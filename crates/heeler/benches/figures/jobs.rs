@@ -72,7 +72,8 @@ fn fleet(bench: &Bench, count: u64) -> StateDir {
     dir
 }
 
-fn fill(dir: &StateDir, count: u64) {
+/// Adds so many finished jobs.
+pub(crate) fn fill(dir: &StateDir, count: u64) {
     let store = Store::open(dir, "bench", start()).expect("the store opens").store;
     for first in (0..count).step_by(JOBS_PER_COMMIT as usize) {
         let written = store.write(move |tx| -> Result<(), DbError> {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 use crate::agent::{self, moment};
-use crate::{Amount, Bench, Figure, Goal};
+use crate::{Amount, Bench, Figure, Goal, memory};
 
 const STARTS: usize = 40;
 const SPOKEN: u32 = 3_000;
@@ -293,14 +293,6 @@ fn watch(begin: impl FnOnce() -> Child) -> (Duration, u64) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (moment() - before, most)
-}
-
-/// Returns the memory that only this process has.
-fn memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or_default() * 1024
 }
 
 fn at_once(place: &Place<'_>) -> Vec<Figure> {

@@ -1,6 +1,7 @@
 //! `heeler start`: runs the fleet. This process is the daemon, or starts it in the background.
 
 mod init;
+mod memory;
 mod serving;
 
 use std::io::Write as _;
@@ -261,6 +262,7 @@ impl Open {
     fn run(self, global: &Global, place: &Place, is_attended: bool) -> Outcome {
         let Open { daemon, file, serving } = self;
         let dir = place.dir()?;
+        memory::keep_small()?;
         serving::heed_signals(daemon.handle(), is_attended && !global.quiet)?;
         tracing::info!(pid = file.pid, state = %dir.root(), "ready");
         let ended = daemon.run(|| file.remove(&dir));

@@ -20,7 +20,7 @@ use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Cancel, Keyboard, Listener, Show, Watch};
+use crate::live::{self, Cancel, Keyboard, Listener, Revive, Show, Watch};
 use crate::output;
 use crate::place::{self, Place};
 
@@ -127,12 +127,35 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
     let is_command = matches!(agent.runtime, Runtime::Command { .. });
     let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
-    let cancel = canceller(&place, &job);
-    let watch =
-        Watch { fleet: &engine, agent, job, waits, cancel, keyboard, show, is_command, term };
+    let (cancel, revive) = (canceller(&place, &job), reviver(&place, &job));
+    let watch = Watch {
+        fleet: &engine,
+        agent,
+        job,
+        waits,
+        cancel,
+        revive,
+        keyboard,
+        show,
+        is_command,
+        term,
+    };
     let seen = live::watch(&watch, listener)?;
     let job = report::on_record(&place, &engine, &watch.job, &seen)?;
     report::report(global, args, &place, &engine, &job, &seen)
+}
+
+/// Returns what has the job cared for again if its daemon dies. One that waits when a person stops the
+/// fleet goes on waiting.
+fn reviver(place: &Place, job: &JobId) -> Revive {
+    let (place, job) = (place.clone(), job.clone());
+    Arc::new(move || {
+        let told = |failure: Failure| format!("{:#}", failure.error);
+        if report::waits_for_start(&place, &job).map_err(told)? {
+            return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
+        }
+        daemon::connect_or_start(&place).map(drop).map_err(told)
+    })
 }
 
 /// Returns what Ctrl-C does.

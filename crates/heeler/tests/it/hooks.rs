@@ -1,6 +1,7 @@
 //! Hooks that are commands: the real runner, cut off and found again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -58,12 +59,12 @@ impl Hooked {
         let text = serde_json::json!({"agents": [agent]}).to_string();
         let read = |_: &Utf8Path| Ok(text.clone());
         let loaded = config::load(&root.join("heeler.yaml"), &read, &env);
-        let agents = loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())).agents;
+        let loaded = Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())));
         let program = Utf8PathBuf::from(env!("CARGO_BIN_EXE_heeler"));
         let fleet =
             Fleet { dir, program, env: vec![("PATH".to_owned(), path)], now: Timestamp::now };
         let config = HookConfig {
-            agents,
+            loaded,
             env,
             sockets: root.clone(),
             services: Services::of(&BTreeMap::new()),
@@ -86,7 +87,7 @@ impl Hooked {
         job.head.exit_reason = Some(ExitReason::Success);
         job.head.finished_at = Some(now);
         job.head.summary = Some("did it".to_owned());
-        let effects = effects_of(&self.config.agents[0], &job, &JobEnd::default(), now);
+        let effects = effects_of(&self.config.loaded.agents[0], &job, &JobEnd::default(), now);
         assert_eq!(effects.len(), 1);
         self.store()
             .write::<_, DbError, _>(move |tx| tx.add_effect(&effects[0]).map(|_| ()))

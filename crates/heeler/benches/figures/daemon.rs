@@ -1,0 +1,144 @@
+//! Daemons: what they cost when nothing is due, how soon they start what is, how they recover.
+//!
+//! The alternative is a Node.js scheduler that polls, over the same config with the same agents.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use heeler_engine::{Answer, Command as Order};
+use heeler_model::Wanted;
+use jiff::{Timestamp, Zoned};
+
+use crate::agent::moment;
+use crate::scene::{Daemon, Scene, Side, agent_name, until};
+use crate::{Amount, Bench, Figure, Goal, jobs};
+
+const AGENTS: usize = 1_000;
+const SCHEDULES_EACH: usize = 10;
+const IDLE_WATCHED: Duration = Duration::from_secs(20);
+const TRIGGERS: usize = 60;
+const STARTS: usize = 20;
+
+pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
+    let mut figures = idle(bench);
+    figures.push(trigger(bench));
+    figures.push(start(bench));
+    figures
+}
+
+/// Nothing is due for months.
+fn idle(bench: &Bench) -> Vec<Figure> {
+    let month = (Zoned::now().month() + 5) % 12 + 1;
+    let scene = Scene::new(bench, "idle", AGENTS, |agent| {
+        let cron = |own| {
+            let number = agent * SCHEDULES_EACH + own;
+            let (minute, hour, day) = (number % 60, number / 60 % 24, number % 28 + 1);
+            format!("s{own}: {{cron: '{minute} {hour} {day} {month} *'}}")
+        };
+        (0..SCHEDULES_EACH).map(cron).collect::<Vec<_>>().join(", ")
+    });
+    let watch = |side| {
+        let daemon = scene.start(side);
+        settle(&daemon);
+        let before = daemon.cpu();
+        std::thread::sleep(IDLE_WATCHED);
+        let (cpu, memory) = (daemon.cpu() - before, daemon.memory());
+        daemon.stop();
+        // What is less than a tick of the kernel's clock cannot be told from nothing.
+        let tick = Duration::from_millis(10);
+        (Amount::Share(cpu.max(tick).div_duration_f64(IDLE_WATCHED)), Amount::Bytes(memory))
+    };
+    let (ours, theirs) = (watch(Side::Ours), watch(Side::Node));
+    let of = "idle, 1,000 agents and 10,000 schedules";
+    vec![
+        Figure {
+            what: format!("{of}: RssAnon"),
+            ours: ours.1,
+            goal: Goal::AtMost(Amount::Bytes(30_000_000)),
+            alternative: Some(("node polling".to_owned(), theirs.1)),
+        },
+        Figure {
+            what: format!("{of}: core"),
+            ours: ours.0,
+            goal: Goal::AtMost(Amount::Share(0.002)),
+            alternative: Some(("node polling".to_owned(), theirs.0)),
+        },
+    ]
+}
+
+/// Waits until a daemon has done what it does after it has started.
+fn settle(daemon: &Daemon) {
+    let mut before = daemon.cpu();
+    let calm = until(Duration::from_secs(2), || {
+        let now = daemon.cpu();
+        let worked = now - std::mem::replace(&mut before, now);
+        (worked < Duration::from_millis(50)).then_some(())
+    });
+    assert!(calm.is_some(), "it does not come to rest");
+}
+
+/// From a request on the socket to the start of the agent.
+fn trigger(bench: &Bench) -> Figure {
+    let scene = Scene::new(bench, "trigger", TRIGGERS, |_| String::new());
+    let times = |side| {
+        let daemon = scene.start(side);
+        let mut times: Vec<Duration> = (0..TRIGGERS)
+            .map(|number| {
+                let before = Timestamp::now();
+                ask_for(&daemon, side, &agent_name(number));
+                let (_, started) = scene.await_starts(number + 1).pop().expect("it started");
+                Duration::try_from(started.duration_since(before)).unwrap_or_default()
+            })
+            .collect();
+        daemon.stop();
+        times.sort_unstable();
+        times[TRIGGERS / 2]
+    };
+    Figure {
+        what: "trigger on the socket to agent start, p50".to_owned(),
+        ours: times(Side::Ours).into(),
+        goal: Goal::AtMost(Duration::from_millis(30).into()),
+        alternative: Some(("node scheduler".to_owned(), times(Side::Node).into())),
+    }
+}
+
+/// Asks for a job, as a new client.
+fn ask_for(daemon: &Daemon, side: Side, agent: &str) {
+    if side == Side::Ours {
+        let wanted = Wanted::of(agent.parse().expect("a name"));
+        let answer = daemon.client().ask(&Order::Trigger(Box::new(wanted)), None);
+        assert!(matches!(answer, Ok(Answer::Job { .. })), "{answer:?}");
+        return;
+    }
+    let mut stream = UnixStream::connect(&daemon.socket).expect("it listens");
+    let request = format!("POST /{agent} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream.read_to_end(&mut Vec::new()).expect("it answers");
+}
+
+/// From the start of the process to the first answer about the fleet.
+fn start(bench: &Bench) -> Figure {
+    let scene = Scene::new(bench, "start", 0, |_| String::new());
+    jobs::fill(&scene.dir(), 100_000);
+    let time = |side| {
+        let mut times: Vec<Duration> = Vec::new();
+        for _ in 0..STARTS {
+            let before = moment();
+            let daemon = scene.start(side);
+            if side == Side::Ours {
+                daemon.client().ask(&Order::Status, None).expect("the daemon answers");
+            }
+            times.push(moment() - before);
+            daemon.stop();
+        }
+        times.sort_unstable();
+        times[STARTS / 2]
+    };
+    Figure {
+        what: "start of the daemon with 100k past jobs".to_owned(),
+        ours: time(Side::Ours).into(),
+        goal: Goal::AtMost(Duration::from_millis(100).into()),
+        alternative: Some(("node scheduler, no jobs".to_owned(), time(Side::Node).into())),
+    }
+}
