@@ -349,7 +349,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
 fn to_json(answer: &Answer) -> Value {
     match answer {
         Answer::Job { job, status, waits } => {
-            json!({ "job": { "id": job, "status": status, "waitsFor": waits } })
+            json!({ "job": { "id": job, "status": status, "waits": waits } })
         }
         Answer::Done { message } => json!({ "message": message }),
         Answer::Reloaded { changes } => json!({ "changes": changes }),
