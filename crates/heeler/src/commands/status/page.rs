@@ -219,7 +219,7 @@ fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Time
     match snapshot.failed_total - told {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
         _ if told > snapshot.failing.len() as i64 => {
-            page.notes.push(format!("each of them: {all}"))
+            page.notes.push(format!("each of them: {all}"));
         }
         _ => {}
     }
