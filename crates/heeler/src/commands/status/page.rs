@@ -80,6 +80,10 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
+    if snapshot.stopping {
+        let jobs = output::counted(snapshot.running.len() as u64, "job");
+        page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
+    }
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
     }
@@ -219,7 +223,7 @@ fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Time
     match snapshot.failed_total - told {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
         _ if told > snapshot.failing.len() as i64 => {
-            page.notes.push(format!("each of them: {all}"))
+            page.notes.push(format!("each of them: {all}"));
         }
         _ => {}
     }
