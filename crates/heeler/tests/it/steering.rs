@@ -231,7 +231,7 @@ fn a_stop_with_a_timeout_cancels_what_has_not_ended_by_then() {
     fleet.start();
     let job = fleet.busy();
     let told = fleet.json(&["stop", "--timeout", "1s", "--json"]);
-    assert_eq!(told["message"], "stopped");
+    assert_eq!(told["message"], "stopped; jobs that were cancelled: 1");
     assert_eq!(fleet.status_of(&job), JobStatus::Cancelled);
     let said = fleet.run(&["stop", "--force", "--keep-jobs"]).fails(2);
     assert!(said.contains("cannot be used with"), "{said}");
