@@ -81,6 +81,8 @@ struct Snapshot {
     /// What the daemon cannot do at present.
     faults: Vec<String>,
     budgets: Vec<BudgetStatus>,
+    /// Whether the daemon only waits for the jobs that run.
+    stopping: bool,
     started_at: Option<String>,
 }
 
@@ -134,7 +136,7 @@ impl Snapshot {
 
     /// Takes away when schedules are next due where nobody starts them then.
     fn forget_what_nobody_starts(&mut self) {
-        let is_kept = self.keeper.is_permanent();
+        let is_kept = self.keeper.is_permanent() && !self.stopping;
         for (name, agent) in &mut self.agents {
             if !is_kept || self.disabled.contains(name) {
                 (agent.next_trigger_at, agent.next_schedule) = (None, None);
@@ -153,6 +155,7 @@ fn add_daemon(place: &Place, snapshot: &mut Snapshot) -> Outcome {
         Ok(Answer::Status(status)) => {
             snapshot.faults = status.faults;
             snapshot.budgets = status.budgets;
+            snapshot.stopping = status.stopping;
         }
         Ok(_) => {}
         Err(error) => snapshot.faults = vec![format!("the daemon does not answer: {error}")],
@@ -318,7 +321,7 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
         },
         "jobsTotal": snapshot.jobs_total, "daemon": snapshot.keeper.daemon.as_ref().map(|it| json!({
             "pid": it.pid, "since": heeler_model::iso_millis(it.since), "version": it.version, "mode": it.mode,
-            "faults": snapshot.faults,
+            "stopping": snapshot.stopping, "faults": snapshot.faults,
         })),
         "agents": agents, "running": running, "waiting": waiting, "parked": parked,
         "failed": failed, "budgets": budgets,

@@ -80,6 +80,10 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
+    if snapshot.stopping {
+        let jobs = output::counted(snapshot.running.len() as u64, "job");
+        page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
+    }
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
     }
