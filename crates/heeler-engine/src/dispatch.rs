@@ -185,7 +185,7 @@ impl Dispatcher {
         let setup = Arc::clone(&self.board().setup);
         self.commit(vec![(Task::Setup(setup), None)]);
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
-        left.into_iter().for_each(|run| self.hands.take_over(run));
+        self.hands.take_over_all(left);
         self.cancel_as_wished();
         self.admit();
         self.watch();

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use camino::Utf8PathBuf;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::{AgentName, JobId, RunId, Wanted, chain};
@@ -23,6 +24,7 @@ use crate::dispatch::Prepared;
 use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hooks;
+use crate::launch;
 use crate::logs::AgentLogs;
 use crate::prepare::{PrepareError, environment};
 use crate::recover;
@@ -34,6 +36,9 @@ use crate::watcher::Watcher;
 
 /// How many runners are prepared and started at once.
 const STARTERS: usize = 4;
+
+/// How many dead runs are settled by one process.
+const SETTLED_TOGETHER: usize = 64;
 
 /// How many ended runs are looked at, and dead ones settled, at once.
 const COLLECTORS: usize = 4;
@@ -161,6 +166,15 @@ impl Hands {
         });
     }
 
+    /// Takes over all runs that an earlier daemon left. Those that are dead are settled together.
+    pub(crate) fn take_over_all(&self, mut runs: Vec<RunId>) {
+        runs.sort_unstable();
+        for some in runs.chunks(SETTLED_TOGETHER) {
+            let (shared, some) = (Arc::clone(&self.shared), some.to_vec());
+            self.shared.collectors.hand(move || shared.take_over_some(some));
+        }
+    }
+
     /// Writes a line to an agent's log.
     pub(crate) fn log(&self, agent: String, text: String) {
         let shared = Arc::clone(&self.shared);
@@ -233,6 +247,28 @@ impl Shared {
             tracing::error!(%run, %error, "cannot watch a runner");
             false
         })
+    }
+
+    fn take_over_some(&self, mut runs: Vec<RunId>) {
+        runs.retain(|&run| {
+            let is_watched = self.is_watched(run);
+            fault::reach(FaultPoint::TakenOver);
+            if is_watched {
+                tracing::info!(%run, "taken over");
+            }
+            !is_watched
+        });
+        let is_to_be_settled = |folder: &Utf8PathBuf| {
+            folder.join(file::SPEC).exists()
+                && !folder.join(file::RESULT).exists()
+                && !is_run_alive(folder)
+        };
+        let folders = runs.iter().map(|&run| self.fleet.dir.run(run));
+        let folders: Vec<Utf8PathBuf> = folders.filter(is_to_be_settled).collect();
+        if folders.len() > 1 {
+            launch::settle_together(&self.fleet, &folders);
+        }
+        runs.into_iter().for_each(|run| self.find_out(run, None));
     }
 
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even

@@ -32,4 +32,4 @@ pub use files::FileError;
 pub use memory::give_back_memory;
 pub use process::{shed_marker, why_no_control_group};
 pub use run::{Host, RunnerError, run};
-pub use settle::{SettleError, end_left, settle};
+pub use settle::{SettleError, end_left, settle, settle_all};

@@ -45,7 +45,7 @@ pub(crate) use agent::Agent;
 use agent::Children;
 pub(crate) use cgroup::Cgroup;
 pub use cgroup::why_no_control_group;
-pub(crate) use hunt::{Ended, Hunt, has_runner};
+pub(crate) use hunt::{Census, Ended, Hunt, has_runner};
 use marker::MARKER;
 pub use marker::shed_marker;
 pub(crate) use os::memory_file;

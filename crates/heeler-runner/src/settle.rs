@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::files::{self, FileError, Reserved};
-use crate::process::{Cgroup, Ended, Hunt, has_runner};
+use crate::process::{Census, Cgroup, Ended, Hunt, has_runner};
 use crate::session;
 use account::Account;
 
@@ -109,48 +109,96 @@ pub fn settle(
     home: &Utf8Path,
     now: fn() -> Timestamp,
 ) -> Result<RunResult, SettleError> {
-    let spec = files::read_spec_of_dead(dir)?;
-    if spec.home != home {
-        let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
-        return Err(SettleError::OtherHome { dir, named, home });
-    }
-    // A copy has its lock to itself: the run may live where it was copied from.
-    if let Some(first) = files::first_folder(dir)?
-        && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join(file::LOCK))
-    {
-        return Err(SettleError::Running { dir: first, holder });
-    }
-    let holder = Holder::this_process("runner --settle", now());
-    let _lock = match LockFile::acquire(&dir.join(file::LOCK), &holder, LOCK_WAIT) {
-        Err(LockError::Held { holder, .. }) => {
-            return Err(SettleError::Running { dir: dir.to_owned(), holder });
+    Claim::take(dir, home, now)?.settle(now, None)
+}
+
+/// Settles several runs as [`settle`] does each: what is looked for among all processes is looked for
+/// once, after all of the runs are claimed.
+pub fn settle_all(
+    dirs: &[Utf8PathBuf],
+    home: &Utf8Path,
+    now: fn() -> Timestamp,
+) -> Vec<Result<RunResult, SettleError>> {
+    let claims: Vec<_> = dirs.iter().map(|dir| Claim::take(dir, home, now)).collect();
+    let census = Census::take();
+    claims.into_iter().map(|claim| claim?.settle(now, Some(&census))).collect()
+}
+
+/// A dead run that nobody else works on.
+struct Claim<'d> {
+    dir: &'d Utf8Path,
+    spec: RunSpec,
+    holder: Holder,
+    _lock: LockFile,
+}
+
+impl<'d> Claim<'d> {
+    fn take(
+        dir: &'d Utf8Path,
+        home: &Utf8Path,
+        now: fn() -> Timestamp,
+    ) -> Result<Claim<'d>, SettleError> {
+        let spec = files::read_spec_of_dead(dir)?;
+        if spec.home != home {
+            let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
+            return Err(SettleError::OtherHome { dir, named, home });
         }
-        result => result?,
-    };
-    if let Some(result) = files::read_result(dir)? {
-        // Its runner may have died before it took its socket away.
-        if let Ok(Some(started)) = files::read_started(dir, &spec) {
-            remove_socket(&spec, &started);
+        // A copy has its lock to itself: the run may live where it was copied from.
+        if let Some(first) = files::first_folder(dir)?
+            && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join(file::LOCK))
+        {
+            return Err(SettleError::Running { dir: first, holder });
         }
-        return Ok(result);
+        let holder = Holder::this_process("runner --settle", now());
+        match LockFile::acquire(&dir.join(file::LOCK), &holder, LOCK_WAIT) {
+            Err(LockError::Held { holder, .. }) => {
+                Err(SettleError::Running { dir: dir.to_owned(), holder })
+            }
+            result => Ok(Claim { dir, spec, holder, _lock: result? }),
+        }
     }
-    let started = files::read_started(dir, &spec)?;
-    let cgroup = Cgroup::find(spec.run, started.as_ref().and_then(|told| told.cgroup.as_deref()));
+
+    fn settle(
+        self,
+        now: fn() -> Timestamp,
+        census: Option<&Census>,
+    ) -> Result<RunResult, SettleError> {
+        let Claim { dir, spec, holder, _lock } = self;
+        if let Some(result) = files::read_result(dir)? {
+            // Its runner may have died before it took its socket away.
+            if let Ok(Some(started)) = files::read_started(dir, &spec) {
+                remove_socket(&spec, &started);
+            }
+            return Ok(result);
+        }
+        let started = files::read_started(dir, &spec)?;
+        let ended = end_processes(&spec, started.as_ref(), census);
+        let result = match &started {
+            None => never_started(&spec, &ended, now()),
+            Some(started) => {
+                let _session = hold_session(dir, &spec, started, &ended, &holder)?;
+                let account = complete(&spec, started)?;
+                remove_socket(&spec, started);
+                cut_off(&spec, started, account, &ended)
+            }
+        };
+        Reserved::make(dir)?.write(&result)?;
+        Ok(result)
+    }
+}
+
+/// Ends what the run has left. Where it has no control group, and no process was seen that carries its
+/// marker, there is nothing to descend from either.
+fn end_processes(spec: &RunSpec, started: Option<&Started>, census: Option<&Census>) -> Ended {
+    let cgroup = Cgroup::find(spec.run, started.and_then(|told| told.cgroup.as_deref()));
+    if cgroup.is_none() && census.is_some_and(|census| !census.has(spec.run)) {
+        return Ended::default();
+    }
     let ended = Hunt::of_dead(spec.run, cgroup).end();
     for left in &ended.left {
         tracing::warn!(run = %spec.run, "{left}");
     }
-    let result = match &started {
-        None => never_started(&spec, &ended, now()),
-        Some(started) => {
-            let _session = hold_session(dir, &spec, started, &ended, &holder)?;
-            let account = complete(&spec, started)?;
-            remove_socket(&spec, started);
-            cut_off(&spec, started, account, &ended)
-        }
-    };
-    Reserved::make(dir)?.write(&result)?;
-    Ok(result)
+    ended
 }
 
 /// Ends what a dead run has left running, and nothing else: for one whose folder cannot be used, so

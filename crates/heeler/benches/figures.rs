@@ -98,7 +98,11 @@ fn main() {
     }
     if wants("daemon") {
         figures.extend(daemon::figures(&bench));
+    }
+    if wants("load") {
         figures.extend(load::figures(&bench));
+    }
+    if wants("recovery") {
         figures.push(recovery::figure(&bench));
     }
     print(&figures);

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal};
 
 use super::agent::Children;
 use super::cgroup::Cgroup;
-use super::marker::has_marker;
+use super::marker::{has_marker, marker_of};
 use super::os::Handle;
 
 /// How long ending a tree may take; what is left then is told. Only what hangs in the kernel, or
@@ -47,6 +47,23 @@ pub(crate) struct Hunt {
     children: Option<Arc<Children>>,
     /// Nothing that started before belongs to the run.
     since: u64,
+}
+
+/// The runs of which processes live that carry the marker, found by as many looks as a hunt takes.
+#[derive(Debug)]
+pub(crate) struct Census(HashSet<RunId>);
+
+impl Census {
+    /// Looks at every process. It holds for a run while nobody can start a process for it: its
+    /// runner was dead before, and its lock is ours.
+    pub(crate) fn take() -> Census {
+        Census((0..QUIET_LOOKS).flat_map(|_| pids()).filter_map(marker_of).collect())
+    }
+
+    /// Says whether a process of the run was seen.
+    pub(crate) fn has(&self, run: RunId) -> bool {
+        self.0.contains(&run)
+    }
 }
 
 /// A process: its number alone may be another's by the time that it is used.

@@ -20,6 +20,12 @@ pub(super) fn has_marker(pid: Pid, run: RunId) -> bool {
     marker_in(&environ).is_some_and(|marker| marker == run.to_string().as_bytes())
 }
 
+/// Returns the run whose marker a process was started with.
+pub(super) fn marker_of(pid: Pid) -> Option<RunId> {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    std::str::from_utf8(marker_in(&environ)?).ok()?.parse().ok()
+}
+
 /// Returns the run whose marker this process was started with.
 fn own_marker() -> Option<String> {
     let environ = std::fs::read("/proc/self/environ").ok()?;

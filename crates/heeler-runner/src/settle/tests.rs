@@ -398,6 +398,37 @@ fn a_result_that_is_there_is_returned_whatever_else_is() {
 }
 
 #[test]
+fn runs_that_are_settled_together_end_as_each_would_alone() {
+    use std::process::{Command, Stdio};
+    let (orphaned, quiet, alive) = (Dead::new(), Dead::new(), Dead::new());
+    let home = &orphaned.folder.spec.home;
+    for dead in [&quiet, &alive] {
+        let spec = RunSpec { home: home.clone(), ..dead.folder.spec.clone() };
+        let text = serde_json::to_vec(&spec).unwrap();
+        std::fs::write(dead.folder.dir.join(file::SPEC), text).unwrap();
+    }
+    #[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
+    let mut orphan = Command::new("sh")
+        .args(["-c", "echo up; exec sleep 1000"])
+        .env("HEELER_RUN", orphaned.folder.spec.run.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(orphan.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+    let holder = Holder { pid: 4242, command: "runner".to_owned(), since: now() };
+    let _lock = LockFile::acquire(&alive.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
+    let dirs = [&orphaned, &quiet, &alive].map(|dead| dead.folder.dir.clone());
+    let [first, second, third] = &settle_all(&dirs, home, now)[..] else { panic!("one for each") };
+    let ended = |result: &RunResult| (result.end, result.settled.clone().unwrap().processes_ended);
+    assert_eq!(ended(first.as_ref().unwrap()), (End::Interrupted, 1));
+    assert_eq!(ended(second.as_ref().unwrap()), (End::Interrupted, 0));
+    assert!(matches!(third, Err(SettleError::Running { .. })), "{third:?}");
+    assert!(!orphan.wait().unwrap().success());
+    assert_eq!(read_result(&quiet.folder.dir).unwrap().as_ref(), second.as_ref().ok());
+    assert!(!alive.folder.dir.join("result.json").exists());
+}
+
+#[test]
 fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
     use std::process::{Command, Stdio};
     let dead = Dead::new();

@@ -65,15 +65,19 @@ fn fleet(bench: &Bench, count: u64) -> StateDir {
     std::fs::create_dir_all(&folder).expect("disk has space");
     std::fs::write(folder.join("heeler.yaml"), "agents: []\n").expect("disk has space");
     let dir = StateDir::create(&folder.join(".heeler")).expect("disk has space");
-    let there = Reader::open(&dir).ok().and_then(|db| db.count_jobs(&JobFilter::default()).ok());
-    if there != Some(count as i64) {
-        fill(&dir, count);
-    }
+    make(&dir, count);
     dir
 }
 
-/// Adds so many finished jobs.
-pub(crate) fn fill(dir: &StateDir, count: u64) {
+/// Makes so many finished jobs, unless they are there.
+pub(crate) fn make(dir: &StateDir, count: u64) {
+    let there = Reader::open(dir).ok().and_then(|db| db.count_jobs(&JobFilter::default()).ok());
+    if there != Some(count as i64) {
+        fill(dir, count);
+    }
+}
+
+fn fill(dir: &StateDir, count: u64) {
     let store = Store::open(dir, "bench", start()).expect("the store opens").store;
     for first in (0..count).step_by(JOBS_PER_COMMIT as usize) {
         let written = store.write(move |tx| -> Result<(), DbError> {

@@ -34,7 +34,7 @@ pub(crate) fn figure(bench: &Bench) -> Figure {
         let before = moment();
         let daemon = scene.start(Side::Ours);
         let reader = Reader::open(&scene.dir()).expect("the database opens");
-        let log = scene.root.join(".heeler/logs/heeler.log");
+        let log = scene.state.join("logs/heeler.log");
         until(LOOK_EVERY, || {
             let left = reader.uncommitted_runs().expect("runs are listed");
             let text = std::fs::read_to_string(&log).unwrap_or_default();

@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) struct Scene<'a> {
     bench: &'a Bench,
     pub(crate) root: Utf8PathBuf,
+    /// The state directory.
+    pub(crate) state: Utf8PathBuf,
     /// Short enough for sockets, and nobody else's.
     sockets: tempfile::TempDir,
 }
@@ -68,12 +70,13 @@ impl<'a> Scene<'a> {
             .expect("a string takes all");
         }
         std::fs::write(root.join("heeler.yaml"), text).expect("disk has space");
-        Scene { bench, root, sockets: tempfile::tempdir().expect("disk has space") }
+        let (state, sockets) = (root.join(".heeler"), tempfile::tempdir());
+        Scene { bench, root, state, sockets: sockets.expect("disk has space") }
     }
 
     /// Returns the state directory, made if need be.
     pub(crate) fn dir(&self) -> StateDir {
-        StateDir::create(&self.root.join(".heeler")).expect("disk has space")
+        StateDir::create(&self.state).expect("disk has space")
     }
 
     /// Returns the folder of sockets.
@@ -85,7 +88,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn heeler(&self) -> Command {
         let mut heeler = Command::new(env!("CARGO_BIN_EXE_heeler"));
         heeler.current_dir(&self.root).env("HEELER_HOME", self.root.join("home"));
-        heeler.env_remove("HEELER_STATE_DIR").env("TMPDIR", self.sockets());
+        heeler.env("HEELER_STATE_DIR", &self.state).env("TMPDIR", self.sockets());
         heeler.env("XDG_RUNTIME_DIR", self.sockets());
         heeler
     }

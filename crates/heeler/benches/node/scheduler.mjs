@@ -45,7 +45,8 @@ function readState() {
 }
 
 mkdirSync(`${folder}/jobs`, { recursive: true });
-const agents = new Map(parse(readFileSync(config, "utf8"), { maxAliasCount: -1 }).agents.map((it) => [it.name, it]));
+const { agents: listed } = parse(readFileSync(config, "utf8"));
+const agents = new Map((listed ?? []).map((agent) => [agent.name, agent]));
 const state = readState();
 const schedules = [];
 for (const agent of agents.values()) {

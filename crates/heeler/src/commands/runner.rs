@@ -13,8 +13,9 @@ use crate::{logging, place};
 /// Arguments of `runner`.
 #[derive(Args)]
 pub(crate) struct RunnerArgs {
-    /// The run's folder; its spec is there
-    dir: Utf8PathBuf,
+    /// The run's folder; its spec is there. --settle takes several
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<Utf8PathBuf>,
     /// Give a run whose runner died its result, instead of running it
     #[arg(long)]
     settle: bool,
@@ -29,22 +30,38 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     heeler_runner::shed_marker()?;
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
+    let [dir] = &args.dirs[..] else { return settle_all(args) };
     if args.end {
-        let ended = heeler_runner::end_left(&args.dir, place::now);
+        let ended = heeler_runner::end_left(dir, place::now);
         return ended.map_err(|error| Failure::new(Code::Failed, error));
     }
     if args.settle {
-        let env = place::environment();
-        let home = place::home(&env, &place::working_directory()?)
-            .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })?;
-        return heeler_runner::settle(&args.dir, &home, place::now)
+        return heeler_runner::settle(dir, &home()?, place::now)
             .map(|_| ())
-            .map_err(|error| Failure::new(settle_code(&error, &args.dir), error));
+            .map_err(|error| Failure::new(settle_code(&error, dir), error));
     }
     let host = Host::new(place::program()?, place::now, read_brief()?);
     logging::keep_out(host.redactor());
-    heeler_runner::run(&args.dir, &host).map_err(anyhow::Error::from)?;
+    heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
+}
+
+/// Settles what can be settled. What cannot be is told again by whoever tries it alone.
+fn settle_all(args: &RunnerArgs) -> Outcome {
+    if !args.settle {
+        return Err(Failure::message(Code::Usage, "only --settle takes several folders"));
+    }
+    let settled = heeler_runner::settle_all(&args.dirs, &home()?, place::now);
+    match settled.into_iter().find_map(Result::err) {
+        Some(error) => Err(Failure::new(Code::Failed, error)),
+        None => Ok(()),
+    }
+}
+
+fn home() -> Outcome<Utf8PathBuf> {
+    let env = place::environment();
+    place::home(&env, &place::working_directory()?)
+        .ok_or_else(|| Failure { code: Code::Failed, ..place::no_home() })
 }
 
 /// By the code the engine tells whether to wait, to give up or to try again later.
