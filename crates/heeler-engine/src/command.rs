@@ -3,6 +3,7 @@
 //! These are also the bodies of its HTTP interface, so every type is serde and every word is snake
 //! case. Start at [`Handle`], which brings a [`Command`] to the dispatcher.
 
+use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -125,6 +126,19 @@ pub enum Stopping {
     Force,
     /// They go on, and the next daemon takes them over.
     KeepJobs,
+}
+
+impl fmt::Display for Stopping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stopping::Wait { timeout: None } => f.write_str("when its jobs have ended"),
+            Stopping::Wait { timeout: Some(timeout) } => {
+                write!(f, "when its jobs have ended, at most {} s", timeout.as_secs())
+            }
+            Stopping::Force => f.write_str("when its jobs are cancelled"),
+            Stopping::KeepJobs => f.write_str("without its jobs, which go on"),
+        }
+    }
 }
 
 /// What a daemon answers.
@@ -365,6 +379,9 @@ pub struct DaemonStatus {
     pub since: Timestamp,
     /// How long it stays.
     pub mode: DaemonMode,
+    /// Whether it ends, and waits for jobs before that.
+    #[serde(default)]
+    pub stopping: bool,
     /// The config file that it works by.
     pub config: Utf8PathBuf,
     /// Every schedule.

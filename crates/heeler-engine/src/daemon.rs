@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heeler_model::{chain, iso_millis};
-use heeler_store::{Publisher, Reader, STARTED_AT, Store, WriteError};
+use heeler_store::{DbError, Publisher, Reader, STARTED_AT, STOPPED_AT, Store, WriteError};
 use thiserror::Error;
 
 use crate::command::{DaemonMode, Handle, Input};
@@ -77,11 +77,21 @@ impl Daemon {
         let store = Arc::new(fleet.writer("start", patience)?);
         recover::prepare(&fleet, &store, Compare::WhenDue)?;
         let since = (fleet.now)();
-        let started = store.write(move |tx| tx.set_meta(STARTED_AT, &iso_millis(since)));
+        let started = store.write(move |tx| {
+            tx.set_meta(STARTED_AT, &iso_millis(since))?;
+            match mode {
+                DaemonMode::Permanent => tx.set_meta(STOPPED_AT, ""),
+                DaemonMode::UntilIdle => Ok(()),
+            }
+        });
         started.map_err(|error: WriteError<_>| DaemonError::Write(chain(&error)))?;
         let reader = Reader::open(&fleet.dir).map_err(|error| DaemonError::Read(chain(&error)))?;
-        let board = Board::load(&reader, Arc::clone(&setup), since)
-            .map_err(|error| DaemonError::Read(chain(&error)))?;
+        let read = |error: DbError| DaemonError::Read(chain(&error));
+        let mut board = Board::load(&reader, Arc::clone(&setup), since).map_err(read)?;
+        // A person stopped the fleet: what waited then waits until a person starts it.
+        if reader.meta(STOPPED_AT).map_err(read)?.is_some_and(|at| !at.is_empty()) {
+            board.hold_queue();
+        }
         drop(reader);
         let (handle, inputs) = Handle::channel();
         let inbox = handle.clone();

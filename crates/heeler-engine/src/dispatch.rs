@@ -318,6 +318,7 @@ impl Dispatcher {
         let waiting: Vec<JobId> = board
             .queue()
             .filter(|asked| asked.row.not_before.is_none_or(|at| at <= now))
+            .filter(|asked| !board.held.contains(&asked.row.job))
             .map(|asked| asked.row.job.clone())
             .collect();
         let mut admitted = Vec::new();

@@ -43,6 +43,8 @@ points! {
     SpecWritten = "spec-written",
     /// Its runner was started, and not told what to do.
     RunnerUntold = "runner-untold",
+    /// Its runner was told, and comes late: it is stopped before it has done anything.
+    RunnerLate = "runner-late",
     /// Its runner was told, and nobody watches it.
     RunnerStarted = "runner-started",
     /// A run was found to have ended; that is not on record.
@@ -97,6 +99,16 @@ static ARMED: OnceLock<(FaultPoint, AtomicU32)> = OnceLock::new();
 /// Lets this process die of a fault; the first one counts.
 pub fn arm(fault: Fault) {
     ARMED.get_or_init(|| (fault.point, AtomicU32::new(fault.nth)));
+}
+
+/// Does something first if this process is about to die at a point.
+pub(crate) fn approach(point: FaultPoint, deed: impl FnOnce()) {
+    if let Some((armed, left)) = ARMED.get()
+        && *armed == point
+        && left.load(Ordering::SeqCst) == 1
+    {
+        deed();
+    }
 }
 
 /// Says that a point is reached.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
 use heeler_transcript::plain;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -96,8 +97,14 @@ pub(crate) fn start_runner(
     let log = open_log(&folder.join("runner.log"))?;
     let mut child = start(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
     fault::reach(FaultPoint::RunnerUntold);
+    fault::approach(FaultPoint::RunnerLate, || {
+        let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
+    });
     match tell(&mut child, "runner", brief) {
-        Ok(()) => Ok(child),
+        Ok(()) => {
+            fault::reach(FaultPoint::RunnerLate);
+            Ok(child)
+        }
         Err(error) => {
             // Without its brief it ends by itself; what it leaves is settled like any dead run.
             let _status = child.wait();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use camino::Utf8PathBuf;
 use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
+use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
 use jiff::tz::TimeZone;
 
@@ -105,13 +106,7 @@ impl Setup {
 
     /// Returns the fleets that an agent is in, the root first.
     pub(crate) fn fleets_of<'s>(&'s self, agent: &'s str) -> impl Iterator<Item = &'s Fleet> {
-        self.loaded.fleets.iter().filter(move |fleet| Setup::is_within(agent, &fleet.path))
-    }
-
-    /// Says whether an agent is in the fleet of a path; all are in the root.
-    pub(crate) fn is_within(agent: &str, fleet: &str) -> bool {
-        let rest = agent.strip_prefix(fleet);
-        fleet.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
+        self.loaded.fleets.iter().filter(move |fleet| is_within(agent, &fleet.path))
     }
 
     /// Names the account that an agent's model is paid by, so that those who share one share its

@@ -31,6 +31,11 @@ pub const SESSION_WAIT_MAX: Duration = Duration::from_secs(60);
 pub const SESSION_WAITS_MAX: u32 = 1_440;
 /// How often a job goes on after a usage limit.
 pub const QUOTA_WAITS_MAX: u32 = 20;
+/// How long a job waits at least that ran into a limit again, since our clock may be ahead of the one
+/// by which the limit is reset; each further time twice as long.
+pub const QUOTA_AGAIN: Duration = Duration::from_secs(2);
+/// The longest such wait.
+pub const QUOTA_AGAIN_MAX: Duration = Duration::from_secs(120);
 /// A reset that was further away than this when the run ended is not waited for.
 pub const QUOTA_WAIT_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
@@ -147,7 +152,10 @@ fn failed(
 ) -> Fate {
     if let Some(reset) = reset_of(error, at) {
         return match history.quota_waits < QUOTA_WAITS_MAX {
-            true => Fate::Again { at: reset.max(now), how: Again::AfterReset },
+            true => Fate::Again {
+                at: reset.max(after(now, quota_again(history))),
+                how: Again::AfterReset,
+            },
             false => Fate::Over,
         };
     }
@@ -166,6 +174,11 @@ pub fn reset_of(error: &RunError, ended_at: Timestamp) -> Option<Timestamp> {
         return None;
     }
     error.resets_at.filter(|reset| *reset <= after(ended_at, QUOTA_WAIT_MAX))
+}
+
+fn quota_again(history: History) -> Duration {
+    let times = history.quota_waits.checked_sub(1);
+    times.map_or(Duration::ZERO, |times| doubled(QUOTA_AGAIN, times).min(QUOTA_AGAIN_MAX))
 }
 
 fn doubled(wait: Duration, times: u32) -> Duration {

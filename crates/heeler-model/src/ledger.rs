@@ -81,11 +81,19 @@ pub enum Quote {
     },
 }
 
+/// Says whether an agent is in the fleet of a path; all are in the root.
+pub fn is_within(agent: &str, fleet: &str) -> bool {
+    let rest = agent.strip_prefix(fleet);
+    fleet.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
+}
+
 /// The accounts of a fleet.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     day: Date,
     fleet: Account,
+    /// Limits of fleets within the fleet, by their paths.
+    inner: Vec<(String, Limits)>,
     agents: HashMap<String, Account>,
 }
 
@@ -95,6 +103,7 @@ impl Ledger {
         Ledger {
             day,
             fleet: Account { limits: fleet, ..Account::default() },
+            inner: Vec::new(),
             agents: HashMap::new(),
         }
     }
@@ -109,6 +118,23 @@ impl Ledger {
         self.fleet.limits = fleet;
         self.agents.values_mut().for_each(|account| account.limits = Limits::default());
         agents.for_each(|(agent, limits)| self.account(&agent).limits = limits);
+    }
+
+    /// Sets what fleets within the fleet may spend, each by its path.
+    pub fn set_inner_limits(&mut self, inner: impl Iterator<Item = (String, Limits)>) {
+        self.inner = inner.filter(|(_, limits)| !limits.are_none()).collect();
+    }
+
+    /// Returns the account of a fleet within the fleet: that of its agents together.
+    pub fn inner(&self, path: &str) -> Account {
+        let limits = self.inner.iter().find(|(known, _)| known == path).map(|(_, limits)| *limits);
+        let mut sum = Account { limits: limits.unwrap_or_default(), ..Account::default() };
+        for (_, own) in self.agents.iter().filter(|(agent, _)| is_within(agent, path)) {
+            sum.today = sum.today.saturating_add(own.today);
+            sum.in_all = sum.in_all.saturating_add(own.in_all);
+            sum.reserved = sum.reserved.saturating_add(own.reserved);
+        }
+        sum
     }
 
     /// Returns the fleet's account.
@@ -135,12 +161,15 @@ impl Ledger {
 
     /// Says what a run of an agent may spend. `own` is the limit of its job.
     pub fn quote(&self, agent: &str, own: Option<i64>) -> Quote {
-        let (account, fleet) = (self.agent(agent), self.fleet);
-        if account.limits.are_none() && fleet.limits.are_none() {
+        let inner = self.inner.iter().filter(|(path, _)| is_within(agent, path));
+        let inner = inner.map(|(path, _)| (self.inner(path), true));
+        let mut accounts = vec![(self.agent(agent), false), (self.fleet, true)];
+        accounts.extend(inner);
+        if accounts.iter().all(|(account, _)| account.limits.are_none()) {
             return Quote::Free;
         }
         let mut left = i64::MAX;
-        for (account, of_fleet) in [(account, false), (fleet, true)] {
+        for (account, of_fleet) in accounts {
             let Account { limits, today, in_all, reserved } = account;
             if let Some(limit) = limits.total {
                 if limit.saturating_sub(in_all) < RESERVATION_MIN {

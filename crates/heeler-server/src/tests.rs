@@ -140,6 +140,7 @@ fn every_answer() -> Vec<Answer> {
         version: "1.2.3".to_owned(),
         since: at,
         mode: DaemonMode::UntilIdle,
+        stopping: false,
         config: "/a/heeler.yaml".into(),
         schedules: Vec::new(),
         queue: vec![WaitingJob {

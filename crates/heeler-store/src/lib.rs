@@ -22,7 +22,7 @@ pub use backup::{BackupError, daily as backup_daily, list as backups};
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
 pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
-pub use db::meta::STARTED_AT;
+pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::money::{Reservation, Spent};
 pub use db::queue::{Parked, Queued};
 pub use db::runs::{Run, is_run_alive};

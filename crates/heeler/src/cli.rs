@@ -69,24 +69,32 @@ pub(crate) enum Command {
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
     /// End running jobs (the same as `jobs cancel`)
-    #[command(hide = true)]
+    #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::CancelArgs),
     /// Run one agent in a folder that is prepared for it; the engine does that
     #[command(hide = true)]
     Runner(commands::runner::RunnerArgs),
     /// Show the fleet: what runs, what comes next, what failed
+    #[command(after_help = commands::status::ABOUT)]
     Status(commands::status::StatusArgs),
     /// List, show and change schedules
+    #[command(
+        after_help = "Examples:\n  heeler schedule list\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule trigger coder nightly"
+    )]
     Schedule {
         #[command(subcommand)]
         command: commands::schedule::ScheduleCommand,
     },
     /// List, show and switch off agents
+    #[command(
+        after_help = "Examples:\n  heeler agent list\n  heeler agent show coder\n  heeler agent disable coder"
+    )]
     Agent {
         #[command(subcommand)]
         command: commands::agent::AgentCommand,
     },
     /// Sum up what was spent
+    #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
     /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`
     Jobs(commands::jobs::JobsArgs),

@@ -77,6 +77,12 @@ pub(crate) fn file(place: &Place) -> Outcome<Option<DaemonFile>> {
     DaemonFile::read(&place.dir()?).map_err(|error| Failure::new(Code::Failed, error))
 }
 
+/// Says whether a daemon runs that a person started.
+pub(crate) fn is_permanent(place: &Place) -> Outcome<bool> {
+    let is_permanent = file(place)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
+    Ok(is_permanent && connect(place)?.is_some())
+}
+
 /// Connects to the fleet's daemon, without which the command makes no sense.
 pub(crate) fn require(place: &Place) -> Outcome<Client> {
     connect(place)?.ok_or_else(|| no_daemon(place))
@@ -349,7 +355,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
 fn to_json(answer: &Answer) -> Value {
     match answer {
         Answer::Job { job, status, waits } => {
-            json!({ "job": { "id": job, "status": status, "waitsFor": waits } })
+            json!({ "job": { "id": job, "status": status, "waits": waits } })
         }
         Answer::Done { message } => json!({ "message": message }),
         Answer::Reloaded { changes } => json!({ "changes": changes }),

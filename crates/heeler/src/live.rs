@@ -67,6 +67,8 @@ pub(crate) enum Event {
     RunEnded(Utf8PathBuf),
     /// What the daemon answered.
     Answered(Outcome<Answer>),
+    /// Nobody cares for the job, and that stays so.
+    LeftAlone(String),
     /// What becomes of the job.
     Course(Course),
     /// Ctrl-C.
@@ -76,6 +78,9 @@ pub(crate) enum Event {
     /// A person typed a line, or none at the end of input, after the question of this number.
     Typed(u64, Option<String>),
 }
+
+/// Has a job cared for again whose daemon is gone.
+pub(crate) type Revive = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Cancels a job: at once if told so, else gracefully.
 pub(crate) type Cancel = Arc<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
@@ -89,6 +94,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) waits: Option<String>,
     /// Cancels it: at once if told so, else gracefully.
     pub(crate) cancel: Cancel,
+    /// Starts a daemon if the job's is gone.
+    pub(crate) revive: Revive,
     /// Where questions are answered, if they are asked here.
     pub(crate) keyboard: Option<Keyboard>,
     pub(crate) show: Show,
@@ -271,6 +278,11 @@ impl<'w> Live<'w> {
                 self.clock.stop();
             }
             Event::Answered(_) => {}
+            Event::LeftAlone(why) => {
+                self.screen.remark(&why)?;
+                self.feed.nobody_starts_it();
+                self.done.get_or_insert_with(Instant::now);
+            }
             Event::Course(course) => self.course(course),
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
@@ -357,8 +369,13 @@ impl<'w> Live<'w> {
                 self.done = Some(Instant::now());
             }
             Course::Alone => {
-                self.feed.nobody_starts_it();
-                self.done.get_or_insert_with(Instant::now);
+                let (revive, tell) = (Arc::clone(&self.watch.revive), self.tell.clone());
+                std::thread::spawn(move || {
+                    if let Err(why) = revive() {
+                        // Where nobody listens any more there is nobody to tell.
+                        let _told = tell.send(Event::LeftAlone(why));
+                    }
+                });
             }
         }
     }

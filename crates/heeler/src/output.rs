@@ -130,6 +130,7 @@ const FLEXIBLE_WIDTH_MIN: u16 = 8;
 pub(crate) struct Lines {
     table: Table,
     flexible: Vec<usize>,
+    has_headings: bool,
 }
 
 impl Lines {
@@ -150,7 +151,15 @@ impl Lines {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        Lines { table, flexible: gives_way }
+        Lines { table, flexible: gives_way, has_headings: true }
+    }
+
+    /// Starts a table without headings, of so many columns; the `flexible` one gives way.
+    pub(crate) fn bare(columns: usize, flexible: usize) -> Lines {
+        const GIVES_WAY: &str = " ";
+        let headings: Vec<&str> =
+            (0..columns).map(|number| if number == flexible { GIVES_WAY } else { "" }).collect();
+        Lines { has_headings: false, ..Lines::new(&headings, &[GIVES_WAY]) }
     }
 
     /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
@@ -171,7 +180,8 @@ impl Lines {
     /// Returns the table's lines.
     pub(crate) fn lines(mut self) -> Vec<Text> {
         self.leave_out_what_has_no_room();
-        self.table.lines().map(|line| Text(line.trim_end().to_owned())).collect()
+        let above = usize::from(!self.has_headings);
+        self.table.lines().skip(above).map(|line| Text(line.trim_end().to_owned())).collect()
     }
 
     fn leave_out_what_has_no_room(&mut self) {

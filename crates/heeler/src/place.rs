@@ -100,9 +100,9 @@ impl Place {
 
     /// Returns who gives commands here, for the record.
     pub(crate) fn who(&self) -> String {
-        let name = ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.get(name));
-        match name.filter(|name| !name.is_empty()) {
-            Some(name) => output::one_line(name),
+        let named = ["USER", "LOGNAME"].into_iter().filter_map(|name| self.env.get(name));
+        match named.map(|name| output::one_line(name)).find(|name| !name.is_empty()) {
+            Some(name) => name,
             None => format!("user {}", rustix::process::geteuid().as_raw()),
         }
     }

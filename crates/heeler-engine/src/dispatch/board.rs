@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use heeler_model::calendar::{Calendar, ScheduleKey};
-use heeler_model::config::{Agent, Schedule};
-use heeler_model::ledger::{Ledger, Limits, Quote};
+use heeler_model::config::{Agent, Runtime, Schedule};
+use heeler_model::ledger::{Ledger, Limits, Quote, is_within};
 use heeler_model::timetable::Verdict;
 use heeler_model::{JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, iso_millis};
 use heeler_store::{Db, DbError, Override, Parked, Queued};
@@ -44,6 +44,8 @@ pub(crate) struct Board {
     pub(crate) overrides: HashMap<ScheduleKey, Override>,
     /// The credential of each agent that has one.
     credentials: HashMap<String, String>,
+    /// Jobs that wait until the fleet is started.
+    pub(crate) held: HashSet<JobId>,
     /// Whether it may differ from the record.
     pub(crate) is_stale: bool,
 }
@@ -98,6 +100,7 @@ impl Board {
             disabled: db.disabled_agents()?.into_iter().collect(),
             overrides: HashMap::new(),
             credentials: HashMap::new(),
+            held: HashSet::new(),
             is_stale: false,
             setup,
         };
@@ -173,13 +176,22 @@ impl Board {
         let limits = |agent: &Agent| (agent.name.to_string(), Limits::of(agent.budget.as_ref()));
         let fleet = setup.root().and_then(|fleet| fleet.budget.as_ref());
         self.ledger.set_limits(Limits::of(fleet), setup.loaded.agents.iter().map(limits));
+        let inner = setup.loaded.fleets.iter().skip(1);
+        let inner = inner.map(|fleet| (fleet.path.clone(), Limits::of(fleet.budget.as_ref())));
+        self.ledger.set_inner_limits(inner);
         let credential = |agent: &Agent| Some((agent.name.to_string(), setup.credential(agent)?));
         self.credentials = setup.loaded.agents.iter().filter_map(credential).collect();
         self.setup = setup;
     }
 
+    /// Lets what waits now wait until the fleet is started.
+    pub(crate) fn hold_queue(&mut self) {
+        self.held = self.queue().map(|asked| asked.row.job.clone()).collect();
+    }
+
     /// Takes over what was typed from what was known before: the record has it without secrets.
     pub(crate) fn remember(&mut self, before: &Board) {
+        self.held.clone_from(&before.held);
         for (job, asked) in &mut self.asked {
             let same = |known: &&Asked| known.row.wanted == asked.row.wanted;
             if let Some(known) = before.asked.get(job).filter(same) {
@@ -279,7 +291,7 @@ impl Board {
             return Some(format!("{name} is at its limit of {} at once", agent.max_concurrent));
         }
         for fleet in self.setup.fleets_of(name) {
-            let in_fleet = |agent: &str| Setup::is_within(agent, &fleet.path);
+            let in_fleet = |agent: &str| is_within(agent, &fleet.path);
             let own = self.occupied.iter().filter(|(agent, _)| in_fleet(agent));
             let own: u32 = own.map(|(_, count)| count).sum();
             if let Some(limit) = fleet.max_concurrent.filter(|limit| own >= limit.get()) {
@@ -300,6 +312,10 @@ impl Board {
 
     /// Says what a run of an agent may spend.
     pub(crate) fn quote(&self, agent: &Agent) -> Quote {
+        // No model is asked, so nothing is spent.
+        if matches!(agent.runtime, Runtime::Command(_)) {
+            return Quote::Free;
+        }
         let own = agent.budget.as_ref().and_then(|budget| budget.job);
         let own = own.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
         self.ledger.quote(agent.name.as_str(), own)

@@ -121,6 +121,7 @@ impl Dispatcher {
             let (_, more) = work.attempt(tx, |turn| {
                 turn.expire()?;
                 turn.unpark()?;
+                turn.explain()?;
                 Ok(Ok(None))
             })?;
             deeds.extend(more);

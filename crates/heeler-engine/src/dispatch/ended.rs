@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::Agent;
+use heeler_model::config::{Agent, Runtime};
 use heeler_model::fate::{self, Again, Fate, Policy};
 use heeler_model::run::{End, RunResult};
 use heeler_model::session_choice::Wish;
@@ -196,7 +196,11 @@ fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
         retries_max: agent.retry.max,
         backoff: agent.retry.backoff.get(),
         backoff_max: agent.retry.max_backoff.get(),
-        resume_within: session.auto_resume_within.map(|period| period.get()),
+        // A command has no session to go on in.
+        resume_within: session
+            .auto_resume_within
+            .filter(|_| !matches!(agent.runtime, Runtime::Command(_)))
+            .map(|period| period.get()),
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use heeler_model::JobId;
-use heeler_store::Reader;
+use heeler_model::{JobId, chain, iso_millis};
+use heeler_store::{DbError, Reader, STOPPED_AT, WriteError};
 
 use super::{Dispatcher, Ended, Task};
 use crate::command::{Answer, Command, DaemonMode, Input, Reply, Stopping};
@@ -18,6 +18,8 @@ pub(super) struct Stop {
     pub(super) how: Stopping,
     pub(super) deadline: Option<Instant>,
     has_cancelled: bool,
+    /// How many jobs were.
+    cancelled: usize,
     replies: Vec<Reply>,
 }
 
@@ -40,14 +42,14 @@ impl Dispatcher {
     }
 
     pub(super) fn begin_stop(&mut self, how: Stopping, reply: Reply) {
-        tracing::info!(?how, "stopping");
+        tracing::info!(ends = %how, "stopping");
         let deadline = match how {
             Stopping::Wait { timeout } => timeout.map(|timeout| Instant::now() + timeout),
             Stopping::Force => Some(Instant::now()),
             Stopping::KeepJobs => None,
         };
         let replies = self.stop.take().map(|stop| stop.replies).unwrap_or_default();
-        let mut stop = Stop { how, deadline, has_cancelled: false, replies };
+        let mut stop = Stop { how, deadline, has_cancelled: false, cancelled: 0, replies };
         stop.replies.push(reply);
         self.stop = Some(stop);
     }
@@ -58,12 +60,19 @@ impl Dispatcher {
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         let is_done = stop.how == Stopping::KeepJobs || board.live.is_empty();
         if is_done {
-            let left = board.live.len();
+            let (left, stopped) = (board.live.len(), stop.cancelled);
             drop(board);
-            let message = match left {
-                0 => "stopped".to_owned(),
-                _ => format!("stopped; jobs that go on: {left}"),
-            };
+            let mut message = "stopped".to_owned();
+            let waiting = self.board().queue_len();
+            let counts = [
+                ("were cancelled", stopped),
+                ("go on", left),
+                ("wait for the next start", waiting),
+            ];
+            for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+                message.push_str(&format!("; jobs that {what}: {count}"));
+            }
+            self.note_stopped();
             // It stays stopping: nothing is started while the last is written down.
             let replies = self.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
             for reply in replies.unwrap_or_default() {
@@ -79,13 +88,28 @@ impl Dispatcher {
             let cancel = |job: JobId| {
                 (Task::Order(Command::Cancel { job, now, by: "heeler stop".to_owned() }), None)
             };
+            let count = jobs.len();
             let is_on_record = self.commit(jobs.into_iter().map(cancel).collect());
             if let Some(stop) = self.stop.as_mut().filter(|_| is_on_record) {
                 stop.has_cancelled = true;
+                stop.cancelled = count;
                 stop.deadline = None;
             }
         }
         None
+    }
+
+    /// Notes that a person stopped the fleet, so that no command's daemon goes on with what waits.
+    fn note_stopped(&self) {
+        let is_by_hand = self.stop.as_ref().is_some_and(|stop| stop.how != Stopping::KeepJobs);
+        if self.mode == DaemonMode::Permanent && is_by_hand {
+            let now = iso_millis((self.fleet.now)());
+            let noted: Result<(), WriteError<DbError>> =
+                self.store.write(move |tx| tx.set_meta(STOPPED_AT, &now));
+            if let Err(error) = noted {
+                tracing::warn!(reason = chain(&error), "cannot note that the fleet was stopped");
+            }
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -93,7 +117,7 @@ impl Dispatcher {
             let board = self.board();
             self.mode == DaemonMode::UntilIdle
                 && board.live.is_empty()
-                && board.asked.is_empty()
+                && board.asked.keys().all(|job| board.held.contains(job))
                 && self.clients.load(Ordering::SeqCst) == 0
         };
         is_quiet && !self.has_undone()

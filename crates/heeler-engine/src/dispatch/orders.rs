@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{Agent, INTERVAL_MIN, Period, Schedule, Trigger};
+use heeler_model::config::{Agent, INTERVAL_MIN, Period, Runtime, Schedule, Trigger};
 use heeler_model::session_choice::Wish;
 use heeler_model::{AgentStatus, Job, JobId, JobStatus, Wanted};
 use heeler_store::{DbError, Override};
@@ -72,12 +72,25 @@ impl Turn<'_, '_> {
             Ok(agent) => agent,
             Err(refused) => return Ok(Err(refused)),
         };
+        let again = format!("heeler jobs retry {id}");
+        if job.head.status == JobStatus::Completed {
+            let message = format!("job {id} has completed: there is nothing to go on with");
+            let refused = Refused::new(RefusedKind::Busy, message);
+            let session = job.head.session_id.as_ref().map(|session| {
+                format!(", or heeler trigger {} --session {session} -p '…'", agent.name)
+            });
+            return Ok(Err(refused.hint(format!("{again}{}", session.unwrap_or_default()))));
+        }
+        if matches!(agent.runtime, Runtime::Command(_)) {
+            let message = format!("{} is a command, which has no session to go on in", agent.name);
+            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message).hint(again)));
+        }
         let session = match &job.head.session_id {
             Some(session) => session.clone(),
             None => {
                 let message = format!("job {id} has no session to go on in: it never began");
                 let refused = Refused::new(RefusedKind::NotAllowed, message);
-                return Ok(Err(refused.hint(format!("heeler jobs retry {id}"))));
+                return Ok(Err(refused.hint(again)));
             }
         };
         let wanted = Wanted {
@@ -131,6 +144,7 @@ impl Turn<'_, '_> {
                 self.board.overrides.remove(&key);
                 self.replan(&key, schedule, was_enabled)?;
                 let message = format!("{key} starts as the config says");
+                tracing::info!(schedule = %key, by, message, "changed");
                 return Ok(Ok(Some(Answer::Done { message })));
             }
         };

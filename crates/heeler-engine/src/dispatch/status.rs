@@ -31,6 +31,7 @@ impl Dispatcher {
             version: self.version.clone(),
             since: self.since,
             mode: self.mode,
+            stopping: self.stop.is_some(),
             config: board.setup.config.clone(),
             schedules: schedules(&board),
             queue: self.waiting(&board),
@@ -52,7 +53,9 @@ impl Dispatcher {
                 priority: asked.row.priority,
                 since: asked.row.asked_at,
                 not_before: asked.row.not_before,
-                reason: match asked.row.not_before.is_some_and(|at| at > now) {
+                reason: match asked.row.not_before.is_some_and(|at| at > now)
+                    || board.held.contains(&asked.row.job)
+                {
                     true => asked.row.reason.clone(),
                     false => hindrance.unwrap_or_else(|| "it is about to start".to_owned()),
                 },
@@ -102,6 +105,12 @@ fn budgets(board: &Board) -> Vec<BudgetStatus> {
     };
     let fleet = board.ledger.fleet();
     let mut found = vec![one("fleet", fleet)];
+    for fleet in board.setup.loaded.fleets.iter().skip(1) {
+        let account = board.ledger.inner(&fleet.path);
+        if account.limits != Limits::default() {
+            found.push(one(&fleet.path, &account));
+        }
+    }
     for agent in &board.setup.loaded.agents {
         let account = board.ledger.agent(agent.name.as_str());
         if account.limits != Limits::default() {

@@ -119,15 +119,25 @@ impl Turn<'_, '_> {
                 refused.hint("heeler costs shows on what; `budget` in the config raises it")
             );
         }
-        let most = self.queue_max();
-        if self.board.queue_len() >= most {
-            let refused = Refused::new(
-                RefusedKind::Busy,
-                format!("{most} jobs wait already, which is the most (`queue.max`)"),
-            );
-            return Err(refused.hint("heeler jobs --status pending"));
-        }
         Ok(())
+    }
+
+    /// Refuses what cannot start now and would not wait well.
+    fn may_wait(&self, wanted: &Wanted, agent: &Agent, reason: &str) -> Result<(), Refused> {
+        // What is left is held by those who wait for it to end.
+        if wanted.parent.is_some() && self.board.quote(agent) == Quote::Held {
+            let refused = Refused::new(RefusedKind::NotAllowed, reason);
+            return Err(refused.hint("give the agent that starts jobs a smaller `budget.job`"));
+        }
+        let most = self.queue_max();
+        if self.board.queue_len() < most {
+            return Ok(());
+        }
+        let message = match most {
+            0 => format!("it would have to wait, and nothing may (`queue.max`): {reason}"),
+            _ => format!("{reason}, and {most} jobs wait already, the most (`queue.max`)"),
+        };
+        Err(Refused::new(RefusedKind::Busy, message).hint("heeler jobs --status pending"))
     }
 
     fn start_or_wait(
@@ -178,6 +188,11 @@ impl Turn<'_, '_> {
             },
         };
         let (reason, not_before) = waits.expect("what starts has returned");
+        if job.is_none()
+            && let Err(refused) = self.may_wait(wanted, agent, &reason)
+        {
+            return Ok(Err(refused));
+        }
         let job = match job {
             Some(job) => {
                 self.wait_again(&job, &reason, not_before)?;
@@ -205,7 +220,11 @@ impl Turn<'_, '_> {
         request: &mut JobRequest,
     ) -> Result<Result<Begun, StartError>, DbError> {
         let own = request.limits.budget_usd.map(micros);
-        let reserved = match self.board.ledger.quote(agent.name.as_str(), own) {
+        let quote = match self.board.quote(agent) {
+            Quote::Free => Quote::Free,
+            _ => self.board.ledger.quote(agent.name.as_str(), own),
+        };
+        let reserved = match quote {
             Quote::Reserve(micros) => Some(micros),
             _ => None,
         };
@@ -244,6 +263,10 @@ impl Turn<'_, '_> {
             may_spend: request.limits.budget_usd.map(micros),
             since: now,
         };
+        tracing::info!(
+            job = %begun.job, agent = agent.name.as_str(), trigger = wanted.trigger.as_str(),
+            "started"
+        );
         self.board.add_live(begun.run, live);
         self.show_schedule_of(&begun.job)?;
         Ok(Ok(begun))
@@ -322,6 +345,29 @@ impl Turn<'_, '_> {
         commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
         self.over(&job, None)
+    }
+
+    /// Writes down why jobs wait, where that is another reason than before.
+    pub(crate) fn explain(&mut self) -> Result<(), DbError> {
+        let mut changed = Vec::new();
+        for asked in self.board.queue() {
+            let agent = self.board.setup.agent(asked.wanted.agent.as_str());
+            let is_put_off = asked.row.not_before.is_some_and(|at| at > self.now);
+            let reason = match self.board.held.contains(&asked.row.job) {
+                true => Some("the fleet was stopped; `heeler start` goes on".to_owned()),
+                false => agent.and_then(|agent| self.board.hindrance(agent, self.now)),
+            };
+            if let Some(reason) = reason.filter(|it| !is_put_off && *it != asked.row.reason) {
+                changed.push(Queued { reason, ..asked.row.clone() });
+            }
+        }
+        for row in changed {
+            self.tx.enqueue(&row)?;
+            if let Some(asked) = self.board.asked.get_mut(&row.job) {
+                asked.row = row;
+            }
+        }
+        Ok(())
     }
 
     /// Gives up on jobs that have waited too long.

@@ -130,6 +130,11 @@ fn a_usage_limit_is_waited_for_until_its_reset() {
     // Further away than any limit is: not believed, but tried again like any failure that may pass.
     let far = limit(hours(8 * 24) + SignedDuration::from_secs(1));
     assert_eq!(told(&far, History::default()), Some((10, Again::Retried)));
+    // One that is met again, though it is reset by our clock, is not run into at once.
+    let again =
+        |waits| told(&limit(hours(-5)), History { quota_waits: waits, ..History::default() });
+    let waits = [1, 2, 3, 7, 19].map(|waits| again(waits).map(|(seconds, _)| seconds));
+    assert_eq!(waits, [2, 4, 8, 120, 120].map(Some));
     // How often is limited, and it costs no retry.
     let mut history = History::default();
     (0..20).for_each(|_| history.add(&week));

@@ -126,3 +126,20 @@ fn other_limits_count_at_once_and_for_what_was_spent_before() {
     ledger.set_limits(limits(Some(DOLLAR), None), std::iter::empty());
     assert!(matches!(ledger.quote("a", None), Quote::SpentToday { of_fleet: true, .. }));
 }
+
+#[test]
+fn a_fleet_within_the_fleet_has_a_limit_of_its_own() {
+    let mut ledger = Ledger::new(date(2026, 1, 1), Limits::default());
+    ledger.set_inner_limits([("web".to_owned(), limits(Some(3 * DOLLAR), None))].into_iter());
+    assert_eq!(ledger.quote("webmaster", None), Quote::Free);
+    assert_eq!(ledger.quote("web.a", None), Quote::Reserve(3 * DOLLAR));
+    ledger.reserve("web.a", 2 * DOLLAR);
+    assert_eq!(ledger.quote("web.shop.b", None), Quote::Reserve(DOLLAR));
+    ledger.reserve("web.shop.b", DOLLAR);
+    assert_eq!(ledger.quote("web.a", None), Quote::Held);
+    ledger.release("web.a", 2 * DOLLAR);
+    ledger.spend("web.a", date(2026, 1, 1), 3 * DOLLAR);
+    let spent = Quote::SpentToday { of_fleet: true, limit: 3 * DOLLAR };
+    assert_eq!(ledger.quote("web.shop.b", None), spent);
+    assert_eq!(ledger.quote("other", None), Quote::Free);
+}

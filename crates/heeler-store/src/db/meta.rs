@@ -16,6 +16,9 @@ pub(crate) const EPOCH: &str = "epoch";
 /// When the fleet was started: `fleet.started_at` of `state.yaml`.
 pub const STARTED_AT: &str = "started_at";
 
+/// When a person stopped the fleet, if it has not been started since; else empty.
+pub const STOPPED_AT: &str = "stopped_at";
+
 impl Db {
     /// Returns a fact by name.
     pub fn meta(&self, key: &str) -> Result<Option<String>, DbError> {

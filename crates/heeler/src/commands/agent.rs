@@ -13,23 +13,39 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::commands::costs::dollars;
+use crate::commands::status::Keeper;
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 
+/// What the help of what changes an agent shows at its end.
+const CHANGE: &str = "Examples:
+  heeler agent disable coder
+  heeler agent enable coder
+
+It is kept until it is changed again. Starts a daemon if none runs, which ends when it is idle.
+Exit codes: 0 changed, 4 not found.";
+
 #[derive(Subcommand)]
 pub(crate) enum AgentCommand {
     /// List agents: what each does, and who is switched off
+    #[command(after_help = "Exit codes: 0 listed, 2 a fault in the config.")]
     List(ListArgs),
     /// Show one agent: its state, settings and spending
+    #[command(
+        after_help = "Example:\n  heeler agent show coder\n\nExit codes: 0 shown, 4 not found."
+    )]
     Show(ShowArgs),
     /// Let an agent's jobs start again
+    #[command(after_help = CHANGE)]
     Enable(ChangeArgs),
     /// Keep an agent's jobs from starting; those that run go on
+    #[command(after_help = CHANGE)]
     Disable(ChangeArgs),
     /// Forget that an agent's last job failed
+    #[command(after_help = CHANGE)]
     Reset(ChangeArgs),
 }
 
@@ -102,7 +118,12 @@ struct Shown {
     spent: (i64, i64),
 }
 
-fn all(loaded: Loaded, reader: Option<&Reader>, now: Timestamp) -> Outcome<Vec<Shown>> {
+fn all(
+    loaded: Loaded,
+    reader: Option<&Reader>,
+    keeper: &Keeper,
+    now: Timestamp,
+) -> Outcome<Vec<Shown>> {
     let today = now.to_zoned(TimeZone::system()).date();
     let (states, disabled, day, total) = match reader {
         Some(reader) => (
@@ -118,12 +139,12 @@ fn all(loaded: Loaded, reader: Option<&Reader>, now: Timestamp) -> Outcome<Vec<S
     };
     let shown = loaded.agents.into_iter().map(|agent| {
         let name = agent.name.as_str();
-        Shown {
-            state: states.get(name).cloned().unwrap_or_default(),
-            disabled: disabled.iter().any(|known| known == name),
-            spent: (sum(&day, name), sum(&total, name)),
-            agent,
+        let disabled = disabled.iter().any(|known| known == name);
+        let mut state = states.get(name).cloned().unwrap_or_default();
+        if disabled || !keeper.is_permanent() {
+            (state.next_trigger_at, state.next_schedule) = (None, None);
         }
+        Shown { state, disabled, spent: (sum(&day, name), sum(&total, name)), agent }
     });
     Ok(shown.collect())
 }
@@ -132,7 +153,8 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader()?;
-    let shown = all(fleet::load(&place)?, reader.as_ref(), now)?;
+    let keeper = Keeper::find(&place)?;
+    let shown = all(fleet::load(&place)?, reader.as_ref(), &keeper, now)?;
     drop(reader);
     if args.json {
         let agents: Vec<Value> = shown.iter().map(Shown::to_json).collect();
@@ -140,6 +162,9 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     }
     if shown.is_empty() {
         return Ok(output::line("no agents yet; add one with: heeler init agent NAME")?);
+    }
+    if let Some(warning) = keeper.warning() {
+        output::line(warning)?;
     }
     let mut lines = Lines::new(
         &["AGENT", "STATUS", "RUNTIME", "JOB", "NEXT", "TODAY", "DESCRIPTION"],
@@ -175,7 +200,7 @@ fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let reader = place.reader()?;
     let loaded = fleet::load(&place)?;
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.clone();
-    let shown = all(loaded, reader.as_ref(), now)?;
+    let shown = all(loaded, reader.as_ref(), &Keeper::find(&place)?, now)?;
     drop(reader);
     let one = shown.iter().find(|it| it.agent.name == name).expect("it was found above");
     match args.json {

@@ -12,6 +12,16 @@ use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
 use crate::since;
 
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str = "Examples:
+  heeler costs
+  heeler costs --by day --since 7d
+  heeler costs --by model --json
+
+What agents say they cost; days are those of this machine's time zone. `budget` in the config limits
+it, and `heeler status` tells when one is nearly spent.
+Exit codes: 0 summed up, 2 no such time.";
+
 /// Arguments of `costs`.
 #[derive(Args)]
 pub(crate) struct CostsArgs {

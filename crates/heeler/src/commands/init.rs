@@ -73,11 +73,9 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> Outcome {
     // Last, so that a fleet whose making was cut off can be made again.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
-    let next = match dir {
-        Some(dir) => format!("cd {dir} && heeler trigger greeter"),
-        None => "heeler trigger greeter".to_owned(),
-    };
-    Ok(output::line(format!("\nNext: {next}"))?)
+    let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
+    output::line(format!("\nNext: {enter}heeler trigger greeter"))?;
+    Ok(output::line("Then: heeler start     # the daemon: schedules, queue, recovery")?)
 }
 
 fn add_agent(here: &Utf8Path, name: &str) -> Outcome {

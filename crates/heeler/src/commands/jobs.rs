@@ -4,13 +4,14 @@ use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId, TriggerType};
-use heeler_store::{JobCursor, JobFilter, Reader, Run, SentFile, StateDir};
+use heeler_store::{JobCursor, JobFilter, Queued, Reader, Run, SentFile, StateDir};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
 use crate::commands::{cancel, logs, resume};
+use crate::daemon;
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
@@ -20,6 +21,15 @@ use crate::since;
 const PROMPT_CHARS_MAX: usize = 2_000;
 /// How many lines of a prompt are shown.
 const PROMPT_LINES_MAX: usize = 20;
+
+/// What the help of `jobs cancel` shows at its end.
+pub(crate) const CANCEL: &str = "Examples:
+  heeler jobs cancel job-2026-11-15-k3v9q1
+  heeler jobs cancel $(heeler jobs -S pending --json | jq -r '.jobs[].id')
+
+A job that runs may finish what it is at; `--now` ends it at once. One that waits never starts.
+Starts a daemon if none runs.
+Exit codes: 0 cancelled, 1 it did not end, 4 not found, 5 it has ended already.";
 
 /// Arguments of `jobs`.
 #[derive(Args)]
@@ -37,11 +47,14 @@ pub(crate) enum JobsCommand {
     Show(ShowArgs),
     /// Print the newest lines of a job's transcript
     Logs(LogsArgs),
-    /// End running jobs
+    /// End running jobs, or take waiting ones out of the queue
+    #[command(after_help = CANCEL)]
     Cancel(cancel::CancelArgs),
     /// Let a job that failed or was cut off go on in its session
+    #[command(after_help = resume::RESUME)]
     Resume(resume::ResumeArgs),
     /// Ask for the same again, as a new job
+    #[command(after_help = resume::RETRY)]
     Retry(resume::RetryArgs),
 }
 
@@ -137,6 +150,8 @@ pub(crate) struct Shown {
     pub(crate) head: JobHead,
     /// It is `running` by the record, and no process runs it.
     pub(crate) dead: bool,
+    /// When it began to run.
+    pub(crate) started: Option<Timestamp>,
     /// What it did, or why it failed.
     pub(crate) account: String,
 }
@@ -145,8 +160,27 @@ impl Shown {
     pub(crate) fn of(head: JobHead, reader: &Reader, place: &Place) -> Outcome<Shown> {
         let dead = head.status == JobStatus::Running && reader.is_dead(&place.dir()?, &head.id)?;
         let account = account(reader, &head)?;
-        Ok(Shown { head, dead, account })
+        let started = reader.job(&head.id)?.as_ref().and_then(started);
+        Ok(Shown { head, dead, started, account })
     }
+
+    /// Returns what programs get of it in a list.
+    pub(crate) fn to_json(&self) -> Value {
+        head_json(&self.head, self.started, self.dead)
+    }
+
+    /// Says when it began to run, or else since when it is asked for.
+    pub(crate) fn since(&self, now: Timestamp) -> String {
+        match self.started {
+            Some(at) => output::relative(at, now),
+            None => format!("asked {}", output::relative(self.head.started_at, now)),
+        }
+    }
+}
+
+/// Returns when a job began to run; the records of other programs know one time only.
+fn started(job: &Job) -> Option<Timestamp> {
+    job.run_started_at.or_else(|| job.origin.as_ref().map(|_| job.head.started_at))
 }
 
 fn print_list(
@@ -157,8 +191,7 @@ fn print_list(
     now: Timestamp,
 ) -> Outcome {
     if args.page.json {
-        let jobs: Vec<Value> =
-            jobs.iter().map(|shown| head_json(&shown.head, shown.dead)).collect();
+        let jobs: Vec<Value> = jobs.iter().map(Shown::to_json).collect();
         let limit = args.page.limit;
         return Ok(output::json(&json!({ "jobs": jobs, "total": total, "limit": limit }))?);
     }
@@ -170,13 +203,13 @@ fn print_list(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
         &["AGENT", "TRIGGER", "SUMMARY"],
     );
-    for Shown { head, dead, account } in jobs {
+    for shown @ Shown { head, dead, account, .. } in jobs {
         lines.push(vec![
             head.id.as_str().into(),
             output::one_line(&head.agent).into(),
             status_text(head.status, *dead),
             trigger(head).into(),
-            output::relative(head.started_at, now).into(),
+            shown.since(now).into(),
             head.duration_ms.map(output::duration).unwrap_or_default().into(),
             account.as_str().into(),
         ]);
@@ -184,7 +217,7 @@ fn print_list(
     lines.print()?;
     if jobs.iter().any(|shown| shown.dead) {
         output::note(
-            "dead: the record says running, but no process runs it; `heeler doctor --fix` settles it",
+            "dead: the record says running, but no process runs it; `heeler start` or `heeler doctor --fix` settles it",
         )?;
     }
     if total > jobs.len() as i64 {
@@ -224,8 +257,7 @@ pub(crate) fn status_text(status: JobStatus, dead: bool) -> Text {
     Text::styled(style, word)
 }
 
-/// Returns what programs get of a job in a list.
-pub(crate) fn head_json(head: &JobHead, dead: bool) -> Value {
+fn head_json(head: &JobHead, started_at: Option<Timestamp>, dead: bool) -> Value {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Head<'a> {
@@ -235,7 +267,8 @@ pub(crate) fn head_json(head: &JobHead, dead: bool) -> Value {
         status: JobStatus,
         dead: bool,
         trigger_type: &'a str,
-        started_at: Timestamp,
+        asked_at: Timestamp,
+        started_at: Option<Timestamp>,
         finished_at: Option<Timestamp>,
         duration_seconds: Option<f64>,
         exit_reason: Option<heeler_model::ExitReason>,
@@ -250,7 +283,8 @@ pub(crate) fn head_json(head: &JobHead, dead: bool) -> Value {
         status: head.status,
         dead,
         trigger_type: head.trigger_type.as_str(),
-        started_at: head.started_at,
+        asked_at: head.started_at,
+        started_at,
         finished_at: head.finished_at,
         duration_seconds: head.duration_ms.map(|ms| ms as f64 / 1_000.0),
         exit_reason: head.exit_reason,
@@ -324,6 +358,10 @@ struct Details<'j> {
     attempts: Vec<Attempt>,
     /// What its agent handed over.
     files: Vec<SentFile>,
+    /// Its place in the queue, while it waits.
+    queued: Option<Queued>,
+    /// Whether a daemon is there that will start it.
+    has_daemon: bool,
 }
 
 impl Details<'_> {
@@ -341,12 +379,17 @@ impl Details<'_> {
             text: Some(dir.text_of(id)).filter(|path| path.is_file()),
             attempts: attempts(reader, id)?,
             files: dir.sent_files(id),
+            queued: match job.head.status {
+                JobStatus::Pending => reader.queued(id)?,
+                _ => None,
+            },
+            has_daemon: daemon::writer(place)?.is_some(),
         })
     }
 
     fn to_json(&self) -> Value {
-        let Details { job, dead, session, log, text, attempts, files } = self;
-        let mut value = head_json(&job.head, *dead);
+        let Details { job, dead, session, log, text, attempts, files, queued, .. } = self;
+        let mut value = head_json(&job.head, started(job), *dead);
         let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
         let rest = json!({
             "prompt": job.prompt,
@@ -358,6 +401,10 @@ impl Details<'_> {
             "forkedFrom": job.forked_from,
             "skill": job.skill,
             "triggerId": job.trigger_id,
+            "parent": parent(job),
+            "waits": queued.as_ref().map(|row| &row.reason),
+            "notBefore": queued.as_ref().and_then(|row| row.not_before),
+            "expiresAt": queued.as_ref().and_then(|row| row.expires_at),
             "repo": job.repo,
             "issueNumber": job.issue_number,
             "workflowRunId": job.workflow_run_id,
@@ -385,7 +432,7 @@ impl Details<'_> {
     }
 
     fn print(&self, dir: &StateDir, now: Timestamp) -> Outcome {
-        let Details { job, dead, session, log, text, attempts, files } = self;
+        let Details { job, dead, session, log, text, attempts, files, .. } = self;
         let error = attempts.last().and_then(|last| last.error(dir));
         // That somebody cancelled it is no fault to be cured.
         let error = error.as_ref().filter(|error| error.class != ErrorClass::Cancelled);
@@ -399,14 +446,18 @@ impl Details<'_> {
             Some(reason) => status_text(head.status, *dead).then(format!(" ({reason})")),
             None => status_text(head.status, *dead),
         };
-        let fields: [(&str, Option<Text>); 24] = [
+        let asked = started(job).is_none_or(|at| at != head.started_at);
+        let fields: [(&str, Option<Text>); 27] = [
             ("job", Some(head.id.as_str().into())),
             ("agent", Some(head.agent.as_str().into())),
             ("status", Some(status)),
             ("interrupted", job.interrupted.then(|| "yes: cut off by a crash".into())),
             ("trigger", Some(head.trigger_type.as_str().into())),
             ("schedule", head.schedule.as_deref().map(Text::from)),
-            ("started", Some(when(head.started_at).into())),
+            ("parent", parent(job).map(Text::from)),
+            ("asked", asked.then(|| when(head.started_at).into())),
+            ("waits", self.waits(now).map(Text::from)),
+            ("started", started(job).map(when).map(Text::from)),
             ("finished", head.finished_at.map(when).map(Text::from)),
             ("took", head.duration_ms.map(output::duration).map(Text::from)),
             ("cost", output::price(head.cost_usd).map(Text::from)),
@@ -430,6 +481,28 @@ impl Details<'_> {
         }
         Ok(())
     }
+
+    /// Says why it waits.
+    fn waits(&self, now: Timestamp) -> Option<String> {
+        let row = self.queued.as_ref()?;
+        let mut text = output::one_line(&row.reason);
+        if let Some(at) = row.not_before.filter(|at| *at > now) {
+            text.push_str(&format!(", not before {}", heeler_model::iso_millis(at)));
+        }
+        if let Some(at) = row.expires_at {
+            text.push_str(&format!("\ngiven up {}", output::upcoming(at, now)));
+        }
+        if !self.has_daemon {
+            text.push_str("\nno daemon runs, so nobody starts it: heeler start -d");
+        }
+        Some(text)
+    }
+}
+
+/// Returns the job whose agent asked for this one.
+fn parent(job: &Job) -> Option<&str> {
+    let is_spawned = job.head.trigger_type == TriggerType::Spawned;
+    Some(job.trigger_id.as_str()).filter(|id| is_spawned && !id.is_empty())
 }
 
 fn file_json(file: &SentFile) -> Value {

@@ -10,6 +10,22 @@ use crate::failure::Outcome;
 use crate::output;
 use crate::place::Place;
 
+/// What the help of `jobs resume` shows at its end.
+pub(crate) const RESUME: &str = "Examples:
+  heeler jobs resume job-2026-11-15-k3v9q1
+  heeler jobs resume job-2026-11-15-k3v9q1 -p 'The disk has room again; go on'
+  heeler jobs logs $(heeler jobs resume job-2026-11-15-k3v9q1 -q) -f
+
+It is the same job, and it goes on in the background: starts a daemon if none runs.
+Exit codes: 0 it runs or waits, 4 not found, 5 refused: it runs, or there is nothing to go on from.";
+
+/// What the help of `jobs retry` shows at its end.
+pub(crate) const RETRY: &str = "Example:
+  heeler jobs logs $(heeler jobs retry job-2026-11-15-k3v9q1 -q) -f
+
+A new job with the same agent and prompt, in the background: starts a daemon if none runs.
+Exit codes: 0 it runs or waits, 4 not found, 5 refused.";
+
 /// Arguments of `jobs resume`.
 #[derive(Args)]
 pub(crate) struct ResumeArgs {
@@ -56,9 +72,12 @@ fn find(place: &Place, id: &str) -> Outcome<JobId> {
 }
 
 fn tell(global: &Global, answer: &Answer, json: bool) -> Outcome {
-    daemon::tell(answer, json)?;
-    if let (Answer::Job { job, .. }, false) = (answer, json || global.quiet) {
-        output::note(&format!("heeler jobs logs {job} -f"))?;
+    match answer {
+        Answer::Job { job, .. } if global.quiet && !json => Ok(output::line(job.as_str())?),
+        Answer::Job { job, .. } if !json => {
+            daemon::tell(answer, json)?;
+            Ok(output::note(&format!("follow it: heeler jobs logs {job} -f"))?)
+        }
+        _ => daemon::tell(answer, json),
     }
-    Ok(())
 }

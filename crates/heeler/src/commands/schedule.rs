@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 use heeler_engine::{Command, ScheduleChange};
-use heeler_model::config::{self, Trigger};
+use heeler_model::config::{self, AgentLookup, Loaded, Period, Trigger};
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
 use heeler_store::{Occurrence, Override, Reader, SkipRow};
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
+use crate::commands::status::Keeper;
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
@@ -21,24 +22,50 @@ use crate::place::{self, Place};
 /// How many starts and skips of a schedule are shown.
 const SHOWN: usize = 10;
 
+/// What the help of `schedule list` shows at its end.
+const LIST: &str = "Examples:
+  heeler schedule list
+  heeler schedule list coder --json
+
+Exit codes: 0 listed, 4 no such agent.";
+
+/// What the help of what changes a schedule shows at its end.
+const CHANGE: &str = "Examples:
+  heeler schedule disable coder nightly
+  heeler schedule reset coder nightly
+
+It is kept, with who did it and when, until `heeler schedule reset`. Starts a daemon if none runs,
+which ends when it is idle.
+Exit codes: 0 changed, 4 not found.";
+
 #[derive(Subcommand)]
 pub(crate) enum ScheduleCommand {
     /// List schedules: when they run, when next, what people changed
+    #[command(after_help = LIST)]
     List(ListArgs),
     /// Show one schedule, with its last starts and what was skipped and why
+    #[command(
+        after_help = "Example:\n  heeler schedule show coder nightly\n\nExit codes: 0 shown, 4 not found."
+    )]
     Show(ShowArgs),
     /// Let a schedule run, whatever the config says
+    #[command(after_help = CHANGE)]
     Enable(ChangeArgs),
     /// Keep a schedule from running, whatever the config says
+    #[command(after_help = CHANGE)]
     Disable(ChangeArgs),
     /// Run a schedule now
+    #[command(
+        after_help = "Example:\n  heeler schedule trigger coder nightly\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\nExit codes: 0 it runs or waits, 4 not found, 5 refused."
+    )]
     Trigger(ChangeArgs),
     /// Let a schedule run at other times than the config says
     #[command(
-        after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it."
+        after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it. Starts a daemon if none runs, which ends when it is idle.\nExit codes: 0 set, 2 no such time, 4 not found, 5 files start it."
     )]
     Set(SetArgs),
     /// Let the config decide about a schedule again
+    #[command(after_help = CHANGE)]
     Reset(ChangeArgs),
 }
 
@@ -121,9 +148,43 @@ pub(crate) fn run(global: &Global, command: &ScheduleCommand) -> Outcome {
         ScheduleCommand::Reset(args) => change(global, args, ScheduleChange::Reset),
         ScheduleCommand::Set(SetArgs { agent, schedule, text, json }) => {
             let args = ChangeArgs { agent: agent.clone(), schedule: schedule.clone(), json: *json };
+            refuse_watch(&Place::find(global)?, &args)?;
             change(global, &args, ScheduleChange::Set { text: text.clone() })
         }
     }
+}
+
+/// Refuses times for a schedule that files start; everything else is for the daemon to judge.
+fn refuse_watch(place: &Place, args: &ChangeArgs) -> Outcome {
+    let Ok(loaded) = fleet::load(place) else { return Ok(()) };
+    let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
+    let found = agent.schedules.iter().find(|it| it.name == args.schedule);
+    let Some(Trigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
+    let message = format!(
+        "`{}` of `{}` is started by files that change, not by time",
+        args.schedule, agent.name
+    );
+    Err(Failure::message(Code::Refused, message)
+        .hint("heeler config edit, to change which files: its `paths`"))
+}
+
+fn unknown_agent(error: AgentLookup) -> Failure {
+    let code = match &error {
+        AgentLookup::Unknown { .. } => Code::NotFound,
+        AgentLookup::Ambiguous { .. } => Code::Usage,
+    };
+    Failure::new(code, error).hint("heeler agent list")
+}
+
+/// Says that an agent has no such schedule, and which it has.
+fn unknown_schedule(agent: &config::Agent, name: &str) -> Failure {
+    let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
+    let has = match names[..] {
+        [] => "it has none".to_owned(),
+        _ => format!("it has: {}", names.join(", ")),
+    };
+    let message = format!("`{}` has no schedule `{name}`; {has}", agent.name);
+    Failure::message(Code::NotFound, message).hint("heeler schedule list")
 }
 
 fn change(global: &Global, args: &ChangeArgs, change: ScheduleChange) -> Outcome {
@@ -154,9 +215,15 @@ impl Shown {
     }
 
     fn when(&self) -> String {
-        match self.changed.as_ref().and_then(|changed| changed.text.as_deref()) {
-            Some(text) => output::one_line(text),
-            None => when(&self.schedule.trigger),
+        let text = self.changed.as_ref().and_then(|changed| changed.text.as_deref());
+        let Some(text) = text else { return when(&self.schedule.trigger) };
+        match (text.parse::<Period>(), &self.schedule.trigger) {
+            (Ok(period), _) => when(&Trigger::Every(period)),
+            // The zone stays as it is.
+            (Err(_), Trigger::Cron { zone: Some(zone), .. }) => {
+                format!("{} {}", output::one_line(text), zone.name())
+            }
+            (Err(_), _) => output::one_line(text),
         }
     }
 
@@ -199,9 +266,9 @@ fn when(trigger: &Trigger) -> String {
     }
 }
 
-/// Reads every schedule of the config, with what the state knows of it.
-pub(crate) fn all(place: &Place, reader: Option<&Reader>) -> Outcome<Vec<Shown>> {
-    let loaded = fleet::load(place)?;
+/// Reads every schedule of the config, with what the state knows of it; `is_kept` says whether
+/// somebody starts them.
+fn all(loaded: &Loaded, reader: Option<&Reader>, is_kept: bool) -> Outcome<Vec<Shown>> {
     let (states, overrides, disabled) = match reader {
         Some(reader) => (reader.agents()?, reader.overrides()?, reader.disabled_agents()?),
         None => Default::default(),
@@ -213,10 +280,12 @@ pub(crate) fn all(place: &Place, reader: Option<&Reader>) -> Outcome<Vec<Shown>>
             let is_own =
                 |changed: &&Override| changed.agent == name && changed.schedule == schedule.name;
             let state = states.get(&name).and_then(|state| state.schedules.get(&schedule.name));
+            let mut state = state.cloned().unwrap_or_default();
+            state.next_run_at = state.next_run_at.filter(|_| is_kept);
             shown.push(Shown {
                 agent: name.clone(),
                 schedule: schedule.clone(),
-                state: state.cloned().unwrap_or_default(),
+                state,
                 changed: overrides.iter().find(is_own).cloned(),
                 agent_disabled: disabled.contains(&name),
             });
@@ -228,22 +297,26 @@ pub(crate) fn all(place: &Place, reader: Option<&Reader>) -> Outcome<Vec<Shown>>
 fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let reader = place.reader()?;
-    let mut shown = all(&place, reader.as_ref())?;
-    drop(reader);
+    let keeper = Keeper::find(&place)?;
+    let loaded = fleet::load(&place)?;
+    let mut shown = all(&loaded, place.reader()?.as_ref(), keeper.is_permanent())?;
     if let Some(name) = &args.agent {
-        shown.retain(|it| is_named(&it.agent, name));
-        if shown.is_empty() {
-            let message = format!("there is no agent `{name}` with schedules");
-            return Err(Failure::message(Code::NotFound, message).hint("heeler schedule list"));
-        }
+        let agent = loaded.find_agent(name).map_err(unknown_agent)?.name.as_str();
+        shown.retain(|it| it.agent == agent);
     }
     if args.json {
         let schedules: Vec<Value> = shown.iter().map(Shown::to_json).collect();
         return Ok(output::json(&json!({ "schedules": schedules, "total": shown.len() }))?);
     }
-    if shown.is_empty() {
-        return Ok(output::line("no agent has a schedule")?);
+    match &args.agent {
+        Some(agent) if shown.is_empty() => {
+            return Ok(output::line(format!("{agent} has no schedule"))?);
+        }
+        None if shown.is_empty() => return Ok(output::line("no agent has a schedule")?),
+        _ => {}
+    }
+    if let Some(warning) = keeper.warning() {
+        output::line(warning)?;
     }
     let mut lines = Lines::new(
         &["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED"],
@@ -261,15 +334,7 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
             it.changed.as_ref().map(|changed| by(changed, now)).unwrap_or_default().into(),
         ]);
     }
-    lines.print()?;
-    if !global.quiet && daemon::connect(&place)?.is_none() {
-        output::note("no daemon runs, so nothing starts by itself: heeler start -d")?;
-    }
-    Ok(())
-}
-
-fn is_named(agent: &str, name: &str) -> bool {
-    agent == name || agent.rsplit('.').next() == Some(name)
+    Ok(lines.print()?)
 }
 
 /// Says who changed a schedule, and when.
@@ -286,22 +351,14 @@ fn by(changed: &Override, now: Timestamp) -> String {
 fn show(global: &Global, args: &ShowArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
+    let keeper = Keeper::find(&place)?;
     let reader = place.reader()?;
-    let shown = all(&place, reader.as_ref())?;
-    let is_it = |it: &&Shown| is_named(&it.agent, &args.agent) && it.schedule.name == args.schedule;
-    let found: Vec<&Shown> = shown.iter().filter(is_it).collect();
-    let it = match found[..] {
-        [one] => one,
-        [] => {
-            let message = format!("there is no schedule `{}` of `{}`", args.schedule, args.agent);
-            return Err(Failure::message(Code::NotFound, message).hint("heeler schedule list"));
-        }
-        _ => {
-            let names: Vec<&str> = found.iter().map(|it| it.agent.as_str()).collect();
-            let message = format!("`{}` may be any of: {}", args.agent, names.join(", "));
-            return Err(Failure::message(Code::Usage, message));
-        }
-    };
+    let loaded = fleet::load(&place)?;
+    let agent = loaded.find_agent(&args.agent).map_err(unknown_agent)?;
+    let shown = all(&loaded, reader.as_ref(), keeper.is_permanent())?;
+    let is_it = |it: &&Shown| it.agent == agent.name.as_str() && it.schedule.name == args.schedule;
+    let it = shown.iter().find(is_it);
+    let it = it.ok_or_else(|| unknown_schedule(agent, &args.schedule))?;
     let (starts, skips) = match &reader {
         Some(reader) => (
             reader.occurrences(&it.agent, &it.schedule.name, None, SHOWN)?,

@@ -44,7 +44,8 @@ pub(crate) struct StopArgs {
 /// Stops the daemon.
 pub(crate) fn run(global: &Global, args: &StopArgs) -> Outcome {
     let place = Place::find(global)?;
-    let client = daemon::require(&place)?;
+    // Whoever wants none is not told to start one.
+    let client = daemon::require(&place).map_err(|failure| Failure { hint: None, ..failure })?;
     let pid = client.hello().pid;
     let stopping = match args {
         StopArgs { force: true, .. } => Stopping::Force,

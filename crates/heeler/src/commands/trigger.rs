@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use heeler_engine::{Answer, Command};
-use heeler_model::config::{Agent, AgentLookup, Loaded, Runtime};
+use heeler_model::config::{AgentLookup, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentSessionId, JobId, Wanted};
+use heeler_model::{AgentName, AgentSessionId, JobId, Wanted};
 use heeler_store::{LookupError, Reader};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
-use crate::live::{self, Cancel, Keyboard, Listener, Show, Watch};
+use crate::live::{self, Cancel, Keyboard, Listener, Revive, Show, Watch};
 use crate::output;
 use crate::place::{self, Place};
 
@@ -97,11 +97,10 @@ pub(crate) struct TriggerArgs {
 /// Triggers, watches, and reports.
 pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let place = Place::find(global)?;
-    let loaded = fleet::load(&place)?;
-    let agent = find_agent(&loaded, &args.agent)?;
+    let Asked { agent, is_command } = find_agent(&place, &args.agent)?;
     place.bring_up_to_date()?;
     let reader = place.reader()?;
-    let session = wish(args, agent, reader.as_ref())?;
+    let session = wish(args, &agent, reader.as_ref())?;
     drop(reader);
     let keyboard = keyboard(global, args);
     let wanted = Wanted {
@@ -111,7 +110,7 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         channel: args.channel.clone(),
         output_file: args.output_file,
         attended: keyboard.is_some(),
-        ..Wanted::of(agent.name.clone())
+        ..Wanted::of(agent.clone())
     };
     // From here on Ctrl-C cancels the job.
     let mut listener = Listener::new()?;
@@ -125,14 +124,36 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         return detached(global, args, &job, waits.as_deref());
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
-    let is_command = matches!(agent.runtime, Runtime::Command { .. });
-    let (agent, term) = (agent.name.as_str(), place.env.get("TERM").map(String::as_str));
-    let cancel = canceller(&place, &job);
-    let watch =
-        Watch { fleet: &engine, agent, job, waits, cancel, keyboard, show, is_command, term };
+    let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
+    let (cancel, revive) = (canceller(&place, &job), reviver(&place, &job));
+    let watch = Watch {
+        fleet: &engine,
+        agent,
+        job,
+        waits,
+        cancel,
+        revive,
+        keyboard,
+        show,
+        is_command,
+        term,
+    };
     let seen = live::watch(&watch, listener)?;
     let job = report::on_record(&place, &engine, &watch.job, &seen)?;
     report::report(global, args, &place, &engine, &job, &seen)
+}
+
+/// Returns what has the job cared for again if its daemon dies. One that waits when a person stops the
+/// fleet goes on waiting.
+fn reviver(place: &Place, job: &JobId) -> Revive {
+    let (place, job) = (place.clone(), job.clone());
+    Arc::new(move || {
+        let told = |failure: Failure| format!("{:#}", failure.error);
+        if report::waits_for_start(&place, &job).map_err(told)? {
+            return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
+        }
+        daemon::connect_or_start(&place).map(drop).map_err(told)
+    })
 }
 
 /// Returns what Ctrl-C does.
@@ -164,8 +185,26 @@ fn keyboard(global: &Global, args: &TriggerArgs) -> Option<Keyboard> {
     found.inspect_err(|error| tracing::debug!(%error, "nobody can be asked here")).ok()
 }
 
-fn find_agent<'l>(loaded: &'l Loaded, name: &str) -> Outcome<&'l Agent> {
-    loaded.find_agent(name).map_err(|error| match &error {
+/// The agent that is asked.
+struct Asked {
+    agent: AgentName,
+    is_command: bool,
+}
+
+/// Finds the agent in the config. A daemon that goes by a config it read earlier is not kept from
+/// working by one that has faults now.
+fn find_agent(place: &Place, name: &str) -> Outcome<Asked> {
+    let loaded = match fleet::try_load(place, place.config_file()?, &fleet::read_text)? {
+        Ok(loaded) => loaded,
+        Err(faults) if daemon::is_permanent(place)? => {
+            let summary = faults.summary();
+            output::note(&format!("{summary}; the daemon goes by the config that it has read"))?;
+            let agent = name.parse().map_err(|error| Failure::new(Code::Usage, error))?;
+            return Ok(Asked { agent, is_command: false });
+        }
+        Err(_) => fleet::load(place)?,
+    };
+    let agent = loaded.find_agent(name).map_err(|error| match &error {
         AgentLookup::Unknown { nearest, .. } => {
             let hint = match nearest {
                 Some(near) => format!("heeler trigger {near}"),
@@ -174,11 +213,13 @@ fn find_agent<'l>(loaded: &'l Loaded, name: &str) -> Outcome<&'l Agent> {
             Failure::new(Code::NotFound, error).hint(hint)
         }
         AgentLookup::Ambiguous { .. } => Failure::new(Code::Usage, error),
-    })
+    })?;
+    let is_command = matches!(agent.runtime, Runtime::Command { .. });
+    Ok(Asked { agent: agent.name.clone(), is_command })
 }
 
 /// Says which session is asked for; one that we do not know is trusted if its id is whole.
-fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<Wish> {
+fn wish(args: &TriggerArgs, agent: &AgentName, reader: Option<&Reader>) -> Outcome<Wish> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { Wish::Fresh } else { Wish::Usual });
     };
@@ -195,7 +236,7 @@ fn wish(args: &TriggerArgs, agent: &Agent, reader: Option<&Reader>) -> Outcome<W
         Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
         Err(error @ LookupError::Ambiguous { .. }) => {
-            let list = format!("heeler session list --agent {}", agent.name);
+            let list = format!("heeler session list --agent {agent}");
             Err(Failure::new(Code::Usage, error).hint(list))
         }
         Err(error) => Err(error.into()),

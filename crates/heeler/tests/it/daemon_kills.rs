@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_engine::fault::FaultPoint;
 use heeler_engine::{Answer, Command, DaemonFile, ScheduleChange, Stopping};
 use heeler_model::run::End;
@@ -15,10 +16,11 @@ use heeler_server::{Client, ClientError};
 use heeler_store::{JobFilter, Reader, Run, StateDir};
 use heeler_testkit::Proof;
 use rustix::fs::{CWD, FileType, Mode};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 
 use crate::fleet::Fleet;
+use crate::processes::signal_if;
 use crate::rig::rows;
 use crate::trigger::wait_for;
 
@@ -47,6 +49,13 @@ pub(crate) struct Herd {
 pub(crate) struct Life {
     pub(crate) child: Child,
     is_dead: bool,
+}
+
+/// The process of a run.
+#[derive(Debug, PartialEq)]
+struct Runner {
+    pid: i32,
+    folder: Utf8PathBuf,
 }
 
 impl Drop for Life {
@@ -192,6 +201,36 @@ impl Herd {
         self.reader().uncommitted_runs().unwrap().iter().map(|run| run.id).collect()
     }
 
+    /// Lists the runners that are stopped.
+    fn stopped_runners(&self) -> Vec<Runner> {
+        let is_stopped = |runner: &Runner| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", runner.pid));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        };
+        self.runners().into_iter().filter(is_stopped).collect()
+    }
+
+    fn let_go(&self, runner: &Runner) {
+        let is_it = || self.runners().contains(runner);
+        let was_there = signal_if(Pid::from_raw(runner.pid).unwrap(), Signal::CONT, is_it);
+        assert!(was_there, "nobody ends it");
+    }
+
+    /// Lists the runners of this fleet's runs.
+    fn runners(&self) -> Vec<Runner> {
+        let runs = self.dir().runs();
+        let runner = |pid: i32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+            let mut arguments = line.split('\0').skip(1);
+            let is_runner = arguments.next() == Some("runner");
+            let folder = Utf8PathBuf::from(arguments.next()?);
+            (is_runner && folder.parent() == Some(&runs)).then_some(Runner { pid, folder })
+        };
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(runner).collect()
+    }
+
     /// Processes of this fleet, whoever started them.
     pub(crate) fn processes(&self) -> Vec<String> {
         let path = self.fleet.path().to_str().unwrap().to_owned();
@@ -251,8 +290,16 @@ fn rest(life: &mut Life, most: Duration, random: &mut fastrand::Rng) {
     }
 }
 
-/// One fleet whose daemon dies at a random instant, then at a point. Returns whether it did.
-fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> bool {
+/// What happened in a round.
+struct Outcome {
+    /// Whether the daemon died at the point.
+    died: bool,
+    /// How many runners came later than the next daemon.
+    late: usize,
+}
+
+/// One fleet whose daemon dies at a random instant, then at a point.
+fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
     let mut herd = Herd::new();
     let mut clients = Clients::new();
     let all = clients.wanted.len();
@@ -283,15 +330,16 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> bool {
     let died = second.has_ended() && second.ended();
     second.kill();
 
-    let left = herd.uncommitted();
+    let (left, late) = (herd.uncommitted(), herd.stopped_runners());
     let mut last = herd.start(&[]);
     let mut client = herd.connect(&mut last).expect("nothing ends this one");
     herd.wait_until_true(&left, &mut last);
+    late.iter().for_each(|runner| herd.let_go(runner));
     clients.ask(&mut client, 0);
     herd.open_gate();
     herd.finish(&mut client, last);
     herd.check(&clients);
-    died
+    Outcome { died, late: late.len() }
 }
 
 impl Herd {
@@ -406,7 +454,7 @@ impl Herd {
 
 #[test]
 fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_nothing() {
-    let proof = Proof::new(15);
+    let proof = Proof::new(16);
     let points = FaultPoint::ALL;
     let mut deaths: BTreeMap<&str, u64> = BTreeMap::new();
     for number in 0..proof.rounds.clamp(points.len() as u64, ROUNDS_MAX) {
@@ -416,8 +464,9 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
         let is_certain = number < points.len() as u64 || random.bool();
         let nth = if is_certain { 1 } else { random.u32(1..20) };
         println!("round {number}, {point:?}:{nth}, HEELER_PROOF_SEED={}", proof.seed);
-        let died = round(point, nth, random);
+        let Outcome { died, late } = round(point, nth, random);
         assert!(died || nth > 1, "{point:?} was never reached");
+        assert_eq!(late > 0, died && point == FaultPoint::RunnerLate, "{late} runners came late");
         *deaths.entry(point.name()).or_default() += u64::from(died);
     }
     println!("deaths at points: {deaths:?}");

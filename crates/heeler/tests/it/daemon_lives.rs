@@ -260,6 +260,9 @@ fn a_queue_survives_kills_and_restarts_in_its_order() {
         assert!(status.queue.iter().all(|it| it.reason.contains("limit of 1")), "{status:?}");
     };
     check(&mut client);
+    // A run that has not begun would go back to the queue, where others are before it.
+    let folder = herd.dir().run(herd.run_ids(&in_order[0])[0]);
+    wait_for("the first run", || folder.join(file::STARTED).exists().then_some(()));
     life.kill();
     (life, client) = herd.begin(&[]);
     check(&mut client);

@@ -14,6 +14,7 @@ mod golden;
 mod hooks;
 mod hostile;
 mod kills;
+mod limits;
 mod play;
 mod processes;
 mod reads;

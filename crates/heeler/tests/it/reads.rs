@@ -31,13 +31,14 @@ fn a_job_in_json_has_the_documented_keys() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
     let jobs = fleet.json(&["jobs", "--json"]);
     let keys: Vec<&String> = jobs["jobs"][0].as_object().unwrap().keys().collect();
-    assert_eq!(keys.len(), 13);
+    assert_eq!(keys.len(), 14);
     for key in [
         "id",
         "agent",
         "schedule",
         "status",
         "triggerType",
+        "askedAt",
         "startedAt",
         "finishedAt",
         "durationSeconds",
@@ -47,6 +48,21 @@ fn a_job_in_json_has_the_documented_keys() {
         assert!(keys.iter().any(|known| *known == key), "{key}");
     }
     assert_eq!(jobs["jobs"][0]["durationSeconds"], 60.0);
+}
+
+#[test]
+fn a_job_that_another_asked_for_names_it() {
+    let mut spawned = job("coder", 1);
+    spawned.head.trigger_type = heeler_model::TriggerType::Spawned;
+    spawned.trigger_id = "job-2026-11-15-k3v9q1".to_owned();
+    let id = spawned.head.id.to_string();
+    let fleet = Fleet::new().with_jobs(vec![spawned]);
+    assert_eq!(
+        fleet.json(&["jobs", "show", &id, "--json"])["job"]["parent"],
+        "job-2026-11-15-k3v9q1"
+    );
+    let shown = fleet.run(&["jobs", "show", &id]).ok();
+    assert!(shown.contains("parent:       job-2026-11-15-k3v9q1\n"), "{shown}");
 }
 
 #[test]

@@ -107,10 +107,9 @@ fn what_makes_no_sense_without_a_daemon_says_that_there_is_none() {
     let fleet = steered();
     for command in ["stop", "reload", "restart"] {
         let said = fleet.run(&[command]).fails(3);
-        assert!(
-            said.contains("no daemon runs in ") && said.contains("try: heeler start"),
-            "{said}"
-        );
+        assert!(said.contains("no daemon runs in "), "{said}");
+        let is_told_to_start = said.contains("try: heeler start");
+        assert_eq!(is_told_to_start, command != "stop", "{said}");
         let told = fleet.run(&[command, "--json"]);
         let told: Json = serde_json::from_str(&told.stdout).unwrap();
         assert_eq!(told["error"]["code"], "no_daemon");
@@ -214,6 +213,10 @@ fn a_stop_waits_for_jobs_and_can_be_left_or_forced() {
     assert_eq!(stop.wait().unwrap().code(), Some(130));
     let rest: Vec<String> = said.map(Result::unwrap).collect();
     assert!(rest.iter().any(|line| line.contains("heeler stop --keep-jobs")), "{rest:?}");
+    let status = fleet.run(&["status"]).ok();
+    let stopping = "\nstopping, waits for 1 job; heeler stop --keep-jobs ends it now\n";
+    assert!(status.contains(stopping) && !status.contains("\nNext\n"), "{status}");
+    assert_eq!(fleet.json(&["status", "--json"])["daemon"]["stopping"], true);
     // It goes on stopping: nothing new starts.
     let refused = fleet.run(&["trigger", "quick"]).fails(5);
     assert!(refused.contains("stopping"), "{refused}");
@@ -228,7 +231,7 @@ fn a_stop_with_a_timeout_cancels_what_has_not_ended_by_then() {
     fleet.start();
     let job = fleet.busy();
     let told = fleet.json(&["stop", "--timeout", "1s", "--json"]);
-    assert_eq!(told["message"], "stopped");
+    assert_eq!(told["message"], "stopped; jobs that were cancelled: 1");
     assert_eq!(fleet.status_of(&job), JobStatus::Cancelled);
     let said = fleet.run(&["stop", "--force", "--keep-jobs"]).fails(2);
     assert!(said.contains("cannot be used with"), "{said}");
@@ -335,6 +338,88 @@ fn the_status_is_drawn_anew_until_ctrl_c() {
     terminal.type_in("\u{3}");
     let (code, _) = terminal.end();
     assert_eq!(code, Some(130));
+    let mut terminal = Terminal::shell(&fleet, "heeler status --watch && stty -a");
+    terminal.wait_for("\u{1b}[H");
+    terminal.type_in("xq");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains(" icanon") && rest.contains(" echo "), "it is put back: {rest}");
+}
+
+#[test]
+fn without_a_daemon_nothing_looks_alive() {
+    const WARNING: &str = "no daemon runs, so nothing starts by itself: heeler start -d\n";
+    let fleet = steered();
+    fleet.start();
+    let next = |fleet: &Steered| {
+        let agent = fleet.json(&["agent", "show", "worker", "--json"])["agent"].clone();
+        let schedule = fleet.json(&["schedule", "list", "--json"])["schedules"][0].clone();
+        let status = fleet.json(&["status", "worker", "--json"])["agents"][0].clone();
+        [
+            agent["nextTriggerAt"].clone(),
+            schedule["nextRunAt"].clone(),
+            status["nextTriggerAt"].clone(),
+            status["schedules"][0]["nextRunAt"].clone(),
+        ]
+    };
+    // A daemon that is ready may not have planned yet.
+    wait_for("the plan", || next(&fleet).iter().all(Json::is_string).then_some(()));
+    fleet.busy();
+    let waiting = fleet.run(&["trigger", "worker", "--detach", "-q"]).ok();
+    fleet.run(&["stop", "--keep-jobs"]).ok();
+    assert!(next(&fleet).iter().all(Json::is_null), "{:?}", next(&fleet));
+    for list in [&["status"][..], &["status", "-q"], &["agent", "list"], &["schedule", "list"]] {
+        let said = fleet.run(list).ok();
+        assert!(said.starts_with(WARNING), "{said}");
+    }
+    let status = fleet.run(&["status"]).ok();
+    assert!(status.contains("\nWaiting, and nobody starts them: heeler start -d\n"), "{status}");
+    assert!(!status.contains("\nNext\n"), "{status}");
+    let shown = fleet.run(&["jobs", "show", waiting.trim()]).ok();
+    assert!(shown.contains("so nobody starts it: heeler start -d"), "{shown}");
+    // It ends with the daemon that the test stops at its end.
+    fleet.start();
+}
+
+#[test]
+fn a_job_that_waits_has_not_started_and_says_why() {
+    let fleet = steered();
+    fleet.start();
+    fleet.busy();
+    let id = fleet.run(&["trigger", "worker", "--detach", "-q"]).ok();
+    let job = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
+    assert_eq!(job["startedAt"], Json::Null);
+    assert!(job["askedAt"].is_string());
+    assert!(job["waits"].as_str().unwrap().contains("at its limit of 1"), "{job}");
+    let shown = fleet.run(&["jobs", "show", id.trim()]).ok();
+    assert!(shown.contains("asked:") && !shown.contains("started:"), "{shown}");
+    assert!(shown.contains("waits:") && shown.contains("at its limit of 1"), "{shown}");
+    let list = fleet.run(&["jobs", "--status", "pending"]).ok();
+    assert!(list.contains("  asked "), "{list}");
+    fleet.write("go", "");
+    fleet.wait_until_ended();
+    let job = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
+    let time = |name: &str| job[name].as_str().unwrap().to_owned();
+    assert!(time("askedAt") < time("startedAt"), "{job}");
+    assert_eq!(job["waits"], Json::Null);
+}
+
+#[test]
+fn failures_of_one_agent_are_one_line() {
+    let fleet = Steered(fleet(&[
+        ("fails", &scripted("{error: invalid_request}")),
+        ("breaks", &scripted("{error: invalid_request}")),
+    ]));
+    for agent in ["fails", "breaks", "fails", "fails"] {
+        fleet.run(&["trigger", agent]).fails(1);
+    }
+    let status = fleet.run(&["status"]).ok();
+    let (_, failed) = status.split_once("\nFailed in the last 24 hours\n").unwrap();
+    let rows: Vec<&str> = failed.lines().collect();
+    assert_eq!(rows.len(), 2, "{status}");
+    assert!(rows[0].contains("  fails ") && rows[0].contains("failed ×3  last "), "{status}");
+    assert!(rows[1].contains("  breaks  failed     "), "they are aligned: {status}");
+    assert_eq!(fleet.json(&["status", "--json"])["failed"].as_array().unwrap().len(), 4);
 }
 
 #[test]
@@ -346,10 +431,12 @@ fn the_status_says_what_waits_and_why() {
     let status = fleet.run(&["status"]).ok();
     let (_, waits) = status.split_once("\nWaiting\n").unwrap();
     assert!(waits.contains(waiting.trim()) && waits.contains("at its limit of 1"), "{status}");
-    assert!(status.contains("\nNext\n") && status.contains("worker nightly"), "{status}");
+    assert!(status.contains("\nNext\n") && status.contains("worker  nightly"), "{status}");
     let json = fleet.json(&["status", "--json"]);
     assert_eq!(json["waiting"][0]["id"], waiting.trim());
-    assert!(json["waiting"][0]["waitsFor"].as_str().unwrap().contains("limit"));
+    let since = json["daemon"]["since"].as_str().unwrap();
+    assert_eq!(since.len(), "2026-11-15T12:00:00.000Z".len(), "{since}");
+    assert!(json["waiting"][0]["waits"].as_str().unwrap().contains("limit"));
 }
 
 #[test]
@@ -368,6 +455,8 @@ fn what_failed_is_tried_again_as_the_same_job_or_a_new_one() {
         fleet.jobs().into_iter().find(|known| known.head.id.as_str() == retried)
     });
     assert_eq!(again.prompt.as_deref(), Some("Look."));
+    let id = fleet.run(&["jobs", "retry", &job, "-q"]).ok();
+    assert!(id.starts_with("job-") && id.split_whitespace().count() == 1, "{id}");
     fleet.run(&["jobs", "retry", "job-2020-01-01-aaaaaa"]).fails(4);
 }
 
@@ -378,7 +467,7 @@ fn schedules_show_what_people_changed_and_what_was_started() {
     fleet.run(&["schedule", "set", "worker", "nightly", "30m"]).ok();
     let shown = fleet.json(&["schedule", "show", "worker", "nightly", "--json"]);
     let schedule = &shown["schedule"];
-    assert_eq!(schedule["when"], "30m");
+    assert_eq!(schedule["when"], "every 30m");
     assert_eq!(schedule["configured"], "0 3 * * *");
     assert!(schedule["nextRunAt"].is_string(), "{schedule}");
     let text = fleet.run(&["schedule", "show", "worker", "nightly"]).ok();
@@ -387,9 +476,37 @@ fn schedules_show_what_people_changed_and_what_was_started() {
     let list = fleet.run(&["schedule", "list"]).ok();
     assert!(list.contains("worker  nightly   0 3 * * *  enabled"), "{list}");
     let job = fleet.json(&["schedule", "trigger", "worker", "nightly", "--json"]);
-    assert!(job["job"]["id"].is_string(), "{job}");
-    fleet.run(&["schedule", "show", "worker", "nope"]).fails(4);
-    fleet.run(&["schedule", "list", "nobody"]).fails(4);
+    assert!(job["job"]["id"].is_string() && job["job"].get("waits").is_some(), "{job}");
+    let said = fleet.run(&["schedule", "show", "worker", "nope"]).fails(4);
+    assert!(said.contains("`worker` has no schedule `nope`; it has: nightly"), "{said}");
+    for command in [&["schedule", "show", "nobody", "nightly"][..], &["schedule", "list", "nobody"]]
+    {
+        let said = fleet.run(command).fails(4);
+        assert!(said.contains("nobody") && said.contains("heeler agent list"), "{said}");
+    }
+}
+
+#[test]
+fn a_schedule_that_files_start_takes_no_time() {
+    let watches = format!(
+        "{}\nschedules: {{sources: {{type: watch, paths: ['*.rs'], prompt: Look.}}}}",
+        scripted("{say: Done.}")
+    );
+    let fleet = Steered(fleet(&[("watcher", &watches)]));
+    let said = fleet.run(&["schedule", "set", "watcher", "sources", "30m"]).fails(5);
+    assert!(said.contains("started by files that change"), "{said}");
+}
+
+#[test]
+fn whoever_changes_something_is_named() {
+    let fleet = steered();
+    for (user, login, named) in [("ann", "bob", "ann"), ("", "bob", "bob")] {
+        let mut command = fleet.command(&["schedule", "disable", "worker", "nightly"]);
+        command.env("USER", user).env("LOGNAME", login);
+        assert!(command.output().unwrap().status.success());
+        let shown = fleet.json(&["schedule", "show", "worker", "nightly", "--json"]);
+        assert_eq!(shown["schedule"]["override"]["by"], named);
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Fleet {
     }
 
     #[track_caller]
-    fn kill(&self, word: &str) {
+    pub(crate) fn kill(&self, word: &str) {
         let pids = wait_for(word, || Some(self.processes(word)).filter(|pids| !pids.is_empty()));
         pids.into_iter().for_each(|pid| assert!(self.signal(pid, word, Signal::KILL), "{word}"));
     }
@@ -108,7 +108,7 @@ fn interrupt(child: &Child) {
 }
 
 #[track_caller]
-fn ended(child: Child) -> Ran {
+pub(crate) fn ended(child: Child) -> Ran {
     Ran::from(child.wait_with_output().unwrap())
 }
 

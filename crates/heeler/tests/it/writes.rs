@@ -14,7 +14,8 @@ use crate::fleet::{Fleet, job};
 fn init_makes_a_fleet_that_is_valid_at_once_and_overwrites_nothing() {
     let fleet = Fleet::empty();
     fleet.write(".gitignore", "target");
-    assert!(fleet.run(&["init"]).ok().contains("Next: heeler trigger greeter"));
+    let said = fleet.run(&["init"]).ok();
+    assert!(said.contains("Next: heeler trigger greeter\nThen: heeler start"), "{said}");
     let said = fleet.run(&["trigger", "greeter"]).ok();
     assert!(said.starts_with("Hello! I am a scripted agent of this fleet.\n"), "{said}");
     assert_eq!(fleet.read(".gitignore"), "target\n.heeler/\n.env\n");

@@ -1,10 +1,13 @@
 //! `heeler status --watch`: the same page anew, each second, in the same place.
 //!
-//! Nothing of the terminal's state outlives a frame, so there is nothing to put back: Ctrl-C just
-//! ends it below the last frame.
+//! Keys are read one by one, Ctrl-C too, so that the terminal is always put back: both just end it
+//! below the last frame.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::Text;
@@ -14,12 +17,16 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The height of a terminal that does not say it.
 const ROWS: usize = 24;
 
-/// Draws frames until it is interrupted.
+/// Ctrl-C, as a key.
+const CTRL_C: u8 = 3;
+
+/// Draws frames until a key ends it.
 pub(super) fn run(mut page: impl FnMut() -> Outcome<Vec<Text>>) -> Outcome {
     if !io::stdout().is_terminal() {
         let message = "`--watch` needs a terminal";
         return Err(Failure::message(Code::Usage, message).hint("heeler status --json"));
     }
+    let keys = Keys::new();
     // What is on the screen scrolls up instead of being overwritten.
     let mut out = io::stdout().lock();
     out.write_all("\n".repeat(rows()).as_bytes())?;
@@ -32,7 +39,57 @@ pub(super) fn run(mut page: impl FnMut() -> Outcome<Vec<Text>>) -> Outcome {
         };
         out.write_all(frame.as_bytes())?;
         out.flush()?;
-        std::thread::sleep(EVERY);
+        match keys.wait(Instant::now() + EVERY) {
+            Some(b'q' | b'Q') => return Ok(()),
+            Some(CTRL_C) => return Err(Failure::silent(Code::Interrupted)),
+            _ => {}
+        }
+    }
+}
+
+/// A keyboard whose keys are read as they are typed; it is put back when it is dropped.
+struct Keys(Option<Termios>);
+
+impl Keys {
+    /// Takes the keyboard, where there is one.
+    fn new() -> Keys {
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut modes = before.clone();
+            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+            // Where it cannot be taken, Ctrl-C still is a signal.
+            let _taken = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
+        }
+        Keys(before)
+    }
+
+    /// Returns the next key that ends it, or `None` at the deadline.
+    fn wait(&self, deadline: Instant) -> Option<u8> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let (stdin, mut key) = (io::stdin(), [0]);
+            let limit = Timespec::try_from(left).ok();
+            let is_typed = self.0.is_some()
+                && matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], limit.as_ref()), Ok(1));
+            match is_typed.then(|| rustix::io::read(&stdin, &mut key)) {
+                Some(Ok(1)) if matches!(key[0], b'q' | b'Q' | CTRL_C) => return Some(key[0]),
+                Some(Ok(1)) => {}
+                // Nobody types, or nobody can any more.
+                _ => std::thread::sleep(deadline.saturating_duration_since(Instant::now())),
+            }
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // A terminal that is gone needs nothing.
+            let _put_back = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
     }
 }
 

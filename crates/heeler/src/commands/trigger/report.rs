@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use heeler_engine::Fleet;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session, SessionStatus};
-use heeler_store::{Reader, StateDir};
+use heeler_store::{Reader, STOPPED_AT, StateDir};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -33,7 +33,8 @@ pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) 
         Reader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
     };
     let mut job = on_record()?;
-    if job.head.status.is_final() || seen.interrupts > 2 {
+    let is_left = job.head.status.is_final() || seen.interrupts > 2;
+    if is_left || waits_for_start(place, id)? {
         return Ok(job);
     }
     let daemon = daemon::connect_or_start(place)?;
@@ -44,6 +45,14 @@ pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) 
     }
     drop(daemon);
     Ok(job)
+}
+
+/// Says whether a job waits, and nobody starts it before a person starts the fleet.
+pub(super) fn waits_for_start(place: &Place, id: &JobId) -> Outcome<bool> {
+    let reader = Reader::open(&place.dir()?)?;
+    let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
+    let job = reader.job(id)?;
+    Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
 }
 
 /// Tells what came of the job, and ends as it did.
@@ -64,6 +73,9 @@ pub(super) fn report(
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure::silent(Code::Interrupted)),
+        (false, false) if job.head.status == JobStatus::Pending => {
+            Err(Failure::silent(Code::NoDaemon))
+        }
         (false, false) if is_busy(&reader, &engine.dir, job)? => {
             Err(Failure::silent(Code::Refused))
         }
@@ -141,9 +153,8 @@ fn sign(status: JobStatus) -> Text {
         JobStatus::Completed => Text::styled(AnsiColor::Green.on_default(), "✓ completed"),
         JobStatus::Cancelled => Text::styled(AnsiColor::Yellow.on_default(), "✗ cancelled"),
         JobStatus::Failed => Text::styled(AnsiColor::Red.on_default(), "✗ failed"),
-        JobStatus::Pending | JobStatus::Running => {
-            Text::styled(AnsiColor::Cyan.on_default(), "· still running")
-        }
+        JobStatus::Pending => Text::styled(AnsiColor::Cyan.on_default(), "· waits"),
+        JobStatus::Running => Text::styled(AnsiColor::Cyan.on_default(), "· still running"),
     }
 }
 

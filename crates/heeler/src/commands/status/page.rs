@@ -1,0 +1,309 @@
+//! The status as people see it.
+
+use anstyle::Style;
+use heeler_engine::{BudgetStatus, DaemonMode};
+use heeler_model::{AgentState, JobStatus, ScheduleStatus};
+use jiff::Timestamp;
+
+use super::{Shown, Snapshot, Waiting};
+use crate::commands::jobs::status_text;
+use crate::output::{self, Lines, Text};
+use crate::place::Place;
+
+/// How many jobs that wait are shown.
+const WAITING_MAX: usize = 10;
+/// How many schedules that come next are shown.
+const NEXT_MAX: usize = 5;
+/// How much of a job's account is shown.
+const ACCOUNT_CHARS_MAX: usize = 60;
+/// A budget is shown when more than so many hundredths of it are spent.
+const BUDGET_SHOWN_PERCENT: i64 = 80;
+
+/// What is shown: the lines, and remarks that are no result.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) lines: Vec<Text>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Page {
+    fn line(&mut self, text: impl Into<Text>) {
+        self.lines.push(text.into());
+    }
+
+    /// Returns everything as lines.
+    pub(super) fn all(self) -> Vec<Text> {
+        let mut lines = self.lines;
+        let dimmed = |note: &String| Text::styled(Style::new().dimmed(), note);
+        lines.extend(self.notes.iter().map(dimmed));
+        lines
+    }
+}
+
+/// The parts of a page whose columns are aligned with each other.
+struct Parts {
+    lines: Lines,
+    /// Each title, and how many rows it has.
+    titles: Vec<(String, usize)>,
+}
+
+impl Parts {
+    fn begin(&mut self, title: impl Into<String>) {
+        self.titles.push((title.into(), 0));
+    }
+
+    fn row(&mut self, cells: [Text; 5]) {
+        let [first, rest @ ..] = cells;
+        let mut row = vec![Text::from("  ").then(first)];
+        row.extend(rest);
+        self.lines.push(row);
+        self.titles.last_mut().expect("a part was begun").1 += 1;
+    }
+
+    fn add_to(self, page: &mut Page) {
+        let mut lines = self.lines.lines().into_iter();
+        for (title, rows) in self.titles.into_iter().filter(|(_, rows)| *rows > 0) {
+            page.line("");
+            page.line(title);
+            page.lines.extend(lines.by_ref().take(rows));
+        }
+    }
+}
+
+/// Makes the page of a moment.
+pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
+    let mut page = Page::default();
+    if let Some(warning) = snapshot.keeper.warning() {
+        page.line(Text::styled(output::status_style(JobStatus::Cancelled), warning));
+    }
+    let name = snapshot.name.as_deref().unwrap_or("fleet");
+    let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
+    let daemon = daemon_text(snapshot, now);
+    page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
+    if snapshot.stopping {
+        let jobs = output::counted(snapshot.running.len() as u64, "job");
+        page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
+    }
+    if let Some(faults) = &snapshot.config_faults {
+        page.notes.push(format!("{faults}; see: heeler config validate"));
+    }
+    for fault in &snapshot.faults {
+        let red = output::status_style(JobStatus::Failed);
+        page.line(Text::styled(red, "fault").then(format!(" {fault}")));
+    }
+    let budgets = snapshot.budgets.iter().flat_map(budget_lines);
+    page.lines.extend(budgets.map(Text::from));
+    if snapshot.agents.is_empty() && snapshot.config_faults.is_none() {
+        page.line("no agents yet; add one with: heeler init agent NAME");
+    } else if !snapshot.agents.is_empty() {
+        page.line("");
+        page.lines.extend(agents(snapshot, now));
+    }
+    // An account gives way on a narrow terminal.
+    let mut parts = Parts { lines: Lines::bare(5, 4), titles: Vec::new() };
+    add_work(&mut parts, &mut page, snapshot, now);
+    add_next(&mut parts, snapshot, now);
+    add_failed(&mut parts, &mut page, snapshot, now);
+    parts.add_to(&mut page);
+    add_parked(&mut page, snapshot, now);
+    page
+}
+
+fn daemon_text(snapshot: &Snapshot, now: Timestamp) -> String {
+    let Some(daemon) = &snapshot.keeper.daemon else {
+        return match &snapshot.keeper.writer {
+            Some(holder) => format!("written to by {holder}"),
+            None => "no daemon".to_owned(),
+        };
+    };
+    let mode = match daemon.mode {
+        DaemonMode::Permanent => "daemon",
+        DaemonMode::UntilIdle => "daemon until idle",
+    };
+    let up = output::brief(now.duration_since(daemon.since).abs());
+    let other = match daemon.version == env!("CARGO_PKG_VERSION") {
+        true => String::new(),
+        false => format!(" (version {}: heeler restart)", daemon.version),
+    };
+    format!("{mode} {} up {up}{other}", daemon.pid)
+}
+
+/// Says how much of a budget is left, where that is little.
+fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
+    let line = |spent: i64, limit: Option<i64>, when: &str, then: &str| {
+        let limit = limit?;
+        let is_shown = spent.saturating_mul(100) > limit.saturating_mul(BUDGET_SHOWN_PERCENT);
+        let whose = match budget.whose.as_str() {
+            "fleet" => String::new(),
+            agent => format!(" of {}", output::one_line(agent)),
+        };
+        let state = if spent >= limit { format!(", spent; {then}") } else { String::new() };
+        let (spent, limit) = (spent as f64 / 1e6, limit as f64 / 1e6);
+        let text = format!("Budget{whose}: ${spent:.2} of ${limit:.2} {when}{state}");
+        (is_shown || spent >= limit).then_some(text)
+    };
+    let day = line(budget.day_spent, budget.day_limit, "today", "nothing more starts today");
+    let raise = "raise `budget.total` to go on";
+    let total = line(budget.total_spent, budget.total_limit, "in all", raise);
+    day.into_iter().chain(total).collect()
+}
+
+/// Adds what runs and what waits.
+fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+    parts.begin("Running");
+    for job in &snapshot.running {
+        parts.row(job_row(job, 1, now));
+    }
+    match snapshot.keeper.writer {
+        Some(_) => parts.begin("Waiting"),
+        None => parts.begin("Waiting, and nobody starts them: heeler start -d"),
+    }
+    for Waiting { shown, row } in snapshot.waiting.iter().take(WAITING_MAX) {
+        let not_before = row.not_before.filter(|at| *at > now);
+        let not_before = not_before.map(|at| format!(", {}", output::upcoming(at, now)));
+        let why = output::one_line(&row.reason);
+        parts.row([
+            shown.head.id.as_str().into(),
+            output::one_line(&shown.head.agent).into(),
+            status_text(shown.head.status, false),
+            output::relative(row.asked_at, now).into(),
+            format!("{why}{}", not_before.unwrap_or_default()).into(),
+        ]);
+    }
+    let more = snapshot.waiting.len().saturating_sub(WAITING_MAX);
+    if more > 0 {
+        page.notes.push(format!("and {more} more wait: heeler jobs --status pending"));
+    }
+}
+
+/// Adds the schedules that come next.
+fn add_next(parts: &mut Parts, snapshot: &Snapshot, now: Timestamp) {
+    let mut next: Vec<(Timestamp, &str, &str)> = Vec::new();
+    for (agent, state) in &snapshot.agents {
+        let due = state.schedules.iter().filter_map(|(name, it)| Some((it.next_run_at?, name)));
+        next.extend(due.map(|(at, name)| (at, agent.as_str(), name.as_str())));
+    }
+    next.sort();
+    parts.begin("Next");
+    for (at, agent, schedule) in next.into_iter().take(NEXT_MAX) {
+        parts.row([
+            output::upcoming(at, now).into(),
+            output::one_line(agent).into(),
+            output::one_line(schedule).into(),
+            Text::default(),
+            Text::default(),
+        ]);
+    }
+}
+
+/// Adds the credentials that ran into a limit.
+fn add_parked(page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+    let mut parked = snapshot.parked.iter().filter(|parked| parked.until > now).peekable();
+    if parked.peek().is_some() {
+        page.line("");
+        page.line("Put off by a usage limit");
+    }
+    for parked in parked {
+        let (until, since) =
+            (output::upcoming(parked.until, now), output::relative(parked.since, now));
+        let reason = output::one_line(&parked.reason);
+        page.line(format!("  goes on {until}  {reason} (since {since}, {})", parked.job));
+    }
+}
+
+/// Adds what failed, one row for each agent.
+fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+    parts.begin("Failed in the last 24 hours");
+    let mut told = 0;
+    for (newest, count) in &snapshot.failing {
+        parts.row(job_row(newest, *count, now));
+        told += *count as i64;
+    }
+    let all = "heeler jobs --status failed --since 24h";
+    match snapshot.failed_total - told {
+        more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
+        _ if told > snapshot.failing.len() as i64 => {
+            page.notes.push(format!("each of them: {all}"));
+        }
+        _ => {}
+    }
+}
+
+fn job_row(shown: &Shown, count: usize, now: Timestamp) -> [Text; 5] {
+    let Shown { head, dead, account, .. } = shown;
+    let status = status_text(head.status, *dead);
+    let (status, since) = match count {
+        1 => (status, shown.since(now)),
+        _ => (status.then(format!(" ×{count}")), format!("last {}", shown.since(now))),
+    };
+    [
+        head.id.as_str().into(),
+        output::one_line(&head.agent).into(),
+        status,
+        since.into(),
+        output::shortened(account, ACCOUNT_CHARS_MAX).into(),
+    ]
+}
+
+fn agents(snapshot: &Snapshot, now: Timestamp) -> Vec<Text> {
+    let mut lines =
+        Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"], &["SCHEDULES"]);
+    for (name, agent) in &snapshot.agents {
+        let next = agent
+            .next_trigger_at
+            .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
+        let current = agent.current_job.as_ref();
+        let is_current = |job: &&Shown| Some(&job.head.id) == current;
+        let dead = snapshot.running.iter().find(is_current).is_some_and(|job| job.dead);
+        let status = match dead {
+            true => status_text(JobStatus::Running, dead),
+            false if snapshot.disabled.contains(name) => "disabled".into(),
+            false => agent.status.as_str().into(),
+        };
+        lines.push(vec![
+            output::one_line(name).into(),
+            status,
+            current.or(agent.last_job.as_ref()).map_or("", |id| id.as_str()).into(),
+            schedules(agent).into(),
+            next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
+        ]);
+    }
+    lines.lines()
+}
+
+fn schedules(agent: &AgentState) -> String {
+    let named = agent.schedules.iter().map(|(name, state)| match state.status {
+        ScheduleStatus::Idle => name.clone(),
+        status => format!("{name} ({status})"),
+    });
+    output::one_line(&named.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_shown_when_little_of_it_is_left() {
+        let mut budget = BudgetStatus {
+            whose: "fleet".to_owned(),
+            day_limit: Some(20_000_000),
+            day_spent: 16_000_000,
+            total_limit: None,
+            total_spent: 900_000_000,
+            reserved: 0,
+        };
+        assert_eq!(budget_lines(&budget), Vec::<String>::new(), "80 % is not more than 80 %");
+        budget.day_spent += 10_000;
+        assert_eq!(budget_lines(&budget), ["Budget: $16.01 of $20.00 today"]);
+        budget.day_spent = 20_000_000;
+        let spent = "Budget: $20.00 of $20.00 today, spent; nothing more starts today";
+        assert_eq!(budget_lines(&budget), [spent]);
+        (budget.whose, budget.total_limit) = ("coder".to_owned(), Some(1_000_000_000));
+        assert_eq!(budget_lines(&budget)[1], "Budget of coder: $900.00 of $1000.00 in all");
+        budget.total_limit = Some(0);
+        let spent =
+            "Budget of coder: $900.00 of $0.00 in all, spent; raise `budget.total` to go on";
+        assert_eq!(budget_lines(&budget)[1], spent);
+    }
+}
