@@ -2,7 +2,7 @@
 //! what the next one makes of what is left.
 //!
 //! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
-//! point is a line below and a call of [`reach`]; the proof asks for [`FaultPoint::ALL`].
+//! point is a line below and a call of `reach`; the proof asks for [`FaultPoint::ALL`].
 
 use std::str::FromStr;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! The daemon's HTTP interface on a unix socket, and its client.
 //!
 //! It translates requests to commands and answers to replies. It decides nothing and opens no
-//! database. Start at [`serve`] for the daemon's side and at [`Client`] for the other.
+//! database. Start at [`serve()`] for the daemon's side and at [`Client`] for the other.
 
 mod bodies;
 mod client;

@@ -131,7 +131,7 @@ impl HookWorker {
         *self.shared.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Asks the worker to end. It does within [`STOP_WAIT`], and what is not done stays on record.
+    /// Asks the worker to end. It does within `STOP_WAIT`, and what is not done stays on record.
     ///
     /// Until it [has](Self::has_ended) it tells outcomes, and waits where nobody takes them.
     pub fn ask_to_end(&self) {
