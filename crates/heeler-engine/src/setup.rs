@@ -11,6 +11,7 @@ use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtim
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
 use jiff::tz::TimeZone;
+use sha2::{Digest as _, Sha256};
 
 use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
@@ -119,7 +120,9 @@ impl Setup {
         let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
-            return Some(format!("{name}:{:016x}", fnv(key.as_bytes())));
+            let digest = Sha256::digest(key.as_bytes());
+            let digest: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            return Some(format!("{name}:{digest}"));
         }
         // A script asks no model; with a key it plays one that does.
         if matches!(agent.runtime, Runtime::Scripted(_)) {
@@ -128,10 +131,4 @@ impl Setup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
-}
-
-/// FNV-1a: tells credentials apart without keeping them.
-fn fnv(bytes: &[u8]) -> u64 {
-    let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
 }
