@@ -37,16 +37,16 @@ pub(crate) enum AgentCommand {
     #[command(
         after_help = "Example:\n  heeler agent show coder\n\nExit codes: 0 shown, 4 not found."
     )]
-    Show(ShowArgs),
+    Show(OneArgs),
     /// Let an agent's jobs start again
     #[command(after_help = CHANGE)]
-    Enable(ChangeArgs),
+    Enable(OneArgs),
     /// Keep an agent's jobs from starting; those that run go on
     #[command(after_help = CHANGE)]
-    Disable(ChangeArgs),
+    Disable(OneArgs),
     /// Forget that an agent's last job failed
     #[command(after_help = CHANGE)]
-    Reset(ChangeArgs),
+    Reset(OneArgs),
 }
 
 impl AgentCommand {
@@ -70,20 +70,9 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `agent show`.
+/// Arguments of `agent show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
-    /// The agent
-    #[arg(add = cli::agents())]
-    agent: String,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Arguments of `agent enable`, `disable` and `reset`.
-#[derive(Args)]
-pub(crate) struct ChangeArgs {
+pub(crate) struct OneArgs {
     /// The agent
     #[arg(add = cli::agents())]
     agent: String,
@@ -103,7 +92,7 @@ pub(crate) fn run(global: &Global, command: &AgentCommand) -> Outcome {
     }
 }
 
-fn change(global: &Global, args: &ChangeArgs, change: AgentChange) -> Outcome {
+fn change(global: &Global, args: &OneArgs, change: AgentChange) -> Outcome {
     let place = Place::find(global)?;
     let command = Command::Agent { agent: args.agent.clone(), change, by: place.who() };
     daemon::tell(&daemon::ask(&place, &command)?, args.json)
@@ -194,7 +183,7 @@ fn runtime(runtime: &Runtime) -> &'static str {
     }
 }
 
-fn show(global: &Global, args: &ShowArgs) -> Outcome {
+fn show(global: &Global, args: &OneArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let reader = place.reader()?;

@@ -47,18 +47,18 @@ pub(crate) enum ScheduleCommand {
     #[command(
         after_help = "Example:\n  heeler schedule show coder nightly\n\nExit codes: 0 shown, 4 not found."
     )]
-    Show(ShowArgs),
+    Show(OneArgs),
     /// Let a schedule run, whatever the config says
     #[command(after_help = CHANGE)]
-    Enable(ChangeArgs),
+    Enable(OneArgs),
     /// Keep a schedule from running, whatever the config says
     #[command(after_help = CHANGE)]
-    Disable(ChangeArgs),
+    Disable(OneArgs),
     /// Run a schedule now
     #[command(
         after_help = "Example:\n  heeler schedule trigger coder nightly\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\nExit codes: 0 it runs or waits, 4 not found, 5 refused."
     )]
-    Trigger(ChangeArgs),
+    Trigger(OneArgs),
     /// Let a schedule run at other times than the config says
     #[command(
         after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it. Starts a daemon if none runs, which ends when it is idle.\nExit codes: 0 set, 2 no such time, 4 not found, 5 files start it."
@@ -66,7 +66,7 @@ pub(crate) enum ScheduleCommand {
     Set(SetArgs),
     /// Let the config decide about a schedule again
     #[command(after_help = CHANGE)]
-    Reset(ChangeArgs),
+    Reset(OneArgs),
 }
 
 impl ScheduleCommand {
@@ -95,22 +95,9 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `schedule show`.
+/// Arguments of `schedule show`, `enable`, `disable`, `trigger` and `reset`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
-    /// The agent
-    #[arg(add = cli::agents())]
-    agent: String,
-    /// The schedule
-    schedule: String,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Arguments of `schedule enable`, `disable`, `trigger` and `reset`.
-#[derive(Args)]
-pub(crate) struct ChangeArgs {
+pub(crate) struct OneArgs {
     /// The agent
     #[arg(add = cli::agents())]
     agent: String,
@@ -147,7 +134,7 @@ pub(crate) fn run(global: &Global, command: &ScheduleCommand) -> Outcome {
         ScheduleCommand::Trigger(args) => change(global, args, ScheduleChange::Trigger),
         ScheduleCommand::Reset(args) => change(global, args, ScheduleChange::Reset),
         ScheduleCommand::Set(SetArgs { agent, schedule, text, json }) => {
-            let args = ChangeArgs { agent: agent.clone(), schedule: schedule.clone(), json: *json };
+            let args = OneArgs { agent: agent.clone(), schedule: schedule.clone(), json: *json };
             refuse_watch(&Place::find(global)?, &args)?;
             change(global, &args, ScheduleChange::Set { text: text.clone() })
         }
@@ -155,7 +142,7 @@ pub(crate) fn run(global: &Global, command: &ScheduleCommand) -> Outcome {
 }
 
 /// Refuses times for a schedule that files start; everything else is for the daemon to judge.
-fn refuse_watch(place: &Place, args: &ChangeArgs) -> Outcome {
+fn refuse_watch(place: &Place, args: &OneArgs) -> Outcome {
     let Ok(loaded) = fleet::load(place) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
@@ -187,7 +174,7 @@ fn unknown_schedule(agent: &config::Agent, name: &str) -> Failure {
     Failure::message(Code::NotFound, message).hint("heeler schedule list")
 }
 
-fn change(global: &Global, args: &ChangeArgs, change: ScheduleChange) -> Outcome {
+fn change(global: &Global, args: &OneArgs, change: ScheduleChange) -> Outcome {
     let place = Place::find(global)?;
     let command = Command::Schedule {
         agent: args.agent.clone(),
@@ -348,7 +335,7 @@ fn by(changed: &Override, now: Timestamp) -> String {
     format!("{what} by {by} {}", output::relative(changed.at, now))
 }
 
-fn show(global: &Global, args: &ShowArgs) -> Outcome {
+fn show(global: &Global, args: &OneArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let keeper = Keeper::find(&place)?;
