@@ -296,6 +296,8 @@ struct Outcome {
     died: bool,
     /// How many runners came later than the next daemon.
     late: usize,
+    /// From the start of the next daemon to the truth about every run that was left.
+    until_true: Duration,
 }
 
 /// One fleet whose daemon dies at a random instant, then at a point.
@@ -331,15 +333,17 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
     second.kill();
 
     let (left, late) = (herd.uncommitted(), herd.stopped_runners());
+    let started = Instant::now();
     let mut last = herd.start(&[]);
     let mut client = herd.connect(&mut last).expect("nothing ends this one");
     herd.wait_until_true(&left, &mut last);
+    let until_true = started.elapsed();
     late.iter().for_each(|runner| herd.let_go(runner));
     clients.ask(&mut client, 0);
     herd.open_gate();
     herd.finish(&mut client, last);
     herd.check(&clients);
-    Outcome { died, late: late.len() }
+    Outcome { died, late: late.len(), until_true }
 }
 
 impl Herd {
@@ -457,6 +461,7 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
     let proof = Proof::new(16);
     let points = FaultPoint::ALL;
     let mut deaths: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut until_trues = Vec::new();
     for number in 0..proof.rounds.clamp(points.len() as u64, ROUNDS_MAX) {
         let random = &mut proof.random(number);
         let point = points[usize::try_from(number).unwrap() % points.len()];
@@ -464,10 +469,15 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
         let is_certain = number < points.len() as u64 || random.bool();
         let nth = if is_certain { 1 } else { random.u32(1..20) };
         println!("round {number}, {point:?}:{nth}, HEELER_PROOF_SEED={}", proof.seed);
-        let Outcome { died, late } = round(point, nth, random);
+        let Outcome { died, late, until_true } = round(point, nth, random);
+        until_trues.push(until_true);
         assert!(died || nth > 1, "{point:?} was never reached");
         assert_eq!(late > 0, died && point == FaultPoint::RunnerLate, "{late} runners came late");
         *deaths.entry(point.name()).or_default() += u64::from(died);
     }
     println!("deaths at points: {deaths:?}");
+    until_trues.sort_unstable();
+    let at = |share: usize| until_trues[(until_trues.len() - 1) * share / 100];
+    let (half, most, worst) = (at(50), at(99), at(100));
+    println!("from the next start to the truth: p50 {half:?}, p99 {most:?}, worst {worst:?}");
 }
