@@ -264,26 +264,18 @@ fn use_session(
     let is_foreign = matches!(start, SessionStart::Resume { .. });
     let log = StateDir::session_log_relative(&request.working_directory, start.id());
     let session = Session {
-        id: tx.new_session_id()?,
         agent_session_id: Some(start.id().clone()),
-        agent: request.agent.to_string(),
         mode: request.rules.mode,
         approvals: request.approvals,
         status: SessionStatus::Active,
         channel_id: request.channel.clone(),
-        created_at: now,
-        last_active_at: now,
-        message_count: 0,
-        token_estimate: 0,
-        job_count: 0,
         working_directory: Some(request.working_directory.clone()),
         runtime: request.runtime.to_string(),
-        docker_enabled: false,
         forked_at_message: source.as_ref().map(|source| source.message_count),
         parent: source.map(|source| source.id),
         log_path: Some(log),
         origin: is_foreign.then(|| FOREIGN.to_owned()),
-        version: 1,
+        ..Session::new(tx.new_session_id()?, request.agent.as_str(), now)
     };
     tx.put_session(&session).map(|_| ())
 }
@@ -292,7 +284,9 @@ fn use_session(
 pub(crate) fn fork_source(tx: &Tx<'_>, start: &SessionStart) -> Result<Option<Session>, DbError> {
     match start {
         SessionStart::Fork { source, .. } => tx.session_by_agent_id(source),
-        SessionStart::Fresh { .. } | SessionStart::Resume { .. } => Ok(None),
+        SessionStart::Fresh { .. }
+        | SessionStart::Resume { .. }
+        | SessionStart::Continue { .. } => Ok(None),
     }
 }
 

@@ -183,7 +183,7 @@ impl Shell<'_> {
             output_file: None,
             home: self.place.to_owned(),
             sockets: self.around.config.sockets.clone(),
-            session: SessionPlan { start: SessionStart::Fresh { id }, reason },
+            session: SessionPlan::new(SessionStart::Fresh { id }, reason),
             limits: Limits {
                 timeout_ms: Some(millis(self.timeout)),
                 grace_ms: Some(u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX)),

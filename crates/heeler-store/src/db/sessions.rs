@@ -1,6 +1,8 @@
 //! Sessions: the table `sessions`.
 
-use heeler_model::{AgentSessionId, Session, SessionId, SessionStatus, iso_millis};
+use heeler_model::{
+    AgentSessionId, ForkCut, OwnMark, Session, SessionId, SessionStatus, iso_millis,
+};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
@@ -16,7 +18,8 @@ macro_rules! columns {
     () => {
         "id, agent_session_id, agent, mode, approvals, status, channel_id, created_at, \
          last_active_at, message_count, token_estimate, job_count, working_directory, runtime, \
-         docker_enabled, parent, forked_at_message, log_path, origin, version"
+         docker_enabled, parent, forked_at_message, fork_source, fork_at, continues, workspace, \
+         own_bytes, own_last, log_path, origin, version"
     };
 }
 
@@ -54,18 +57,21 @@ sql! {
     KEY = "SELECT agent, status, version FROM sessions WHERE id = ?1";
     INSERT = "INSERT INTO sessions (id, agent_session_id, agent, mode, approvals, status, \
         channel_id, created_at, last_active_at, message_count, token_estimate, job_count, \
-        working_directory, runtime, docker_enabled, parent, forked_at_message, log_path, origin, \
-        version) VALUES (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, \
-        :created_at, :last_active_at, :message_count, :token_estimate, :job_count, \
-        :working_directory, :runtime, :docker_enabled, :parent, :forked_at_message, :log_path, \
-        :origin, :version)";
+        working_directory, runtime, docker_enabled, parent, forked_at_message, fork_source, \
+        fork_at, continues, workspace, own_bytes, own_last, log_path, origin, version) VALUES \
+        (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, :created_at, \
+        :last_active_at, :message_count, :token_estimate, :job_count, :working_directory, \
+        :runtime, :docker_enabled, :parent, :forked_at_message, :fork_source, :fork_at, \
+        :continues, :workspace, :own_bytes, :own_last, :log_path, :origin, :version)";
     UPDATE = "UPDATE sessions SET agent_session_id = :agent_session_id, agent = :agent, \
         mode = :mode, approvals = :approvals, status = :status, channel_id = :channel_id, \
         created_at = :created_at, last_active_at = :last_active_at, \
         message_count = :message_count, token_estimate = :token_estimate, job_count = :job_count, \
         working_directory = :working_directory, runtime = :runtime, \
         docker_enabled = :docker_enabled, parent = :parent, \
-        forked_at_message = :forked_at_message, log_path = :log_path, origin = :origin, \
+        forked_at_message = :forked_at_message, fork_source = :fork_source, fork_at = :fork_at, \
+        continues = :continues, workspace = :workspace, own_bytes = :own_bytes, \
+        own_last = :own_last, log_path = :log_path, origin = :origin, \
         version = :version + 1 WHERE id = :id AND version = :version";
     REMOVE = "DELETE FROM sessions WHERE id = ?1 AND version = ?2";
     COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
@@ -229,10 +235,27 @@ fn read(row: &Row<'_>) -> Result<Session, DbError> {
         docker_enabled: columns.flag()?,
         parent: columns.maybe_word()?,
         forked_at_message: columns.get()?,
+        fork: read_fork(&mut columns)?,
+        continues: columns.maybe_word()?,
+        workspace: columns.get::<Option<String>>()?.map(Into::into),
+        own: read_own(&mut columns)?,
         log_path: columns.get::<Option<String>>()?.map(Into::into),
         origin: columns.get()?,
         version: columns.get()?,
     })
+}
+
+fn read_fork(columns: &mut Columns<'_, '_>) -> Result<Option<ForkCut>, DbError> {
+    let source = columns.maybe_word()?;
+    let at = columns.maybe_word()?;
+    Ok(source.map(|source| ForkCut { source, at }))
+}
+
+fn read_own(columns: &mut Columns<'_, '_>) -> Result<Option<OwnMark>, DbError> {
+    let bytes: Option<i64> = columns.get()?;
+    let last = columns.maybe_word()?;
+    let mark = bytes.zip(last);
+    Ok(mark.map(|(bytes, last)| OwnMark { bytes: bytes.unsigned_abs(), last }))
 }
 
 /// What a change needs to know of the row it changes.
@@ -295,6 +318,12 @@ fn bind(
         ":docker_enabled": i64::from(session.docker_enabled),
         ":parent": session.parent.as_ref().map(SessionId::as_str),
         ":forked_at_message": session.forked_at_message,
+        ":fork_source": session.fork.as_ref().map(|fork| fork.source.as_str()),
+        ":fork_at": session.fork.as_ref().and_then(|fork| fork.at).map(|at| at.to_string()),
+        ":continues": session.continues.as_ref().map(SessionId::as_str),
+        ":workspace": session.workspace.as_ref().map(|path| path.as_str()),
+        ":own_bytes": session.own.map(|own| i64::try_from(own.bytes).unwrap_or(i64::MAX)),
+        ":own_last": session.own.map(|own| own.last.to_string()),
         ":log_path": session.log_path.as_ref().map(|path| path.as_str()),
         ":origin": session.origin,
         ":version": session.version,

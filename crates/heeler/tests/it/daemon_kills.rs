@@ -333,8 +333,9 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
     second.kill();
 
     let left = herd.uncommitted();
-    let late = match died && point == FaultPoint::RunnerLate {
-        // It was told to stop just before the daemon died.
+    let late = match nth == 1 && point == FaultPoint::RunnerLate {
+        // It was told to stop just before the daemon died. Of several that start at once another may
+        // have been the nth.
         true => wait_for("a stopped runner", || {
             Some(herd.stopped_runners()).filter(|stopped| !stopped.is_empty())
         }),
@@ -508,7 +509,6 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
         assert!(died || nth > 1, "{point:?} was never reached");
         // The daemon may have been killed after it stopped a runner, before it died of that itself.
         assert!(late == 0 || point == FaultPoint::RunnerLate, "{late} runners came late");
-        assert!(late > 0 || !died || point != FaultPoint::RunnerLate, "no runner came late");
         *deaths.entry(point.name()).or_default() += u64::from(died);
     }
     println!("deaths at points: {deaths:?}");
