@@ -19,6 +19,7 @@ mod views;
 
 pub use archive::{ArchiveError, ArchiveReport, Manifest, ManifestFile, backup_to_file};
 pub use backup::{BackupError, daily as backup_daily, list as backups};
+pub use db::deleted::DeletedSession;
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
 pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
