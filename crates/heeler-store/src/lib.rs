@@ -8,6 +8,7 @@ mod archive;
 mod backup;
 mod db;
 pub mod doctor;
+pub mod history;
 pub mod import;
 mod layout;
 mod reader;
