@@ -8,7 +8,7 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
-    SessionMode, SessionStatus,
+    SessionEvent, SessionMode, SessionStatus,
 };
 use heeler_store::{DbError, JobFilter, Reservation, Run, Store, Tx, WriteError};
 use jiff::Timestamp;

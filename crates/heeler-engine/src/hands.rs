@@ -30,7 +30,7 @@ use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
 use crate::retention;
-use crate::sessions;
+use crate::sessions::{self, SessionOrder};
 use crate::setup::Setup;
 use crate::start::{self, Begun};
 use crate::watcher::Watcher;
@@ -213,6 +213,34 @@ impl Hands {
                     }
                     Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
                 }
+            }
+        });
+    }
+
+    /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
+    pub(crate) fn order(&self, order: SessionOrder, by: String, reply: Reply) {
+        let shared = Arc::clone(&self.shared);
+        let work = move || match sessions::prepare(&shared.fleet, &shared.setup(), order) {
+            Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
+            Err(refused) => reply(Err(refused)),
+        };
+        if let Err(error) =
+            std::thread::Builder::new().name("heeler-session".to_owned()).spawn(work)
+        {
+            // The reply went with the work, and says that it was not done.
+            tracing::error!(%error, "cannot start a thread");
+        }
+    }
+
+    /// Brings the files of sessions to where the record says.
+    pub(crate) fn move_sessions(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.logger.hand(move || {
+            let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
+            let reader = Reader::open(dir).map_err(|error| chain(&error));
+            let done = reader.and_then(|reader| sessions::complete(dir, &home, &reader));
+            if let Err(reason) = done {
+                tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
             }
         });
     }

@@ -23,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::prepare::environment;
 use crate::setup::Setup;
 
-pub(crate) use removal::{complete, expire};
+pub(crate) use removal::{complete, expire, expired};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
 pub const NATIVE: &str = "claude";
@@ -125,9 +125,7 @@ pub(crate) fn commit(
 ) -> Result<Result<Answer, Refused>, DbError> {
     match change {
         Change::Fork(fork) => fork::commit(tx, fork, now),
-        Change::Delete { sessions, purge } => {
-            removal::delete(tx, home, sessions, *purge, by, now)
-        }
+        Change::Delete { sessions, purge } => removal::delete(tx, home, sessions, *purge, by, now),
         Change::Restore(session) => removal::restore(tx, session),
     }
 }

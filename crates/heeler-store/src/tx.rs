@@ -21,8 +21,8 @@ use crate::db::foreign::ForeignTable;
 use crate::db::jobs::ForeignExecution;
 use crate::db::runs::Run;
 use crate::db::{
-    Attempt as _, Db, DbError, agents, counters, deleted, effects, foreign, jobs, meta, runs, sessions,
-    views,
+    Attempt as _, Db, DbError, agents, counters, deleted, effects, foreign, jobs, meta, runs,
+    sessions, views,
 };
 use crate::layout::StateDir;
 use crate::views::View;

@@ -142,8 +142,10 @@ fn check_runtime(source: &Session, agent: &Agent) -> Result<(), Refused> {
     // What an import does not say is the agent's to judge.
     let made_by = source.runtime.parse().ok().and_then(family);
     if made_by.is_some_and(|made_by| made_by != own) {
-        let message =
-            format!("session {} was made by runtime {}, {name} has {own}", source.id, source.runtime);
+        let message = format!(
+            "session {} was made by runtime {}, {name} has {own}",
+            source.id, source.runtime
+        );
         let refused = Refused::new(RefusedKind::NotAllowed, message);
         return Err(refused.hint("--as names an agent with the same runtime"));
     }

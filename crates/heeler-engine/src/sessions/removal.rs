@@ -9,7 +9,7 @@ use std::io;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::session_choice::expired_by;
 use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus};
-use heeler_store::{DbError, DeletedSession, Reader, StateDir, Tx};
+use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
 use heeler_transcript::{DiskError, OsDisk, create_folder};
 use jiff::{SignedDuration, Timestamp};
 
@@ -22,7 +22,17 @@ const PAGE: usize = 1000;
 
 /// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
 pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<usize, DbError> {
-    let mut expired = 0;
+    let mut expired = expired(tx, setup, now)?;
+    for session in &mut expired {
+        session.meets(SessionEvent::Expire);
+        tx.put_session(session)?;
+    }
+    Ok(expired.len())
+}
+
+/// Lists those sessions.
+pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Session>, DbError> {
+    let mut found = Vec::new();
     for agent in &setup.loaded.agents {
         let rules = &agent.session;
         let limits = [rules.expires_after, rules.idle_timeout];
@@ -33,19 +43,19 @@ pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<u
         let before = now.checked_sub(limit).unwrap_or(Timestamp::MIN);
         for status in [SessionStatus::Paused, SessionStatus::Created] {
             let name = Some(agent.name.as_str());
-            for mut session in tx.unused_sessions(name, status, before, PAGE)? {
-                // A fork that waits to be used is not forgotten, and a job's own session is kept.
-                let is_kept = session.fork.is_some() || session.mode == SessionMode::FreshPerJob;
-                if is_kept || expired_by(&session, rules, now).is_none() {
-                    continue;
-                }
-                session.meets(SessionEvent::Expire);
-                tx.put_session(&session)?;
-                expired += 1;
-            }
+            let unused = db.unused_sessions(name, status, before, PAGE)?.into_iter();
+            // A fork that waits to be used is not forgotten, and a job's own session is kept.
+            let is_kept = |session: &Session| {
+                session.fork.is_some() || session.mode == SessionMode::FreshPerJob
+            };
+            found.extend(
+                unused.filter(|session| {
+                    !is_kept(session) && expired_by(session, rules, now).is_some()
+                }),
+            );
         }
     }
-    Ok(expired)
+    Ok(found)
 }
 
 /// Lists sessions that have expired or ended and were last used before a moment.
@@ -108,7 +118,8 @@ fn delete_one(
 
 fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), Refused>, DbError> {
     let id = &session.id;
-    let busy = |why: String| Refused::new(RefusedKind::Busy, format!("session {id} is in use: {why}"));
+    let busy =
+        |why: String| Refused::new(RefusedKind::Busy, format!("session {id} is in use: {why}"));
     if session.status == SessionStatus::Active {
         return Ok(Err(busy("a job runs in it".to_owned()).hint("heeler status")));
     }
@@ -126,10 +137,7 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
 }
 
 /// Brings a session back.
-pub(super) fn restore(
-    tx: &mut Tx<'_>,
-    id: &SessionId,
-) -> Result<Result<Answer, Refused>, DbError> {
+pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, Refused>, DbError> {
     if tx.session(id)?.is_some() {
         let message = format!("session {id} is not deleted");
         return Ok(Err(Refused::new(RefusedKind::Busy, message)));
