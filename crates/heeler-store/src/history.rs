@@ -5,6 +5,12 @@
 //! its end along the chain of its entries. Both are only read, and may be torn, hostile or gone.
 //! Start at [`history`].
 
+mod chain;
+mod marks;
+mod page;
+
+use std::collections::{HashSet, VecDeque};
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::DiskError;
 use jiff::Timestamp;
@@ -12,6 +18,10 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
+
+use self::chain::Chain;
+use self::marks::{Mark, Runs};
+use self::page::Around;
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -129,7 +139,7 @@ pub struct FoundCut {
 
 /// A page ends early before a message whose rows would bring it above this size, and of one that is
 /// larger by itself the last rows are left out.
-pub const HISTORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const HISTORY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Why messages cannot be read.
 #[derive(Debug, Error)]
@@ -173,6 +183,9 @@ fn where_asked(asked: Option<u64>) -> String {
     }
 }
 
+const GONE: Cut = Cut::Unsafe("the agent's own record of the session is gone");
+const FORGOTTEN: Cut = Cut::Unsafe("the agent does not remember it");
+
 /// Returns the last `count` messages before message number `before`; up to the end if left out.
 ///
 /// `own` is the agent's own file of the session, if it keeps one.
@@ -182,8 +195,62 @@ pub fn history(
     before: Option<u64>,
     count: usize,
 ) -> Result<History, HistoryError> {
-    let _ = (log, own, before, count);
-    Ok(History { messages: Vec::new(), total: 0 })
+    read_history(log, own, before, Room { messages: count, bytes: HISTORY_BYTES_MAX })
+}
+
+/// How much a page holds.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    messages: usize,
+    bytes: usize,
+}
+
+fn read_history(
+    log: &Utf8Path,
+    own: Option<&Utf8Path>,
+    before: Option<u64>,
+    room: Room,
+) -> Result<History, HistoryError> {
+    let mut runs = Runs::of(log)?;
+    let mut total = None;
+    let mut marks = VecDeque::new();
+    let mut behind = None;
+    while let Some(run) = runs.next()? {
+        // Of runs that are behind the page, only the newest is parsed: for the number of messages.
+        if total.is_some() && before.is_some_and(|before| run.before.saturating_add(1) >= before) {
+            continue;
+        }
+        let mut found = runs.marks(&run)?;
+        total.get_or_insert(found.last().map_or(run.before, |mark| mark.number));
+        if let Some(before) = before {
+            let end = found.partition_point(|mark| mark.number < before);
+            behind = found.drain(end..).next().or(behind);
+        }
+        found.into_iter().rev().for_each(|mark| marks.push_front(mark));
+        if marks.len() >= room.messages {
+            break;
+        }
+    }
+    let mut older = Vec::from(marks);
+    let page = older.split_off(page_start(&older, room));
+    let mut messages = page::read(log, &page, room.bytes)?;
+    if let Some(own) = own {
+        let around = Around { older: &older, behind: behind.as_ref() };
+        page::compare(own, &mut messages, &around)?;
+    }
+    Ok(History { messages, total: total.unwrap_or(0) })
+}
+
+/// Returns from which message on there is room for all.
+fn page_start(marks: &[Mark], room: Room) -> usize {
+    let first = marks.len().saturating_sub(room.messages);
+    let mut bytes = 0;
+    let fits = |mark: &&Mark| {
+        let is_first = bytes == 0;
+        bytes += mark.bytes;
+        is_first || bytes <= room.bytes
+    };
+    marks.len() - marks[first..].iter().rev().take_while(fits).count()
 }
 
 /// Finds where to cut for a fork at a message: behind it, or behind the nearest one before it where
@@ -193,9 +260,70 @@ pub fn find_cut(
     own: Option<&Utf8Path>,
     at: Option<u64>,
 ) -> Result<FoundCut, CutError> {
-    let total = history(log, own, at.map(|at| at.saturating_add(1)), 1)?.total;
-    match at {
-        Some(asked) => Err(CutError::NoMessage { asked, total }),
-        None => Err(CutError::NoneSafe { asked: None, reason: "it has no messages" }),
+    let mut memory = Memory::open(own)?;
+    let mut runs = Runs::of(log).map_err(HistoryError::from)?;
+    let mut is_newest = true;
+    let mut reason = None;
+    while let Some(run) = runs.next().map_err(HistoryError::from)? {
+        let can_hold_it = at.is_none_or(|at| run.before < at);
+        if !is_newest && !can_hold_it {
+            continue;
+        }
+        let marks = runs.marks(&run).map_err(HistoryError::from)?;
+        if is_newest {
+            let total = marks.last().map_or(run.before, |mark| mark.number);
+            if let Some(asked) = at.filter(|&at| at == 0 || at > total) {
+                return Err(CutError::NoMessage { asked, total });
+            }
+            is_newest = false;
+        }
+        for mark in marks.into_iter().rev().filter(|mark| at.is_none_or(|at| mark.number <= at)) {
+            match (memory.allows(&mark)?, mark.uuid) {
+                (Cut::Safe, Some(uuid)) => {
+                    let Mark { number, end, snapshot, .. } = mark;
+                    return Ok(FoundCut { asked: at, number, uuid, end, snapshot });
+                }
+                (Cut::Unsafe(why), _) => reason = reason.or(Some(why)),
+                (Cut::Safe, None) => {}
+            }
+        }
+    }
+    Err(CutError::NoneSafe { asked: at, reason: reason.unwrap_or("it has no messages") })
+}
+
+/// What the agent remembers, as far as that was asked for.
+enum Memory {
+    /// Nobody knows.
+    Unknown,
+    /// Nothing.
+    Gone,
+    /// These entries, and those that the chain has yet to show.
+    Known(Box<Chain>, HashSet<Uuid>),
+}
+
+impl Memory {
+    fn open(own: Option<&Utf8Path>) -> Result<Memory, HistoryError> {
+        let Some(own) = own else { return Ok(Memory::Unknown) };
+        let chain = Chain::open(own)?;
+        Ok(chain.map_or(Memory::Gone, |chain| Memory::Known(Box::new(chain), HashSet::new())))
+    }
+
+    /// Says whether a cut behind a message is safe.
+    fn allows(&mut self, mark: &Mark) -> Result<Cut, HistoryError> {
+        let (Cut::Safe, Some(uuid)) = (mark.cut(), mark.uuid) else { return Ok(mark.cut()) };
+        match self {
+            Memory::Unknown => Ok(Cut::Safe),
+            Memory::Gone => Ok(GONE),
+            Memory::Known(chain, met) => {
+                while !met.contains(&uuid) {
+                    let Some(entry) = chain.next()? else { return Ok(FORGOTTEN) };
+                    met.insert(entry);
+                }
+                Ok(Cut::Safe)
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod layout;
 mod reader;
 mod restore;
 mod sent;
+mod skim;
 mod store;
 mod tx;
 mod views;
