@@ -158,6 +158,7 @@ impl Place {
                 auto_resume_within: None,
                 max_context_tokens: None,
                 context_window: None,
+                snapshots: true,
             },
             channel: None,
             approvals: Approvals::Autonomous,

@@ -10,6 +10,7 @@ mod claude;
 mod daemon_kills;
 mod daemon_lives;
 mod fleet;
+mod forks;
 mod golden;
 mod hooks;
 mod hostile;
