@@ -16,6 +16,7 @@ mod spawned;
 mod status;
 mod turn;
 mod watches;
+mod webhook;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;

@@ -5,6 +5,7 @@ mod conduct;
 mod daemon;
 mod jobs;
 mod recovery;
+mod webhooks;
 
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;

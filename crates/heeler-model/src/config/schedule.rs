@@ -94,8 +94,9 @@ section! {
     pub(crate) struct ScheduleKeys ("schedule") {
         /// What starts it: `interval`, `cron`, `watch` or `webhook`. Of the first three it follows
         /// from the key given (`interval`, `cron`, `paths`) if left out. A schedule of type
-        /// `webhook` starts when it is asked to from outside. `chat` is accepted for herdctl's sake
-        /// and starts nothing.
+        /// `webhook` starts when the daemon is called with something for it; calls while its last job
+        /// is at work are refused, or wait with `overlap: queue`. `chat` is accepted for herdctl's
+        /// sake and starts nothing.
         kind as "type": Option<At<ScheduleType>>,
         /// Time between two starts, such as `5m`, `1h30m` or `2w`.
         interval alias "every": Option<At<Period>>,

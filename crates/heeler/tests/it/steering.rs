@@ -565,3 +565,31 @@ fn the_shipped_unit_lets_jobs_run_on_without_the_daemon() {
     }
     assert!(keys.iter().any(|line| line.starts_with("ExecStart=") && line.contains(" start ")));
 }
+
+#[test]
+fn a_webhook_is_called_with_a_file_and_its_job_has_it() {
+    let script = format!(
+        "{}\nschedules: {{push: {{type: webhook, prompt: Look.}}}}",
+        scripted("{say: Done.}")
+    );
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    std::fs::write(fleet.file("event.json"), "{\"issue\": 7}").unwrap();
+    let file = fleet.file("event.json").into_os_string().into_string().unwrap();
+    let called = |more: &[&str]| {
+        let call = ["schedule", "trigger", "worker", "push", "--payload", file.as_str()];
+        fleet.json(&[&call[..], more, &["--json"]].concat())["job"]["id"].clone()
+    };
+    let job = called(&["--delivery", "d-1"]);
+    let id = job.as_str().unwrap();
+    wait_for("the job's end", || (fleet.status_of(id) == JobStatus::Completed).then_some(()));
+    assert_eq!(called(&["--delivery", "d-1"]), job);
+    let shown = fleet.json(&["jobs", "show", id, "--json"]);
+    assert_eq!(shown["job"]["triggerType"], "webhook");
+    let prompt = shown["job"]["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("Look.") && prompt.contains("\n{\"issue\": 7}\n"), "{prompt}");
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", "none"]).fails(2);
+    assert!(said.contains("cannot send none: No such file"), "{said}");
+    std::fs::write(&file, vec![b'x'; (1 << 20) + 1]).unwrap();
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", file.as_str()]);
+    assert!(said.fails(2).contains("longer than 1048576 bytes"));
+}
