@@ -109,6 +109,8 @@ pub enum Ended {
     Stopped,
     /// Nothing was left to do.
     Idle,
+    /// Its state directory was removed, moved or replaced.
+    Lost,
 }
 
 /// The loop.
@@ -177,7 +179,11 @@ impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.end_hooks();
+        match ended {
+            Ended::Stopped | Ended::Idle => self.end_hooks(),
+            // There is no record any more that would say what of them was done.
+            Ended::Lost => self.hooks.ask_to_end(),
+        }
         ended
     }
 
@@ -195,6 +201,10 @@ impl Dispatcher {
                 return ended;
             }
             let inputs = self.wait();
+            // Whoever asked is told that nobody answers.
+            if !self.store.is_in_place() {
+                return Ended::Lost;
+            }
             let tasks = inputs.into_iter().filter_map(|input| self.sort(input)).collect();
             self.try_again();
             self.commit(tasks);

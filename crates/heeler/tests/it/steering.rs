@@ -593,3 +593,30 @@ fn a_webhook_is_called_with_a_file_and_its_job_has_it() {
     let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", file.as_str()]);
     assert!(said.fails(2).contains("longer than 1048576 bytes"));
 }
+
+#[test]
+fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on() {
+    let fleet = steered();
+    // A daemon that is woken each second by what is due.
+    let config =
+        fleet.read("heeler.yaml").replace("'0 3 * * *'", "'0 3 * * *'}, often: {interval: 1s");
+    fleet.write("heeler.yaml", &config);
+    let daemon = Fleet::start(&fleet, &["start"]);
+    wait_for("a daemon", || fleet.json(&["status", "--json"])["daemon"]["pid"].as_u64());
+    fleet.wait_until_said("Working.");
+    let (there, away) = (fleet.state_dir(), fleet.state_dir().with_file_name("away"));
+    std::fs::rename(&there, &away).unwrap();
+    let done = daemon.wait_with_output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("was removed, moved or replaced while this daemon worked"), "{said}");
+    assert!(said.contains("move it back"), "{said}");
+    std::fs::rename(&away, &there).unwrap();
+    fleet.start();
+    fleet.write("go", "");
+    let jobs = wait_for("the job's end", || {
+        let jobs = fleet.jobs();
+        jobs.iter().all(|job| job.head.status.is_final()).then_some(jobs)
+    });
+    assert!(jobs.iter().any(|job| job.head.status == JobStatus::Completed), "{jobs:?}");
+}
