@@ -67,6 +67,16 @@ impl Place {
         Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
+    /// Waits until something is so.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "it took too long");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until a job is where it is to be.
     #[track_caller]
     pub(crate) fn wait_for(&self, job: &JobId, status: JobStatus) {
@@ -245,6 +255,12 @@ fn a_daemon_whose_state_is_moved_away_ends_and_its_jobs_are_taken_over_once_it_i
     let (job, _) = asked(&running, coder());
     place.wait_for(&job, JobStatus::Running);
     let (there, away) = (place.root.join(".heeler"), place.root.join("away"));
+    let run = place.reader().runs_of_job(&job).unwrap()[0].id;
+    place.wait_until(|| {
+        let view = std::fs::read_to_string(there.join(format!("jobs/{job}.yaml")));
+        let is_shown = view.is_ok_and(|view| view.contains("status: running"));
+        is_shown && place.fleet.dir.run(run).join("started.json").exists()
+    });
     std::fs::rename(&there, &away).unwrap();
     assert!(running.handle.ask(Command::Status).is_err());
     assert_eq!(running.thread.join().unwrap(), Ended::Lost);
