@@ -3,6 +3,7 @@
 mod cancels;
 mod conduct;
 mod daemon;
+mod failing;
 mod jobs;
 mod recovery;
 mod webhooks;
