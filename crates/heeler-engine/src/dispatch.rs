@@ -305,6 +305,7 @@ impl Dispatcher {
                 None
             }
             Input::Fired { wanted, changed } => {
+                fault::reach(FaultPoint::Fired);
                 self.keeps_schedules().then_some((Task::Fired { wanted, changed }, None))
             }
         }

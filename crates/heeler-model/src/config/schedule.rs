@@ -106,7 +106,8 @@ section! {
         /// The files whose change starts it: globs such as `src/**/*.rs`, relative to the working
         /// directory. A glob that fits a folder stands for everything in it. `.git`, links to folders and
         /// Heeler's own state are never looked into. What changes while a job of the schedule runs, or
-        /// within `debounce` of its end, starts nothing.
+        /// within `debounce` of its end, starts nothing, and so does what changes while no daemon runs or
+        /// as one dies: a change starts one job at most.
         paths: Option<At<Globs>>,
         /// Files whose change starts nothing, though `paths` has them.
         ignore: Option<At<Globs>>,
