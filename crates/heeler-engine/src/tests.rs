@@ -3,8 +3,10 @@
 mod cancels;
 mod conduct;
 mod daemon;
+mod failing;
 mod jobs;
 mod recovery;
+mod webhooks;
 
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;

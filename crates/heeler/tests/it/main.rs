@@ -7,6 +7,7 @@
 
 mod canary;
 mod claude;
+mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
 mod fleet;
