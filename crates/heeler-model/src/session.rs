@@ -218,6 +218,7 @@ mod tests {
             active    |           | paused    | completed |           |
             paused    | active    | paused    | completed | expired   |
             completed | active    |           |           |           |
-            expired   | active    |           |           |           |"#]].assert_eq(&table);
+            expired   | active    |           |           |           |"#]]
+        .assert_eq(&table);
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) enum Point {
     RunLocked,
     SessionLocked,
+    TakenIn,
     Started,
     Spawned,
     SessionRow,

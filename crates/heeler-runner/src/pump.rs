@@ -67,6 +67,8 @@ pub(crate) struct Run {
     /// Why the run is being ended; none while it may go on.
     pub(crate) ending: Option<Ending>,
     pub(crate) last_line_at: Option<Timestamp>,
+    /// Whether the agent had the session before this run.
+    pub(crate) is_known: bool,
     /// Whether the agent has said anything in its session.
     pub(crate) spoke: bool,
     pub(crate) disk: Option<steps::DiskTrouble>,

@@ -5,15 +5,14 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use heeler_model::chain;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::run::{
-    Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd, SessionStart,
-};
+use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd};
+use heeler_model::{OwnMark, chain};
 use heeler_transcript::LockError;
 
 use super::Order;
+use crate::own;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
 
@@ -86,7 +85,7 @@ impl Order<'_> {
             messages: run.recorder.messages(),
             tokens: run.recorder.tokens(),
             resumable: self.is_resumable(run, &result),
-            own: None,
+            own: self.own_mark(run),
         });
         result.exit_code = exit_code;
         result
@@ -94,14 +93,17 @@ impl Order<'_> {
 
     /// Says whether the agent knows the session.
     fn is_resumable(&self, run: &Run, result: &RunResult) -> bool {
-        let known = matches!(self.spec.session.start, SessionStart::Resume { .. });
-        let expired = result.error.as_ref().map(|error| error.class);
-        let expired = expired == Some(ErrorClass::SessionExpired);
-        let known = known && run.session == *self.spec.session.start.id() && !expired;
+        let class = result.error.as_ref().map(|error| error.class);
+        let known = run.is_known && class != Some(ErrorClass::SessionExpired);
         (known || run.spoke) && self.spec.runtime != RuntimeType::Command
     }
 
-    fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
+    fn own_mark(&self, run: &Run) -> Option<OwnMark> {
+        let cwd = &self.spec.working_directory;
+        own::mark_of(self.own_sessions().as_deref(), cwd, &run.session)
+    }
+
+    pub(super) fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
         let Conclusion { exit_reason, stop_reason, summary, error, cost } = conclusion;
         RunResult {
             protocol: PROTOCOL,

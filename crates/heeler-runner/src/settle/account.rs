@@ -10,7 +10,9 @@ use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message, read_line, read_row};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::record::{EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, Recorder};
+use heeler_model::record::{
+    CARRIED_KEY, EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, OUTSIDE_KEY, Recorder,
+};
 use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
 use heeler_model::{ExitReason, RunId, from_iso};
 use heeler_transcript::{Before, DiskError, Entry, Scan, range};
@@ -191,9 +193,11 @@ fn is_said(row: &Json) -> bool {
     row["type"] == "assistant" && row["isApiErrorMessage"] != true
 }
 
-/// Rows from before rows named their run are of the run after whose start they stand.
+/// Rows from before rows named their run are of the run after whose start they stand. What a session
+/// has from elsewhere is of no run.
 fn is_of(row: &Json, run: RunId) -> bool {
-    row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
+    let is_foreign = row[OUTSIDE_KEY] == true || row[CARRIED_KEY] == true;
+    !is_foreign && row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
 }
 
 fn uuid(row: &Json) -> Option<Uuid> {
