@@ -215,6 +215,99 @@ impl Walk {
     }
 }
 
+/// The last messages of a record.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Kept {
+    /// Their rows, oldest first: from a prompt on, the parts of one reply together.
+    pub(crate) rows: Vec<Json>,
+    /// The last entry of the conversation.
+    pub(crate) last: Uuid,
+}
+
+/// Returns the last `keep` messages with all tool calls and results between them, from a prompt on:
+/// fewer, so that they begin with one, or more, where the last prompt alone led to more. `None` when
+/// there is no conversation.
+pub(crate) fn last(path: &Utf8Path, keep: u32) -> Result<Option<Kept>, DiskError> {
+    let mut tail = Tail::default();
+    let mut entries = Backward::open(path);
+    while let Some(entry) = entries.next()? {
+        if tail.meets(entry, keep as usize) {
+            break;
+        }
+    }
+    Ok(tail.end())
+}
+
+/// The end of a conversation, read from its newest entry on.
+#[derive(Default)]
+struct Tail {
+    last: Option<Uuid>,
+    /// The entry of the chain that is looked for.
+    next: Option<Uuid>,
+    chain: HashSet<Uuid>,
+    /// Newest first.
+    seen: Vec<Entry>,
+    replies: HashSet<String>,
+    prompts: usize,
+    /// Results of calls that were not met yet.
+    open: HashSet<String>,
+    /// How many of those seen are kept.
+    kept: Option<usize>,
+}
+
+impl Tail {
+    /// Takes the entry before those that were met; says whether no more is wanted.
+    fn meets(&mut self, entry: Entry, keep: usize) -> bool {
+        if self.last.is_none() && entry.is_said() {
+            (self.last, self.next) = (Some(entry.uuid), Some(entry.uuid));
+        }
+        if self.last.is_none() {
+            return false;
+        }
+        let is_on = self.next == Some(entry.uuid);
+        if is_on {
+            self.chain.insert(entry.uuid);
+            self.next = entry.parent;
+            self.open.extend(entry.ids("tool_result", "tool_use_id").map(str::to_owned));
+            entry.ids("tool_use", "id").for_each(|id| {
+                self.open.remove(id);
+            });
+            self.replies.extend(entry.message_id().map(str::to_owned));
+        }
+        let is_prompt = is_on && entry.is_prompt();
+        self.prompts += usize::from(is_prompt);
+        if entry.is_said() {
+            self.seen.push(entry);
+        }
+        if is_prompt && self.open.is_empty() {
+            let fits = self.prompts + self.replies.len() <= keep;
+            if !fits && self.kept.is_some() {
+                return true;
+            }
+            self.kept = Some(self.seen.len());
+            return !fits;
+        }
+        is_on && self.next.is_none()
+    }
+
+    fn end(mut self) -> Option<Kept> {
+        let last = self.last?;
+        self.seen.truncate(self.kept.unwrap_or(self.seen.len()));
+        self.seen.reverse();
+        let known = branch(&self.seen, &self.chain);
+        let mut kept: Vec<Entry> = Vec::new();
+        let is_kept =
+            |entry: &Entry| known.contains(&entry.uuid) && entry.row["isApiErrorMessage"] != true;
+        for entry in self.seen.into_iter().filter(is_kept) {
+            // Results of tools that ran side by side may stand between the calls.
+            let id = entry.message_id();
+            let same = kept.iter().rposition(|other| id.is_some() && other.message_id() == id);
+            kept.insert(same.map_or(kept.len(), |at| at + 1), entry);
+        }
+        Some(Kept { rows: kept.into_iter().map(|entry| entry.row).collect(), last })
+    }
+}
+
 /// Returns what belongs to a chain: its own entries and, where tools were called side by side, the
 /// other parts of those messages and their results, which hang beside it.
 fn branch(entries: &[Entry], chain: &HashSet<Uuid>) -> HashSet<Uuid> {
@@ -265,6 +358,12 @@ impl Entry {
     fn is_said(&self) -> bool {
         matches!(self.row["type"].as_str(), Some("user" | "assistant"))
             && self.row["message"].is_object()
+    }
+
+    /// Says whether it is a person's word, at which a turn begins.
+    fn is_prompt(&self) -> bool {
+        let begins = MessageCount::default().row(&self.row);
+        begins && self.row["type"] == "user" && self.row["isMeta"] != true
     }
 
     fn message_id(&self) -> Option<&str> {

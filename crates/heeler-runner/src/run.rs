@@ -5,6 +5,7 @@
 //! is missing after a crash is done by [`crate::settle()`]. Start at [`run()`].
 
 mod fork;
+mod hand_over;
 mod host;
 mod outside;
 mod prepare;
@@ -33,7 +34,7 @@ use crate::fault::{self, Point};
 use crate::files::{self, FileError, Reserved};
 use crate::lines::LineLimits;
 use crate::own;
-use crate::process::{Place, Tree};
+use crate::process::{Launch, Place, Tree};
 use crate::pump::{AgentEnd, Pump, Run};
 use crate::runtime::{self, Runtime, Surroundings};
 use crate::session;
@@ -224,8 +225,17 @@ impl Order<'_> {
         if let Some(outside) = outside {
             run.note("taken_in", &outside);
         }
-        let (mut may_begin_anew, mut may_try_again) = (true, true);
         let mut judged = Judged::default();
+        let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
+        if let SessionStart::Continue { source, id, keep } = &start {
+            if self.hand_over(run, tree, lock, (source, *keep), &mut judged).await.is_none() {
+                return judged;
+            }
+            start = SessionStart::Resume { id: id.clone() };
+            run.watch.restart(Instant::now());
+        }
+        // What was carried over would be lost in a fresh session.
+        let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
         loop {
             let ending = self.attempt(run, tree, lock, &start).await;
             judged.add(run, ending);
@@ -271,6 +281,18 @@ impl Order<'_> {
         let uuid = Uuid::new_v4();
         run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
+        self.perform(run, tree, lock, &launch, uuid).await
+    }
+
+    /// Starts an agent for the prompt with this id, and runs it to its end.
+    async fn perform(
+        &self,
+        run: &mut Run,
+        tree: &Tree,
+        lock: &LockFile,
+        launch: &Launch,
+        uuid: Uuid,
+    ) -> Ending {
         let inherit = [lock.fd()];
         let place = Place {
             cwd: &self.spec.working_directory,
@@ -278,7 +300,7 @@ impl Order<'_> {
             inherit: &inherit,
             secrets: &run.redactor,
         };
-        let agent = match tree.spawn(&launch, &place) {
+        let agent = match tree.spawn(launch, &place) {
             Ok(agent) => agent,
             Err(error) => {
                 return Ending::NotStarted { reason: chain(&error) };

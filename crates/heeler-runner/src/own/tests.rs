@@ -191,3 +191,70 @@ fn strange_lines_harm_nobody() {
     std::fs::write(&own.path, std::fs::read_to_string(&own.path).unwrap() + "half a l").unwrap();
     assert_eq!(own.since(&left).0, [id(3)]);
 }
+
+/// The ids of what is kept of these rows, in the order in which they are kept.
+#[track_caller]
+fn kept(rows: &[Json], keep: u32) -> Vec<u128> {
+    let Kept { rows, .. } = last(&Written::new(rows).path, keep).unwrap().unwrap();
+    let ids = rows.iter().map(|row| row["uuid"].as_str().unwrap().parse::<Uuid>().unwrap());
+    ids.map(|id| id.as_u128()).collect()
+}
+
+/// Three turns: of two messages, of three with tools, of two.
+fn three_turns() -> Vec<Json> {
+    vec![
+        user(1, 0),
+        assistant(2, 1),
+        user(3, 2),
+        calls(4, 3, "m"),
+        answers(5, 4),
+        assistant(6, 5),
+        user(7, 6),
+        assistant(8, 7),
+        aside("cost-state"),
+    ]
+}
+
+#[test]
+fn the_last_messages_begin_with_a_prompt() {
+    let rows = three_turns();
+    // Fewer than asked for, where they would begin with a reply or between a call and its result.
+    for (keep, first) in [(100, 1), (7, 1), (6, 3), (5, 3), (4, 7), (3, 7), (2, 7)] {
+        assert_eq!(kept(&rows, keep), (first..=8).collect::<Vec<_>>(), "{keep}");
+    }
+    assert_eq!(last(&Written::new(&rows).path, 2).unwrap().unwrap().last, id(8));
+    assert_eq!(last(&Written::new(&[aside("mode")]).path, 2).unwrap(), None);
+}
+
+#[test]
+fn a_turn_that_is_longer_than_what_is_kept_is_kept_whole() {
+    let rows = three_turns();
+    assert_eq!(kept(&rows, 1), [7, 8]);
+    assert_eq!(kept(&rows[..6], 1), [3, 4, 5, 6]);
+    // Nobody prompted: all there is.
+    assert_eq!(kept(&[assistant(1, 0), assistant(2, 1)], 1), [1, 2]);
+}
+
+#[test]
+fn calls_side_by_side_are_kept_together_with_their_results_behind_them() {
+    let rows = [
+        user(1, 0),
+        calls(2, 1, "m"),
+        answers(3, 2),
+        calls(4, 2, "m"),
+        answers(5, 4),
+        assistant(6, 5),
+    ];
+    assert_eq!(kept(&rows, 9), [1, 2, 4, 3, 5, 6]);
+}
+
+#[test]
+fn what_is_on_another_branch_or_no_word_of_anybody_is_not_kept() {
+    let mut failed = assistant(4, 3);
+    failed["isApiErrorMessage"] = json!(true);
+    let mut meta = user(3, 2);
+    meta["isMeta"] = json!(true);
+    let rows =
+        [user(1, 0), assistant(2, 1), user(9, 1), assistant(10, 9), meta, failed, user(5, 4)];
+    assert_eq!(kept(&rows, 9), [1, 2, 3, 5]);
+}

@@ -136,12 +136,14 @@ pub(super) async fn prepare(
         redactor,
         signals,
         injected,
+        endpoint: bridge.as_ref().map(Bridge::endpoint).cloned(),
         notes,
         ending: None,
         last_line_at: None,
         is_known: matches!(start, SessionStart::Resume { .. }),
         spoke: false,
         disk: None,
+        aside: None,
     };
     let first = First { start, reason, outside: outside.note };
     Ok(Prepared { run, tree: Tree::claim(spec.run), bridge, first })

@@ -39,6 +39,20 @@ impl Judged {
         run.tally = run.tally.again();
     }
 
+    /// Says that what the last attempt was for has failed, although the agent does not say so.
+    pub(super) fn fail(&mut self, class: ErrorClass, message: &str) {
+        let reason = message.to_owned();
+        let failed = Tally::new().conclude(&Ending::NotStarted { reason });
+        let error = Some(RunError::of(class, message));
+        let cost = self.last.take().map_or(failed.cost.clone(), |last| last.cost);
+        self.last = Some(Conclusion { error, cost, ..failed });
+    }
+
+    /// Returns what the attempts have cost so far.
+    pub(super) fn cost(&self) -> Option<&Cost> {
+        self.last.as_ref().map(|last| &last.cost)
+    }
+
     /// Returns what went wrong in the last attempt.
     pub(super) fn class(&self) -> Option<ErrorClass> {
         Some(self.last.as_ref()?.error.as_ref()?.class)

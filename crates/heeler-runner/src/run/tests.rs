@@ -4,6 +4,7 @@
 mod agents;
 mod crashes;
 mod disk;
+mod hand_over;
 mod limits;
 mod outside;
 mod people;

@@ -51,6 +51,8 @@ pub(super) struct Memory {
     pub(super) prompts: Vec<String>,
     /// What was spent before this process.
     pub(super) spent: Spent,
+    /// Whether it is kept in its file.
+    pub(super) keeps: bool,
     path: Utf8PathBuf,
     cwd: Utf8PathBuf,
     /// The entry that the next one follows.
@@ -73,6 +75,7 @@ impl Memory {
             kind: SessionKind::New,
             prompts: Vec::new(),
             spent: Spent::default(),
+            keeps: true,
             path: own::path(&projects, cwd, start.id()),
             cwd: cwd.to_owned(),
             last: None,
@@ -140,6 +143,9 @@ impl Memory {
     }
 
     fn append(&mut self, line: &[u8]) -> Result<(), MemoryError> {
+        if !self.keeps {
+            return Ok(());
+        }
         let path = &self.path;
         let keep = |reason: String| MemoryError::Keep { path: path.clone(), reason };
         let log = match &mut self.log {

@@ -15,7 +15,7 @@ const DIR: &str = "HEELER_TEST_RUN_DIR";
 const POINT: &str = "HEELER_TEST_POINT";
 const SCRIPT: &str = "HEELER_TEST_SCRIPT";
 
-const POINTS: [Point; 11] = [
+const POINTS: [Point; 14] = [
     Point::RunLocked,
     Point::SessionLocked,
     Point::TakenIn,
@@ -24,6 +24,9 @@ const POINTS: [Point; 11] = [
     Point::SessionRow,
     Point::JobRow,
     Point::Asked,
+    Point::SummedUp,
+    Point::OwnWritten,
+    Point::CarriedOver,
     Point::TreeEnded,
     Point::LogsSynced,
     Point::ResultWritten,
