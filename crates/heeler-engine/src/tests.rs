@@ -140,6 +140,7 @@ impl Place {
 
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
+            take_in: false,
             agent: "coder".parse().unwrap(),
             fleet_agents: vec!["coder".parse().unwrap(), "writer".parse().unwrap()],
             trigger: TriggerType::Manual,

@@ -91,7 +91,7 @@ pub fn choose(
             Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
         },
     };
-    SessionPlan { start, reason, own, take_in: false }
+    SessionPlan { own, ..SessionPlan::new(start, reason) }
 }
 
 /// Goes on with a session, or from it if its context has grown too large.
@@ -148,16 +148,24 @@ fn resumable<'s>(
 }
 
 fn check_age(session: &Session, context: &Context<'_>) -> Result<(), String> {
-    let unused = context.now.duration_since(session.last_active_at);
-    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
     let last = || format!("{} was last used at {}", session.id, iso_millis(session.last_active_at));
-    if let Some(limit) = context.rules.expires_after.filter(|limit| is_over(*limit)) {
-        return Err(format!("{}, longer than its timeout of {limit} ago", last()));
+    match expired_by(session, context.rules, context.now) {
+        Some((key, limit)) => Err(format!("{}, longer than its {key} of {limit} ago", last())),
+        None => Ok(()),
     }
-    if let Some(limit) = context.rules.idle_timeout.filter(|limit| is_over(*limit)) {
-        return Err(format!("{}, longer than its idle_timeout of {limit} ago", last()));
-    }
-    Ok(())
+}
+
+/// Returns the rule by which a session has not been used for too long, if there is one.
+pub fn expired_by(
+    session: &Session,
+    rules: &SessionRules,
+    now: Timestamp,
+) -> Option<(&'static str, Period)> {
+    let unused = now.duration_since(session.last_active_at);
+    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
+    let limits = [("timeout", rules.expires_after), ("idle_timeout", rules.idle_timeout)];
+    let mut limits = limits.into_iter().filter_map(|(key, limit)| Some((key, limit?)));
+    limits.find(|(_, limit)| is_over(*limit))
 }
 
 /// Checks that the session runs where it did. What an imported session does not say is not checked.

@@ -14,8 +14,6 @@ ALTER TABLE sessions ADD COLUMN own_last TEXT;
 
 CREATE INDEX idx_sessions_parent ON sessions(parent) WHERE parent IS NOT NULL;
 CREATE INDEX idx_sessions_fork_source ON sessions(fork_source) WHERE fork_source IS NOT NULL;
-CREATE INDEX idx_sessions_channel ON sessions(agent, channel_id, last_active_at, id)
-    WHERE channel_id IS NOT NULL;
 
 -- What is left of a session that was deleted: its row, and where its files are until they are purged.
 CREATE TABLE deleted_sessions (

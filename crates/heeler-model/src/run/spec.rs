@@ -64,12 +64,15 @@ pub struct SessionPlan {
     /// part of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub take_in: bool,
+    /// Where its log is, if not where the working directory says: a session's log does not move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Utf8PathBuf>,
 }
 
 impl SessionPlan {
     /// A plan that rests on nothing we knew of the conversation.
     pub fn new(start: SessionStart, reason: impl Into<String>) -> SessionPlan {
-        SessionPlan { start, reason: reason.into(), own: None, take_in: false }
+        SessionPlan { start, reason: reason.into(), own: None, take_in: false, log: None }
     }
 }
 

@@ -54,6 +54,13 @@ sql! {
     IDS_FROM = "SELECT id FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     IDS_FROM_AGENT_SESSION = "SELECT id FROM sessions \
         WHERE agent_session_id >= ?1 AND agent_session_id < ?2 ORDER BY agent_session_id LIMIT ?3";
+    FORKS_OF = concat!("SELECT ", columns!(), " FROM sessions WHERE parent = ?1 ORDER BY id");
+    UNBEGUN_FORKS_OF =
+        "SELECT id FROM sessions WHERE fork_source = ?1 ORDER BY id";
+    UNUSED_OF_AGENT = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
+        AND status = ?2 AND last_active_at < ?3 ORDER BY last_active_at, id LIMIT ?4");
+    UNUSED = concat!("SELECT ", columns!(), " FROM sessions WHERE status = ?1 \
+        AND last_active_at < ?2 ORDER BY last_active_at, id LIMIT ?3");
     KEY = "SELECT agent, status, version FROM sessions WHERE id = ?1";
     INSERT = "INSERT INTO sessions (id, agent_session_id, agent, mode, approvals, status, \
         channel_id, created_at, last_active_at, message_count, token_estimate, job_count, \
@@ -168,6 +175,39 @@ impl Db {
         channel: &str,
     ) -> Result<Option<Session>, DbError> {
         first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
+    }
+
+    /// Lists the sessions that were forked from one.
+    pub fn forks_of(&self, session: &SessionId) -> Result<Vec<Session>, DbError> {
+        collect(&self.conn, FORKS_OF, [session.as_str()], "list forks", read)
+    }
+
+    /// Lists the forks of a session that have not begun, and still need it.
+    pub fn unbegun_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DbError> {
+        collect(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
+            Columns::new("sessions", row).word()
+        })
+    }
+
+    /// Lists sessions in a state that were last used before a moment, longest unused first: an
+    /// agent's, or all.
+    pub fn unused_sessions(
+        &self,
+        agent: Option<&str>,
+        status: SessionStatus,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Session>, DbError> {
+        let (status, before) = (status.as_str(), iso_millis(before));
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let attempt = "list unused sessions";
+        match agent {
+            Some(agent) => {
+                let params = params![agent, status, before, most];
+                collect(&self.conn, UNUSED_OF_AGENT, params, attempt, read)
+            }
+            None => collect(&self.conn, UNUSED, params![status, before, most], attempt, read),
+        }
     }
 
     /// Finds a session by our id, the agent's own, or a beginning that only one session has.

@@ -216,15 +216,16 @@ impl Herd {
         assert!(was_there, "nobody ends it");
     }
 
-    /// Lists the runners of this fleet's runs.
+    /// Lists the runners of this fleet's runs and hooks.
     fn runners(&self) -> Vec<Runner> {
-        let runs = self.dir().runs();
+        let (runs, hooks) = (self.dir().runs(), self.dir().hooks());
         let runner = |pid: i32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
             let mut arguments = line.split('\0').skip(1);
             let is_runner = arguments.next() == Some("runner");
             let folder = Utf8PathBuf::from(arguments.next()?);
-            (is_runner && folder.parent() == Some(&runs)).then_some(Runner { pid, folder })
+            let is_own = folder.parent() == Some(&runs) || folder.starts_with(&hooks);
+            (is_runner && is_own).then_some(Runner { pid, folder })
         };
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
