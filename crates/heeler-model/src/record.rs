@@ -44,6 +44,15 @@ pub const EXIT_REASON_KEY: &str = "exitReason";
 /// Why the run was being ended, by us, when the agent said what the row has.
 pub const INTERRUPTION_KEY: &str = "interruption";
 
+/// A row that was said outside of our runs and taken in.
+pub const OUTSIDE_KEY: &str = "outside";
+
+/// A row that a session has from the one that it goes on from.
+pub const CARRIED_KEY: &str = "carriedOver";
+
+/// What was spent for the summary that a row has.
+pub const SPENT_KEY: &str = "spent";
+
 type Fields = Map<String, Json>;
 
 /// What one event adds to the logs, in the order in which it is to be written.

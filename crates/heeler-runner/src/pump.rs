@@ -16,14 +16,14 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use heeler_model::AgentSessionId;
-use heeler_model::message::{Body, Message};
+use heeler_model::message::{Body, Message, text_of};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::redact::{Redactor, Stream};
 use heeler_model::run::{RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, yield_now};
@@ -36,9 +36,10 @@ use crate::control::{Asked, Control};
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
-use crate::mcp::{Injected, Note};
+use crate::mcp::{Endpoint, Injected, Note};
 use crate::process::{Agent, Ended, Tree};
 use crate::runtime::{Runtime, Step};
+use crate::session;
 use crate::signals::Signals;
 use crate::writer::Writer;
 
@@ -63,13 +64,41 @@ pub(crate) struct Run {
     pub(crate) lines: Lines,
     pub(crate) signals: Signals,
     pub(crate) injected: Injected,
+    /// Where they can be reached over HTTP.
+    pub(crate) endpoint: Option<Endpoint>,
     pub(crate) notes: mpsc::Receiver<Note>,
     /// Why the run is being ended; none while it may go on.
     pub(crate) ending: Option<Ending>,
     pub(crate) last_line_at: Option<Timestamp>,
+    /// Whether the agent had the session before this run.
+    pub(crate) is_known: bool,
     /// Whether the agent has said anything in its session.
     pub(crate) spoke: bool,
     pub(crate) disk: Option<steps::DiskTrouble>,
+    /// What the agent says when it is asked beside the conversation; none while it is part of it.
+    pub(crate) aside: Option<Aside>,
+}
+
+/// What an agent said beside the conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// The last text.
+    pub(crate) said: String,
+}
+
+impl Aside {
+    fn take(&mut self, message: &Message) {
+        let text = match &message.body {
+            Body::Assistant(said) if said.api_error.is_none() => {
+                said.message.get("content").map(text_of).unwrap_or_default()
+            }
+            Body::Result(result) if !result.is_error => result.text.clone().unwrap_or_default(),
+            _ => return,
+        };
+        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
+            self.said = text;
+        }
+    }
 }
 
 impl Run {
@@ -92,7 +121,12 @@ impl Run {
 
     /// Records which conversation it is, and why.
     pub(crate) fn begin_in(&mut self, start: &SessionStart, reason: &str) {
-        let rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
+        let mut rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
+        if let SessionStart::Continue { source, .. } = start {
+            let messages = session::messages(&self.spec, source);
+            let from = json!({"sessionId": source, "messages": messages});
+            rows.session.iter_mut().for_each(|row| row["continuedFrom"] = from.clone());
+        }
         self.journal.push(rows);
     }
 

@@ -122,6 +122,10 @@ impl Pump<'_> {
         // Before anything of it is cut: half a secret would not be known for one.
         message.redact(&self.run.redactor);
         self.run.tally.message(&message);
+        if let Some(aside) = &mut self.run.aside {
+            aside.take(&message);
+            return;
+        }
         let is_assistant = matches!(message.body, Body::Assistant(_));
         self.run.spoke |= is_assistant;
         // The row has the whole text. What is held back may be half of a secret, so it is dropped;

@@ -4,7 +4,9 @@
 mod agents;
 mod crashes;
 mod disk;
+mod hand_over;
 mod limits;
+mod outside;
 mod people;
 mod retries;
 
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heeler_model::RunId;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{Attendance, Brief, Op, ReplyBody, Request, SessionPlan, Work};
 use heeler_transcript::Disk;
@@ -125,6 +128,13 @@ impl Trial {
     fn start_session(mut self, start: SessionStart) -> Trial {
         self.spec.session = SessionPlan::new(start, "a test");
         self
+    }
+
+    /// Goes on with another run in the same state directory.
+    fn next_run(&mut self) {
+        self.spec.run = RunId::mint(now(), std::array::from_fn(|_| fastrand::u8(..)));
+        self.folder.dir = self.folder.state.join("runs").join(self.spec.run.to_string());
+        std::fs::create_dir_all(&self.folder.dir).unwrap();
     }
 
     fn dir(&self) -> Utf8PathBuf {
