@@ -190,7 +190,7 @@ fn attend(
         let watchdog = scope.spawn(move || match wait.recv_timeout(limit) {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 // It is not waited for yet, so the group is still this child's.
-                let _ = kill_process_group(group, Signal::KILL);
+                let _unused = kill_process_group(group, Signal::KILL);
                 true
             }
             _ => false,
@@ -202,8 +202,8 @@ fn attend(
         let complaints = scope.spawn(move || {
             let mut kept = Vec::new();
             if let Some(mut stderr) = stderr {
-                let _ = (&mut stderr).take(COMPLAINT_BYTES_MAX).read_to_end(&mut kept);
-                let _ = io::copy(&mut stderr, &mut io::sink());
+                let _unused = (&mut stderr).take(COMPLAINT_BYTES_MAX).read_to_end(&mut kept);
+                let _unused = io::copy(&mut stderr, &mut io::sink());
             }
             kept
         });
@@ -243,4 +243,55 @@ fn search_path() -> OsString {
 #[expect(clippy::disallowed_methods, reason = "this is where the workspace starts git")]
 fn new_command(program: &std::path::Path) -> Command {
     Command::new(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper(script: &str) -> Git {
+        let mut command = new_command(std::path::Path::new("/bin/sh"));
+        command.args(["-c", script]).process_group(0);
+        Git { command, verb: "sh".to_owned(), limit: GIT_TIME_MAX }
+    }
+
+    fn null() -> File {
+        File::open("/dev/null").unwrap()
+    }
+
+    #[test]
+    fn a_call_that_takes_too_long_is_ended_with_all_that_it_started() {
+        let temp = tempfile::tempdir().unwrap();
+        let pids = temp.path().join("pids");
+        let script = format!("sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
+        let call = sleeper(&script).limit(Duration::from_millis(300));
+        let error = call.output(Feed::Lock(&null())).unwrap_err();
+        assert!(matches!(error, GitError::TooLong { .. }), "{error}");
+        let pids = std::fs::read_to_string(pids).unwrap();
+        assert_eq!(pids.lines().count(), 2);
+        for pid in pids.lines() {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+            // Killed: gone, or dead and not yet buried by its new parent.
+            assert!(matches!(state, None | Some('Z' | 'X')), "{pid}: {stat}");
+        }
+    }
+
+    #[test]
+    fn a_complaint_is_told_and_a_silent_failure_too() {
+        let said =
+            |script: &str| sleeper(script).output(Feed::Lock(&null())).unwrap_err().to_string();
+        assert_eq!(said("echo no >&2; exit 3"), "git sh failed: no");
+        assert_eq!(said("exit 3"), "git sh failed: it exited with 3");
+        assert_eq!(said("kill -9 $$"), "git sh failed: it was ended by signal 9");
+    }
+
+    #[test]
+    fn a_missing_git_is_an_error_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        assert!(matches!(find_git(temp.path().as_os_str()), Err(GitError::Missing)));
+        assert!(matches!(find_git(OsStr::new("relative:")), Err(GitError::Missing)));
+        std::fs::write(temp.path().join("git"), "").unwrap();
+        assert_eq!(find_git(temp.path().as_os_str()).unwrap(), temp.path().join("git"));
+    }
 }

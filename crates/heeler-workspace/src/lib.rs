@@ -5,17 +5,31 @@
 //! an agent wrote there is run: git never sees its config, hooks or filters. This crate does not
 //! know what a session is. Start at [`Snapshots`].
 
+mod bundle;
+mod diff;
 mod git;
+mod import;
+mod lock;
+mod objects;
+mod oid;
+mod prune;
+mod read;
 mod snapshot;
+mod stat;
 mod store;
+mod take;
+mod walk;
 mod work_tree;
+mod worktree;
 
+pub use diff::{Diff, DiffTo, PATCH_BYTES_MAX};
 pub use git::{GIT_TIME_MAX, GitError};
+pub use prune::PRUNE_AGE;
 pub use snapshot::{
     Commit, EXAMPLES_MAX, LeftOut, NAME_BYTES_MAX, Snapshot, SnapshotName, SnapshotNameError,
 };
-pub use store::{Diff, DiffTo, Limits, SnapshotError, Snapshots, Unrecorded};
+pub use store::{
+    FILE_BYTES_MAX, Limits, SnapshotError, Snapshots, UNTRACKED_BYTES_MAX, UNTRACKED_FILES_MAX,
+};
 pub use work_tree::{FindError, WorkTree};
-
-/// The longest patch that a [`Diff`] holds.
-pub const PATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub use worktree::Unrecorded;
