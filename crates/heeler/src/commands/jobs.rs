@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
+use crate::commands::session::fork;
 use crate::commands::{cancel, logs, resume};
 use crate::daemon;
 use crate::failure::Outcome;
@@ -56,6 +57,9 @@ pub(crate) enum JobsCommand {
     /// Ask for the same again, as a new job
     #[command(after_help = resume::RETRY)]
     Retry(resume::RetryArgs),
+    /// Make a new session with the history of a job's, up to the job's end
+    #[command(after_help = fork::ABOUT)]
+    Fork(fork::JobForkArgs),
 }
 
 /// Which jobs to list.
@@ -108,6 +112,7 @@ pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
         Some(JobsCommand::Resume(args)) => resume::resume(global, args),
         Some(JobsCommand::Retry(args)) => resume::retry(global, args),
+        Some(JobsCommand::Fork(args)) => fork::of_job(global, args),
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
   heeler trigger coder -p 'Fix the failing test'
   git diff | heeler trigger reviewer -p - > review.md
   heeler trigger coder --session sess-1a2b -p 'And the next one'
+  heeler trigger helper --channel slack/C0123/1731.55 -p 'Any news?'
   id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
 
 The agent's words go to stdout, what it does to stderr. On a terminal its questions are put to you,
@@ -77,12 +78,15 @@ pub(crate) struct TriggerArgs {
     /// Begin a new session
     #[arg(long, help_heading = SESSION)]
     fresh: bool,
-    /// Continue the session of this chat channel
-    #[arg(long, value_name = "ID", help_heading = SESSION)]
+    /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
+    #[arg(long, value_name = "CHANNEL", help_heading = SESSION)]
     channel: Option<String>,
+    /// Go on although somebody else went on with the session: what they said becomes part of it
+    #[arg(long, help_heading = SESSION)]
+    pub(crate) take_in: bool,
     /// Print the job's id and return at once; the job goes on
     #[arg(long, help_heading = OUTPUT)]
-    detach: bool,
+    pub(crate) detach: bool,
     /// Print one JSON document when the job has ended; its `result` is the agent's last words, whole
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
@@ -92,6 +96,31 @@ pub(crate) struct TriggerArgs {
     /// What happens anyway (herdctl's spelling)
     #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
     wait: bool,
+}
+
+impl TriggerArgs {
+    /// Asks an agent to go on in a session.
+    pub(crate) fn in_session(
+        agent: &str,
+        session: &str,
+        prompt: Option<String>,
+        json: bool,
+    ) -> TriggerArgs {
+        TriggerArgs {
+            agent: agent.to_owned(),
+            prompt,
+            schedule: None,
+            session: Some(session.to_owned()),
+            fork: false,
+            fresh: false,
+            channel: None,
+            take_in: false,
+            detach: false,
+            json,
+            output_file: false,
+            wait: false,
+        }
+    }
 }
 
 /// Triggers, watches, and reports.
@@ -108,6 +137,7 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         schedule: args.schedule.clone(),
         session,
         channel: args.channel.clone(),
+        take_in: args.take_in,
         output_file: args.output_file,
         attended: keyboard.is_some(),
         ..Wanted::of(agent.clone())

@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 use crate::fleet::Fleet;
 use crate::processes::signal_if;
 use crate::rig::rows;
-use crate::trigger::wait_for;
+use crate::trigger::{PATIENCE, wait_for};
 
 /// A round takes seconds: more of them would take hours.
 const ROUNDS_MAX: u64 = 1_000;
@@ -216,15 +216,16 @@ impl Herd {
         assert!(was_there, "nobody ends it");
     }
 
-    /// Lists the runners of this fleet's runs.
+    /// Lists the runners of this fleet's runs and hooks.
     fn runners(&self) -> Vec<Runner> {
-        let runs = self.dir().runs();
+        let (runs, hooks) = (self.dir().runs(), self.dir().hooks());
         let runner = |pid: i32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
             let mut arguments = line.split('\0').skip(1);
             let is_runner = arguments.next() == Some("runner");
             let folder = Utf8PathBuf::from(arguments.next()?);
-            (is_runner && folder.parent() == Some(&runs)).then_some(Runner { pid, folder })
+            let is_own = folder.parent() == Some(&runs) || folder.starts_with(&hooks);
+            (is_runner && is_own).then_some(Runner { pid, folder })
         };
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -332,7 +333,15 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
     let died = second.has_ended() && second.ended();
     second.kill();
 
-    let (left, late) = (herd.uncommitted(), herd.stopped_runners());
+    let left = herd.uncommitted();
+    let late = match nth == 1 && point == FaultPoint::RunnerLate {
+        // It was told to stop just before the daemon died. Of several that start at once another may
+        // have been the nth.
+        true => wait_for("a stopped runner", || {
+            Some(herd.stopped_runners()).filter(|stopped| !stopped.is_empty())
+        }),
+        false => herd.stopped_runners(),
+    };
     let started = Instant::now();
     let mut last = herd.start(&[]);
     let mut client = herd.connect(&mut last).expect("nothing ends this one");
@@ -407,7 +416,34 @@ impl Herd {
         self.check_hooks(jobs.iter().filter(|job| job.agent == "short").map(|job| &job.id));
         assert_eq!(reader.queue().unwrap(), []);
         assert_eq!(reader.uncommitted_runs().unwrap(), []);
-        wait_for("the end of all processes", || self.processes().is_empty().then_some(()));
+        self.wait_for_the_end_of_all();
+    }
+
+    #[track_caller]
+    fn wait_for_the_end_of_all(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.processes().is_empty() {
+            // One whose stop took effect only after those that came late were listed.
+            self.stopped_runners().iter().for_each(|runner| self.let_go(runner));
+            assert!(Instant::now() < until, "left behind: {:#?}", self.described());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What is to be known of processes of this fleet: state, parent, command line, whose it is.
+    fn described(&self) -> Vec<String> {
+        let describe = |pid: String| {
+            let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}"));
+            let text = |name: &str| {
+                let bytes = read(name).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).replace('\0', " ")
+            };
+            let environ = text("environ");
+            let run = environ.split(' ').find(|word| word.starts_with("HEELER_RUN="));
+            let run = run.unwrap_or_default();
+            format!("{} {} {} {run}", text("stat"), text("cmdline"), text("wchan"))
+        };
+        self.processes().into_iter().map(describe).collect()
     }
 
     fn check_money(&self, jobs: usize) {
@@ -472,7 +508,8 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
         let Outcome { died, late, until_true } = round(point, nth, random);
         until_trues.push(until_true);
         assert!(died || nth > 1, "{point:?} was never reached");
-        assert_eq!(late > 0, died && point == FaultPoint::RunnerLate, "{late} runners came late");
+        // The daemon may have been killed after it stopped a runner, before it died of that itself.
+        assert!(late == 0 || point == FaultPoint::RunnerLate, "{late} runners came late");
         *deaths.entry(point.name()).or_default() += u64::from(died);
     }
     println!("deaths at points: {deaths:?}");

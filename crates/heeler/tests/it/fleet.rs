@@ -18,6 +18,10 @@ pub(crate) struct Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         processes::remove_groups(&self.file(".heeler/runs"));
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            eprintln!("what the test left is in {}", self.path().display());
+        }
     }
 }
 

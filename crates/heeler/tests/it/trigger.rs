@@ -14,7 +14,7 @@ use crate::fleet::{Fleet, Ran};
 use crate::processes::signal_if;
 
 /// How long anything here may take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet of these agents, each with its keys.
 pub(crate) fn fleet(agents: &[(&str, &str)]) -> Fleet {
