@@ -1,5 +1,6 @@
 //! `heeler session`: the list, one session, and what is done with them.
 
+pub(crate) mod diff;
 pub(crate) mod fork;
 pub(crate) mod removal;
 pub(crate) mod resume;
@@ -28,6 +29,9 @@ pub(crate) enum SessionCommand {
     /// Make a new session with the history of one, up to a message
     #[command(after_help = fork::ABOUT)]
     Fork(fork::ForkArgs),
+    /// Show what changed in the files since a message
+    #[command(after_help = diff::ABOUT)]
+    Diff(diff::DiffArgs),
     /// Go on in a session, and watch
     #[command(after_help = resume::ABOUT)]
     Resume(resume::ResumeArgs),
@@ -48,6 +52,7 @@ impl SessionCommand {
             SessionCommand::List(args) => args.page.json,
             SessionCommand::Show(args) => args.json,
             SessionCommand::Fork(args) => args.how.json,
+            SessionCommand::Diff(args) => args.json,
             SessionCommand::Resume(args) => args.how.json,
             SessionCommand::Delete(args) => args.json,
             SessionCommand::Restore(args) => args.json,
@@ -83,6 +88,7 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
         SessionCommand::List(args) => list(global, args),
         SessionCommand::Show(args) => show(global, args),
         SessionCommand::Fork(args) => fork::run(global, args),
+        SessionCommand::Diff(args) => diff::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Delete(args) => removal::delete(global, args),
         SessionCommand::Restore(args) => removal::restore(global, args),
