@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::run::RunResult;
-use heeler_model::{AgentName, JobId, JobStatus, RunId, Wanted};
+use heeler_model::{AgentName, JobId, JobStatus, RunId, SessionId, Wanted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
+use crate::sessions::{Change, MadeSession, SessionOrder};
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -75,6 +76,13 @@ pub enum Command {
         agent: String,
         /// What to do with it.
         change: AgentChange,
+        /// Who wants it.
+        by: String,
+    },
+    /// Do something with sessions.
+    Session {
+        /// What.
+        order: SessionOrder,
         /// Who wants it.
         by: String,
     },
@@ -177,6 +185,13 @@ pub enum Answer {
         /// What was done.
         message: String,
     },
+    /// A session was made.
+    Session(Box<MadeSession>),
+    /// These sessions were changed as asked.
+    Sessions {
+        /// Which.
+        sessions: Vec<SessionId>,
+    },
     /// The config was read again.
     Reloaded {
         /// What is different, one line each.
@@ -257,6 +272,15 @@ pub(crate) enum Input {
         prepared: Box<Prepared>,
         /// Who hears of it.
         reply: Option<Reply>,
+    },
+    /// What an order about sessions needs is made, or it is refused.
+    Session {
+        /// The change.
+        change: Box<Change>,
+        /// Who wants it.
+        by: String,
+        /// Who hears of it.
+        reply: Reply,
     },
     /// A run has ended.
     Ended(Box<Gone>),

@@ -8,7 +8,7 @@ use heeler_model::redact::Redactor;
 use heeler_model::run::{Cost, End, RunResult, SessionEnd};
 use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, RunId, Session,
-    SessionMode, SessionStatus,
+    SessionEvent, SessionMode, SessionStatus,
 };
 use heeler_store::{DbError, JobFilter, Reservation, Run, Store, Tx, WriteError};
 use jiff::Timestamp;
@@ -283,7 +283,8 @@ fn leave_session(
             let own = tx.agent_session(&gone.agent)?;
             let becomes_own = own.is_some_and(|own| own.id == gone.id);
             let fresh = successor(tx, root, &gone, end, at)?;
-            gone.status = SessionStatus::Expired;
+            gone.meets(SessionEvent::Rest);
+            gone.meets(SessionEvent::Expire);
             tx.put_session(&gone)?;
             write_end(tx, fresh, result, end, becomes_own)
         }
@@ -342,15 +343,31 @@ fn write_end(
     session.token_estimate = count(end.tokens);
     session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
-    session.status = match end.resumable {
-        true => SessionStatus::Paused,
-        false => SessionStatus::Completed,
-    };
+    session.own = end.own.or(session.own);
+    let is_done =
+        session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
+    session.meets(match end.resumable && !is_done {
+        true => SessionEvent::Rest,
+        false => SessionEvent::Finish,
+    });
+    if end.resumable {
+        // What it was to take over it has.
+        session.fork = None;
+        finish_source(tx, &session)?;
+    }
     tx.put_session(&session)?;
     match becomes_own && end.resumable {
         true => tx.set_agent_session(&session.agent, Some(&session.id)),
         false => Ok(()),
     }
+}
+
+/// Closes the session that this one goes on from. It can still be shown, forked and resumed.
+fn finish_source(tx: &mut Tx<'_>, session: &Session) -> Result<(), DbError> {
+    let Some(source) = &session.continues else { return Ok(()) };
+    let Some(mut source) = tx.session(source)? else { return Ok(()) };
+    source.meets(SessionEvent::Finish);
+    tx.put_session(&source).map(|_| ())
 }
 
 /// Says whether an earlier run of the same job counts for the session already.
@@ -396,10 +413,10 @@ fn is_made_for(session: &Session, run: &Run) -> bool {
 
 /// Puts a session to rest that the run did not use.
 fn rest(tx: &mut Tx<'_>, mut session: Session, run: &Run, at: Timestamp) -> Result<(), DbError> {
-    session.status = match is_made_for(&session, run) {
-        true => SessionStatus::Completed,
-        false => SessionStatus::Paused,
-    };
+    session.meets(match is_made_for(&session, run) {
+        true => SessionEvent::Finish,
+        false => SessionEvent::Rest,
+    });
     session.last_active_at = session.last_active_at.max(at);
     tx.put_session(&session).map(|_| ())
 }

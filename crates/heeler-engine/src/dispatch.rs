@@ -38,6 +38,7 @@ use crate::fleet::Fleet;
 use crate::hands::Hands;
 use crate::hooks::{HookOutcome, HookWorker};
 use crate::request::JobRequest;
+use crate::sessions::{self, Change};
 use crate::setup::Setup;
 use crate::start::Begun;
 use committing::Failed;
@@ -55,6 +56,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 /// How long config files must be at rest before they are read again.
 const CONFIG_AT_REST: Duration = Duration::from_millis(500);
+
+/// How often sessions are looked through for expired ones.
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
 /// How often files of old jobs are put away.
 const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
@@ -80,6 +84,10 @@ pub(crate) enum Task {
     Fired { wanted: Box<Wanted>, changed: Vec<Utf8PathBuf> },
     /// The config was read again.
     Setup(Arc<Setup>),
+    /// Sessions are changed.
+    Session { change: Box<Change>, by: String },
+    /// Sessions that were not used for too long are put aside.
+    Expire,
 }
 
 /// A job whose run can be started, or cannot.
@@ -101,6 +109,8 @@ pub(crate) enum Deed {
     WakeHooks,
     /// Ask a run to end.
     Cancel { run: RunId, now: bool, by: String },
+    /// Bring the files of sessions to where the record says.
+    MoveSessions,
     /// Write a line to an agent's log.
     Log { agent: String, text: String },
 }
@@ -140,6 +150,8 @@ pub(crate) struct Dispatcher {
     put_away_at: Option<Instant>,
     /// The schedule whose old due times were forgotten last.
     forgotten: Option<(String, String)>,
+    /// When sessions are looked through next for expired ones.
+    expire_at: Option<Instant>,
     /// After `inputs`: once those are gone, it waits for nobody.
     watches: Watches,
 }
@@ -179,6 +191,7 @@ impl Dispatcher {
             faults: HashMap::new(),
             put_away_at: None,
             forgotten: None,
+            expire_at: None,
         }
     }
 
@@ -200,6 +213,7 @@ impl Dispatcher {
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         self.hands.take_over_all(left);
         self.cancel_as_wished();
+        self.hands.move_sessions();
         self.admit();
         self.watch();
         loop {
@@ -216,6 +230,7 @@ impl Dispatcher {
             self.commit(tasks);
             self.admit();
             self.put_away();
+            self.expire();
             self.watch();
         }
     }
@@ -263,6 +278,21 @@ impl Dispatcher {
             Ok(last) => self.forgotten = last,
             // It is no loss, and the next commit tells of it.
             Err(error) => tracing::debug!(reason = chain(&error), "old due times are kept"),
+        }
+    }
+
+    /// Puts sessions aside that were not used for too long, now and then. Whether one is resumed is
+    /// decided by its age in any case; this is for those who look.
+    fn expire(&mut self) {
+        if self.expire_at.is_some_and(|at| Instant::now() < at) || self.stop.is_some() {
+            return;
+        }
+        self.expire_at = Some(Instant::now() + EXPIRE_EVERY);
+        let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
+        let reader = Reader::open(&self.fleet.dir).ok();
+        let expired = reader.and_then(|reader| sessions::expired(&reader, &setup, now).ok());
+        if expired.is_some_and(|expired| !expired.is_empty()) {
+            self.commit(vec![(Task::Expire, None)]);
         }
     }
 
@@ -320,6 +350,9 @@ impl Dispatcher {
                 Some((Task::Ended(gone), None))
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
+            Input::Session { change, by, reply } => {
+                Some((Task::Session { change, by }, Some(reply)))
+            }
             Input::Unsettled { run, why, again } => {
                 self.unsettled(run, why, again);
                 None
@@ -380,6 +413,7 @@ impl Dispatcher {
                 fault::reach(FaultPoint::BeforeHooks);
                 self.hooks.wake();
             }
+            Deed::MoveSessions => self.hands.move_sessions(),
             Deed::Log { agent, text } => self.hands.log(agent, text),
         }
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use camino::Utf8PathBuf;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
+use heeler_model::session_choice::Wish;
 use heeler_model::{AgentName, JobId, RunId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
-use jiff::Timestamp;
 
 use crate::cancel::{self, KillError};
 use crate::checkout::{is_to_be_cloned, make_ready};
@@ -30,6 +30,7 @@ use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
 use crate::retention;
+use crate::sessions::{self, SessionOrder};
 use crate::setup::Setup;
 use crate::start::{self, Begun};
 use crate::watcher::Watcher;
@@ -114,7 +115,7 @@ impl Hands {
             let setup = shared.setup();
             let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(is_to_be_cloned);
             let prepare = move || {
-                let request = request(&setup, &wanted, (shared.fleet.now)());
+                let request = request(&shared.fleet, &setup, &wanted);
                 let prepared = Box::new(Prepared { job, wanted, request });
                 shared.tell(Input::Prepared { prepared, reply });
             };
@@ -212,6 +213,34 @@ impl Hands {
                     }
                     Err(reason) => tracing::warn!(reason, "cannot put files of old jobs away"),
                 }
+            }
+        });
+    }
+
+    /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
+    pub(crate) fn order(&self, order: SessionOrder, by: String, reply: Reply) {
+        let shared = Arc::clone(&self.shared);
+        let work = move || match sessions::prepare(&shared.fleet, &shared.setup(), order) {
+            Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
+            Err(refused) => reply(Err(refused)),
+        };
+        if let Err(error) =
+            std::thread::Builder::new().name("heeler-session".to_owned()).spawn(work)
+        {
+            // The reply went with the work, and says that it was not done.
+            tracing::error!(%error, "cannot start a thread");
+        }
+    }
+
+    /// Brings the files of sessions to where the record says.
+    pub(crate) fn move_sessions(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.logger.hand(move || {
+            let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
+            let reader = Reader::open(dir).map_err(|error| chain(&error));
+            let done = reader.and_then(|reader| sessions::complete(dir, &home, &reader));
+            if let Err(reason) = done {
+                tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
             }
         });
     }
@@ -323,11 +352,12 @@ fn collect(shared: &Arc<Shared>, run: RunId) {
     shared.collectors.hand(move || own.find_out(run, None));
 }
 
-fn request(setup: &Setup, wanted: &Wanted, now: Timestamp) -> Result<Box<JobRequest>, Refused> {
+fn request(fleet: &Fleet, setup: &Setup, wanted: &Wanted) -> Result<Box<JobRequest>, Refused> {
     let agent = setup.find_agent(wanted.agent.as_str())?;
-    make_ready(agent, &setup.env, now)
+    make_ready(agent, &setup.env, (fleet.now)())
         .map_err(|error| Refused::new(RefusedKind::Trouble, chain(&error)))?;
-    let request = setup.prepare(agent, wanted).map_err(|error| {
+    let directory = own_directory(fleet, wanted)?;
+    let request = setup.prepare(agent, wanted, directory.as_deref()).map_err(|error| {
         let kind = match &error {
             PrepareError::Schedule { .. } => RefusedKind::NotFound,
             PrepareError::Isolation { .. } => RefusedKind::NotAllowed,
@@ -336,6 +366,16 @@ fn request(setup: &Setup, wanted: &Wanted, now: Timestamp) -> Result<Box<JobRequ
         Refused::new(kind, chain(&error))
     })?;
     Ok(Box::new(request))
+}
+
+/// Returns where a session that is asked for has its own place: a worktree, or wherever somebody
+/// worked in it before we knew it.
+fn own_directory(fleet: &Fleet, wanted: &Wanted) -> Result<Option<Utf8PathBuf>, Refused> {
+    let Wish::Given { id } = &wanted.session else { return Ok(None) };
+    let trouble = |error: &dyn std::error::Error| Refused::new(RefusedKind::Trouble, chain(error));
+    let reader = Reader::open(&fleet.dir).map_err(|error| trouble(&error))?;
+    let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;
+    Ok(session.filter(sessions::has_own_place).and_then(|session| session.working_directory))
 }
 
 fn ask_to_end(fleet: &Fleet, run: RunId, now: bool, by: &str) {

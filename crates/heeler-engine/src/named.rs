@@ -7,9 +7,8 @@
 use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
 
-use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
-use heeler_model::{AgentSessionId, Session};
+use camino::Utf8Path;
+use heeler_model::{AgentSessionId, OwnSessions, Session};
 use heeler_store::Db;
 
 use crate::request::JobRequest;
@@ -32,11 +31,13 @@ pub(crate) fn find(
         Some(session) => format!("it is on record under `{}`", session.agent),
         None => "it is not on record".to_owned(),
     };
-    let why = match own_sessions(request) {
-        Sessions::Unknown => return Ok(known),
-        Sessions::In(projects) if may_have(&projects, id) => return Ok(known),
-        Sessions::In(projects) => format!("{record} and not in {projects}"),
-        Sessions::None => format!("{record}, and {} keeps none", request.agent),
+    let env = &request.brief.env;
+    let own = OwnSessions::of(request.runtime, env, &request.home, &request.working_directory);
+    let why = match own {
+        OwnSessions::Unknown => return Ok(known),
+        OwnSessions::In(projects) if may_have(&projects, id) => return Ok(known),
+        OwnSessions::In(projects) => format!("{record} and not in {projects}"),
+        OwnSessions::None => format!("{record}, and {} keeps none", request.agent),
     };
     Err(StartError::NoSession { session: id.clone(), why })
 }
@@ -46,33 +47,6 @@ pub(crate) fn find(
 fn is_others(session: &Session, request: &JobRequest) -> bool {
     let owner = session.agent.as_str();
     owner != request.agent.as_str() && request.fleet_agents.iter().any(|it| it.as_str() == owner)
-}
-
-/// Where an agent keeps its own sessions.
-enum Sessions {
-    /// In the folders of this one, one for each project.
-    In(Utf8PathBuf),
-    /// It keeps none.
-    None,
-    /// It finds its home itself.
-    Unknown,
-}
-
-fn own_sessions(request: &JobRequest) -> Sessions {
-    let folder = |name: &str| request.brief.env.get(name).filter(|path| !path.is_empty());
-    match request.runtime {
-        RuntimeType::Scripted => Sessions::In(request.home.join("scripted/projects")),
-        RuntimeType::Command => Sessions::None,
-        RuntimeType::Sdk | RuntimeType::Cli => {
-            // The agent takes them from where it works.
-            let there = |path: &String| request.working_directory.join(path);
-            match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-                (Some(config), _) => Sessions::In(there(config).join("projects")),
-                (None, Some(home)) => Sessions::In(there(home).join(".claude/projects")),
-                (None, None) => Sessions::Unknown,
-            }
-        }
-    }
 }
 
 /// Says whether a session is there, or may be: what cannot be read is the agent's to judge. Of any

@@ -45,6 +45,8 @@ pub struct Surroundings<'s> {
     pub agents: &'s [Agent],
     /// What decides what agents may do, or holds what they did: config, `.env`, state.
     pub protected: &'s [Utf8PathBuf],
+    /// Where the agent works, if not where its config says: a session may have a place of its own.
+    pub directory: Option<&'s Utf8Path>,
 }
 
 /// Why a job cannot even be asked for.
@@ -127,9 +129,9 @@ pub fn prepare(
     refuse_isolation(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = prompt(agent, schedule, wanted.prompt.clone())?;
-    let directory = &agent.working_directory;
+    let directory = around.directory.unwrap_or(&agent.working_directory);
     let working_directory = real_folder(directory).map_err(|source| {
-        let (agent, path) = (agent.name.to_string(), directory.clone());
+        let (agent, path) = (agent.name.to_string(), directory.to_owned());
         PrepareError::WorkingDirectory { agent, path, source }
     })?;
     let environment::Given { env, secrets } = environment::give(agent, around.env)?;
@@ -147,6 +149,7 @@ pub fn prepare(
         session: wanted.session.clone(),
         rules: rules(agent, schedule, wanted.channel.as_deref()),
         channel: wanted.channel.clone(),
+        take_in: wanted.take_in,
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
@@ -219,7 +222,7 @@ pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     }
 }
 
-fn runtime_type(runtime: &Runtime) -> RuntimeType {
+pub(crate) fn runtime_type(runtime: &Runtime) -> RuntimeType {
     match runtime {
         Runtime::Sdk => RuntimeType::Sdk,
         Runtime::Cli => RuntimeType::Cli,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
 use heeler_model::ledger::is_within;
@@ -59,11 +59,12 @@ impl Setup {
         })
     }
 
-    /// Makes a request of what is wanted.
+    /// Makes a request of what is wanted, in a directory of the session's own if it has one.
     pub(crate) fn prepare(
         &self,
         agent: &Agent,
         wanted: &Wanted,
+        directory: Option<&Utf8Path>,
     ) -> Result<JobRequest, PrepareError> {
         let root = self.root();
         let around = Surroundings {
@@ -74,6 +75,7 @@ impl Setup {
             max_concurrent: root.and_then(|fleet| fleet.max_concurrent),
             agents: &self.loaded.agents,
             protected: &self.protected,
+            directory,
         };
         prepare::prepare(agent, wanted, &around)
     }

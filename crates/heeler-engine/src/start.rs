@@ -4,12 +4,13 @@
 
 use std::process::Child;
 
+use camino::Utf8PathBuf;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
-use heeler_model::session_choice::{Context, Wish, choose};
+use heeler_model::session_choice::{Context, Wish, choose, expired_by};
 use heeler_model::{
-    AgentSessionId, AgentStatus, JobId, JobStatus, RunId, Session, SessionId, SessionMode,
-    SessionStatus,
+    AgentSessionId, AgentStatus, JobId, JobStatus, RunId, Session, SessionEvent, SessionId,
+    SessionMode, SessionStatus,
 };
 use heeler_store::{Db, DbError, Run, StateDir, Tx};
 use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
@@ -86,13 +87,18 @@ pub(crate) fn begin_in(
         Wish::Usual => usual_session(tx, request)?,
         Wish::Given { id } | Wish::Fork { source: id, .. } => named::find(tx, request, id)?,
     };
-    let plan = plan(request, known.as_ref(), now);
+    let mut plan = plan(request, known.as_ref(), now);
+    plan.take_in = request.take_in;
+    plan.log = log_of(tx, dir, request, plan.start.id())?;
     refuse_busy(request, &plan.start, known.as_ref())?;
     refuse_second_beginning(tx, request, &plan.start)?;
     let run = RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)));
     take_up(tx, job, request, &plan, now)?;
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
     tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
+    if let Some(known) = known {
+        expire(tx, known, request, &plan.start, now)?;
+    }
     use_session(tx, request, &plan.start, now)?;
     occupy_agent(tx, request, job)?;
     let spec = spec(dir, request, job, run, attempt, plan);
@@ -169,9 +175,38 @@ fn refuse_second_beginning(
 }
 
 /// Says whether the first job of a session makes it the agent's own. Channels keep theirs
-/// themselves, and one that we did not begin is its caller's.
+/// themselves, a fork is beside its source, and one that we did not begin is its caller's.
 pub(crate) fn begins_own(session: &Session) -> bool {
-    session.job_count == 0 && session.origin.is_none() && session.channel_id.is_none()
+    let is_beside = session.channel_id.is_some() || session.parent.is_some();
+    session.job_count == 0 && session.origin.is_none() && !is_beside
+}
+
+/// Returns where the log of a session is that we know.
+fn log_of(
+    db: &Db,
+    dir: &StateDir,
+    request: &JobRequest,
+    id: &AgentSessionId,
+) -> Result<Option<Utf8PathBuf>, DbError> {
+    let session = db.session_by_agent_id(id)?;
+    Ok(session.and_then(|session| dir.session_log_path(Some(&request.home), &session)))
+}
+
+/// Puts a session away that no rule chooses any more, because it was not used for too long.
+fn expire(
+    tx: &mut Tx<'_>,
+    mut known: Session,
+    request: &JobRequest,
+    start: &SessionStart,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let is_left = known.agent_session_id.as_ref() != Some(start.id());
+    let is_chosen_by_rule = request.session == Wish::Usual;
+    if is_left && is_chosen_by_rule && expired_by(&known, &request.rules, now).is_some() {
+        known.meets(SessionEvent::Expire);
+        tx.put_session(&known)?;
+    }
+    Ok(())
 }
 
 /// Returns the session that the agent's rules would continue.
@@ -255,35 +290,32 @@ fn use_session(
 ) -> Result<(), DbError> {
     if let Some(mut session) = tx.session_by_agent_id(start.id())? {
         session.agent = request.agent.to_string();
-        session.status = SessionStatus::Active;
+        session.meets(SessionEvent::Begin);
         session.last_active_at = now;
         return tx.put_session(&session).map(|_| ());
     }
     let source = fork_source(tx, start)?;
+    let continues = match start {
+        SessionStart::Continue { source, .. } => tx.session_by_agent_id(source)?,
+        _ => None,
+    };
     // Only a caller can name one that is new to us: it began elsewhere.
     let is_foreign = matches!(start, SessionStart::Resume { .. });
     let log = StateDir::session_log_relative(&request.working_directory, start.id());
     let session = Session {
-        id: tx.new_session_id()?,
         agent_session_id: Some(start.id().clone()),
-        agent: request.agent.to_string(),
         mode: request.rules.mode,
         approvals: request.approvals,
         status: SessionStatus::Active,
         channel_id: request.channel.clone(),
-        created_at: now,
-        last_active_at: now,
-        message_count: 0,
-        token_estimate: 0,
-        job_count: 0,
         working_directory: Some(request.working_directory.clone()),
         runtime: request.runtime.to_string(),
-        docker_enabled: false,
         forked_at_message: source.as_ref().map(|source| source.message_count),
         parent: source.map(|source| source.id),
+        continues: continues.map(|source| source.id),
         log_path: Some(log),
         origin: is_foreign.then(|| FOREIGN.to_owned()),
-        version: 1,
+        ..Session::new(tx.new_session_id()?, request.agent.as_str(), now)
     };
     tx.put_session(&session).map(|_| ())
 }
@@ -292,7 +324,9 @@ fn use_session(
 pub(crate) fn fork_source(tx: &Tx<'_>, start: &SessionStart) -> Result<Option<Session>, DbError> {
     match start {
         SessionStart::Fork { source, .. } => tx.session_by_agent_id(source),
-        SessionStart::Fresh { .. } | SessionStart::Resume { .. } => Ok(None),
+        SessionStart::Fresh { .. }
+        | SessionStart::Resume { .. }
+        | SessionStart::Continue { .. } => Ok(None),
     }
 }
 

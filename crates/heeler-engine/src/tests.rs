@@ -142,6 +142,7 @@ impl Place {
 
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
+            take_in: false,
             agent: "coder".parse().unwrap(),
             fleet_agents: vec!["coder".parse().unwrap(), "writer".parse().unwrap()],
             trigger: TriggerType::Manual,
@@ -189,26 +190,14 @@ impl Place {
     /// Puts a session of the agent on record as an import leaves it: nothing in it is counted.
     pub(crate) fn import(&self, channel: Option<&str>) -> Session {
         let session = Session {
-            id: heeler_model::SessionId::mint(7),
             agent_session_id: Some("22222222-imported".parse().unwrap()),
-            agent: "coder".to_owned(),
             mode: SessionMode::Persistent,
-            approvals: Approvals::Autonomous,
             status: SessionStatus::Paused,
             channel_id: channel.map(str::to_owned),
             created_at: clock() - jiff::SignedDuration::from_secs(9),
             last_active_at: clock(),
-            message_count: 0,
-            token_estimate: 0,
-            job_count: 0,
-            working_directory: None,
-            runtime: String::new(),
-            docker_enabled: false,
-            parent: None,
-            forked_at_message: None,
-            log_path: None,
             origin: Some("herdctl".to_owned()),
-            version: 1,
+            ..Session::new(heeler_model::SessionId::mint(7), "coder", clock())
         };
         let imported = session.clone();
         self.store()

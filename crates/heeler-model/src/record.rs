@@ -206,22 +206,10 @@ impl Recorder {
     /// Goes on from a row that [`Recorder::session`] made; returns whether it is one. The rows before
     /// it need not be replayed.
     pub fn go_on_from(&mut self, row: &Json) -> bool {
-        let before = &row[BEFORE_KEY];
-        let (Some(messages), Some(tokens)) =
-            (before["messages"].as_u64(), before["tokens"].as_u64())
-        else {
-            return false;
-        };
-        let is_possible = |count| i64::try_from(count).is_ok();
-        if !is_possible(messages) || !is_possible(tokens) {
-            return false;
-        }
-        if row["type"] != "system" || row["subtype"] != "session" {
-            return false;
-        }
-        self.count = MessageCount::after(messages);
-        self.tokens = tokens;
-        self.last = before["last"].as_str().and_then(|last| Uuid::try_parse(last).ok());
+        let Some(before) = counted_before(row) else { return false };
+        self.count = MessageCount::after(before.messages);
+        self.tokens = before.tokens;
+        self.last = before.last;
         true
     }
 
@@ -288,6 +276,29 @@ impl Recorder {
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
+}
+
+/// What a row says of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedBefore {
+    /// How many messages there were.
+    pub messages: u64,
+    /// A rough size of the context.
+    pub tokens: u64,
+    /// The last entry of the conversation.
+    pub last: Option<Uuid>,
+}
+
+/// Returns what a row that [`Recorder::session`] made says of those before it; `None` if it is none.
+pub fn counted_before(row: &Json) -> Option<CountedBefore> {
+    let before = &row[BEFORE_KEY];
+    let number = |key: &str| before[key].as_u64().filter(|&count| i64::try_from(count).is_ok());
+    let (messages, tokens) = (number("messages")?, number("tokens")?);
+    if row["type"] != "system" || row["subtype"] != "session" {
+        return None;
+    }
+    let last = before["last"].as_str().and_then(|last| Uuid::try_parse(last).ok());
+    Some(CountedBefore { messages, tokens, last })
 }
 
 fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Option<T> {

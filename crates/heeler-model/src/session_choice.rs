@@ -3,6 +3,8 @@
 //! A pure decision over what the store knows. Ids are minted by the caller; that a session is free
 //! and that the agent still has it is found out when it starts. Start at [`choose`].
 
+use std::num::NonZeroU32;
+
 use camino::Utf8Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,10 @@ use uuid::Uuid;
 
 use crate::config::{Period, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
-use crate::{AgentSessionId, Session, SessionId, SessionMode, SessionStatus, iso_millis};
+use crate::{AgentSessionId, ForkCut, Session, SessionMode, SessionStatus, iso_millis};
+
+/// How many of the last messages are kept in full where `context_window` does not say.
+pub const CONTEXT_WINDOW_DEFAULT: u32 = 50;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,11 +64,21 @@ pub fn choose(
     context: &Context<'_>,
     new_id: AgentSessionId,
 ) -> SessionPlan {
+    let own = known.and_then(|session| session.own);
     let (start, reason) = match wish {
         Wish::Fresh => (SessionStart::Fresh { id: new_id }, "a new session, as asked".to_owned()),
         Wish::Given { id } => {
-            let reason = format!("session {} goes on, as asked", known_as(id, known));
-            (SessionStart::Resume { id: id.clone() }, reason)
+            let name = known_as(id, known);
+            match known.and_then(|session| session.fork.clone()) {
+                Some(ForkCut { source, at }) => {
+                    let reason = format!("session {name} begins as a fork, as asked");
+                    (SessionStart::Fork { source, id: id.clone(), at }, reason)
+                }
+                None => {
+                    let reason = format!("session {name} goes on, as asked");
+                    (SessionStart::Resume { id: id.clone() }, reason)
+                }
+            }
         }
         Wish::Fork { source, at } => {
             let at_entry = at.map(|at| format!(" up to {at}")).unwrap_or_default();
@@ -72,14 +87,38 @@ pub fn choose(
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
         Wish::Usual => match resumable(known, context) {
-            Ok((id, name)) => {
-                let reason = format!("session {name} goes on");
-                (SessionStart::Resume { id }, reason)
-            }
+            Ok((id, session)) => go_on(id, session, context.rules, new_id),
             Err(why) => (SessionStart::Fresh { id: new_id }, format!("a new session: {why}")),
         },
     };
-    SessionPlan { start, reason }
+    SessionPlan { own, ..SessionPlan::new(start, reason) }
+}
+
+/// Goes on with a session, or from it if its context has grown too large.
+fn go_on(
+    id: AgentSessionId,
+    session: &Session,
+    rules: &SessionRules,
+    new_id: AgentSessionId,
+) -> (SessionStart, String) {
+    let name = &session.id;
+    if let Some(ForkCut { source, at }) = session.fork.clone() {
+        let reason = format!("session {name} begins as a fork");
+        return (SessionStart::Fork { source, id, at }, reason);
+    }
+    let limit = rules.max_context_tokens.map(NonZeroU32::get);
+    match limit.filter(|limit| session.token_estimate > i64::from(*limit)) {
+        None => (SessionStart::Resume { id }, format!("session {name} goes on")),
+        Some(limit) => {
+            let keep = rules.context_window.map_or(CONTEXT_WINDOW_DEFAULT, NonZeroU32::get);
+            let reason = format!(
+                "a new session goes on from {name}, whose context of about {} tokens is past \
+                 max_context_tokens ({limit}): with a summary and its last {keep} messages",
+                session.token_estimate
+            );
+            (SessionStart::Continue { source: id, id: new_id, keep }, reason)
+        }
+    }
 }
 
 /// Returns what people know a session by: our id, or the agent's own where we have none yet.
@@ -87,11 +126,11 @@ fn known_as<'n>(id: &'n AgentSessionId, known: Option<&'n Session>) -> &'n str {
     known.map_or(id.as_str(), |session| session.id.as_str())
 }
 
-/// Returns the agent's own id and ours of a session that may be resumed, or why it may not.
+/// Returns a session that may be resumed, with the agent's own id of it, or why it may not.
 fn resumable<'s>(
     session: Option<&'s Session>,
     context: &Context<'_>,
-) -> Result<(AgentSessionId, &'s SessionId), String> {
+) -> Result<(AgentSessionId, &'s Session), String> {
     if context.rules.mode == SessionMode::FreshPerJob {
         return Err("each job of this agent has its own".to_owned());
     }
@@ -105,20 +144,28 @@ fn resumable<'s>(
     }
     check_age(session, context)?;
     check_place(session, context)?;
-    Ok((id, &session.id))
+    Ok((id, session))
 }
 
 fn check_age(session: &Session, context: &Context<'_>) -> Result<(), String> {
-    let unused = context.now.duration_since(session.last_active_at);
-    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
     let last = || format!("{} was last used at {}", session.id, iso_millis(session.last_active_at));
-    if let Some(limit) = context.rules.expires_after.filter(|limit| is_over(*limit)) {
-        return Err(format!("{}, longer than its timeout of {limit} ago", last()));
+    match expired_by(session, context.rules, context.now) {
+        Some((key, limit)) => Err(format!("{}, longer than its {key} of {limit} ago", last())),
+        None => Ok(()),
     }
-    if let Some(limit) = context.rules.idle_timeout.filter(|limit| is_over(*limit)) {
-        return Err(format!("{}, longer than its idle_timeout of {limit} ago", last()));
-    }
-    Ok(())
+}
+
+/// Returns the rule by which a session has not been used for too long, if there is one.
+pub fn expired_by(
+    session: &Session,
+    rules: &SessionRules,
+    now: Timestamp,
+) -> Option<(&'static str, Period)> {
+    let unused = now.duration_since(session.last_active_at);
+    let is_over = |limit: Period| unused > limit.get().try_into().expect("ten years fit");
+    let limits = [("timeout", rules.expires_after), ("idle_timeout", rules.idle_timeout)];
+    let mut limits = limits.into_iter().filter_map(|(key, limit)| Some((key, limit?)));
+    limits.find(|(_, limit)| is_over(*limit))
 }
 
 /// Checks that the session runs where it did. What an imported session does not say is not checked.

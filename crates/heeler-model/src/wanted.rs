@@ -26,6 +26,9 @@ pub struct Wanted {
     /// The chat channel that it comes from.
     #[serde(default)]
     pub channel: Option<String>,
+    /// Whether to go on although somebody else has gone on with the session meanwhile.
+    #[serde(default)]
+    pub take_in: bool,
     /// Whether its rows are also written as text.
     #[serde(default)]
     pub output_file: bool,
@@ -52,6 +55,7 @@ impl Wanted {
             schedule: None,
             session: Wish::Usual,
             channel: None,
+            take_in: false,
             output_file: false,
             attended: false,
             trigger: TriggerType::Manual,
@@ -86,6 +90,7 @@ mod tests {
             schedule: Some("hourly".to_owned()),
             session: Wish::Given { id: "3f".parse().unwrap() },
             channel: Some("C1".to_owned()),
+            take_in: true,
             output_file: true,
             attended: true,
             trigger: TriggerType::Spawned,

@@ -73,6 +73,9 @@ pub(crate) fn locks(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
 
 /// Returns where a session's log is.
 pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf {
+    if let Some(log) = spec.session.log.as_ref().filter(|_| session == spec.session.start.id()) {
+        return log.clone();
+    }
     let folder = spec.projects.join(slug(&spec.working_directory));
     folder.join(format!("{session}.jsonl"))
 }

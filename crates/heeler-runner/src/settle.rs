@@ -297,6 +297,7 @@ fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -
             messages,
             tokens,
             resumable,
+            own: None,
         }),
         started_at: started.at,
         // Its last sign of life: that nobody looked for it since is no part of it.

@@ -1,6 +1,6 @@
 //! What requests and replies hold beside the engine's own types.
 
-use heeler_engine::{AgentChange, Refused, ScheduleChange};
+use heeler_engine::{AgentChange, Refused, ScheduleChange, SessionOrder};
 use serde::{Deserialize, Serialize};
 
 /// Who answers on a socket.
@@ -50,6 +50,14 @@ pub(crate) struct ScheduleBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentBody {
     pub(crate) change: AgentChange,
+    pub(crate) by: String,
+}
+
+/// The body of `POST /v1/sessions`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionBody {
+    pub(crate) order: SessionOrder,
     pub(crate) by: String,
 }
 

@@ -19,7 +19,9 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::bodies::{AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody};
+use crate::bodies::{
+    AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
+};
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
 /// How long a daemon may take to accept a connection.
@@ -165,6 +167,7 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
             }
             request
         }
+        Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
         Command::Agent { agent, change, by } => {
             post(&format!("/v1/agents/{}", segment(&agent)), json(&AgentBody { change, by }))
         }

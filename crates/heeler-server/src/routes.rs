@@ -16,7 +16,9 @@ use heeler_model::{JobId, PROMPT_BYTES_MAX, Wanted};
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use crate::bodies::{AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody};
+use crate::bodies::{
+    AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
+};
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
 /// The largest body of a request that has no prompt.
@@ -48,6 +50,7 @@ pub(crate) fn router(handle: Handle, hello: Hello) -> Router {
         .route("/v1/schedules/{agent}/{schedule}", post(schedule))
         .route("/v1/webhooks/{agent}/{schedule}", post(webhook))
         .route("/v1/agents/{agent}", post(agent))
+        .route("/v1/sessions", post(session))
         .route("/v1/reload", post(reload))
         .route("/v1/stop", post(stop))
         .fallback(no_route)
@@ -167,6 +170,12 @@ fn delivery(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
 async fn agent(State(handle): State<Handle>, Path(agent): Path<String>, body: Body) -> Response {
     let body = read::<AgentBody>(body, BODY_BYTES_MAX).await;
     let command = body.map(|AgentBody { change, by }| Command::Agent { agent, change, by });
+    ask_if(handle, command).await
+}
+
+async fn session(State(handle): State<Handle>, body: Body) -> Response {
+    let body = read::<SessionBody>(body, BODY_BYTES_MAX).await;
+    let command = body.map(|SessionBody { order, by }| Command::Session { order, by });
     ask_if(handle, command).await
 }
 

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 pub(crate) mod agents;
 pub(crate) mod counters;
+pub(crate) mod deleted;
 pub(crate) mod effects;
 pub(crate) mod foreign;
 pub(crate) mod jobs;

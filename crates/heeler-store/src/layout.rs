@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 14] = [
+const OURS: [&str; 16] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -29,6 +29,8 @@ const OURS: [&str; 14] = [
     ".before-heeler",
     "agent-sessions",
     "hooks",
+    "workspaces",
+    "worktrees",
 ];
 
 /// Where event logs of sessions are: ours, and those that herdctl's containers left.
@@ -266,6 +268,21 @@ impl StateDir {
     /// Returns the folder of what was deleted.
     pub fn trash(&self) -> Utf8PathBuf {
         self.root.join("trash")
+    }
+
+    /// Returns the folder of our repositories, which hold what agents' work trees were like.
+    pub fn workspaces(&self) -> Utf8PathBuf {
+        self.root.join("workspaces")
+    }
+
+    /// Returns the folder of the worktrees that forks have to themselves.
+    pub fn worktrees(&self) -> Utf8PathBuf {
+        self.root.join("worktrees")
+    }
+
+    /// Returns where the files of a session are once it was deleted.
+    pub fn trashed_session(&self, session: &SessionId) -> Utf8PathBuf {
+        self.trash().join("sessions").join(session.as_str())
     }
 
     /// Returns where the files of a job are once they were put away.

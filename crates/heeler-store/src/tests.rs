@@ -14,7 +14,7 @@ mod writer;
 
 use camino::Utf8PathBuf;
 use heeler_model::{
-    Approvals, Job, JobId, JobStatus, Session, SessionId, SessionMode, SessionStatus, TriggerType,
+    Job, JobId, JobStatus, Session, SessionId, SessionMode, SessionStatus, TriggerType,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -79,26 +79,16 @@ fn job(number: u64, agent: &str, status: JobStatus) -> Job {
 
 fn session(number: u32, agent: &str) -> Session {
     Session {
-        id: SessionId::mint(number),
         agent_session_id: Some(format!("agent-session-{number}").parse().unwrap()),
-        agent: agent.to_owned(),
         mode: SessionMode::Persistent,
-        approvals: Approvals::Autonomous,
         status: SessionStatus::Paused,
-        channel_id: None,
-        created_at: now(),
         last_active_at: later(i64::from(number)),
         message_count: 47,
         token_estimate: 32000,
         job_count: 3,
         working_directory: Some("/home/me/project".into()),
         runtime: "sdk".to_owned(),
-        docker_enabled: false,
-        parent: None,
-        forked_at_message: None,
-        log_path: None,
-        origin: None,
-        version: 1,
+        ..Session::new(SessionId::mint(number), agent, now())
     }
 }
 

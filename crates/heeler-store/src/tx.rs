@@ -21,8 +21,8 @@ use crate::db::foreign::ForeignTable;
 use crate::db::jobs::ForeignExecution;
 use crate::db::runs::Run;
 use crate::db::{
-    Attempt as _, Db, DbError, agents, counters, effects, foreign, jobs, meta, runs, sessions,
-    views,
+    Attempt as _, Db, DbError, agents, counters, deleted, effects, foreign, jobs, meta, runs,
+    sessions, views,
 };
 use crate::layout::StateDir;
 use crate::views::View;
@@ -180,6 +180,33 @@ impl<'c> Tx<'c> {
         self.mark(&View::Session(id.clone()))
     }
 
+    /// Deletes a session: its row becomes a tombstone, from which [`Tx::raise_session`] brings it
+    /// back.
+    pub fn bury_session(
+        &mut self,
+        session: &Session,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<(), DbError> {
+        deleted::bury(&self.conn, session, by, now)?;
+        self.remove_session(session)
+    }
+
+    /// Brings a deleted session back as it was; `None` if it was not deleted, or is purged.
+    pub fn raise_session(&mut self, id: &SessionId) -> Result<Option<Session>, DbError> {
+        let Some(buried) = self.deleted_session(id)? else { return Ok(None) };
+        if !deleted::raise(&self.conn, id)? {
+            return Ok(None);
+        }
+        self.put_session(&buried.session)?;
+        Ok(Some(buried.session))
+    }
+
+    /// Notes that the files of a deleted session are gone for good; says whether they were not yet.
+    pub fn purge_session(&mut self, id: &SessionId, now: Timestamp) -> Result<bool, DbError> {
+        deleted::purge(&self.conn, id, now)
+    }
+
     /// Lets no agent's next job continue a session.
     fn detach(&mut self, session: &SessionId) -> Result<(), DbError> {
         for (agent, own) in agents::with_session(&self.conn)? {
@@ -276,7 +303,7 @@ impl<'c> Tx<'c> {
     pub fn new_session_id(&mut self) -> Result<SessionId, DbError> {
         loop {
             let id = SessionId::mint(fastrand::u32(..));
-            if sessions::key(&self.conn, &id)?.is_none() {
+            if sessions::key(&self.conn, &id)?.is_none() && self.deleted_session(&id)?.is_none() {
                 return Ok(id);
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! Only [`Log`] writes these files, one writer at a time. A line, once it ends in its newline, is
 //! never changed or taken back, so readers need no lock: [`tail`], [`range()`], [`count`], [`Scan`],
-//! [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
+//! [`LinesBack`], [`Follower`] and [`search()`] see whole lines only, and report what is not a record as a
 //! [`Fault`]. This crate does not know what the lines mean. Start at [`Log`].
 //!
 //! What every process of ours needs of files besides is here too: [`replace_file`], locks between
@@ -38,5 +38,5 @@ pub use log::{AppendError, Durability, Log, LogOptions, OpenError, Opened, SyncE
 pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_inside};
 pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};
 pub use repair::Repair;
-pub use scan::Scan;
+pub use scan::{LinesBack, RawLine, Scan};
 pub use search::{Case, Hit, Pattern, Query, QueryError, Searched, search};

@@ -149,6 +149,7 @@ impl Forward {
 }
 
 /// Walks lines towards the start of the file.
+#[derive(Debug)]
 pub(crate) struct Backward {
     /// Bytes of the file from `start` on.
     buf: Vec<u8>,

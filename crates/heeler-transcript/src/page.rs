@@ -89,7 +89,7 @@ fn read_page(path: &Utf8Path, file: &File, before: Before, count: usize) -> io::
 }
 
 /// Repeats a read that met the file's end too early: a torn tail may be cut off meanwhile.
-fn while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const TRIES: usize = 5;
     for _ in 1..TRIES {
         match read() {

@@ -1,6 +1,7 @@
-//! A whole transcript from a place on, entry by entry, with the memory of one line.
+//! A whole transcript from a place on, with the memory of one line: forwards entry by entry, or
+//! backwards line by line.
 //!
-//! Start at [`Scan`].
+//! Start at [`Scan`] and [`LinesBack`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,8 +9,10 @@ use std::fs::File;
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::disk::DiskError;
-use crate::line::{Entry, Fault, FaultKind};
-use crate::lines::Forward;
+use crate::line::{Entry, Fault, FaultKind, Record, split_line};
+use crate::lines::{Backward, Forward, last_line_end};
+use crate::page::while_shrinking;
+use crate::plain;
 
 /// Iterates over the records and faults of a file, oldest first.
 ///
@@ -62,5 +65,59 @@ impl Iterator for Scan {
             }
         }
         self.found.pop_front().map(Ok)
+    }
+}
+
+/// Walks the whole lines of a file towards its start. No line is parsed, so what is only passed over
+/// costs a look for its end.
+///
+/// It begins at the end that the file has when it is opened; a torn tail is not looked at. A link is
+/// not followed.
+#[derive(Debug)]
+pub struct LinesBack {
+    path: Utf8PathBuf,
+    file: File,
+    lines: Backward,
+}
+
+/// A whole line, as it stands in the file.
+#[derive(Debug, Clone, Copy)]
+pub struct RawLine<'l> {
+    /// Byte offset of the line.
+    pub offset: u64,
+    /// The line without its newline; nothing of one that is longer than a record can be.
+    pub bytes: &'l [u8],
+}
+
+impl RawLine<'_> {
+    /// Returns the line's records, in order.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        split_line(self.offset, self.bytes, &mut |entry| match entry {
+            Entry::Record(record) => records.push(record),
+            Entry::Fault(_) => {}
+        });
+        records
+    }
+}
+
+impl LinesBack {
+    /// Starts at the end of the file.
+    pub fn open(path: &Utf8Path) -> Result<Self, DiskError> {
+        Self::open_before(path, u64::MAX)
+    }
+
+    /// Starts with the last line that ends before `offset`.
+    pub fn open_before(path: &Utf8Path, offset: u64) -> Result<Self, DiskError> {
+        let file = plain::open(path).map_err(DiskError::at("open", path))?;
+        let end = while_shrinking(|| last_line_end(&file, file.metadata()?.len().min(offset)));
+        let end = end.map_err(DiskError::at("read", path))?;
+        Ok(Self { path: path.to_owned(), file, lines: Backward::new(end) })
+    }
+
+    /// Returns the next line; `None` at the start of the file.
+    pub fn next_line(&mut self) -> Result<Option<RawLine<'_>>, DiskError> {
+        let line = self.lines.next(&self.file).map_err(DiskError::at("read", &self.path))?;
+        Ok(line.map(|line| RawLine { offset: line.offset, bytes: line.bytes.unwrap_or(&[]) }))
     }
 }

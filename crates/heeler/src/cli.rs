@@ -96,14 +96,14 @@ pub(crate) enum Command {
     /// Sum up what was spent
     #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
-    /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`
+    /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`, `fork`
     Jobs(commands::jobs::JobsArgs),
     /// Show one job (herdctl's spelling of `jobs show`)
     #[command(hide = true)]
     Job(commands::jobs::JobArgs),
     /// Print the newest transcript lines of an agent or of the fleet
     Logs(commands::logs::LogsArgs),
-    /// List and show sessions
+    /// List, show, fork, resume and delete sessions
     Session {
         #[command(subcommand)]
         command: commands::session::SessionCommand,
@@ -254,7 +254,6 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         use commands::config::ConfigCommand;
         use commands::jobs::JobsCommand;
-        use commands::session::SessionCommand;
         match self {
             Command::Start(args) => args.json && !args.is_daemon(),
             Command::Stop(args) => args.json,
@@ -273,13 +272,12 @@ impl Command {
                 Some(JobsCommand::Cancel(args)) => args.json,
                 Some(JobsCommand::Resume(args)) => args.json,
                 Some(JobsCommand::Retry(args)) => args.json,
+                Some(JobsCommand::Fork(args)) => args.how.json,
             },
             Command::Job(args) => args.show.json,
             Command::Logs(args) => args.how.json,
-            Command::Session { command: SessionCommand::List(args) } | Command::Sessions(args) => {
-                args.page.json
-            }
-            Command::Session { command: SessionCommand::Show(args) } => args.json,
+            Command::Session { command } => command.wants_json(),
+            Command::Sessions(args) => args.page.json,
             Command::Search(args) => args.json,
             Command::Config { command } => match command {
                 ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,

@@ -339,6 +339,12 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
             output::line(format!("{job} {status}{waits}"))?;
         }
         Answer::Done { message } => output::line(message.as_str())?,
+        Answer::Session(made) => output::line(made.id.as_str())?,
+        Answer::Sessions { sessions } => {
+            for session in sessions {
+                output::line(session.as_str())?;
+            }
+        }
         Answer::Reloaded { changes } if changes.is_empty() => {
             output::line("read again; nothing has changed")?;
         }
@@ -358,6 +364,17 @@ fn to_json(answer: &Answer) -> Value {
             json!({ "job": { "id": job, "status": status, "waits": waits } })
         }
         Answer::Done { message } => json!({ "message": message }),
+        Answer::Session(made) => json!({
+            "id": made.id,
+            "agentSessionId": made.agent_session_id,
+            "agentId": made.agent,
+            "parent": made.parent,
+            "atMessage": made.at_message,
+            "askedFor": made.asked_for,
+            "workspace": made.workspace,
+            "leftOut": made.left_out,
+        }),
+        Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
         Answer::Reloaded { changes } => json!({ "changes": changes }),
         Answer::Status(status) => json!(status),
     }

@@ -138,11 +138,13 @@ impl Lines {
     /// last ones first, and then the others but the first two; the first, which is what is typed back,
     /// is always whole.
     pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
+        let mut header: Row = headings.iter().map(Cell::new).collect::<Vec<_>>().into();
+        header.max_height(1);
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(headings.iter().map(Cell::new));
+            .set_header(header);
         let mut gives_way = Vec::new();
         for (number, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, COLUMN_GAP));

@@ -89,6 +89,7 @@ impl Dispatcher {
                 }
                 return Some((Task::Order(command), Some(reply)));
             }
+            Command::Session { order, by } => self.hands.order(order, by, reply),
             Command::Reload => return self.reload(reply),
             Command::Stop(how) => self.begin_stop(how, reply),
             other => return Some((Task::Order(other), Some(reply))),

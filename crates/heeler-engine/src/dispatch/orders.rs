@@ -34,6 +34,7 @@ impl Turn<'_, '_> {
             // The dispatcher deals with these itself.
             Command::Trigger(_)
             | Command::Retry { .. }
+            | Command::Session { .. }
             | Command::Reload
             | Command::Stop(_)
             | Command::Status => Ok(Ok(None)),

@@ -20,6 +20,7 @@ use crate::command::{Answer, Refused, RefusedKind, Stopped};
 use crate::commit::{self, micros};
 use crate::logs;
 use crate::request::JobRequest;
+use crate::sessions::{self, Change};
 use crate::start::{self, Begun, StartError};
 use heeler_model::fate::SESSION_WAIT;
 
@@ -50,7 +51,27 @@ impl Turn<'_, '_> {
             Task::Hook(outcome) => outcome.record(self.tx, self.now).map(|()| Ok(None)),
             Task::Fired { wanted, changed } => self.fired(&wanted, &changed).map(|()| Ok(None)),
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
+            Task::Session { change, by } => self.change_sessions(&change, &by),
+            Task::Expire => self.expire_sessions().map(|()| Ok(None)),
         }
+    }
+
+    fn change_sessions(&mut self, change: &Change, by: &str) -> Result<Outcome, DbError> {
+        let home = self.board.setup.home.clone();
+        let done = sessions::commit(self.tx, &home, change, by, self.now)?;
+        if done.is_ok() {
+            self.deeds.push(Deed::MoveSessions);
+        }
+        Ok(done.map(Some))
+    }
+
+    fn expire_sessions(&mut self) -> Result<(), DbError> {
+        let setup = std::sync::Arc::clone(&self.board.setup);
+        let expired = sessions::expire(self.tx, &setup, self.now)?;
+        if expired > 0 {
+            tracing::info!(expired, "sessions were not used for too long");
+        }
+        Ok(())
     }
 
     /// A run can be started, or its job waits.

@@ -183,7 +183,7 @@ impl Shell<'_> {
             output_file: None,
             home: self.place.to_owned(),
             sockets: self.around.config.sockets.clone(),
-            session: SessionPlan { start: SessionStart::Fresh { id }, reason },
+            session: SessionPlan::new(SessionStart::Fresh { id }, reason),
             limits: Limits {
                 timeout_ms: Some(millis(self.timeout)),
                 grace_ms: Some(u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX)),
@@ -247,6 +247,10 @@ fn read_result(folder: &Utf8Path) -> Result<Option<RunResult>, HookError> {
 
 /// Ends what a dead run has left and gives it its result, where its folder can be used.
 fn settle(fleet: &Fleet, folder: &Utf8Path) -> Result<(), HookError> {
+    // A daemon died before it had written what the run was to do: nothing was started.
+    if !folder.join(file::SPEC).exists() {
+        return Ok(());
+    }
     match launch::settle(fleet, folder) {
         Err(error) if error.is_lasting() => launch::end_left(fleet, folder).map_err(passing),
         done => done.map_err(passing),

@@ -44,6 +44,7 @@ impl Place {
     fn prepare(&self, agent: &str, wanted: Wanted) -> Result<JobRequest, PrepareError> {
         let loaded = self.load(agent);
         let around = Surroundings {
+            directory: None,
             env: &self.env,
             home: Utf8Path::new("/home/me/.heeler"),
             sockets: Utf8Path::new("/run/user/1000/heeler"),

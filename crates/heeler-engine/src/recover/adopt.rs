@@ -8,9 +8,7 @@ use std::fs::DirEntry;
 use std::io;
 
 use heeler_model::run::{RunResult, RunSpec, Started, file};
-use heeler_model::{
-    Approvals, Job, JobStatus, RunId, Session, SessionMode, SessionStatus, Usage, chain,
-};
+use heeler_model::{Job, JobStatus, RunId, Session, SessionStatus, Usage, chain};
 use heeler_store::{DbError, Run, StateDir, Store, Tx, is_run_alive};
 use jiff::Timestamp;
 
@@ -193,25 +191,14 @@ fn session_of(tx: &mut Tx<'_>, found: &Found) -> Result<Session, DbError> {
     let id = spec.session.start.id();
     let source = start::fork_source(tx, &spec.session.start)?;
     Ok(Session {
-        id: tx.new_session_id()?,
         agent_session_id: Some(id.clone()),
-        agent: spec.agent.to_string(),
-        mode: SessionMode::FreshPerJob,
-        approvals: Approvals::Autonomous,
         status: SessionStatus::Active,
-        channel_id: None,
-        created_at: at,
-        last_active_at: at,
-        message_count: 0,
-        token_estimate: 0,
-        job_count: 0,
         working_directory: Some(spec.working_directory.clone()),
         runtime: spec.runtime.to_string(),
-        docker_enabled: false,
         forked_at_message: source.as_ref().map(|source| source.message_count),
         parent: source.map(|source| source.id),
         log_path: Some(StateDir::session_log_relative(&spec.working_directory, id)),
         origin: Some(ADOPTED.to_owned()),
-        version: 1,
+        ..Session::new(tx.new_session_id()?, spec.agent.as_str(), at)
     })
 }

@@ -29,6 +29,7 @@ fn result(end: End, error: Option<RunError>) -> RunResult {
         messages: 2,
         tokens: 10,
         resumable: true,
+        own: None,
     };
     let session = Some(session);
     RunResult { end, error, session, ..RunResult::never_started(run, job, "", now()) }

@@ -44,6 +44,7 @@ impl ErrorClass {
             | ErrorClass::Stalled
             | ErrorClass::Interrupted => true,
             ErrorClass::Authentication
+            | ErrorClass::SessionMovedOn
             | ErrorClass::InvalidRequest
             | ErrorClass::ModelNotFound
             | ErrorClass::Malformed
@@ -87,6 +88,10 @@ impl ErrorClass {
             }
             ErrorClass::SessionBusy => {
                 "wait for the run that holds the session, cancel it, or use `--fresh`"
+            }
+            ErrorClass::SessionMovedOn => {
+                "read what was said there (`heeler session show ID --history`), then go on with \
+                 `--take-in`, which makes it part of the session, or start anew with `--fresh`"
             }
             ErrorClass::Malformed => {
                 "check that `claude_path` names Claude Code and not another program, \

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::redact::Redactor;
 use crate::words::words;
-use crate::{AgentSessionId, ExitReason, JobId, RunId, Usage};
+use crate::{AgentSessionId, ExitReason, JobId, OwnMark, RunId, Usage};
 
 /// `started.json`: the runner is at work. Written and synced before the agent is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,6 +88,8 @@ words! {
         SessionExpired = "session_expired",
         /// Another run holds the conversation.
         SessionBusy = "session_busy",
+        /// Somebody else has gone on with the conversation.
+        SessionMovedOn = "session_moved_on",
         /// The agent spoke what cannot be understood.
         Malformed = "malformed",
         /// The agent cannot be started.
@@ -157,6 +159,9 @@ pub struct SessionEnd {
     pub tokens: u64,
     /// Whether it can be resumed: the agent has said something in it.
     pub resumable: bool,
+    /// Where the agent's own record of it ends; none where it keeps none, or none was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnMark>,
 }
 
 /// What settling did beyond writing a result, for the record.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config::RuntimeType;
-use crate::{AgentName, AgentSessionId, JobId, RunId, TriggerType};
+use crate::{AgentName, AgentSessionId, JobId, OwnMark, RunId, TriggerType};
 
 /// `spec.json`: what a run is to do. Written once by the engine, before the runner starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,23 @@ pub struct SessionPlan {
     pub start: SessionStart,
     /// Why, as a sentence for people; it becomes the first row of the job.
     pub reason: String,
+    /// Where the agent's own record ended when we left it; none if we do not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnMark>,
+    /// Whether to go on although somebody else has gone on with it meanwhile. What they said becomes
+    /// part of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take_in: bool,
+    /// Where its log is, if not where the working directory says: a session's log does not move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Utf8PathBuf>,
+}
+
+impl SessionPlan {
+    /// A plan that rests on nothing we knew of the conversation.
+    pub fn new(start: SessionStart, reason: impl Into<String>) -> SessionPlan {
+        SessionPlan { start, reason: reason.into(), own: None, take_in: false, log: None }
+    }
 }
 
 /// How a run's session starts. Ids are chosen before, so that the lock can be taken before.
@@ -78,6 +95,16 @@ pub enum SessionStart {
         /// The last entry of the source that the new one knows; all of them if left out.
         at: Option<Uuid>,
     },
+    /// A new conversation that goes on from one whose context has grown too large: with a summary,
+    /// which the agent is asked for, and the last messages.
+    Continue {
+        /// The one that has grown too large; it stays as it is.
+        source: AgentSessionId,
+        /// The new one.
+        id: AgentSessionId,
+        /// How many of the last messages are taken over in full.
+        keep: u32,
+    },
 }
 
 impl SessionStart {
@@ -86,7 +113,8 @@ impl SessionStart {
         match self {
             SessionStart::Fresh { id }
             | SessionStart::Resume { id }
-            | SessionStart::Fork { id, .. } => id,
+            | SessionStart::Fork { id, .. }
+            | SessionStart::Continue { id, .. } => id,
         }
     }
 }

@@ -22,12 +22,7 @@ fn session() -> Session {
         job_count: 1,
         working_directory: Some("/srv/demo".into()),
         runtime: "sdk".to_owned(),
-        docker_enabled: false,
-        parent: None,
-        forked_at_message: None,
-        log_path: None,
-        origin: None,
-        version: 1,
+        ..Session::new("sess-a1b2c3d4".parse().unwrap(), "coder", NOW.parse().unwrap())
     }
 }
 

@@ -52,10 +52,10 @@ fn spec() -> RunSpec {
         output_file: Some("/srv/demo/.heeler/jobs/job-2026-11-15-a1b2c3/output.log".into()),
         home: "/home/ada/.heeler".into(),
         sockets: "/run/user/1000/heeler".into(),
-        session: SessionPlan {
-            start: SessionStart::Resume { id: SESSION.parse().unwrap() },
-            reason: "the session goes on".to_owned(),
-        },
+        session: SessionPlan::new(
+            SessionStart::Resume { id: SESSION.parse().unwrap() },
+            "the session goes on",
+        ),
         limits: Limits {
             timeout_ms: Some(3_600_000),
             stall_timeout_ms: Some(600_000),
@@ -74,24 +74,21 @@ fn specs() {
         runtime: RuntimeType::Scripted,
         trigger: TriggerType::Fork,
         output_file: None,
-        session: SessionPlan {
-            start: SessionStart::Fork {
+        session: SessionPlan::new(
+            SessionStart::Fork {
                 source: SESSION.parse().unwrap(),
                 id: "new".parse().unwrap(),
                 at: Some(ENTRY),
             },
-            reason: "as asked".to_owned(),
-        },
+            "as asked",
+        ),
         limits: Limits::default(),
         attendance: Attendance::Nobody,
         sync_each_row: true,
         ..spec()
     };
     let fresh = RunSpec {
-        session: SessionPlan {
-            start: SessionStart::Fresh { id: "new".parse().unwrap() },
-            reason: "as asked".to_owned(),
-        },
+        session: SessionPlan::new(SessionStart::Fresh { id: "new".parse().unwrap() }, "as asked"),
         runtime: RuntimeType::Command,
         ..fork.clone()
     };
@@ -227,6 +224,7 @@ fn result() -> RunResult {
             messages: 4,
             tokens: 1200,
             resumable: true,
+            own: None,
         }),
         started_at: at(0),
         finished_at: at(9),

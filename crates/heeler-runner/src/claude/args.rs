@@ -177,7 +177,10 @@ fn rules(path: &Utf8Path) -> [String; 2] {
 pub(crate) fn session_args(session: &SessionStart) -> Vec<Arg> {
     match session {
         SessionStart::Fresh { id } => texts(&["--session-id", id.as_str()]),
-        SessionStart::Resume { id } => texts(&["--resume", id.as_str()]),
+        // What it goes on from is in the file of the new one by then.
+        SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
+            texts(&["--resume", id.as_str()])
+        }
         SessionStart::Fork { source, id, at } => {
             let mut args = texts(&["--resume", source.as_str(), "--fork-session"]);
             args.extend(texts(&["--session-id", id.as_str()]));

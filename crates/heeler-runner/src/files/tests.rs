@@ -55,10 +55,7 @@ impl Folder {
             output_file: None,
             home: state.join("home"),
             sockets: state.join("sockets"),
-            session: SessionPlan {
-                start: SessionStart::Fresh { id },
-                reason: "a fresh session".to_owned(),
-            },
+            session: SessionPlan::new(SessionStart::Fresh { id }, "a fresh session"),
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,

@@ -86,6 +86,7 @@ impl Order<'_> {
             messages: run.recorder.messages(),
             tokens: run.recorder.tokens(),
             resumable: self.is_resumable(run, &result),
+            own: None,
         });
         result.exit_code = exit_code;
         result

@@ -96,6 +96,7 @@ fn stream_of_script(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>,
         let kind = match start {
             SessionStart::Fresh { .. } => "fresh",
             SessionStart::Resume { .. } => "resume",
+            SessionStart::Continue { .. } => "continue",
             SessionStart::Fork { .. } => "fork",
         };
         Launch {
@@ -122,7 +123,7 @@ impl Trial {
     }
 
     fn start_session(mut self, start: SessionStart) -> Trial {
-        self.spec.session = SessionPlan { start, reason: "a test".to_owned() };
+        self.spec.session = SessionPlan::new(start, "a test");
         self
     }
 

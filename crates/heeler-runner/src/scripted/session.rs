@@ -80,7 +80,7 @@ impl Memory {
         };
         let found = find(&projects, &memory.path, start.id());
         match start {
-            SessionStart::Resume { id } => {
+            SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
                 let path = found.ok_or_else(|| MemoryError::NotFound { id: id.clone() })?;
                 memory.kind = SessionKind::Resumed;
                 memory.recall(&History::read(&path, None)?);

@@ -15,6 +15,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     ("base", include_str!("../../migrations/001_base.sql")),
     ("results", include_str!("../../migrations/002_results.sql")),
     ("daemon", include_str!("../../migrations/003_daemon.sql")),
+    ("sessions", include_str!("../../migrations/004_sessions.sql")),
 ];
 
 /// The schema that this version of Heeler knows.

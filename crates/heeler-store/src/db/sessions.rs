@@ -1,6 +1,8 @@
 //! Sessions: the table `sessions`.
 
-use heeler_model::{AgentSessionId, Session, SessionId, SessionStatus, iso_millis};
+use heeler_model::{
+    AgentSessionId, ForkCut, OwnMark, Session, SessionId, SessionStatus, iso_millis,
+};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
 
@@ -16,7 +18,8 @@ macro_rules! columns {
     () => {
         "id, agent_session_id, agent, mode, approvals, status, channel_id, created_at, \
          last_active_at, message_count, token_estimate, job_count, working_directory, runtime, \
-         docker_enabled, parent, forked_at_message, log_path, origin, version"
+         docker_enabled, parent, forked_at_message, fork_source, fork_at, continues, workspace, \
+         own_bytes, own_last, log_path, origin, version"
     };
 }
 
@@ -51,21 +54,31 @@ sql! {
     IDS_FROM = "SELECT id FROM sessions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     IDS_FROM_AGENT_SESSION = "SELECT id FROM sessions \
         WHERE agent_session_id >= ?1 AND agent_session_id < ?2 ORDER BY agent_session_id LIMIT ?3";
+    FORKS_OF = concat!("SELECT ", columns!(), " FROM sessions WHERE parent = ?1 ORDER BY id");
+    UNBEGUN_FORKS_OF =
+        "SELECT id FROM sessions WHERE fork_source = ?1 ORDER BY id";
+    UNUSED_OF_AGENT = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
+        AND status = ?2 AND last_active_at < ?3 ORDER BY last_active_at, id LIMIT ?4");
+    UNUSED = concat!("SELECT ", columns!(), " FROM sessions WHERE status = ?1 \
+        AND last_active_at < ?2 ORDER BY last_active_at, id LIMIT ?3");
     KEY = "SELECT agent, status, version FROM sessions WHERE id = ?1";
     INSERT = "INSERT INTO sessions (id, agent_session_id, agent, mode, approvals, status, \
         channel_id, created_at, last_active_at, message_count, token_estimate, job_count, \
-        working_directory, runtime, docker_enabled, parent, forked_at_message, log_path, origin, \
-        version) VALUES (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, \
-        :created_at, :last_active_at, :message_count, :token_estimate, :job_count, \
-        :working_directory, :runtime, :docker_enabled, :parent, :forked_at_message, :log_path, \
-        :origin, :version)";
+        working_directory, runtime, docker_enabled, parent, forked_at_message, fork_source, \
+        fork_at, continues, workspace, own_bytes, own_last, log_path, origin, version) VALUES \
+        (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, :created_at, \
+        :last_active_at, :message_count, :token_estimate, :job_count, :working_directory, \
+        :runtime, :docker_enabled, :parent, :forked_at_message, :fork_source, :fork_at, \
+        :continues, :workspace, :own_bytes, :own_last, :log_path, :origin, :version)";
     UPDATE = "UPDATE sessions SET agent_session_id = :agent_session_id, agent = :agent, \
         mode = :mode, approvals = :approvals, status = :status, channel_id = :channel_id, \
         created_at = :created_at, last_active_at = :last_active_at, \
         message_count = :message_count, token_estimate = :token_estimate, job_count = :job_count, \
         working_directory = :working_directory, runtime = :runtime, \
         docker_enabled = :docker_enabled, parent = :parent, \
-        forked_at_message = :forked_at_message, log_path = :log_path, origin = :origin, \
+        forked_at_message = :forked_at_message, fork_source = :fork_source, fork_at = :fork_at, \
+        continues = :continues, workspace = :workspace, own_bytes = :own_bytes, \
+        own_last = :own_last, log_path = :log_path, origin = :origin, \
         version = :version + 1 WHERE id = :id AND version = :version";
     REMOVE = "DELETE FROM sessions WHERE id = ?1 AND version = ?2";
     COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
@@ -164,6 +177,39 @@ impl Db {
         first(&self.conn, OF_CHANNEL, [agent, channel], "read a channel's session", read)
     }
 
+    /// Lists the sessions that were forked from one.
+    pub fn forks_of(&self, session: &SessionId) -> Result<Vec<Session>, DbError> {
+        collect(&self.conn, FORKS_OF, [session.as_str()], "list forks", read)
+    }
+
+    /// Lists the forks of a session that have not begun, and still need it.
+    pub fn unbegun_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DbError> {
+        collect(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
+            Columns::new("sessions", row).word()
+        })
+    }
+
+    /// Lists sessions in a state that were last used before a moment, longest unused first: an
+    /// agent's, or all.
+    pub fn unused_sessions(
+        &self,
+        agent: Option<&str>,
+        status: SessionStatus,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Session>, DbError> {
+        let (status, before) = (status.as_str(), iso_millis(before));
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let attempt = "list unused sessions";
+        match agent {
+            Some(agent) => {
+                let params = params![agent, status, before, most];
+                collect(&self.conn, UNUSED_OF_AGENT, params, attempt, read)
+            }
+            None => collect(&self.conn, UNUSED, params![status, before, most], attempt, read),
+        }
+    }
+
     /// Finds a session by our id, the agent's own, or a beginning that only one session has.
     pub fn find_session(&self, text: &str) -> Result<Session, LookupError> {
         if let Ok(id) = text.parse()
@@ -229,10 +275,27 @@ fn read(row: &Row<'_>) -> Result<Session, DbError> {
         docker_enabled: columns.flag()?,
         parent: columns.maybe_word()?,
         forked_at_message: columns.get()?,
+        fork: read_fork(&mut columns)?,
+        continues: columns.maybe_word()?,
+        workspace: columns.get::<Option<String>>()?.map(Into::into),
+        own: read_own(&mut columns)?,
         log_path: columns.get::<Option<String>>()?.map(Into::into),
         origin: columns.get()?,
         version: columns.get()?,
     })
+}
+
+fn read_fork(columns: &mut Columns<'_, '_>) -> Result<Option<ForkCut>, DbError> {
+    let source = columns.maybe_word()?;
+    let at = columns.maybe_word()?;
+    Ok(source.map(|source| ForkCut { source, at }))
+}
+
+fn read_own(columns: &mut Columns<'_, '_>) -> Result<Option<OwnMark>, DbError> {
+    let bytes: Option<i64> = columns.get()?;
+    let last = columns.maybe_word()?;
+    let mark = bytes.zip(last);
+    Ok(mark.map(|(bytes, last)| OwnMark { bytes: bytes.unsigned_abs(), last }))
 }
 
 /// What a change needs to know of the row it changes.
@@ -295,6 +358,12 @@ fn bind(
         ":docker_enabled": i64::from(session.docker_enabled),
         ":parent": session.parent.as_ref().map(SessionId::as_str),
         ":forked_at_message": session.forked_at_message,
+        ":fork_source": session.fork.as_ref().map(|fork| fork.source.as_str()),
+        ":fork_at": session.fork.as_ref().and_then(|fork| fork.at).map(|at| at.to_string()),
+        ":continues": session.continues.as_ref().map(SessionId::as_str),
+        ":workspace": session.workspace.as_ref().map(|path| path.as_str()),
+        ":own_bytes": session.own.map(|own| i64::try_from(own.bytes).unwrap_or(i64::MAX)),
+        ":own_last": session.own.map(|own| own.last.to_string()),
         ":log_path": session.log_path.as_ref().map(|path| path.as_str()),
         ":origin": session.origin,
         ":version": session.version,

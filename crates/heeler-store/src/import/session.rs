@@ -1,6 +1,6 @@
 //! Sessions of other systems, at rest.
 
-use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, SessionStatus};
+use heeler_model::{AgentSessionId, Session, SessionId, SessionMode, SessionStatus};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -16,26 +16,11 @@ pub(crate) const UNKNOWN_AGENT: &str = "unknown";
 pub(crate) fn resting_session(agent: &str, own: Option<AgentSessionId>, at: Timestamp) -> Session {
     let id = derived_id(own.as_ref().map_or(agent, AgentSessionId::as_str), 0);
     Session {
-        id,
         agent_session_id: own,
-        agent: agent.to_owned(),
         mode: SessionMode::Persistent,
-        approvals: Approvals::Autonomous,
         status: SessionStatus::Paused,
-        channel_id: None,
-        created_at: at,
-        last_active_at: at,
-        message_count: 0,
-        token_estimate: 0,
-        job_count: 0,
-        working_directory: None,
         runtime: "sdk".to_owned(),
-        docker_enabled: false,
-        parent: None,
-        forked_at_message: None,
-        log_path: None,
-        origin: None,
-        version: 1,
+        ..Session::new(id, agent, at)
     }
 }
 

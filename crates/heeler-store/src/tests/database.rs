@@ -31,6 +31,7 @@ fn every_statement_fits_the_schema() {
     for (name, sql) in [
         db::agents::ALL_SQL,
         db::counters::ALL_SQL,
+        db::deleted::ALL_SQL,
         db::effects::ALL_SQL,
         db::foreign::ALL_SQL,
         db::jobs::ALL_SQL,

@@ -124,7 +124,7 @@ fn spec(scene: &Scene<'_>, number: usize, now: Timestamp) -> RunSpec {
         output_file: None,
         home: real("home"),
         sockets: scene.sockets().to_owned(),
-        session: SessionPlan { start: SessionStart::Fresh { id: session }, reason: "bench".into() },
+        session: SessionPlan::new(SessionStart::Fresh { id: session }, "bench"),
         limits: Limits::default(),
         attendance: Attendance::Nobody,
         sync_each_row: false,

@@ -138,10 +138,7 @@ impl<'a> Place<'a> {
             output_file: None,
             home: self.root.join("home"),
             sockets: sockets.to_owned(),
-            session: SessionPlan {
-                start: SessionStart::Fresh { id: session },
-                reason: "bench".into(),
-            },
+            session: SessionPlan::new(SessionStart::Fresh { id: session }, "bench"),
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::commands::costs::dollars;
+use crate::commands::session::resume;
 use crate::commands::status::Keeper;
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
@@ -47,6 +48,9 @@ pub(crate) enum AgentCommand {
     /// Forget that an agent's last job failed
     #[command(after_help = CHANGE)]
     Reset(OneArgs),
+    /// Go on in the agent's last session, and watch
+    #[command(after_help = resume::ABOUT)]
+    Resume(resume::AgentResumeArgs),
 }
 
 impl AgentCommand {
@@ -58,6 +62,7 @@ impl AgentCommand {
             AgentCommand::Enable(args)
             | AgentCommand::Disable(args)
             | AgentCommand::Reset(args) => args.json,
+            AgentCommand::Resume(args) => args.how.json,
         }
     }
 }
@@ -89,6 +94,7 @@ pub(crate) fn run(global: &Global, command: &AgentCommand) -> Outcome {
         AgentCommand::Enable(args) => change(global, args, AgentChange::Enable),
         AgentCommand::Disable(args) => change(global, args, AgentChange::Disable),
         AgentCommand::Reset(args) => change(global, args, AgentChange::Reset),
+        AgentCommand::Resume(args) => resume::of_agent(global, args),
     }
 }
 

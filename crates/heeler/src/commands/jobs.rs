@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global, Page};
+use crate::commands::session::fork;
 use crate::commands::{cancel, logs, resume};
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
@@ -52,6 +53,9 @@ pub(crate) enum JobsCommand {
     /// Ask for the same again, as a new job
     #[command(after_help = resume::RETRY)]
     Retry(resume::RetryArgs),
+    /// Make a new session with the history of a job's, up to the job's end
+    #[command(after_help = fork::ABOUT)]
+    Fork(fork::JobForkArgs),
 }
 
 /// Which jobs to list.
@@ -93,6 +97,7 @@ pub(crate) fn run(global: &Global, args: &JobsArgs) -> Outcome {
         Some(JobsCommand::Cancel(args)) => cancel::run(global, args),
         Some(JobsCommand::Resume(args)) => resume::resume(global, args),
         Some(JobsCommand::Retry(args)) => resume::retry(global, args),
+        Some(JobsCommand::Fork(args)) => fork::of_job(global, args),
     }
 }
 

@@ -1,4 +1,8 @@
-//! `heeler session`: the list, and one session.
+//! `heeler session`: the list, one session, and what is done with them.
+
+pub(crate) mod fork;
+pub(crate) mod removal;
+pub(crate) mod resume;
 
 use camino::Utf8Path;
 use clap::{Args, Subcommand};
@@ -21,6 +25,35 @@ pub(crate) enum SessionCommand {
     List(ListArgs),
     /// Show one session: whose it is, where it came from, its jobs
     Show(ShowArgs),
+    /// Make a new session with the history of one, up to a message
+    #[command(after_help = fork::ABOUT)]
+    Fork(fork::ForkArgs),
+    /// Go on in a session, and watch
+    #[command(after_help = resume::ABOUT)]
+    Resume(resume::ResumeArgs),
+    /// Put a session into the trash
+    #[command(after_help = removal::DELETE)]
+    Delete(removal::DeleteArgs),
+    /// Bring a deleted session back
+    Restore(removal::RestoreArgs),
+    /// Delete sessions that have expired or are completed
+    #[command(after_help = removal::CLEANUP)]
+    Cleanup(removal::CleanupArgs),
+}
+
+impl SessionCommand {
+    /// Says whether stdout is promised to be JSON.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            SessionCommand::List(args) => args.page.json,
+            SessionCommand::Show(args) => args.json,
+            SessionCommand::Fork(args) => args.how.json,
+            SessionCommand::Resume(args) => args.how.json,
+            SessionCommand::Delete(args) => args.json,
+            SessionCommand::Restore(args) => args.json,
+            SessionCommand::Cleanup(args) => args.json,
+        }
+    }
 }
 
 /// Arguments of `session list`.
@@ -49,6 +82,11 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
     match command {
         SessionCommand::List(args) => list(global, args),
         SessionCommand::Show(args) => show(global, args),
+        SessionCommand::Fork(args) => fork::run(global, args),
+        SessionCommand::Resume(args) => resume::run(global, args),
+        SessionCommand::Delete(args) => removal::delete(global, args),
+        SessionCommand::Restore(args) => removal::restore(global, args),
+        SessionCommand::Cleanup(args) => removal::cleanup(global, args),
     }
 }
 

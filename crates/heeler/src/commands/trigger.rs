@@ -36,6 +36,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
   heeler trigger coder -p 'Fix the failing test'
   git diff | heeler trigger reviewer -p - > review.md
   heeler trigger coder --session sess-1a2b -p 'And the next one'
+  heeler trigger helper --channel slack/C0123/1731.55 -p 'Any news?'
   id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
 
 The agent's words go to stdout, what it does to stderr. On a terminal its questions are put to you,
@@ -81,8 +82,8 @@ pub(crate) struct TriggerArgs {
     /// Begin a new session
     #[arg(long, help_heading = SESSION)]
     fresh: bool,
-    /// Continue the session of this chat channel
-    #[arg(long, value_name = "ID", help_heading = SESSION)]
+    /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
+    #[arg(long, value_name = "CHANNEL", help_heading = SESSION)]
     channel: Option<String>,
     /// If it has to wait: what is higher starts first, -100 to 100; added to the agent's `priority`
     #[arg(
@@ -90,9 +91,12 @@ pub(crate) struct TriggerArgs {
         allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
     )]
     priority: i64,
+    /// Go on although somebody else went on with the session: what they said becomes part of it
+    #[arg(long, help_heading = SESSION)]
+    pub(crate) take_in: bool,
     /// Print the job's id and return at once; the job goes on
     #[arg(long, help_heading = OUTPUT)]
-    detach: bool,
+    pub(crate) detach: bool,
     /// Print one JSON document when the job has ended; its `result` is the agent's last words, whole
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
@@ -102,6 +106,32 @@ pub(crate) struct TriggerArgs {
     /// What happens anyway (herdctl's spelling)
     #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
     wait: bool,
+}
+
+impl TriggerArgs {
+    /// Asks an agent to go on in a session.
+    pub(crate) fn in_session(
+        agent: &str,
+        session: &str,
+        prompt: Option<String>,
+        json: bool,
+    ) -> TriggerArgs {
+        TriggerArgs {
+            agent: agent.to_owned(),
+            prompt,
+            schedule: None,
+            session: Some(session.to_owned()),
+            fork: false,
+            fresh: false,
+            channel: None,
+            priority: 0,
+            take_in: false,
+            detach: false,
+            json,
+            output_file: false,
+            wait: false,
+        }
+    }
 }
 
 /// Triggers, watches, and reports.
@@ -118,6 +148,7 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         schedule: args.schedule.clone(),
         session,
         channel: args.channel.clone(),
+        take_in: args.take_in,
         output_file: args.output_file,
         attended: keyboard.is_some(),
         priority: args.priority,

@@ -216,15 +216,16 @@ impl Herd {
         assert!(was_there, "nobody ends it");
     }
 
-    /// Lists the runners of this fleet's runs.
+    /// Lists the runners of this fleet's runs and hooks.
     fn runners(&self) -> Vec<Runner> {
-        let runs = self.dir().runs();
+        let (runs, hooks) = (self.dir().runs(), self.dir().hooks());
         let runner = |pid: i32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
             let mut arguments = line.split('\0').skip(1);
             let is_runner = arguments.next() == Some("runner");
             let folder = Utf8PathBuf::from(arguments.next()?);
-            (is_runner && folder.parent() == Some(&runs)).then_some(Runner { pid, folder })
+            let is_own = folder.parent() == Some(&runs) || folder.starts_with(&hooks);
+            (is_runner && is_own).then_some(Runner { pid, folder })
         };
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -333,8 +334,9 @@ fn round(point: FaultPoint, nth: u32, random: &mut fastrand::Rng) -> Outcome {
     second.kill();
 
     let left = herd.uncommitted();
-    let late = match died && point == FaultPoint::RunnerLate {
-        // It was told to stop just before the daemon died.
+    let late = match nth == 1 && point == FaultPoint::RunnerLate {
+        // It was told to stop just before the daemon died. Of several that start at once another may
+        // have been the nth.
         true => wait_for("a stopped runner", || {
             Some(herd.stopped_runners()).filter(|stopped| !stopped.is_empty())
         }),
@@ -508,7 +510,6 @@ fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_not
         assert!(died || nth > 1, "{point:?} was never reached");
         // The daemon may have been killed after it stopped a runner, before it died of that itself.
         assert!(late == 0 || point == FaultPoint::RunnerLate, "{late} runners came late");
-        assert!(late > 0 || !died || point != FaultPoint::RunnerLate, "no runner came late");
         *deaths.entry(point.name()).or_default() += u64::from(died);
     }
     println!("deaths at points: {deaths:?}");

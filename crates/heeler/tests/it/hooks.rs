@@ -256,6 +256,20 @@ fn a_command_whose_runner_died_is_run_again_after_nothing_of_it_is_left() {
 }
 
 #[test]
+fn a_folder_that_a_daemon_died_in_the_making_of_is_no_run() {
+    let hooked = Hooked::new("echo $HEELER_EVENT > done", "20s");
+    let reader = Reader::open(&hooked.fleet.dir).unwrap();
+    let event = reader.undone_effects(9).unwrap().remove(0).id;
+    drop(reader);
+    let half_made = "01a1dfca-0116-7791-af55-b1c86b7c7fe1";
+    std::fs::create_dir_all(hooked.fleet.dir.hook(&event).join("runs").join(half_made)).unwrap();
+    let (worker, told) = hooked.work();
+    assert_eq!(hooked.end(&told).1, None);
+    assert_eq!(hooked.wait_for("done").trim(), event);
+    worker.stop();
+}
+
+#[test]
 fn what_a_run_left_for_an_event_that_is_over_is_ended_and_removed() {
     let command = "echo $$ > self; while :; do sleep 1; done";
     let hooked = Hooked::new(command, "20s");

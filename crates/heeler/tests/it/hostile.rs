@@ -70,26 +70,19 @@ fn evil_job(minutes: i64, status: JobStatus) -> Job {
 
 fn evil_session() -> Session {
     Session {
-        id: "sess-a1b2c3d4".parse().unwrap(),
         agent_session_id: "session-of-agent".parse().ok(),
-        agent: EVIL.to_owned(),
         mode: SessionMode::ALL[0],
         approvals: Approvals::ALL[0],
         status: SessionStatus::Active,
         channel_id: evil(),
-        created_at: at(0),
-        last_active_at: at(0),
         message_count: 1,
         token_estimate: 1,
         job_count: 1,
         working_directory: Some(EVIL.into()),
         runtime: EVIL.to_owned(),
-        docker_enabled: false,
-        parent: None,
-        forked_at_message: None,
         log_path: Some(EVIL.into()),
         origin: evil(),
-        version: 1,
+        ..Session::new("sess-a1b2c3d4".parse().unwrap(), EVIL, at(0))
     }
 }
 

@@ -78,7 +78,7 @@ impl Scene {
             home: self.root.join("home"),
             // Not below the root: a socket's path is short.
             sockets: Utf8PathBuf::try_from(self._temp.path().to_owned()).unwrap().join("sockets"),
-            session: SessionPlan { start: session, reason: "the test says so".to_owned() },
+            session: SessionPlan::new(session, "the test says so"),
             limits: Limits { grace_ms: Some(100), ..Limits::default() },
             attendance: Attendance::Nobody,
             sync_each_row: false,

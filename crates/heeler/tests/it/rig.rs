@@ -91,10 +91,10 @@ impl Rig {
             output_file: None,
             home: self.path("home"),
             sockets: self.path("sockets"),
-            session: SessionPlan {
-                start: SessionStart::Fresh { id: new_session() },
-                reason: "the test asks for a fresh session".to_owned(),
-            },
+            session: SessionPlan::new(
+                SessionStart::Fresh { id: new_session() },
+                "the test asks for a fresh session",
+            ),
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,

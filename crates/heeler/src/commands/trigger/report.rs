@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use heeler_engine::Fleet;
 use heeler_model::run::{ErrorClass, RunError};
-use heeler_model::{Job, JobId, JobStatus, Session, SessionStatus};
+use heeler_model::{Job, JobId, JobStatus, Session};
 use heeler_store::{Reader, STOPPED_AT, StateDir};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -127,8 +127,7 @@ fn say_outcome(
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
     };
-    let goes_on =
-        |session: &Session| session.message_count > 0 && session.status != SessionStatus::Completed;
+    let goes_on = |session: &Session| session.message_count > 0;
     let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();

@@ -1,0 +1,175 @@
+//! What people do with sessions: fork, delete, bring back, clean up.
+//!
+//! What needs reading or writing files is found out and made first, beside the dispatcher, and can be
+//! cut off anywhere: nothing refers to it yet. Then one transaction makes it count. What is done to
+//! files after that can be done again by the next daemon. Start at [`prepare`].
+
+mod fork;
+mod place;
+mod removal;
+
+use std::error::Error;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
+use heeler_model::{AgentSessionId, OwnSessions, Session, SessionId, chain, slug};
+use heeler_store::{DbError, Reader, Tx};
+use heeler_transcript::LockFile;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Answer, Refused, RefusedKind};
+use crate::fleet::Fleet;
+use crate::prepare::environment;
+use crate::setup::Setup;
+
+pub(crate) use removal::{complete, expire, expired};
+
+/// Where a session came from that somebody made with the agent's program, not through us.
+pub const NATIVE: &str = "claude";
+
+/// What is to be done with a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionOrder {
+    /// Make a new session with the history of this one.
+    Fork {
+        /// The source, which stays as it is.
+        session: SessionId,
+        /// The last message that the new one knows; the last that it can be cut at if left out.
+        at_message: Option<u64>,
+        /// Whose the new one is; its source's if left out.
+        agent: Option<String>,
+        /// Whether it gets a worktree in the state that the files were in at that message.
+        workspace: bool,
+    },
+    /// Put a session into the trash, or remove one that is there for good.
+    Delete {
+        /// The session.
+        session: SessionId,
+        /// For good.
+        purge: bool,
+    },
+    /// Bring a session back from the trash.
+    Restore {
+        /// The session.
+        session: SessionId,
+    },
+    /// Put sessions into the trash that have expired or ended, and were last used before a moment.
+    Cleanup {
+        /// The moment.
+        before: Timestamp,
+    },
+}
+
+/// A change of sessions that is ready to be made.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Fork(Box<fork::Fork>),
+    Delete { sessions: Vec<SessionId>, purge: bool },
+    Restore(SessionId),
+}
+
+/// A session that was made, as its maker is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MadeSession {
+    /// Its id.
+    pub id: SessionId,
+    /// The agent's own id of it.
+    pub agent_session_id: AgentSessionId,
+    /// Whose it is.
+    pub agent: String,
+    /// The session that it has its history from.
+    pub parent: SessionId,
+    /// The last message that it knows.
+    pub at_message: u64,
+    /// The message that was asked for, if it could not be cut there.
+    pub asked_for: Option<u64>,
+    /// Its own worktree.
+    pub workspace: Option<Utf8PathBuf>,
+    /// What that worktree lacks, in words.
+    pub left_out: Vec<String>,
+}
+
+/// Finds out what an order needs and makes what nobody refers to yet.
+pub(crate) fn prepare(
+    fleet: &Fleet,
+    setup: &Setup,
+    order: SessionOrder,
+) -> Result<Change, Refused> {
+    let reader = Reader::open(&fleet.dir).map_err(|error| trouble(&error))?;
+    match order {
+        SessionOrder::Fork { session, at_message, agent, workspace } => {
+            let wish = fork::Wish { at_message, agent, workspace };
+            fork::prepare(fleet, setup, &reader, &session, &wish)
+                .map(|fork| Change::Fork(Box::new(fork)))
+        }
+        SessionOrder::Delete { session, purge } => {
+            Ok(Change::Delete { sessions: vec![session], purge })
+        }
+        SessionOrder::Restore { session } => Ok(Change::Restore(session)),
+        SessionOrder::Cleanup { before } => {
+            let sessions = removal::old(&reader, before).map_err(|error| trouble(&error))?;
+            Ok(Change::Delete { sessions, purge: false })
+        }
+    }
+}
+
+/// Makes a change count. What follows from it for files is for [`complete`].
+pub(crate) fn commit(
+    tx: &mut Tx<'_>,
+    home: &Utf8Path,
+    change: &Change,
+    by: &str,
+    now: Timestamp,
+) -> Result<Result<Answer, Refused>, DbError> {
+    match change {
+        Change::Fork(fork) => fork::commit(tx, fork, now),
+        Change::Delete { sessions, purge } => removal::delete(tx, home, sessions, *purge, by, now),
+        Change::Restore(session) => removal::restore(tx, session),
+    }
+}
+
+/// Says whether a session runs in its own directory, wherever its agent works now.
+pub(crate) fn has_own_place(session: &Session) -> bool {
+    session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE)
+}
+
+/// Returns the agent's own file of a session.
+pub(crate) fn own_file(
+    setup: &Setup,
+    session: &Session,
+    id: &AgentSessionId,
+) -> Option<Utf8PathBuf> {
+    let runtime: RuntimeType = session.runtime.parse().ok()?;
+    let agent = setup.agent(&session.agent)?;
+    let env = environment::give(agent, &setup.env).ok()?.env;
+    let directory = session.working_directory.as_deref().unwrap_or(&agent.working_directory);
+    let OwnSessions::In(projects) = OwnSessions::of(runtime, &env, &setup.home, directory) else {
+        return None;
+    };
+    let name = format!("{id}.jsonl");
+    let here = projects.join(slug(directory)).join(&name);
+    // An agent resumes a session from elsewhere too.
+    let elsewhere = || {
+        let folders = projects.read_dir_utf8().ok()?.filter_map(Result::ok);
+        folders.map(|folder| folder.path().join(&name)).find(|file| file.is_file())
+    };
+    if here.is_file() { Some(here) } else { elsewhere() }
+}
+
+/// Says who is at a session.
+fn holder(home: &Utf8Path, session: &Session) -> Option<String> {
+    let id = session.agent_session_id.as_ref()?;
+    let state = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??;
+    Some(state.holder.map_or("another process".to_owned(), |holder| holder.to_string()))
+}
+
+fn trouble(error: &dyn Error) -> Refused {
+    Refused::new(RefusedKind::Trouble, chain(error))
+}
+
+fn unknown(session: &SessionId) -> Refused {
+    let refused = Refused::new(RefusedKind::NotFound, format!("there is no session {session}"));
+    refused.hint("heeler session list")
+}

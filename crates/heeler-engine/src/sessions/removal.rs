@@ -1,0 +1,248 @@
+//! Sessions that go: expired ones are put aside, deleted ones into the trash, purged ones away.
+//!
+//! The record changes first. What it says about files is made true afterwards by [`complete`], which
+//! the next daemon does again where it was cut off: a session whose record is a tombstone has its log
+//! in the trash, one whose tombstone says purged has none, and one that came back has it in its place.
+
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::session_choice::expired_by;
+use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus};
+use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
+use heeler_transcript::{DiskError, OsDisk, create_folder};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{holder, place, unknown};
+use crate::command::{Answer, Refused, RefusedKind};
+use crate::setup::Setup;
+
+/// How many sessions are looked at at once.
+const PAGE: usize = 1000;
+
+/// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
+pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<usize, DbError> {
+    let mut expired = expired(tx, setup, now)?;
+    for session in &mut expired {
+        session.meets(SessionEvent::Expire);
+        tx.put_session(session)?;
+    }
+    Ok(expired.len())
+}
+
+/// Lists those sessions.
+pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Session>, DbError> {
+    let mut found = Vec::new();
+    for agent in &setup.loaded.agents {
+        let rules = &agent.session;
+        let limits = [rules.expires_after, rules.idle_timeout];
+        let Some(limit) = limits.into_iter().flatten().map(|limit| limit.get()).min() else {
+            continue;
+        };
+        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        let before = now.checked_sub(limit).unwrap_or(Timestamp::MIN);
+        for status in [SessionStatus::Paused, SessionStatus::Created] {
+            let name = Some(agent.name.as_str());
+            let unused = db.unused_sessions(name, status, before, PAGE)?.into_iter();
+            // A fork that waits to be used is not forgotten, and a job's own session is kept.
+            let is_kept = |session: &Session| {
+                session.fork.is_some() || session.mode == SessionMode::FreshPerJob
+            };
+            found.extend(
+                unused.filter(|session| {
+                    !is_kept(session) && expired_by(session, rules, now).is_some()
+                }),
+            );
+        }
+    }
+    Ok(found)
+}
+
+/// Lists sessions that have expired or ended and were last used before a moment.
+pub(super) fn old(reader: &Reader, before: Timestamp) -> Result<Vec<SessionId>, DbError> {
+    let mut old = Vec::new();
+    for status in [SessionStatus::Expired, SessionStatus::Completed] {
+        let sessions = reader.unused_sessions(None, status, before, PAGE)?;
+        old.extend(sessions.into_iter().map(|session| session.id));
+    }
+    Ok(old)
+}
+
+/// Deletes sessions; what cannot be deleted is left where several are.
+pub(super) fn delete(
+    tx: &mut Tx<'_>,
+    home: &Utf8Path,
+    sessions: &[SessionId],
+    purge: bool,
+    by: &str,
+    now: Timestamp,
+) -> Result<Result<Answer, Refused>, DbError> {
+    let mut gone = Vec::new();
+    for id in sessions {
+        match delete_one(tx, home, id, purge, by, now)? {
+            Ok(()) => gone.push(id.clone()),
+            Err(refused) if sessions.len() == 1 => return Ok(Err(refused)),
+            Err(refused) => tracing::warn!(session = %id, reason = refused.message, "kept"),
+        }
+    }
+    Ok(Ok(Answer::Sessions { sessions: gone }))
+}
+
+fn delete_one(
+    tx: &mut Tx<'_>,
+    home: &Utf8Path,
+    id: &SessionId,
+    purge: bool,
+    by: &str,
+    now: Timestamp,
+) -> Result<Result<(), Refused>, DbError> {
+    if let Some(session) = tx.session(id)? {
+        if let Err(refused) = may_go(tx, home, &session)? {
+            return Ok(Err(refused));
+        }
+        tx.bury_session(&session, by, now)?;
+        tracing::info!(session = %id, by, "deleted");
+    } else if tx.deleted_session(id)?.is_none() {
+        return Ok(Err(unknown(id)));
+    } else if !purge {
+        let refused = Refused::new(RefusedKind::Busy, format!("session {id} is deleted already"));
+        let hint = format!("heeler session restore {id}, or heeler session delete {id} --purge");
+        return Ok(Err(refused.hint(hint)));
+    }
+    if purge {
+        tx.purge_session(id, now)?;
+        tracing::info!(session = %id, by, "purged");
+    }
+    Ok(Ok(()))
+}
+
+fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), Refused>, DbError> {
+    let id = &session.id;
+    let busy =
+        |why: String| Refused::new(RefusedKind::Busy, format!("session {id} is in use: {why}"));
+    if session.status == SessionStatus::Active {
+        return Ok(Err(busy("a job runs in it".to_owned()).hint("heeler status")));
+    }
+    if let Some(holder) = holder(home, session) {
+        return Ok(Err(busy(holder)));
+    }
+    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
+    let forks = tx.unbegun_forks_of(own)?;
+    if !forks.is_empty() {
+        let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
+        let refused = busy(format!("it has forks that have not begun ({})", names.join(", ")));
+        return Ok(Err(refused.hint("run or delete them first")));
+    }
+    Ok(Ok(()))
+}
+
+/// Brings a session back.
+pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, Refused>, DbError> {
+    if tx.session(id)?.is_some() {
+        let message = format!("session {id} is not deleted");
+        return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+    }
+    let Some(deleted) = tx.deleted_session(id)? else { return Ok(Err(unknown(id))) };
+    if deleted.purged_at.is_some() {
+        let message = format!("session {id} was purged: its files are gone");
+        return Ok(Err(Refused::new(RefusedKind::NotFound, message)));
+    }
+    tx.raise_session(id)?;
+    Ok(Ok(Answer::Sessions { sessions: vec![id.clone()] }))
+}
+
+/// Makes files be where the record says they are. It can be done again, and by another daemon.
+pub(crate) fn complete(dir: &StateDir, home: &Utf8Path, reader: &Reader) -> Result<(), String> {
+    let text = |error: &dyn std::error::Error| heeler_model::chain(error);
+    for deleted in reader.deleted_sessions().map_err(|error| text(&error))? {
+        put_away(dir, home, &deleted).map_err(|error| text(&error))?;
+    }
+    bring_back(dir, home, reader)
+}
+
+fn put_away(dir: &StateDir, home: &Utf8Path, deleted: &DeletedSession) -> Result<(), DiskError> {
+    let (session, trash) = (&deleted.session, dir.trashed_session(&deleted.session.id));
+    if deleted.purged_at.is_none() {
+        return move_files(&own_files(dir, home, session), &trash);
+    }
+    place::forget(dir, session);
+    for file in own_files(dir, home, session) {
+        remove(&file)?;
+    }
+    match std::fs::remove_dir_all(&trash) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError { action: "remove", path: trash, source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the log of a session and what lies beside it under its name.
+fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8PathBuf> {
+    let Some(log) = dir.session_log_path(Some(home), session) else { return Vec::new() };
+    // Somebody else's interactive session is not ours to move.
+    let Some(folder) = log.parent().filter(|_| log.starts_with(dir.root())) else {
+        return Vec::new();
+    };
+    let Some(name) = log.file_name() else { return Vec::new() };
+    let beside = folder.read_dir_utf8().into_iter().flatten().flatten();
+    let is_own = |file: &str| {
+        file == name || file.strip_prefix('.').unwrap_or(file).starts_with(&format!("{name}."))
+    };
+    beside.filter(|entry| is_own(entry.file_name())).map(|entry| entry.into_path()).collect()
+}
+
+fn move_files(files: &[Utf8PathBuf], to: &Utf8Path) -> Result<(), DiskError> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    create_folder(&OsDisk, to)?;
+    for file in files {
+        let name = file.file_name().expect("it was listed by its name");
+        rename(file, &to.join(name))?;
+    }
+    Ok(())
+}
+
+/// Moves the files of sessions back whose record came back.
+fn bring_back(dir: &StateDir, home: &Utf8Path, reader: &Reader) -> Result<(), String> {
+    let Ok(entries) = dir.trash().join("sessions").read_dir_utf8() else { return Ok(()) };
+    for entry in entries.flatten() {
+        let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
+        let session = reader.session(&id).map_err(|error| heeler_model::chain(&error))?;
+        let Some(log) = session.and_then(|session| dir.session_log_path(Some(home), &session))
+        else {
+            continue;
+        };
+        let back = || -> Result<(), DiskError> {
+            let folder = log.parent().expect("a log is in its project's folder");
+            create_folder(&OsDisk, folder)?;
+            let files = entry.path().read_dir_utf8().into_iter().flatten().flatten();
+            for file in files {
+                let place = folder.join(file.file_name());
+                // What was said in it since is newer.
+                if !place.exists() {
+                    rename(file.path(), &place)?;
+                }
+            }
+            Ok(())
+        };
+        back().map_err(|error| heeler_model::chain(&error))?;
+        drop(std::fs::remove_dir(entry.path()));
+    }
+    Ok(())
+}
+
+fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
+    let failed = |source| DiskError { action: "move", path: from.to_owned(), source };
+    std::fs::rename(from, to).map_err(failed)
+}
+
+fn remove(file: &Utf8Path) -> Result<(), DiskError> {
+    match std::fs::remove_file(file) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError { action: "remove", path: file.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}

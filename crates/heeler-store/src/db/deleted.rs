@@ -1,0 +1,76 @@
+//! What is left of sessions that were deleted: the table `deleted_sessions`.
+//!
+//! The row as it was is kept, so that a session can come back while its files are in the trash.
+
+use heeler_model::{Session, SessionId, iso_millis};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::{Columns, Db, DbError, collect, execute, first, sql};
+
+sql! {
+    ALL = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions ORDER BY id";
+    ONE = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions WHERE id = ?1";
+    BURY = "INSERT INTO deleted_sessions (id, agent_session_id, agent, deleted_at, deleted_by, \
+        purged_at, record) VALUES (?1, ?2, ?3, ?4, ?5, NULL, ?6) ON CONFLICT(id) DO UPDATE SET \
+        deleted_at = excluded.deleted_at, deleted_by = excluded.deleted_by, purged_at = NULL, \
+        record = excluded.record";
+    PURGE = "UPDATE deleted_sessions SET purged_at = ?2 WHERE id = ?1 AND purged_at IS NULL";
+    RAISE = "DELETE FROM deleted_sessions WHERE id = ?1 AND purged_at IS NULL";
+}
+
+/// A session that was deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeletedSession {
+    /// As it was.
+    pub session: Session,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: String,
+    /// When its files were removed for good; until then they are in the trash.
+    pub purged_at: Option<Timestamp>,
+}
+
+impl Db {
+    /// Lists the sessions that were deleted.
+    pub fn deleted_sessions(&self) -> Result<Vec<DeletedSession>, DbError> {
+        collect(&self.conn, ALL, [], "list deleted sessions", read)
+    }
+
+    /// Returns a session that was deleted.
+    pub fn deleted_session(&self, id: &SessionId) -> Result<Option<DeletedSession>, DbError> {
+        first(&self.conn, ONE, [id.as_str()], "read a deleted session", read)
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<DeletedSession, DbError> {
+    let mut columns = Columns::new("deleted_sessions", row);
+    let (at, by, purged_at) = (columns.time()?, columns.get()?, columns.maybe_time()?);
+    let record: String = columns.get()?;
+    let session = serde_json::from_str(&record).map_err(|error| columns.bad(error.to_string()))?;
+    Ok(DeletedSession { session, at, by, purged_at })
+}
+
+pub(crate) fn bury(
+    conn: &Connection,
+    session: &Session,
+    by: &str,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let record = serde_json::to_string(session).expect("a session has only text keys");
+    let own = session.agent_session_id.as_ref().map(|id| id.as_str());
+    let params = params![session.id.as_str(), own, session.agent, iso_millis(now), by, record];
+    execute(conn, BURY, params, "delete a session").map(|_| ())
+}
+
+/// Notes that files are gone for good; says whether they were in the trash.
+pub(crate) fn purge(conn: &Connection, id: &SessionId, now: Timestamp) -> Result<bool, DbError> {
+    let params = params![id.as_str(), iso_millis(now)];
+    Ok(execute(conn, PURGE, params, "purge a session")? == 1)
+}
+
+/// Forgets that a session was deleted; says whether it could come back.
+pub(crate) fn raise(conn: &Connection, id: &SessionId) -> Result<bool, DbError> {
+    Ok(execute(conn, RAISE, params![id.as_str()], "bring a session back")? == 1)
+}

@@ -1,0 +1,204 @@
+//! What a history is, by a reader that parses everything and thinks of nothing else.
+
+use std::collections::{HashMap, HashSet};
+
+use heeler_model::record::BEFORE_KEY;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use crate::history::{Cut, HistoryMessage, Role};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Message {
+    pub(super) number: u64,
+    pub(super) is_user: bool,
+    pub(super) uuid: Option<Uuid>,
+    pub(super) rows: usize,
+    /// Ids of calls, and what they gave.
+    pub(super) tools: Vec<(String, Option<Json>)>,
+    pub(super) is_safe: bool,
+    pub(super) in_context: bool,
+    pub(super) commit: Option<String>,
+    pub(super) end: u64,
+}
+
+impl Message {
+    pub(super) fn of(message: &HistoryMessage) -> Message {
+        let tools = message.tools.iter().map(|tool| {
+            let result = tool.result.as_ref().map(|result| result.content.clone());
+            (tool.id.clone().unwrap_or_default(), result)
+        });
+        Message {
+            number: message.number,
+            is_user: message.role == Role::User,
+            uuid: message.uuid,
+            rows: message.rows.len(),
+            tools: tools.collect(),
+            is_safe: message.cut == Cut::Safe,
+            in_context: message.in_context,
+            commit: message.snapshot.as_ref().map(|note| note.commit.clone()),
+            end: 0,
+        }
+    }
+}
+
+/// A message, and what decides about its cut.
+struct Draft {
+    message: Message,
+    ids: Vec<Uuid>,
+    last_id: Option<String>,
+    is_finished: bool,
+    run: usize,
+}
+
+fn objects(bytes: &[u8]) -> Vec<(u64, Json)> {
+    let mut found = Vec::new();
+    let mut end = 0;
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        end += line.len() as u64;
+        let row = serde_json::from_slice::<Json>(line).unwrap_or_default();
+        if line.ends_with(b"\n") && row.is_object() {
+            found.push((end, row));
+        }
+    }
+    found
+}
+
+fn uuid(value: &Json) -> Option<Uuid> {
+    value.as_str().and_then(|text| Uuid::try_parse(text).ok())
+}
+
+/// Returns the ids that the agent remembers.
+fn chain(own: &[u8]) -> HashSet<Uuid> {
+    let mut parents = HashMap::new();
+    let mut newest = None;
+    for (_, row) in objects(own) {
+        let is_entry = matches!(row["type"].as_str(), Some("user" | "assistant" | "attachment"));
+        let Some(id) = uuid(&row["uuid"]).filter(|_| is_entry) else { continue };
+        if row["isSidechain"] == true {
+            continue;
+        }
+        parents.insert(id, uuid(&row["parentUuid"]));
+        newest = Some(id);
+    }
+    let mut met = HashSet::new();
+    while let Some(id) = newest.filter(|id| parents.contains_key(id)) {
+        met.insert(id);
+        newest = parents[&id];
+    }
+    met
+}
+
+pub(super) fn read(log: &[u8], own: &[u8]) -> Vec<Message> {
+    let mut drafts: Vec<Draft> = Vec::new();
+    let mut run = 0;
+    let mut number = 0;
+    for (end, row) in objects(log) {
+        if let Some(before) = row[BEFORE_KEY]["messages"].as_u64() {
+            (run, number) = (run + 1, before);
+            let forked = uuid(&row["forkedFrom"]["messageUuid"]);
+            let is_before = |last: &&mut Draft| last.run + 1 == run && forked.is_some();
+            if let Some(last) = drafts.last_mut().filter(is_before) {
+                last.is_finished |= last.message.uuid == forked;
+            }
+            continue;
+        }
+        let is_apart = row["isSidechain"] == true || row["isApiErrorMessage"] == true;
+        if is_apart || !row["parent_tool_use_id"].is_null() {
+            continue;
+        }
+        let of_run = |drafts: &mut Vec<Draft>| drafts.iter().rposition(|draft| draft.run == run);
+        let last = of_run(&mut drafts);
+        let content = &row["message"]["content"];
+        let id = row["message"]["id"].as_str().map(str::to_owned);
+        match row["type"].as_str() {
+            Some("user") if content[0]["type"] == "tool_result" => {
+                let Some(last) = last else { continue };
+                for block in content.as_array().unwrap() {
+                    for (call, result) in &mut drafts[last].message.tools {
+                        if block["tool_use_id"] == call.as_str() {
+                            *result = Some(block["content"].clone());
+                        }
+                    }
+                }
+            }
+            Some(kind @ ("user" | "assistant")) => {
+                let goes_on = kind == "assistant"
+                    && id.is_some()
+                    && last.is_some_and(|last| drafts[last].last_id == id);
+                if !goes_on {
+                    number += 1;
+                    let message = Message {
+                        number,
+                        is_user: kind == "user",
+                        uuid: None,
+                        rows: 0,
+                        tools: Vec::new(),
+                        is_safe: false,
+                        in_context: false,
+                        commit: None,
+                        end: 0,
+                    };
+                    drafts.push(Draft {
+                        message,
+                        ids: Vec::new(),
+                        last_id: id,
+                        is_finished: false,
+                        run,
+                    });
+                }
+                let draft = drafts.last_mut().unwrap();
+                draft.is_finished = false;
+                draft.message.rows += 1;
+                draft.message.end = end;
+                draft.message.uuid = uuid(&row["uuid"]);
+                draft.ids.extend(draft.message.uuid);
+                for block in content.as_array().into_iter().flatten() {
+                    if block["type"] == "tool_use" {
+                        let id = block["id"].as_str().unwrap().to_owned();
+                        draft.message.tools.push((id, None));
+                    }
+                }
+            }
+            Some("result") => {
+                let Some(last) = last else { continue };
+                (drafts[last].is_finished, drafts[last].message.end) = (true, end);
+            }
+            Some("system") if row["subtype"] == "snapshot" => {
+                let of = uuid(&row["messageUuid"]);
+                let all = drafts.len();
+                for (at, draft) in drafts.iter_mut().enumerate() {
+                    if draft.run == run && draft.message.uuid == of {
+                        draft.message.commit =
+                            row["snapshot"]["commit"].as_str().map(str::to_owned);
+                        if at + 1 == all {
+                            draft.message.end = end;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    judge(drafts, &chain(own))
+}
+
+fn judge(drafts: Vec<Draft>, met: &HashSet<Uuid>) -> Vec<Message> {
+    let is_met = |draft: &Draft| draft.ids.iter().any(|id| met.contains(id));
+    let mut messages = Vec::new();
+    for (at, draft) in drafts.iter().enumerate() {
+        let next = drafts.get(at + 1);
+        let is_answered = next.is_some_and(|next| !next.message.is_user && is_met(next));
+        let is_foreign = draft.run == 0;
+        let next_is_prompt = next.is_none_or(|next| next.message.is_user || next.run != 0);
+        let is_finished = draft.is_finished || is_foreign && next_is_prompt;
+        let mut message = draft.message.clone();
+        message.in_context = is_met(draft) || message.is_user && is_answered;
+        message.is_safe = !message.is_user
+            && is_finished
+            && message.tools.is_empty()
+            && message.uuid.is_some_and(|id| met.contains(&id));
+        messages.push(message);
+    }
+    messages
+}

@@ -1,0 +1,185 @@
+//! `heeler session fork` and `heeler jobs fork`: a new session with the history of another.
+
+use clap::Args;
+use heeler_engine::{Answer, Command, MadeSession, SessionOrder};
+use heeler_model::{JobId, Session, SessionId};
+use heeler_store::history::{HistoryMessage, history};
+use heeler_transcript::tail;
+
+use crate::cli::{self, Global};
+use crate::commands::trigger::{self, TriggerArgs};
+use crate::daemon;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output;
+use crate::place::Place;
+
+/// What the help of `session fork` shows at its end.
+pub(crate) const ABOUT: &str = "Examples:
+  heeler session fork sess-1a2b
+  heeler session fork sess-1a2b --at-message 5 --workspace
+  heeler session fork sess-1a2b --run -p 'Try it without the cache'
+  heeler session resume $(heeler session fork sess-1a2b -q) -p 'And now the other way'
+
+The source stays as it is, byte for byte. The cut is fixed when the command returns, whatever the
+source does later. `session show ID --history` numbers messages and marks where a session can be
+cut: behind the last answer of a finished turn. Another number moves to the nearest before it.
+Exit codes: 0 forked, 4 not found, 5 refused: it cannot be cut there; with --run also those of
+`trigger`.";
+
+/// How many messages are looked at at once for the end of a job.
+const PAGE: usize = 200;
+
+/// How many of a job's last rows are looked at for its last message.
+const ROWS: usize = 200;
+
+/// Arguments of `session fork`.
+#[derive(Args)]
+pub(crate) struct ForkArgs {
+    /// The session; a beginning of its id will do while only one begins so
+    #[arg(add = cli::sessions())]
+    id: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+    /// The last message that the fork knows [default: the last it can be cut behind]
+    #[arg(short = 'm', long, value_name = "N")]
+    at_message: Option<u64>,
+}
+
+/// Arguments of `jobs fork`.
+#[derive(Args)]
+pub(crate) struct JobForkArgs {
+    /// The job in whose session, at whose end; a beginning will do while it is unique
+    #[arg(add = cli::jobs())]
+    id: String,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// How a fork is made, and what comes next.
+#[derive(Args)]
+pub(crate) struct How {
+    /// Give the fork a worktree of its own, in the state that the files were in at that message
+    #[arg(short = 'W', long)]
+    workspace: bool,
+    /// Let the fork be another agent's
+    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    agent: Option<String>,
+    /// Go on in the fork at once, and watch it
+    #[arg(long)]
+    run: bool,
+    /// What to tell the agent; `-` reads it from standard input
+    #[arg(short, long, value_name = "TEXT", requires = "run", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Forks a session.
+pub(crate) fn run(global: &Global, args: &ForkArgs) -> Outcome {
+    let place = Place::find(global)?;
+    place.bring_up_to_date()?;
+    let session = place.reader_for("session", &args.id)?.find_session(&args.id)?;
+    fork(global, &place, session.id, args.at_message, &args.how)
+}
+
+/// Forks the session of a job behind the job's last message.
+pub(crate) fn of_job(global: &Global, args: &JobForkArgs) -> Outcome {
+    let place = Place::find(global)?;
+    place.bring_up_to_date()?;
+    let reader = place.reader_for("job", &args.id)?;
+    let job = reader.find_job(&args.id)?;
+    let session = match &job.head.session_id {
+        Some(id) => reader.session_by_agent_id(id)?,
+        None => None,
+    };
+    drop(reader);
+    let session = session.ok_or_else(|| {
+        let message = format!("job {} has no session to fork", job.head.id);
+        Failure::message(Code::Refused, message).hint(format!("heeler jobs retry {}", job.head.id))
+    })?;
+    let at = last_message(&place, &job.head.id, &session)?;
+    fork(global, &place, session.id, Some(at), &args.how)
+}
+
+fn fork(
+    global: &Global,
+    place: &Place,
+    session: SessionId,
+    at_message: Option<u64>,
+    how: &How,
+) -> Outcome {
+    let order = SessionOrder::Fork {
+        session,
+        at_message,
+        agent: how.agent.clone(),
+        workspace: how.workspace,
+    };
+    let command = Command::Session { order, by: place.who() };
+    let answer = daemon::ask(place, &command)?;
+    let Answer::Session(made) = &answer else { return Err(daemon::unexpected(&answer)) };
+    if how.run {
+        if !how.json && !global.quiet {
+            told(made)?;
+        }
+        let prompt = how.prompt.clone();
+        let next = TriggerArgs::in_session(&made.agent, made.id.as_str(), prompt, how.json);
+        return trigger::run(global, &next);
+    }
+    if how.json || global.quiet {
+        return daemon::tell(&answer, how.json);
+    }
+    output::line(made.id.as_str())?;
+    told(made)?;
+    Ok(output::note(&format!("go on in it: heeler session resume {} -p '…'", made.id))?)
+}
+
+/// Says what the fork is, beside its id.
+fn told(made: &MadeSession) -> Outcome {
+    let MadeSession { id, parent, at_message, .. } = made;
+    output::note(&format!("{id} has the history of {parent} up to message {at_message}"))?;
+    if let Some(asked) = made.asked_for {
+        let why = "a session is cut behind the last answer of a finished turn";
+        output::note(&format!(
+            "message {asked} is no place to cut: {why}, {at_message} is the last before it"
+        ))?;
+    }
+    if let Some(workspace) = &made.workspace {
+        output::note(&format!("its files are in {workspace}"))?;
+    }
+    for left_out in &made.left_out {
+        output::note(&format!("not in there: {left_out}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the number of the last message that a job's rows have in common with its session.
+fn last_message(place: &Place, job: &JobId, session: &Session) -> Outcome<u64> {
+    let dir = place.dir()?;
+    let failed = |error| Failure::new(Code::Failed, error);
+    let rows = tail(&dir.log_of(job), ROWS).map_err(failed)?.records;
+    let uuid = |text: &str| {
+        let row: serde_json::Value = serde_json::from_str(text).ok()?;
+        row["uuid"].as_str()?.parse().ok()
+    };
+    let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
+    let log = dir.session_log_path(place.home.as_deref(), session);
+    let nowhere = || {
+        let message = format!("nothing of job {job} is in the log of session {}", session.id);
+        Failure::message(Code::Refused, message).hint(format!("heeler session fork {}", session.id))
+    };
+    let log = log.filter(|log| log.is_file()).ok_or_else(nowhere)?;
+    let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
+    let mut before = None;
+    loop {
+        let page = history(&log, None, before, PAGE);
+        let page = page.map_err(|error| Failure::new(Code::Failed, error))?;
+        if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
+            return Ok(found.number);
+        }
+        before = page.messages.first().map(|first| first.number);
+        if before.is_none_or(|number| number <= 1) {
+            return Err(nowhere());
+        }
+    }
+}
