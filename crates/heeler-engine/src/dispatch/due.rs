@@ -53,7 +53,7 @@ impl Turn<'_, '_> {
         // Told once for all that follow each other: there may be one each second.
         match self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)? {
             true => {
-                tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped")
+                tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
             }
             false => tracing::debug!(schedule = %key, reason = %skip.reason, "skipped too"),
         }
