@@ -155,7 +155,6 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
             let path = format!("/v1/schedules/{}/{}", segment(&agent), segment(&schedule));
             post(&path, json(&ScheduleBody { change, by }))
         }
-        Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
         Command::Webhook(call) => {
             let path = format!("/v1/webhooks/{}/{}", segment(&call.agent), segment(&call.schedule));
             let mut request = post(&path, call.payload.into_bytes());
@@ -168,6 +167,7 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
             }
             request
         }
+        Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
         Command::Agent { agent, change, by } => {
             post(&format!("/v1/agents/{}", segment(&agent)), json(&AgentBody { change, by }))
         }

@@ -50,8 +50,14 @@ impl Turn<'_, '_> {
     }
 
     pub(super) fn skip(&mut self, key: &ScheduleKey, skip: &Skip) -> Result<(), DbError> {
-        tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
-        self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)
+        // Told once for all that follow each other: there may be one each second.
+        match self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)? {
+            true => {
+                tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
+            }
+            false => tracing::debug!(schedule = %key, reason = %skip.reason, "skipped too"),
+        }
+        Ok(())
     }
 
     fn start_due(

@@ -40,7 +40,8 @@ again. With -d it goes to the background and logs to `logs/heeler.log` in the st
 Commands that change something and find no daemon start one with --until-idle; `heeler start` takes
 over from it. See docs/daemon.md for systemd and containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs.";
+Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs, or its state
+directory was moved or removed under it.";
 
 /// How long another process that writes the state is waited for: most are done in a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -284,7 +285,8 @@ fn lost(root: &Utf8Path) -> Failure {
          jobs that run go on"
     );
     tracing::error!("{message}");
-    Failure::message(Code::Failed, message)
+    // A service manager that started another would make an empty state where this one was.
+    Failure::message(Code::Refused, message)
         .hint("if it was moved, move it back: heeler start takes them over")
 }
 

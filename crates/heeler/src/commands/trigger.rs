@@ -6,11 +6,12 @@
 mod report;
 
 use std::io::{IsTerminal as _, Read as _};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use clap::Args;
 use heeler_engine::{Answer, Command};
-use heeler_model::config::{AgentLookup, Runtime};
+use heeler_model::config::{AgentLookup, PRIORITY_MAX, Runtime};
 use heeler_model::session_choice::Wish;
 use heeler_model::{AgentName, AgentSessionId, JobId, Wanted};
 use heeler_store::{LookupError, Reader};
@@ -26,6 +27,9 @@ use crate::place::{self, Place};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
+
+/// The priorities that can be given, as in the config.
+const PRIORITIES: RangeInclusive<i64> = -(PRIORITY_MAX as i64)..=PRIORITY_MAX as i64;
 
 /// What the help shows at its end.
 pub(crate) const EXAMPLES: &str = "Examples:
@@ -81,6 +85,12 @@ pub(crate) struct TriggerArgs {
     /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
     #[arg(long, value_name = "CHANNEL", help_heading = SESSION)]
     channel: Option<String>,
+    /// If it has to wait: what is higher starts first, -100 to 100; added to the agent's `priority`
+    #[arg(
+        long, value_name = "N", default_value = "0", hide_default_value = true,
+        allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
+    )]
+    priority: i64,
     /// Go on although somebody else went on with the session: what they said becomes part of it
     #[arg(long, help_heading = SESSION)]
     pub(crate) take_in: bool,
@@ -114,6 +124,7 @@ impl TriggerArgs {
             fork: false,
             fresh: false,
             channel: None,
+            priority: 0,
             take_in: false,
             detach: false,
             json,
@@ -166,6 +177,7 @@ fn once(
         take_in,
         output_file: args.output_file,
         attended: keyboard.is_some(),
+        priority: args.priority,
         ..Wanted::of(agent.clone())
     };
     // From here on Ctrl-C cancels the job.

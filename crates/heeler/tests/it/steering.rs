@@ -608,7 +608,7 @@ fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on
     std::fs::rename(&there, &away).unwrap();
     let done = daemon.wait_with_output().unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert_eq!(done.status.code(), Some(5), "{said}");
     assert!(said.contains("was removed, moved or replaced while this daemon worked"), "{said}");
     assert!(said.contains("move it back"), "{said}");
     std::fs::rename(&away, &there).unwrap();
@@ -619,4 +619,71 @@ fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on
         jobs.iter().all(|job| job.head.status.is_final()).then_some(jobs)
     });
     assert!(jobs.iter().any(|job| job.head.status == JobStatus::Completed), "{jobs:?}");
+}
+
+#[test]
+fn what_has_a_higher_priority_starts_first() {
+    let fleet = steered();
+    fleet.start();
+    fleet.busy();
+    let ask = |priority: &str| {
+        let id = fleet.run(&["trigger", "worker", "--detach", "-q", "--priority", priority]).ok();
+        id.trim().to_owned()
+    };
+    let (low, usual, high) = (ask("-5"), ask("0"), ask("100"));
+    let status = fleet.json(&["status", "--json"]);
+    let queue = status["waiting"].as_array().unwrap();
+    let order: Vec<&str> = queue.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(order, [&high, &usual, &low]);
+    for wrong in ["101", "-101", "high"] {
+        let said = fleet.run(&["trigger", "worker", "--priority", wrong]).fails(2);
+        assert!(said.contains("--priority"), "{said}");
+    }
+}
+
+#[test]
+fn a_trigger_that_waits_tells_of_each_further_try() {
+    let keys = "retry: {max: 2, backoff: 1s}";
+    let script = format!("{}\n{keys}", scripted("{error: overloaded, message: Too much.}"));
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    let done = fleet.run(&["trigger", "worker"]);
+    let said = done.fails(1);
+    for (number, most) in [(2, 3), (3, 3)] {
+        let told = format!("failed: Too much.; tries again ({number} of {most}), ");
+        assert_eq!(said.matches(&told).count(), 1, "{said}");
+    }
+    assert!(!said.contains("(4 of"), "{said}");
+}
+
+#[test]
+fn hooks_that_failed_are_told_of_their_job() {
+    let hooks = "hooks: {after_run: [{type: shell, name: notify, command: 'echo no >&2; exit 3'}, \
+                 {type: shell, command: 'true'}]}";
+    let script = format!("{}\n{hooks}", scripted("{say: Done.}"));
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    let id = fleet.run(&["trigger", "worker", "--detach", "-q"]).ok();
+    let job = wait_for("the hooks' end", || {
+        let told = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
+        (!told["failedHooks"].as_array().unwrap().is_empty()).then_some(told)
+    });
+    let [hook] = &job["failedHooks"].as_array().unwrap()[..] else { panic!("{job}") };
+    assert_eq!(
+        (&hook["name"], &hook["givenUp"], &hook["attempts"]),
+        (&json!("notify"), &json!(true), &json!(1))
+    );
+    assert!(hook["error"].as_str().unwrap().contains('3'), "{hook}");
+    assert!(hook["eventId"].as_str().unwrap().starts_with(id.trim()), "{hook}");
+    let shown = fleet.run(&["jobs", "show", id.trim()]).ok();
+    assert!(shown.contains("failed hooks") && shown.contains("notify: "), "{shown}");
+}
+
+#[test]
+fn who_cancelled_a_job_is_on_record() {
+    let fleet = steered();
+    fleet.start();
+    let job = fleet.busy();
+    let mut cancel = fleet.command(&["jobs", "cancel", &job]);
+    assert!(cancel.env("USER", "ann").output().unwrap().status.success());
+    let shown = fleet.json(&["jobs", "show", &job, "--json"]);
+    assert_eq!(shown["job"]["error"], "cancelled by ann");
 }

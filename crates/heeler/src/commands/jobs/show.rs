@@ -2,6 +2,7 @@
 
 use camino::Utf8PathBuf;
 use clap::Args;
+use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::{Job, JobHead, JobId, JobStatus, SessionId, TriggerType};
 use heeler_store::{Queued, Reader, Run, SentFile, StateDir};
@@ -96,6 +97,7 @@ struct Details<'j> {
     attempts: Vec<Attempt>,
     /// What its agent handed over.
     files: Vec<SentFile>,
+    hooks: Vec<FailedHook>,
     /// Its place in the queue, while it waits.
     queued: Option<Queued>,
     /// Whether a daemon is there that will start it.
@@ -117,6 +119,7 @@ impl Details<'_> {
             text: Some(dir.text_of(id)).filter(|path| path.is_file()),
             attempts: attempts(reader, id)?,
             files: dir.sent_files(id),
+            hooks: failed_hooks(reader, id)?,
             queued: match job.head.status {
                 JobStatus::Pending => reader.queued(id)?,
                 _ => None,
@@ -126,7 +129,7 @@ impl Details<'_> {
     }
 
     fn to_json(&self) -> Value {
-        let Details { job, dead, session, log, text, attempts, files, queued, .. } = self;
+        let Details { job, dead, session, log, text, attempts, files, hooks, queued, .. } = self;
         let mut value = head_json(&job.head, started(job), *dead);
         let last = attempts.last().and_then(|attempt| attempt.result.as_ref());
         let rest = json!({
@@ -150,6 +153,7 @@ impl Details<'_> {
             "outputFile": log,
             "textFile": text,
             "files": files.iter().map(file_json).collect::<Vec<_>>(),
+            "failedHooks": hooks.iter().map(hook_json).collect::<Vec<_>>(),
             "session": session,
             "origin": job.origin,
             "runs": attempts.iter().map(run_json).collect::<Vec<_>>(),
@@ -170,7 +174,7 @@ impl Details<'_> {
     }
 
     fn print(&self, dir: &StateDir, now: Timestamp) -> Outcome {
-        let Details { job, dead, session, log, text, attempts, files, .. } = self;
+        let Details { job, dead, session, log, text, attempts, files, hooks, .. } = self;
         let error = attempts.last().and_then(|last| last.error(dir));
         // That somebody cancelled it is no fault to be cured.
         let error = error.as_ref().filter(|error| error.class != ErrorClass::Cancelled);
@@ -185,7 +189,7 @@ impl Details<'_> {
             None => status_text(head.status, *dead),
         };
         let asked = started(job).is_none_or(|at| at != head.started_at);
-        let fields: [(&str, Option<Text>); 27] = [
+        let fields: [(&str, Option<Text>); 28] = [
             ("job", Some(head.id.as_str().into())),
             ("agent", Some(head.agent.as_str().into())),
             ("status", Some(status)),
@@ -212,6 +216,7 @@ impl Details<'_> {
             ("error", job.error.as_deref().map(Text::from)),
             ("error class", error.map(|error| class(error, now).into())),
             ("cure", error.map(|error| error.cure.as_str().into())),
+            ("failed hooks", (!hooks.is_empty()).then(|| hook_list(hooks).into())),
             ("prompt", job.prompt.as_deref().map(|prompt| beginning(prompt, head).into())),
         ];
         for (name, value) in fields {
@@ -250,6 +255,21 @@ fn file_json(file: &SentFile) -> Value {
 fn file_list(files: &[SentFile]) -> String {
     let line = |file: &SentFile| format!("{} ({})", file.path, output::size(file.bytes));
     files.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn hook_json(hook: &FailedHook) -> Value {
+    let FailedHook { name, event, error, attempts, is_over } = hook;
+    json!({
+        "name": name, "eventId": event, "error": error, "attempts": attempts, "givenUp": is_over,
+    })
+}
+
+fn hook_list(hooks: &[FailedHook]) -> String {
+    let line = |hook: &FailedHook| {
+        let again = if hook.is_over { "" } else { " (it is tried again)" };
+        format!("{}: {}{again}", output::one_line(&hook.name), output::one_line(&hook.error))
+    };
+    hooks.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the beginning of a prompt, and where the rest is.
