@@ -16,6 +16,7 @@ mod spawned;
 mod status;
 mod turn;
 mod watches;
+mod webhook;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -118,6 +119,8 @@ pub enum Ended {
     Stopped,
     /// Nothing was left to do.
     Idle,
+    /// Its state directory was removed, moved or replaced.
+    Lost,
 }
 
 /// The loop.
@@ -189,7 +192,11 @@ impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.end_hooks();
+        match ended {
+            Ended::Stopped | Ended::Idle => self.end_hooks(),
+            // There is no record any more that would say what of them was done.
+            Ended::Lost => self.hooks.ask_to_end(),
+        }
         ended
     }
 
@@ -208,6 +215,10 @@ impl Dispatcher {
                 return ended;
             }
             let inputs = self.wait();
+            // Whoever asked is told that nobody answers.
+            if !self.store.is_in_place() {
+                return Ended::Lost;
+            }
             let tasks = inputs.into_iter().filter_map(|input| self.sort(input)).collect();
             self.try_again();
             self.commit(tasks);
@@ -327,6 +338,7 @@ impl Dispatcher {
                 None
             }
             Input::Fired { wanted, changed } => {
+                fault::reach(FaultPoint::Fired);
                 self.keeps_schedules().then_some((Task::Fired { wanted, changed }, None))
             }
         }

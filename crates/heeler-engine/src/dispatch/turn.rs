@@ -127,7 +127,7 @@ impl Turn<'_, '_> {
     }
 
     /// Refuses what would not even be let into the queue.
-    fn admissible(&self, agent: &Agent) -> Result<(), Refused> {
+    pub(super) fn admissible(&self, agent: &Agent) -> Result<(), Refused> {
         let name = agent.name.as_str();
         if self.board.disabled.contains(name) {
             let refused = Refused::new(RefusedKind::NotAllowed, format!("{name} is disabled"));

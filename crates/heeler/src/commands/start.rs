@@ -7,6 +7,7 @@ mod serving;
 use std::io::Write as _;
 use std::time::Duration;
 
+use camino::Utf8Path;
 use clap::Args;
 use heeler_engine::fault::{self, Fault};
 use heeler_engine::logs::DAEMON_LOG;
@@ -270,9 +271,21 @@ impl Open {
         match ended {
             Ended::Stopped => tracing::info!("stopped"),
             Ended::Idle => tracing::info!("nothing is left to do"),
+            Ended::Lost => return Err(lost(dir.root())),
         }
         Ok(())
     }
+}
+
+/// Says that the state directory is gone.
+fn lost(root: &Utf8Path) -> Failure {
+    let message = format!(
+        "the state directory {root} was removed, moved or replaced while this daemon worked in it; \
+         jobs that run go on"
+    );
+    tracing::error!("{message}");
+    Failure::message(Code::Failed, message)
+        .hint("if it was moved, move it back: heeler start takes them over")
 }
 
 fn not_open(error: DaemonError) -> NotOpen {

@@ -7,9 +7,11 @@
 
 mod canary;
 mod claude;
+mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
 mod fleet;
+mod forks;
 mod golden;
 mod hooks;
 mod hostile;

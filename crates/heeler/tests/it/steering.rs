@@ -565,3 +565,58 @@ fn the_shipped_unit_lets_jobs_run_on_without_the_daemon() {
     }
     assert!(keys.iter().any(|line| line.starts_with("ExecStart=") && line.contains(" start ")));
 }
+
+#[test]
+fn a_webhook_is_called_with_a_file_and_its_job_has_it() {
+    let script = format!(
+        "{}\nschedules: {{push: {{type: webhook, prompt: Look.}}}}",
+        scripted("{say: Done.}")
+    );
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    std::fs::write(fleet.file("event.json"), "{\"issue\": 7}").unwrap();
+    let file = fleet.file("event.json").into_os_string().into_string().unwrap();
+    let called = |more: &[&str]| {
+        let call = ["schedule", "trigger", "worker", "push", "--payload", file.as_str()];
+        fleet.json(&[&call[..], more, &["--json"]].concat())["job"]["id"].clone()
+    };
+    let job = called(&["--delivery", "d-1"]);
+    let id = job.as_str().unwrap();
+    wait_for("the job's end", || (fleet.status_of(id) == JobStatus::Completed).then_some(()));
+    assert_eq!(called(&["--delivery", "d-1"]), job);
+    let shown = fleet.json(&["jobs", "show", id, "--json"]);
+    assert_eq!(shown["job"]["triggerType"], "webhook");
+    let prompt = shown["job"]["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("Look.") && prompt.contains("\n{\"issue\": 7}\n"), "{prompt}");
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", "none"]).fails(2);
+    assert!(said.contains("cannot send none: No such file"), "{said}");
+    std::fs::write(&file, vec![b'x'; (1 << 20) + 1]).unwrap();
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", file.as_str()]);
+    assert!(said.fails(2).contains("longer than 1048576 bytes"));
+}
+
+#[test]
+fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on() {
+    let fleet = steered();
+    // A daemon that is woken each second by what is due.
+    let config =
+        fleet.read("heeler.yaml").replace("'0 3 * * *'", "'0 3 * * *'}, often: {interval: 1s");
+    fleet.write("heeler.yaml", &config);
+    let daemon = Fleet::start(&fleet, &["start"]);
+    wait_for("a daemon", || fleet.json(&["status", "--json"])["daemon"]["pid"].as_u64());
+    fleet.wait_until_said("Working.");
+    let (there, away) = (fleet.state_dir(), fleet.state_dir().with_file_name("away"));
+    std::fs::rename(&there, &away).unwrap();
+    let done = daemon.wait_with_output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("was removed, moved or replaced while this daemon worked"), "{said}");
+    assert!(said.contains("move it back"), "{said}");
+    std::fs::rename(&away, &there).unwrap();
+    fleet.start();
+    fleet.write("go", "");
+    let jobs = wait_for("the job's end", || {
+        let jobs = fleet.jobs();
+        jobs.iter().all(|job| job.head.status.is_final()).then_some(jobs)
+    });
+    assert!(jobs.iter().any(|job| job.head.status == JobStatus::Completed), "{jobs:?}");
+}

@@ -127,7 +127,7 @@ fn say_outcome(
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
     };
-    let goes_on = |session: &Session| session.message_count > 0;
+    let goes_on = |session: &Session| session.message_count > 0 && session.own.is_some();
     let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
