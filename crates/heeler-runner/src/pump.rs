@@ -6,6 +6,7 @@
 //! Start at [`Pump::run`].
 
 mod people;
+mod snapshot;
 mod steps;
 
 use std::collections::VecDeque;
@@ -43,6 +44,9 @@ use crate::session;
 use crate::signals::Signals;
 use crate::writer::Writer;
 
+use snapshot::Snapping;
+pub(crate) use snapshot::{Camera, SNAPSHOT_TIME_MAX};
+
 /// How long lines are looked at before it is looked what else has happened.
 const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
 
@@ -77,6 +81,7 @@ pub(crate) struct Run {
     pub(crate) disk: Option<steps::DiskTrouble>,
     /// What the agent says when it is asked beside the conversation; none while it is part of it.
     pub(crate) aside: Option<Aside>,
+    pub(crate) camera: Camera,
 }
 
 /// What an agent said beside the conversation.
@@ -168,6 +173,10 @@ pub(crate) struct Pump<'r> {
     behind: bool,
     /// The tree is to be ended now.
     kill: bool,
+    /// The work tree is being recorded: the end of the turn waits for that.
+    snapping: Option<Snapping>,
+    /// It was recorded, for the end of a turn that comes now.
+    snapped: bool,
     /// The tree is being ended: all that it will have said is in the pipes.
     ended: bool,
 }
@@ -182,6 +191,7 @@ enum Event {
     Signalled(&'static str),
     Replied { call: String, reply: Json },
     Noted(Note),
+    Snapped(io::Result<usize>),
     Time,
 }
 
@@ -210,6 +220,8 @@ impl<'r> Pump<'r> {
             done: false,
             behind: false,
             kill: false,
+            snapping: None,
+            snapped: false,
             ended: false,
         }
     }
@@ -218,7 +230,7 @@ impl<'r> Pump<'r> {
     pub(crate) async fn run(mut self, begin: Vec<Step>) -> AgentEnd {
         self.todo.extend(begin);
         self.digest();
-        while self.exit.is_none() && !self.kill {
+        while (self.exit.is_none() || self.snapping.is_some()) && !self.kill {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
@@ -262,7 +274,7 @@ impl<'r> Pump<'r> {
         loop {
             left = self.read_stdout(left, DIGEST_TIME_MAX);
             let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
-            if !self.behind && !waits_for_disk {
+            if !self.behind && !waits_for_disk && self.snapping.is_none() {
                 return;
             }
             self.turn().await;
@@ -285,6 +297,7 @@ impl<'r> Pump<'r> {
         while left > 0
             && !self.behind
             && !self.is_blocked()
+            && self.snapping.is_none()
             && let Some(stdout) = &self.stdout
         {
             let read = self.run.lines.fill_now(stdout);
@@ -325,9 +338,11 @@ impl<'r> Pump<'r> {
     async fn next(&mut self, wake: Option<Instant>) -> Event {
         let blocked = self.is_blocked();
         let behind = self.behind;
-        let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, .. } = self;
+        let held = blocked || self.snapping.is_some();
+        let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, snapping, .. } =
+            self;
         tokio::select! {
-            read = fill(&mut run.lines, stdout), if !blocked && !behind => Event::Output(read),
+            read = fill(&mut run.lines, stdout), if !held && !behind => Event::Output(read),
             () = yield_now(), if behind => Event::Time,
             read = complain(complaints, stderr) => Event::Complaint(read),
             () = input.write_some(), if input.is_waiting() => Event::InputTaken,
@@ -336,6 +351,7 @@ impl<'r> Pump<'r> {
             signal = run.signals.next() => Event::Signalled(signal),
             Some(Ok((call, reply))) = calls.join_next() => Event::Replied { call, reply },
             Some(note) = run.notes.recv(), if !blocked => Event::Noted(note),
+            read = snapshot::answered(snapping) => Event::Snapped(read),
             () = wait_until(wake) => Event::Time,
         }
     }
@@ -365,6 +381,7 @@ impl<'r> Pump<'r> {
                 self.todo.extend(steps);
             }
             Event::Noted(note) => self.run.noted(&note),
+            Event::Snapped(read) => self.snapped(read),
             Event::Time => {}
         }
     }
@@ -486,6 +503,7 @@ impl<'r> Pump<'r> {
         let waits = !self.run.asks.is_empty()
             || !self.calls.is_empty()
             || self.is_blocked()
+            || self.snapping.is_some()
             || self.run.runtime.waits_for_tool();
         self.run.watch.hold(waits, Instant::now());
     }

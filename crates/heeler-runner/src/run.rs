@@ -35,7 +35,7 @@ use crate::files::{self, FileError, Reserved};
 use crate::lines::LineLimits;
 use crate::own;
 use crate::process::{Launch, Place, Tree};
-use crate::pump::{AgentEnd, Pump, Run};
+use crate::pump::{AgentEnd, Pump, Run, SNAPSHOT_TIME_MAX};
 use crate::runtime::{self, Runtime, Surroundings};
 use crate::session;
 pub use host::Host;
@@ -92,13 +92,20 @@ pub(crate) struct Means {
     pub(crate) disk: Arc<dyn Disk>,
     /// How long lines may be.
     pub(crate) lines: LineLimits,
+    /// How long a snapshot of the work tree may take.
+    pub(crate) snapshot_time_max: Duration,
     /// How the agent is run.
     pub(crate) runtime: fn(&Surroundings<'_>) -> Result<Box<dyn Runtime>, String>,
 }
 
 impl Default for Means {
     fn default() -> Means {
-        Means { disk: Arc::new(OsDisk), lines: LineLimits::default(), runtime: runtime::of }
+        Means {
+            disk: Arc::new(OsDisk),
+            lines: LineLimits::default(),
+            snapshot_time_max: SNAPSHOT_TIME_MAX,
+            runtime: runtime::of,
+        }
     }
 }
 

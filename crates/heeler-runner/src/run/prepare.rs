@@ -24,7 +24,7 @@ use crate::lines::Lines;
 use crate::mcp::{Bridge, Injected};
 use crate::output::Output;
 use crate::process::Tree;
-use crate::pump::Run;
+use crate::pump::{Camera, Run};
 use crate::runtime::Surroundings;
 use crate::session::{self, History};
 use crate::signals::Signals;
@@ -144,6 +144,12 @@ pub(super) async fn prepare(
         spoke: false,
         disk: None,
         aside: None,
+        camera: Camera {
+            program: host.program.clone(),
+            run_dir: dir.to_owned(),
+            path: host.brief.env.get("PATH").cloned(),
+            time_max: means.snapshot_time_max,
+        },
     };
     let first = First { start, reason, outside: outside.note };
     Ok(Prepared { run, tree: Tree::claim(spec.run), bridge, first })

@@ -9,6 +9,7 @@ mod limits;
 mod outside;
 mod people;
 mod retries;
+mod snapshots;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -187,7 +188,8 @@ impl Trial {
     }
 
     fn host(&self) -> Host {
-        Host::new("/nonexistent/heeler".into(), now, self.brief.clone())
+        let program = self.folder.state.join("heeler");
+        Host::new(program, now, self.brief.clone())
     }
 
     fn run(&self) -> RunResult {
@@ -203,8 +205,13 @@ impl Trial {
     fn start(&self) -> Running {
         self.folder.write_spec(&self.spec);
         let (dir, host) = (self.folder.dir.clone(), self.host());
-        let Means { disk, lines, runtime } = &self.means;
-        let means = Means { disk: Arc::clone(disk), lines: *lines, runtime: *runtime };
+        let Means { disk, lines, snapshot_time_max, runtime } = &self.means;
+        let means = Means {
+            disk: Arc::clone(disk),
+            lines: *lines,
+            snapshot_time_max: *snapshot_time_max,
+            runtime: *runtime,
+        };
         let runner = std::thread::spawn(move || run_by(&dir, &host, &means).unwrap());
         wait_for("started.json", || self.dir().join("started.json").exists());
         Running { runner, started: self.started() }

@@ -21,6 +21,7 @@ mod play;
 mod processes;
 mod reads;
 mod rig;
+mod scripted_sessions;
 mod sent;
 mod sessions;
 mod steering;
