@@ -11,6 +11,7 @@ mod daemon_kills;
 mod daemon_lives;
 mod fleet;
 mod golden;
+mod histories;
 mod hooks;
 mod hostile;
 mod kills;
