@@ -11,8 +11,7 @@ mod removal;
 use std::error::Error;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
-use heeler_model::{AgentSessionId, OwnSessions, Session, SessionId, chain, slug};
+use heeler_model::{AgentSessionId, Session, SessionId, chain};
 use heeler_store::{DbError, Reader, Tx};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
-use crate::prepare::environment;
+use crate::reading::Around;
 use crate::setup::Setup;
 
 pub(crate) use removal::{complete, expire, expired};
@@ -141,21 +140,8 @@ pub(crate) fn own_file(
     session: &Session,
     id: &AgentSessionId,
 ) -> Option<Utf8PathBuf> {
-    let runtime: RuntimeType = session.runtime.parse().ok()?;
-    let agent = setup.agent(&session.agent)?;
-    let env = environment::give(agent, &setup.env).ok()?.env;
-    let directory = session.working_directory.as_deref().unwrap_or(&agent.working_directory);
-    let OwnSessions::In(projects) = OwnSessions::of(runtime, &env, &setup.home, directory) else {
-        return None;
-    };
-    let name = format!("{id}.jsonl");
-    let here = projects.join(slug(directory)).join(&name);
-    // An agent resumes a session from elsewhere too.
-    let elsewhere = || {
-        let folders = projects.read_dir_utf8().ok()?.filter_map(Result::ok);
-        folders.map(|folder| folder.path().join(&name)).find(|file| file.is_file())
-    };
-    if here.is_file() { Some(here) } else { elsewhere() }
+    let around = Around { loaded: Some(&setup.loaded), env: &setup.env, home: &setup.home };
+    around.own_file(session, id)
 }
 
 /// Says who is at a session.

@@ -13,6 +13,7 @@ ALTER TABLE sessions ADD COLUMN own_bytes BIGINT;
 ALTER TABLE sessions ADD COLUMN own_last TEXT;
 
 CREATE INDEX idx_sessions_parent ON sessions(parent) WHERE parent IS NOT NULL;
+CREATE INDEX idx_sessions_continues ON sessions(continues) WHERE continues IS NOT NULL;
 CREATE INDEX idx_sessions_fork_source ON sessions(fork_source) WHERE fork_source IS NOT NULL;
 
 -- What is left of a session that was deleted: its row, and where its files are until they are purged.

@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
-use self::chain::Chain;
+pub(crate) use self::chain::Chain;
 use self::marks::{Mark, Runs};
 use self::page::Around;
 

@@ -6,11 +6,13 @@
 
 mod archive;
 mod backup;
+pub mod bundle;
 mod db;
 pub mod doctor;
 pub mod history;
 pub mod import;
 mod layout;
+pub mod native;
 mod reader;
 mod restore;
 mod sent;

@@ -18,6 +18,8 @@ mod recovery;
 mod runs;
 #[path = "figures/scene.rs"]
 mod scene;
+#[path = "figures/sessions.rs"]
+mod sessions;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
 
@@ -92,6 +94,9 @@ fn main() {
     }
     if wants("jobs") {
         figures.extend(jobs::figures(&bench));
+    }
+    if wants("sessions") {
+        figures.extend(sessions::figures(&bench));
     }
     if wants("runs") {
         figures.extend(runs::figures(&bench));

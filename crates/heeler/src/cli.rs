@@ -110,7 +110,7 @@ pub(crate) enum Command {
     },
     /// List sessions (herdctl's spelling of `session list`)
     #[command(hide = true)]
-    Sessions(commands::session::ListArgs),
+    Sessions(commands::session::list::ListArgs),
     /// Find text in all transcripts
     Search(commands::search::SearchArgs),
     /// Make a fleet that works at once, or add an agent to one

@@ -48,7 +48,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Job(args) => jobs::run_job(global, &args),
         Command::Logs(args) => logs::run(global, &args),
         Command::Session { command } => session::run(global, &command),
-        Command::Sessions(args) => session::list(global, &args),
+        Command::Sessions(args) => session::list::run(global, &args),
         Command::Search(args) => search::run(global, &args),
         Command::Init(args) => init::run(&args),
         Command::Config { command } => config::run(global, &command),

@@ -7,9 +7,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::Setup;
 use heeler_engine::hooks::Services;
+use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
+use heeler_model::{AgentSessionId, Session};
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 
@@ -96,6 +97,39 @@ fn with_dotenv(
         env.entry(name).or_insert(value);
     }
     Ok(env)
+}
+
+/// What those who only read need of the fleet; a config that is faulty or missing does not stop them.
+pub(crate) struct Fleets {
+    loaded: Option<Loaded>,
+    env: BTreeMap<String, String>,
+    home: Option<Utf8PathBuf>,
+}
+
+impl Fleets {
+    /// Reads the config, if there is one.
+    pub(crate) fn of(place: &Place) -> Outcome<Fleets> {
+        let home = place.home.clone();
+        let Some(file) = &place.config else {
+            return Ok(Fleets { loaded: None, env: place.env.clone(), home });
+        };
+        let loaded = try_load(place, file, &read_text)?.ok();
+        Ok(Fleets { loaded, env: environment(place, file)?, home })
+    }
+
+    fn around<'a>(&'a self, home: &'a Utf8Path) -> Around<'a> {
+        Around { loaded: self.loaded.as_ref(), env: &self.env, home }
+    }
+
+    /// Returns the agent's own file of a session, if it keeps one.
+    pub(crate) fn own_file(&self, session: &Session, id: &AgentSessionId) -> Option<Utf8PathBuf> {
+        self.around(self.home.as_deref()?).own_file(session, id)
+    }
+
+    /// Lists what nobody may be shown.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        self.around(Utf8Path::new("")).secrets()
+    }
 }
 
 /// Returns what a daemon works by.

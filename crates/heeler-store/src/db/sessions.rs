@@ -40,6 +40,8 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
+    PAGE_OF_CHANNEL = page_of!("agent = ?1 AND channel_id = ?6 AND ");
+    PAGE_OF_CHANNEL_STATUS = page_of!("agent = ?1 AND channel_id = ?6 AND status = ?2 AND ");
     COUNT_SINCE = "SELECT COUNT(*) FROM sessions WHERE last_active_at >= ?3";
     COUNT_SINCE_OF_AGENT =
         "SELECT COUNT(*) FROM sessions WHERE agent = ?1 AND last_active_at >= ?3";
@@ -47,6 +49,10 @@ sql! {
         "SELECT COUNT(*) FROM sessions WHERE status = ?2 AND last_active_at >= ?3";
     COUNT_SINCE_OF_AGENT_STATUS =
         "SELECT COUNT(*) FROM sessions WHERE agent = ?1 AND status = ?2 AND last_active_at >= ?3";
+    COUNT_SINCE_OF_CHANNEL = "SELECT COUNT(*) FROM sessions \
+        WHERE agent = ?1 AND channel_id = ?4 AND last_active_at >= ?3 \
+        AND (CAST(?2 AS TEXT) IS NULL OR status = ?2)";
+    IDS_OF_CONTINUATIONS = "SELECT id FROM sessions WHERE continues = ?1 LIMIT ?2";
     SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE id = ?1");
     BY_AGENT_SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE agent_session_id = ?1");
     OF_CHANNEL = concat!("SELECT ", columns!(), " FROM sessions \
@@ -91,6 +97,8 @@ pub struct SessionFilter {
     pub agent: Option<String>,
     /// Only those in this state.
     pub status: Option<SessionStatus>,
+    /// Only those of this chat channel.
+    pub channel: Option<String>,
     /// Only those used at or after this moment.
     pub since: Option<Timestamp>,
 }
@@ -119,7 +127,12 @@ impl Db {
         before: Option<&SessionCursor>,
         limit: usize,
     ) -> Result<Vec<Session>, DbError> {
+        if filter.channel.is_some() && filter.agent.is_none() {
+            return self.sessions_of_any_agent(filter, before, limit);
+        }
         let sql = match (&filter.agent, filter.status) {
+            _ if filter.channel.is_some() && filter.status.is_some() => PAGE_OF_CHANNEL_STATUS,
+            _ if filter.channel.is_some() => PAGE_OF_CHANNEL,
             (None, None) => PAGE,
             (Some(_), None) => PAGE_OF_AGENT,
             (None, Some(_)) => PAGE_OF_STATUS,
@@ -129,8 +142,17 @@ impl Db {
         let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.last_active_at));
         let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let params = params![filter.agent, status, at, id, limit];
-        let mut page = collect(&self.conn, sql, params, "list sessions", read)?;
+        let attempt = "list sessions";
+        let mut page = match &filter.channel {
+            None => {
+                let params = params![filter.agent, status, at, id, limit];
+                collect(&self.conn, sql, params, attempt, read)?
+            }
+            Some(channel) => {
+                let params = params![filter.agent, status, at, id, limit, channel];
+                collect(&self.conn, sql, params, attempt, read)?
+            }
+        };
         if let Some(since) = filter.since {
             // Last used first: whatever follows the first older one is older still.
             let end = page.partition_point(|session| session.last_active_at >= since);
@@ -139,8 +161,66 @@ impl Db {
         Ok(page)
     }
 
-    /// Counts the sessions that a filter shows: from counters, or over an index with `since`.
+    /// Lists a channel's sessions whoever's they are: channels are found by agent, and there are few
+    /// of those.
+    fn sessions_of_any_agent(
+        &self,
+        filter: &SessionFilter,
+        before: Option<&SessionCursor>,
+        limit: usize,
+    ) -> Result<Vec<Session>, DbError> {
+        let mut found = Vec::new();
+        for agent in self.agent_names()? {
+            let filter = SessionFilter { agent: Some(agent), ..filter.clone() };
+            found.extend(self.sessions(&filter, before, limit)?);
+        }
+        found.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Returns the sessions that go on from one whose context was full, at most `limit`, by id.
+    pub fn continuations_of(
+        &self,
+        id: &SessionId,
+        limit: usize,
+    ) -> Result<Vec<SessionId>, DbError> {
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![id.as_str(), most];
+        let attempt = "list what goes on from a session";
+        let mut found: Vec<SessionId> =
+            collect(&self.conn, IDS_OF_CONTINUATIONS, params, attempt, |row| {
+                Columns::new("sessions", row).word()
+            })?;
+        found.sort();
+        Ok(found)
+    }
+
+    /// Counts the sessions of a channel.
+    fn count_channel(&self, filter: &SessionFilter, channel: &str) -> Result<i64, DbError> {
+        let agents = match &filter.agent {
+            Some(agent) => vec![agent.clone()],
+            None => self.agent_names()?,
+        };
+        let status = filter.status.map(SessionStatus::as_str);
+        let since = filter.since.map(iso_millis).unwrap_or_default();
+        let attempt = "count sessions";
+        let mut total = 0;
+        for agent in agents {
+            let params = params![agent, status, since, channel];
+            let read = |row: &Row<'_>| row.get::<_, i64>(0).attempt(attempt);
+            let count = first(&self.conn, COUNT_SINCE_OF_CHANNEL, params, attempt, read)?;
+            total += count.unwrap_or(0);
+        }
+        Ok(total)
+    }
+
+    /// Counts the sessions that a filter shows: from counters, or over an index with `since` or a
+    /// channel.
     pub fn count_sessions(&self, filter: &SessionFilter) -> Result<i64, DbError> {
+        if let Some(channel) = &filter.channel {
+            return self.count_channel(filter, channel);
+        }
         let agent = filter.agent.as_deref();
         let status = filter.status.map(SessionStatus::as_str);
         let Some(since) = filter.since else {

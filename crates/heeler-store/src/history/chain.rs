@@ -24,7 +24,7 @@ const ENTRY: Keep = Keep::Fields(&[
 ]);
 
 /// A walk along the entries, newest first.
-pub(super) struct Chain {
+pub(crate) struct Chain {
     lines: LinesBack,
     /// The entry that is looked for; `None` before the newest one is found.
     wanted: Option<Uuid>,
@@ -33,7 +33,7 @@ pub(super) struct Chain {
 
 impl Chain {
     /// Begins at the end of the file; `None` if there is no such file.
-    pub(super) fn open(own: &Utf8Path) -> Result<Option<Chain>, DiskError> {
+    pub(crate) fn open(own: &Utf8Path) -> Result<Option<Chain>, DiskError> {
         match LinesBack::open(own) {
             Ok(lines) => Ok(Some(Chain { lines, wanted: None, has_ended: false })),
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -44,7 +44,7 @@ impl Chain {
     /// Returns the entry before the last one returned; `None` where the conversation begins.
     ///
     /// An entry stands behind the one that it names, since the file only grows.
-    pub(super) fn next(&mut self) -> Result<Option<Uuid>, DiskError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Uuid>, DiskError> {
         let wanted = self.wanted.map(|uuid| uuid.hyphenated().to_string());
         let finder = wanted.as_deref().map(memmem::Finder::new);
         while !self.has_ended {

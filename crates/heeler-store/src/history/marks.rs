@@ -43,6 +43,8 @@ pub(super) struct Mark {
     pub(super) role: Role,
     /// Where its first row is.
     pub(super) start: u64,
+    /// Its first row's id: whoever remembers any row of it remembers that.
+    pub(super) first: Option<Uuid>,
     /// Its last row's id.
     pub(super) uuid: Option<Uuid>,
     /// Where its turn ends: behind its last row, its result and its snapshot.
@@ -181,6 +183,7 @@ impl Walk {
             number: self.count.messages(),
             role: if is_user { Role::User } else { Role::Assistant },
             start: record.offset,
+            first: uuid(&row["uuid"]),
             uuid: None,
             end: record.next,
             until: record.next,

@@ -137,7 +137,7 @@ pub(super) fn compare(
     };
     let met = meet(chain, messages, around)?;
     let mut answered = around.behind.is_some_and(|mark| {
-        mark.role == Role::Assistant && mark.uuid.is_some_and(|uuid| met.contains(&uuid))
+        mark.role == Role::Assistant && mark.first.is_some_and(|uuid| met.contains(&uuid))
     });
     for message in messages.iter_mut().rev() {
         let is_met = ids(message).any(|uuid| met.contains(&uuid));
@@ -158,9 +158,9 @@ fn meet(
     around: &Around<'_>,
 ) -> Result<HashSet<Uuid>, DiskError> {
     let wanted: HashSet<Uuid> =
-        messages.iter().flat_map(ids).chain(around.behind.and_then(|mark| mark.uuid)).collect();
+        messages.iter().flat_map(ids).chain(around.behind.and_then(|mark| mark.first)).collect();
     // The order of messages is the same in both files: once one of these is met, all is known.
-    let mut last: HashSet<Uuid> = around.older.iter().filter_map(|mark| mark.uuid).collect();
+    let mut last: HashSet<Uuid> = around.older.iter().filter_map(|mark| mark.first).collect();
     if let [first, rest @ ..] = messages {
         let answer = rest.first().filter(|_| first.role == Role::User);
         let answer = answer.filter(|answer| answer.role == Role::Assistant);

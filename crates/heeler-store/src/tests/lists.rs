@@ -116,10 +116,14 @@ fn no_list_scans_or_sorts() {
         PAGE_OF_AGENT: SEARCH sessions USING INDEX idx_sessions_agent (agent=? AND (last_active_at,id)<(?,?))
         PAGE_OF_STATUS: SEARCH sessions USING INDEX idx_sessions_status (status=? AND (last_active_at,id)<(?,?))
         PAGE_OF_AGENT_STATUS: SEARCH sessions USING INDEX idx_sessions_agent_status (agent=? AND status=? AND (last_active_at,id)<(?,?))
+        PAGE_OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=? AND (last_active_at,id)<(?,?))
+        PAGE_OF_CHANNEL_STATUS: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=? AND (last_active_at,id)<(?,?))
         COUNT_SINCE: SEARCH sessions USING COVERING INDEX idx_sessions_newest (last_active_at>?)
         COUNT_SINCE_OF_AGENT: SEARCH sessions USING COVERING INDEX idx_sessions_agent (agent=? AND last_active_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_status (status=? AND last_active_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_agent_status (agent=? AND status=? AND last_active_at>?)
+        COUNT_SINCE_OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=? AND last_active_at>?)
+        IDS_OF_CONTINUATIONS: SEARCH sessions USING INDEX idx_sessions_continues (continues=?)
         OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=?)
         IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
         IDS_FROM_AGENT_SESSION: SEARCH sessions USING INDEX sqlite_autoindex_sessions_2 (agent_session_id>? AND agent_session_id<?)
@@ -286,6 +290,67 @@ fn sessions_page_by_last_use_and_are_counted() {
     let recent = SessionFilter { since, ..filter };
     assert_eq!(reader.sessions(&recent, None, 100).unwrap(), found[..4]);
     assert_eq!(reader.count_sessions(&recent).unwrap(), 4);
+}
+
+#[test]
+fn a_channels_sessions_are_listed_and_counted_whoever_has_them() {
+    let place = place();
+    let store = place.store();
+    commit(&store, |tx| {
+        for number in 0..12 {
+            let agent = if number % 2 == 0 { "even" } else { "odd" };
+            tx.put_agent(agent, &heeler_model::AgentState::default())?;
+            let mut session = session(number, agent);
+            session.channel_id = (number % 3 > 0).then(|| format!("discord/{}", number % 3));
+            tx.put_session(&session)?;
+        }
+        Ok(())
+    });
+    let reader = place.reader();
+    let all = reader.sessions(&SessionFilter::default(), None, 100).unwrap();
+    for agent in [None, Some("odd")] {
+        for status in [None, Some(SessionStatus::Paused), Some(SessionStatus::Expired)] {
+            for since in [None, Some(all[5].last_active_at)] {
+                let channel = Some("discord/1".to_owned());
+                let agent = agent.map(str::to_owned);
+                let filter = SessionFilter { agent, status, channel, since };
+                let expected: Vec<_> = all
+                    .iter()
+                    .filter(|session| session.channel_id == filter.channel)
+                    .filter(|session| filter.agent.as_ref().is_none_or(|it| session.agent == *it))
+                    .filter(|session| status.is_none_or(|status| session.status == status))
+                    .filter(|session| since.is_none_or(|since| session.last_active_at >= since))
+                    .cloned()
+                    .collect();
+                assert_eq!(reader.sessions(&filter, None, 100).unwrap(), expected, "{filter:?}");
+                assert_eq!(reader.count_sessions(&filter).unwrap(), expected.len() as i64);
+                let (Some(first), Some(second)) = (expected.first(), expected.get(1)) else {
+                    continue;
+                };
+                let before = SessionCursor::after(first);
+                let next = reader.sessions(&filter, Some(&before), 1).unwrap();
+                assert_eq!(next, std::slice::from_ref(second));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_on_from_a_session_is_known() {
+    let place = place();
+    let store = place.store();
+    let source = session(1, "coder").id;
+    let from = source.clone();
+    commit(&store, move |tx| {
+        tx.put_session(&session(1, "coder"))?;
+        let mut next = session(9, "coder");
+        next.continues = Some(from.clone());
+        tx.put_session(&next)
+    });
+    let reader = place.reader();
+    let id = |number| session(number, "coder").id;
+    assert_eq!(reader.continuations_of(&source, 9).unwrap(), [id(9)]);
+    assert_eq!(reader.continuations_of(&id(9), 9).unwrap(), []);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_model::record::nth_uuid;
+use heeler_store::native::{self, Cleaner};
 use heeler_store::{Reader, is_sent_file};
 use heeler_transcript::{Case, Hit, Pattern, Query, search};
 use jiff::tz::TimeZone;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::cli::{self, Global};
+use crate::commands::session::native::Natives;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
 use crate::place::Place;
@@ -39,6 +41,9 @@ pub(crate) struct SearchArgs {
     /// Only this agent's jobs
     #[arg(short, long, value_name = "NAME", add = cli::agents())]
     agent: Option<String>,
+    /// The sessions that people made with claude in a terminal, instead of ours
+    #[arg(long, conflicts_with = "agent")]
+    native: bool,
     /// Stop after so many
     #[arg(short = 'l', long, value_name = "N", default_value = "50")]
     limit: usize,
@@ -54,7 +59,14 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
     }
     let place = Place::find(global)?;
     let reader = place.reader()?;
-    let paths = transcripts(&place, reader.as_ref(), args.agent.as_deref())?;
+    let natives = args.native.then(|| Natives::of(&place)).transpose()?;
+    let paths = match &natives {
+        Some(natives) => {
+            let paths = native::paths(&natives.projects);
+            paths.map_err(|error| Failure::new(Code::Failed, error))?
+        }
+        None => transcripts(&place, reader.as_ref(), args.agent.as_deref())?,
+    };
     let query = Query {
         pattern: pattern(args),
         case: if args.ignore_case { Case::Insensitive } else { Case::Smart },
@@ -64,6 +76,7 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
     let mut printer = Printer {
         args,
         reader: reader.as_ref(),
+        cleaner: natives.as_ref().map(|natives| &natives.cleaner),
         zone: TimeZone::system(),
         seen: HashSet::new(),
         said: None,
@@ -116,6 +129,8 @@ fn pattern(args: &SearchArgs) -> Pattern {
 struct Printer<'p> {
     args: &'p SearchArgs,
     reader: Option<&'p Reader>,
+    /// Takes secrets out of what was never redacted.
+    cleaner: Option<&'p Cleaner>,
     zone: TimeZone,
     /// The rows that were found.
     seen: HashSet<Uuid>,
@@ -127,8 +142,11 @@ struct Printer<'p> {
 impl Printer<'_> {
     fn take(&mut self, hit: &Hit<'_>) -> Outcome<ControlFlow<()>> {
         // A row nested too deep to be parsed is given as text.
-        let row = serde_json::from_str::<Value>(&hit.record.text)
+        let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
+        if let Some(cleaner) = self.cleaner {
+            cleaner.json(&mut row);
+        }
         // Both are kept up to date, whatever the other says.
         let (is_new, is_echo) = (self.is_new(&row), self.is_echo(&row));
         if !is_new || is_echo {
@@ -174,7 +192,10 @@ impl Printer<'_> {
             let line = json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row });
             return Ok(output::json_line(&line.to_string())?);
         }
-        let row = Row::read(hit.record.text.as_bytes());
+        let row = match self.cleaner {
+            Some(_) => Row::read(row.to_string().as_bytes()),
+            None => Row::read(hit.record.text.as_bytes()),
+        };
         let text = around(&row.text.plain(), &self.args.text).into();
         let shown = Row { text, ..row }.show(&self.zone);
         let dim = anstyle::Style::new().dimmed();

@@ -13,6 +13,7 @@ mod daemon_lives;
 mod fleet;
 mod forks;
 mod golden;
+mod histories;
 mod hooks;
 mod hostile;
 mod kills;

@@ -1,0 +1,325 @@
+//! A session in one file: for another machine, or to keep.
+//!
+//! A bundle is one JSON document in a fixed layout, an entry a line, so that it is written and read
+//! with the memory of one line. Lines of logs stand in it as they are; those that are no JSON object
+//! stand as a text, those that are no text as base64. At its end are the sums of its parts, so that
+//! one that was cut off or changed is refused. Start at [`write`], [`open`] and [`place`].
+
+mod place;
+mod read;
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::Session;
+use heeler_model::redact::Redactor;
+use heeler_transcript::{DiskError, LINE_BYTES_MAX, plain};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+pub use place::{IMPORTED, PlaceError, Placed, place};
+pub use read::{Bundle, BundleError, open};
+
+/// What a bundle says it is.
+pub const BUNDLE_FORMAT: &str = "heeler-session";
+/// The version that is written, and the only one that is read.
+pub const BUNDLE_VERSION: u64 = 1;
+/// The longest line of a bundle: one of a log, every character of it escaped at worst.
+pub const BUNDLE_LINE_BYTES_MAX: u64 = 6 * LINE_BYTES_MAX as u64 + 1024;
+/// The largest record of a session, with those of its jobs.
+pub const BUNDLE_HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// How many bytes of a workspace one line holds.
+const CHUNK_BYTES: usize = 48 * 1024;
+
+const EVENTS: &str = "events";
+const OWN: &str = "own";
+const WORKSPACE: &str = "workspace";
+
+/// What is exported.
+pub struct Export<'a> {
+    /// The session's record.
+    pub session: &'a Session,
+    /// Its jobs.
+    pub jobs: &'a [Json],
+    /// Our log of it.
+    pub log: Option<&'a Utf8Path>,
+    /// The agent's own file: what another machine needs to go on.
+    pub own: Option<&'a Utf8Path>,
+    /// The commits of its snapshots, as git packs them.
+    pub workspace: Option<&'a mut dyn io::Read>,
+    /// Takes the fleet's secrets out of everything but the workspace.
+    pub redactor: &'a Redactor,
+}
+
+/// What a part of a bundle holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// How many lines.
+    pub lines: u64,
+    /// How many bytes they have in the file they are of.
+    pub bytes: u64,
+    /// The hash of them as they stand in the bundle.
+    pub sha256: String,
+}
+
+/// The sums of a bundle's parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Session and jobs.
+    pub head: Sum,
+    /// Our log.
+    pub events: Sum,
+    /// The agent's own file.
+    pub own: Option<Sum>,
+    /// The commits of its snapshots.
+    pub workspace: Option<Sum>,
+}
+
+/// Why a bundle was not written.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    /// A log cannot be read.
+    #[error(transparent)]
+    Read(#[from] DiskError),
+    /// A log has a line that no reader takes.
+    #[error("{path} has a line of more than {LINE_BYTES_MAX} bytes, the one after line {after}")]
+    TooLong {
+        /// The log.
+        path: Utf8PathBuf,
+        /// How many lines are before it.
+        after: u64,
+    },
+    /// The bundle cannot be written.
+    #[error("cannot write the bundle")]
+    Write(#[source] io::Error),
+}
+
+/// What came with an imported session, so that it can be exported as it was.
+#[derive(Debug, Serialize, Deserialize)]
+struct Imported {
+    /// Session and jobs, as they stood in the bundle.
+    head: Vec<String>,
+    /// How long our log and the agent's own file were.
+    log_bytes: u64,
+    own_bytes: Option<u64>,
+}
+
+/// Returns where is kept what came with an imported session: beside its log.
+fn imported_path(log: &Utf8Path) -> Utf8PathBuf {
+    log.with_file_name(format!(".{}.imported", log.file_stem().unwrap_or_default()))
+}
+
+/// Writes a bundle. Of files that grow meanwhile, what they had at first is in it.
+pub fn write(export: Export<'_>, out: &mut dyn Write) -> Result<Sums, ExportError> {
+    let log = export.log.map(Lines::open).transpose()?;
+    let own = export.own.map(Lines::open).transpose()?;
+    let head = head(&export, log.as_ref(), own.as_ref());
+    let mut out = Writer { out, redactor: export.redactor };
+    out.raw(&format!("{{\"format\":\"{BUNDLE_FORMAT}\",\"version\":{BUNDLE_VERSION},\n"))?;
+    let mut sum = Summing::default();
+    for line in &head {
+        sum.add(line.as_bytes(), 0);
+        out.raw(&format!("{line}\n"))?;
+    }
+    let head = sum.finish();
+    let events = out.part(EVENTS, log)?;
+    let own = own.map(|own| out.part(OWN, Some(own))).transpose()?;
+    let workspace = export.workspace.map(|from| out.chunks(from)).transpose()?;
+    let sums = Sums { head, events, own, workspace };
+    out.raw(&format!("\"sums\":{}}}\n", json!(sums)))?;
+    Ok(sums)
+}
+
+/// Returns the lines that tell of the session: those it was imported with, if nothing was said in it
+/// since, so that what goes around comes back as it was.
+fn head(export: &Export<'_>, log: Option<&Lines>, own: Option<&Lines>) -> Vec<String> {
+    if let Some(imported) = export.log.and_then(|log| read_imported(&imported_path(log)))
+        && log.is_some_and(|log| log.bytes == imported.log_bytes)
+        && own.map(|own| own.bytes) == imported.own_bytes
+    {
+        return imported.head;
+    }
+    let mut session = json!(export.session);
+    export.redactor.json(&mut session);
+    let mut lines = vec![format!("\"session\":{session},"), "\"jobs\":[".to_owned()];
+    for (at, job) in export.jobs.iter().enumerate() {
+        let mut job = job.clone();
+        export.redactor.json(&mut job);
+        let comma = if at + 1 < export.jobs.len() { "," } else { "" };
+        lines.push(format!("{job}{comma}"));
+    }
+    lines.push("],".to_owned());
+    lines
+}
+
+fn read_imported(path: &Utf8Path) -> Option<Imported> {
+    let text = plain::read(path, BUNDLE_HEAD_BYTES_MAX).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Writes parts.
+struct Writer<'w> {
+    out: &'w mut dyn Write,
+    redactor: &'w Redactor,
+}
+
+impl Writer<'_> {
+    fn raw(&mut self, text: &str) -> Result<(), ExportError> {
+        self.out.write_all(text.as_bytes()).map_err(ExportError::Write)
+    }
+
+    /// Writes the lines of a file.
+    fn part(&mut self, name: &str, lines: Option<Lines>) -> Result<Sum, ExportError> {
+        self.raw(&format!("\"{name}\":["))?;
+        let mut sum = Summing::default();
+        let mut lines = lines;
+        while let Some(lines) = &mut lines
+            && let Some(line) = lines.next()?
+        {
+            let line = self.clean(line);
+            let entry = encode(&line);
+            self.entry(&entry, line.len() as u64 + 1, &mut sum)?;
+        }
+        self.raw("\n],\n")?;
+        Ok(sum.finish())
+    }
+
+    /// Writes bytes.
+    fn chunks(&mut self, from: &mut dyn io::Read) -> Result<Sum, ExportError> {
+        self.raw(&format!("\"{WORKSPACE}\":["))?;
+        let mut sum = Summing::default();
+        loop {
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            let read = (&mut *from).take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+            if read.map_err(ExportError::Write)? == 0 {
+                break;
+            }
+            let entry = format!("\"{}\"", BASE64.encode(&chunk));
+            self.entry(entry.as_bytes(), chunk.len() as u64, &mut sum)?;
+        }
+        self.raw("\n],\n")?;
+        Ok(sum.finish())
+    }
+
+    fn entry(&mut self, entry: &[u8], bytes: u64, sum: &mut Summing) -> Result<(), ExportError> {
+        self.raw(if sum.lines == 0 { "\n" } else { ",\n" })?;
+        sum.add(entry, bytes);
+        self.out.write_all(entry).map_err(ExportError::Write)
+    }
+
+    /// Takes secrets out of a line. One that has none stays as it is.
+    fn clean<'l>(&self, line: &'l [u8]) -> Cow<'l, [u8]> {
+        let Cow::Owned(redacted) = self.redactor.bytes(line) else { return Cow::Borrowed(line) };
+        // A secret may take a quote or half of an escape with it.
+        let Ok(mut row) = serde_json::from_slice::<Json>(line) else { return Cow::Owned(redacted) };
+        self.redactor.json(&mut row);
+        let row = row.to_string();
+        match self.redactor.bytes(row.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Owned(row.into_bytes()),
+            Cow::Owned(redacted) => Cow::Owned(redacted),
+        }
+    }
+}
+
+/// Sums up a part.
+#[derive(Default)]
+struct Summing {
+    lines: u64,
+    bytes: u64,
+    hash: Sha256,
+}
+
+impl Summing {
+    fn add(&mut self, entry: &[u8], bytes: u64) {
+        self.lines += 1;
+        self.bytes += bytes;
+        self.hash.update(entry);
+        self.hash.update(b"\n");
+    }
+
+    fn finish(self) -> Sum {
+        let sha256 = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Sum { lines: self.lines, bytes: self.bytes, sha256 }
+    }
+}
+
+/// The whole lines of a file, as long as it was when it was opened.
+struct Lines {
+    path: Utf8PathBuf,
+    reader: BufReader<io::Take<File>>,
+    /// The length of the file.
+    bytes: u64,
+    line: Vec<u8>,
+    count: u64,
+}
+
+impl Lines {
+    fn open(path: &Utf8Path) -> Result<Lines, DiskError> {
+        let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+        let file = plain::open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        let reader = BufReader::new(file.take(bytes));
+        Ok(Lines { path: path.to_owned(), reader, bytes, line: Vec::new(), count: 0 })
+    }
+
+    /// Returns the next line without its newline. What has none is not a line yet.
+    fn next(&mut self) -> Result<Option<&[u8]>, ExportError> {
+        self.line.clear();
+        let most = LINE_BYTES_MAX as u64 + 1;
+        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
+        let path = &self.path;
+        let failed = |source| DiskError { action: "read", path: path.clone(), source };
+        let read = read.map_err(failed)? as u64;
+        if self.line.pop_if(|last| *last == b'\n').is_some() {
+            self.count += 1;
+            return Ok(Some(&self.line));
+        }
+        match read < most {
+            true => Ok(None),
+            false => Err(ExportError::TooLong { path: self.path.clone(), after: self.count }),
+        }
+    }
+}
+
+/// Says whether a line is one JSON object and nothing else.
+fn is_object(line: &[u8]) -> bool {
+    line.first() == Some(&b'{')
+        && line.last() == Some(&b'}')
+        && std::str::from_utf8(line)
+            .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// Spells a line as an entry.
+fn encode(line: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(line) {
+        Ok(_) if is_object(line) => Cow::Borrowed(line),
+        Ok(text) => Cow::Owned(Json::from(text).to_string().into_bytes()),
+        Err(_) => Cow::Owned(format!("[\"{}\"]", BASE64.encode(line)).into_bytes()),
+    }
+}
+
+/// Reads an entry; `None` if it is none.
+fn decode(entry: &[u8]) -> Option<Cow<'_, [u8]>> {
+    match entry.first()? {
+        b'{' => is_object(entry).then_some(Cow::Borrowed(entry)),
+        b'"' => serde_json::from_slice::<String>(entry).ok().map(|it| Cow::Owned(it.into_bytes())),
+        b'[' => {
+            let [text] = serde_json::from_slice::<[String; 1]>(entry).ok()?;
+            BASE64.decode(text).ok().map(Cow::Owned)
+        }
+        _ => None,
+    }
+    // A line is one: two would be told apart by no sum of the file they are placed in.
+    .filter(|line| memchr::memchr(b'\n', line).is_none())
+}
+
+#[cfg(test)]
+mod tests;

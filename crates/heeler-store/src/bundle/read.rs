@@ -1,0 +1,382 @@
+//! Reading a bundle: all of it is checked before anything of it is used.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+
+use base64::Engine as _;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::Session;
+use heeler_transcript::{DiskError, plain};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use super::{
+    BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, EVENTS, OWN, Sum,
+    Summing, Sums, WORKSPACE, decode,
+};
+
+/// Why a file is no bundle that can be used.
+#[derive(Debug, Error)]
+pub enum BundleError {
+    /// It is something else.
+    #[error("{path} is not a session that heeler exported")]
+    NotABundle {
+        /// The file.
+        path: Utf8PathBuf,
+    },
+    /// A newer release wrote it.
+    #[error("{path} has version {version}; this heeler reads version {BUNDLE_VERSION}: upgrade it")]
+    Version {
+        /// The file.
+        path: Utf8PathBuf,
+        /// What it says.
+        version: u64,
+    },
+    /// It ends too early.
+    #[error("{path} is cut off after line {line}; copy it again")]
+    Cut {
+        /// The file.
+        path: Utf8PathBuf,
+        /// The last whole line.
+        line: u64,
+    },
+    /// Its layout is not one of ours.
+    #[error("{path} was changed: line {line} is not {expected}; use the file as it was exported")]
+    Changed {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Where.
+        line: u64,
+        /// What would be there.
+        expected: &'static str,
+    },
+    /// A part is not what its sum says.
+    #[error(
+        "{path} was changed: its part `{part}` up to line {line} is not what its sum says; use the \
+         file as it was exported"
+    )]
+    Sum {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Which part.
+        part: &'static str,
+        /// Where it ends.
+        line: u64,
+    },
+    /// It has more than is read.
+    #[error("{path} has more than {most} bytes in line {line}")]
+    TooLong {
+        /// The file.
+        path: Utf8PathBuf,
+        /// Where.
+        line: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] DiskError),
+}
+
+/// A bundle that is whole and unchanged.
+#[derive(Debug)]
+pub struct Bundle {
+    /// The session's record, as it was exported.
+    pub session: Session,
+    /// Its jobs.
+    pub jobs: Vec<Json>,
+    /// What its parts hold.
+    pub sums: Sums,
+    pub(super) path: Utf8PathBuf,
+    file: File,
+    /// Session and jobs as they stand in it.
+    pub(super) head: Vec<String>,
+    pub(super) events_at: Part,
+    pub(super) own_at: Option<Part>,
+    pub(super) workspace_at: Option<Part>,
+}
+
+/// Where a part is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    offset: u64,
+    lines: u64,
+    /// The number of the line before it.
+    line: u64,
+}
+
+/// Opens a bundle and checks all of it.
+pub fn open(path: &Utf8Path) -> Result<Bundle, BundleError> {
+    let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+    let file = plain::open(path).map_err(failed)?;
+    let again = file.try_clone().map_err(failed)?;
+    let mut text = Text::new(path, again);
+    first_line(&mut text)?;
+    let (head, head_sum) = read_head(&mut text)?;
+    let (events_at, events) = read_part(&mut text, EVENTS)?;
+    let (own_at, own) = maybe_part(&mut text, OWN)?.unzip();
+    let (workspace_at, workspace) = maybe_part(&mut text, WORKSPACE)?.unzip();
+    let found = Sums { head: head_sum, events, own, workspace };
+    let sums = last_line(&mut text)?;
+    compare(&text, &found, &sums)?;
+    let changed = |expected| text.changed(expected);
+    let session = head.first().and_then(|line| line.strip_prefix("\"session\":"));
+    let session = session.and_then(|line| serde_json::from_str(line.strip_suffix(',')?).ok());
+    let session = session.ok_or_else(|| changed("a session"))?;
+    let jobs = head[2..head.len() - 1].iter().map(|line| {
+        let line = line.strip_suffix(',').unwrap_or(line);
+        serde_json::from_str(line).map_err(|_| changed("a job"))
+    });
+    let jobs = jobs.collect::<Result<_, _>>()?;
+    let path = path.to_owned();
+    Ok(Bundle { session, jobs, sums, path, file, head, events_at, own_at, workspace_at })
+}
+
+fn first_line(text: &mut Text) -> Result<(), BundleError> {
+    #[derive(Deserialize)]
+    struct First {
+        format: String,
+        version: u64,
+    }
+    let line = text.next(1024).ok().flatten().unwrap_or_default();
+    let line = String::from_utf8_lossy(line).into_owned();
+    let first = line.strip_suffix(',').map(|line| format!("{line}}}"));
+    let first: Option<First> = first.and_then(|line| serde_json::from_str(&line).ok());
+    match first {
+        Some(First { format, version: BUNDLE_VERSION }) if format == BUNDLE_FORMAT => Ok(()),
+        Some(First { format, version }) if format == BUNDLE_FORMAT => {
+            Err(BundleError::Version { path: text.path.clone(), version })
+        }
+        _ => Err(BundleError::NotABundle { path: text.path.clone() }),
+    }
+}
+
+/// Reads session and jobs.
+fn read_head(text: &mut Text) -> Result<(Vec<String>, Sum), BundleError> {
+    let mut head: Vec<String> = Vec::new();
+    let mut sum = Summing::default();
+    let mut left = BUNDLE_HEAD_BYTES_MAX;
+    loop {
+        let line = text.line(left)?.to_vec();
+        left = left.saturating_sub(line.len() as u64);
+        sum.add(&line, 0);
+        let line = String::from_utf8(line).map_err(|_| text.changed("text"))?;
+        match (head.len(), line.as_str()) {
+            (0, line) if !line.starts_with("\"session\":") => {
+                return Err(text.changed("a session"));
+            }
+            (1, line) if line != "\"jobs\":[" => return Err(text.changed("the start of jobs")),
+            _ => {}
+        }
+        let is_end = head.len() > 1 && line == "],";
+        head.push(line);
+        if is_end {
+            return Ok((head, sum.finish()));
+        }
+    }
+}
+
+fn read_part(text: &mut Text, name: &'static str) -> Result<(Part, Sum), BundleError> {
+    maybe_part(text, name)?.ok_or_else(|| {
+        let line = text.line_number + 1;
+        BundleError::Changed { path: text.path.clone(), line, expected: "the start of events" }
+    })
+}
+
+/// Reads a part if it is the next one.
+fn maybe_part(text: &mut Text, name: &'static str) -> Result<Option<(Part, Sum)>, BundleError> {
+    let start = format!("\"{name}\":[");
+    if text.peek(start.len())? != start.as_bytes() {
+        return Ok(None);
+    }
+    text.line(BUNDLE_LINE_BYTES_MAX)?;
+    let (offset, line) = (text.offset, text.line_number);
+    let is_workspace = name == WORKSPACE;
+    let mut sum = Summing::default();
+    loop {
+        let entry = text.line(BUNDLE_LINE_BYTES_MAX)?;
+        // A part without lines has one that is empty.
+        if entry.is_empty() && sum.lines == 0 {
+            continue;
+        }
+        if entry == b"]," {
+            let part = Part { offset, lines: sum.lines, line };
+            return Ok(Some((part, sum.finish())));
+        }
+        let entry = entry.strip_suffix(b",").unwrap_or(entry);
+        let Some(bytes) = super::decode(entry).map(|line| line.len() as u64) else {
+            return Err(text.changed("an entry"));
+        };
+        let bytes =
+            if is_workspace { chunk(entry).map_or(0, |it| it.len() as u64) } else { bytes + 1 };
+        sum.add(entry, bytes);
+    }
+}
+
+fn chunk(entry: &[u8]) -> Option<Vec<u8>> {
+    let text: String = serde_json::from_slice(entry).ok()?;
+    super::BASE64.decode(text).ok()
+}
+
+fn last_line(text: &mut Text) -> Result<Sums, BundleError> {
+    let line = text.line(BUNDLE_LINE_BYTES_MAX)?;
+    let sums = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
+    let sums = sums.and_then(|line| serde_json::from_slice(line).ok());
+    let sums = sums.ok_or_else(|| text.changed("the sums"))?;
+    match text.peek(1)?.is_empty() {
+        true => Ok(sums),
+        false => Err(text.changed("the end")),
+    }
+}
+
+fn compare(text: &Text, found: &Sums, told: &Sums) -> Result<(), BundleError> {
+    let parts = [
+        ("session", Some(&found.head) == Some(&told.head)),
+        (EVENTS, found.events == told.events),
+        (OWN, found.own == told.own),
+        (WORKSPACE, found.workspace == told.workspace),
+    ];
+    match parts.iter().find(|(_, is_same)| !is_same) {
+        None => Ok(()),
+        Some((part, _)) => {
+            Err(BundleError::Sum { path: text.path.clone(), part, line: text.line_number })
+        }
+    }
+}
+
+impl Bundle {
+    /// Writes the commits of the workspace; says whether there are any.
+    pub fn workspace(&self, to: &mut dyn io::Write) -> io::Result<bool> {
+        let (Some(part), Some(sum)) = (self.workspace_at, &self.sums.workspace) else {
+            return Ok(false);
+        };
+        let mut bytes = self.bytes(part, sum, WORKSPACE)?;
+        while bytes.advance()? {
+            // The newline is none of the text's.
+            bytes.line.pop();
+            to.write_all(&super::BASE64.decode(&bytes.line).map_err(io::Error::other)?)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the bytes of the file that a part was made of. They fail at their end if they are not
+    /// those that were checked.
+    pub(super) fn bytes(&self, part: Part, told: &Sum, name: &'static str) -> io::Result<Bytes> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(part.offset))?;
+        let mut text = Text::new(&self.path, file);
+        text.line_number = part.line;
+        let sum = Summing::default();
+        let sha256 = told.sha256.clone();
+        Ok(Bytes { text, left: part.lines, sum: Some(sum), sha256, name, line: Vec::new(), at: 0 })
+    }
+}
+
+/// The bytes of the file that a part was made of.
+pub(super) struct Bytes {
+    text: Text,
+    left: u64,
+    sum: Option<Summing>,
+    sha256: String,
+    name: &'static str,
+    /// The line that is being read.
+    pub(super) line: Vec<u8>,
+    at: usize,
+}
+
+impl Bytes {
+    /// Goes on to the next line; says whether there is one.
+    pub(super) fn advance(&mut self) -> io::Result<bool> {
+        self.at = 0;
+        self.line.clear();
+        while self.left > 0 {
+            let entry = self.text.line(BUNDLE_LINE_BYTES_MAX).map_err(io::Error::other)?;
+            if entry.is_empty() {
+                continue;
+            }
+            let entry = entry.strip_suffix(b",").unwrap_or(entry);
+            self.line.extend_from_slice(&decode(entry).unwrap_or_default());
+            self.line.push(b'\n');
+            if let Some(sum) = &mut self.sum {
+                sum.add(entry, 0);
+            }
+            self.left -= 1;
+            return Ok(true);
+        }
+        let found = self.sum.take().map(Summing::finish);
+        if found.is_some_and(|found| found.sha256 != self.sha256) {
+            let (path, line) = (self.text.path.clone(), self.text.line_number);
+            return Err(io::Error::other(BundleError::Sum { path, part: self.name, line }));
+        }
+        Ok(false)
+    }
+}
+
+impl io::Read for Bytes {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.line.len() && !self.advance()? {
+            return Ok(0);
+        }
+        let len = to.len().min(self.line.len() - self.at);
+        to[..len].copy_from_slice(&self.line[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+/// The lines of a bundle, with where they are.
+struct Text {
+    path: Utf8PathBuf,
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    line_number: u64,
+    offset: u64,
+}
+
+impl Text {
+    fn new(path: &Utf8Path, file: File) -> Text {
+        let reader = BufReader::with_capacity(64 * 1024, file);
+        let path = path.to_owned();
+        Text { path, reader, line: Vec::new(), line_number: 0, offset: 0 }
+    }
+
+    fn failed(&self, source: io::Error) -> BundleError {
+        DiskError { action: "read", path: self.path.clone(), source }.into()
+    }
+
+    /// Returns what the next line begins with.
+    fn peek(&mut self, len: usize) -> Result<&[u8], BundleError> {
+        let path = &self.path;
+        let failed = |source| DiskError { action: "read", path: path.clone(), source };
+        let buffer = self.reader.fill_buf().map_err(failed)?;
+        Ok(&buffer[..buffer.len().min(len)])
+    }
+
+    /// Returns the next whole line; `None` at the end, also when a part of a line is left there.
+    fn next(&mut self, most: u64) -> Result<Option<&[u8]>, BundleError> {
+        self.line.clear();
+        let read = (&mut self.reader).take(most + 1).read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| self.failed(error))? as u64;
+        if self.line.pop_if(|last| *last == b'\n').is_some() {
+            self.line_number += 1;
+            self.offset += read;
+            return Ok(Some(&self.line));
+        }
+        if read > most {
+            let (path, line) = (self.path.clone(), self.line_number + 1);
+            return Err(BundleError::TooLong { path, line, most });
+        }
+        Ok(None)
+    }
+
+    /// Returns the next line; there must be one.
+    fn line(&mut self, most: u64) -> Result<&[u8], BundleError> {
+        let cut = BundleError::Cut { path: self.path.clone(), line: self.line_number };
+        self.next(most)?.ok_or(cut)
+    }
+
+    fn changed(&self, expected: &'static str) -> BundleError {
+        BundleError::Changed { path: self.path.clone(), line: self.line_number, expected }
+    }
+}

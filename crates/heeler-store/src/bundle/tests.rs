@@ -1,0 +1,224 @@
+//! Bundles: written, read back, cut, changed, placed.
+
+use heeler_model::{SessionId, SessionStatus};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::layout::StateDir;
+
+struct Machine {
+    _temp: tempfile::TempDir,
+    root: Utf8PathBuf,
+    dir: StateDir,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(temp.path().canonicalize().unwrap()).unwrap();
+        let dir = StateDir::create(&root.join("state")).unwrap();
+        Machine { root, dir, _temp: temp }
+    }
+
+    fn path(&self, name: &str) -> Utf8PathBuf {
+        self.root.join(name)
+    }
+
+    /// Writes the two files of a session.
+    fn files(&self, log: &[u8], own: &[u8]) -> (Utf8PathBuf, Utf8PathBuf) {
+        let (log_path, own_path) = (self.path("log.jsonl"), self.path("own.jsonl"));
+        std::fs::write(&log_path, log).unwrap();
+        std::fs::write(&own_path, own).unwrap();
+        (log_path, own_path)
+    }
+
+    fn bundle(&self, bytes: &[u8]) -> Result<Bundle, BundleError> {
+        let path = self.path("bundle.json");
+        std::fs::write(&path, bytes).unwrap();
+        open(&path)
+    }
+}
+
+fn session() -> Session {
+    let id: SessionId = "sess-0000abcd".parse().unwrap();
+    let mut session = Session::new(id, "coder", Timestamp::UNIX_EPOCH);
+    session.agent_session_id = Some(Uuid::from_u128(7).to_string().parse().unwrap());
+    session.status = SessionStatus::Active;
+    session.working_directory = Some("/home/them/app".into());
+    session
+}
+
+fn export(session: &Session, log: &Utf8Path, own: Option<&Utf8Path>, secrets: &[&str]) -> Vec<u8> {
+    let secrets: Vec<String> = secrets.iter().map(|it| (*it).to_owned()).collect();
+    let jobs = [json!({"id": "job-1"}), json!({"id": "job-2", "summary": "hunter2hunter2"})];
+    let mut out = Vec::new();
+    let redactor = Redactor::new(&secrets);
+    let log = Some(log);
+    let export = Export { session, jobs: &jobs, log, own, workspace: None, redactor: &redactor };
+    write(export, &mut out).unwrap();
+    out
+}
+
+const LOG: &[u8] = b"{\"type\":\"user\",  \"text\":\"a \\u00e9 \\\"b\\\" \xc3\xa9\"}\n\nnot json\n {\"a\":1} \n\xff\xfe\n{\"a\":1}{\"b\":2}\n],\n{\"torn";
+const OWN_FILE: &[u8] = b"{\"type\":\"user\",\"uuid\":\"00000000-0000-0000-0000-000000000001\",\"parentUuid\":null}\n{\"type\":\"mode\"}\n";
+
+#[test]
+fn a_bundle_is_one_json_document_with_the_lines_as_they_are() {
+    let here = Machine::new();
+    let (log, own) = here.files(LOG, OWN_FILE);
+    let bytes = export(&session(), &log, Some(&own), &[]);
+    let document: Json = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!((&document["format"], &document["version"]), (&json!(BUNDLE_FORMAT), &json!(1)));
+    assert_eq!(document["session"]["id"], "sess-0000abcd");
+    assert_eq!(document["events"][0]["text"], "a é \"b\" é");
+    assert_eq!(document["events"][2], "not json");
+    assert_eq!(document["events"].as_array().unwrap().len(), 7, "a torn tail is no line");
+    assert_eq!(document["own"][1], json!({"type": "mode"}));
+    assert_eq!(document["sums"]["own"]["bytes"], OWN_FILE.len());
+}
+
+#[test]
+fn what_goes_around_comes_back_as_it_was() {
+    let (there, here) = (Machine::new(), Machine::new());
+    let (log, own) = there.files(LOG, OWN_FILE);
+    let exported = export(&session(), &log, Some(&own), &[]);
+    let bundle = here.bundle(&exported).unwrap();
+    assert_eq!(bundle.session, session());
+    assert_eq!(bundle.jobs.len(), 2);
+    let (projects, cwd) = (here.path("claude/projects"), here.path("work"));
+    let placed = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let whole = &LOG[..LOG.len() - b"{\"torn".len()];
+    assert_eq!(std::fs::read(&placed.log).unwrap(), whole);
+    let own = placed.own.unwrap();
+    assert_eq!(own, projects.join(heeler_model::slug(&cwd)).join(own.file_name().unwrap()));
+    assert_eq!(std::fs::read(&own).unwrap(), OWN_FILE);
+    let row = &placed.session;
+    assert_eq!(row.working_directory.as_deref(), Some(cwd.as_path()));
+    assert_eq!((row.status, row.version), (SessionStatus::Paused, 1));
+    assert_eq!(here.dir.session_log_path(None, row), Some(placed.log.clone()));
+    let mark = row.own.unwrap();
+    assert_eq!((mark.bytes, mark.last), (OWN_FILE.len() as u64, Uuid::from_u128(1)));
+    // Again, as after a crash; and out again, whatever this machine says of it.
+    place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    assert!(export(row, &placed.log, Some(&own), &[]) == exported);
+    // Once somebody goes on with it, it is told as it is here.
+    std::fs::write(&placed.log, [whole, b"{}\n"].concat()).unwrap();
+    let later: Json = serde_json::from_slice(&export(row, &placed.log, Some(&own), &[])).unwrap();
+    assert_eq!(later["session"]["working_directory"], cwd.as_str());
+}
+
+#[test]
+fn no_file_that_is_there_is_changed() {
+    let here = Machine::new();
+    let (log, own) = here.files(LOG, OWN_FILE);
+    let bundle = here.bundle(&export(&session(), &log, Some(&own), &[])).unwrap();
+    let (projects, cwd) = (here.path("projects"), here.path("work"));
+    let path =
+        projects.join(heeler_model::slug(&cwd)).join(format!("{}.jsonl", Uuid::from_u128(7)));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    for other in [&OWN_FILE[..10], b"", &[OWN_FILE, b"{}\n"].concat()] {
+        std::fs::write(&path, other).unwrap();
+        let error = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap_err();
+        assert!(matches!(&error, PlaceError::Exists { path: it } if *it == path), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), other);
+    }
+    let log = here.dir.root().join(StateDir::session_log_relative(
+        &cwd,
+        bundle.session.agent_session_id.as_ref().unwrap(),
+    ));
+    assert!(!log.exists(), "nothing is placed of what cannot be placed whole");
+}
+
+#[test]
+fn a_bundle_that_is_cut_off_anywhere_is_refused_with_where() {
+    let here = Machine::new();
+    let (log, own) = here.files(LOG, OWN_FILE);
+    let bytes = export(&session(), &log, Some(&own), &[]);
+    for len in 0..bytes.len() {
+        let error = here.bundle(&bytes[..len]).unwrap_err();
+        let lines = bytes[..len].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        match &error {
+            BundleError::NotABundle { .. } => assert_eq!(lines, 0),
+            BundleError::Cut { line, .. } => assert_eq!(*line, lines),
+            // The start of the next part is not there to be seen.
+            BundleError::Changed { .. } => {}
+            _ => panic!("{len}: {error}"),
+        }
+    }
+    here.bundle(&bytes).unwrap();
+}
+
+#[test]
+fn what_is_no_bundle_or_a_newer_one_is_said_to_be() {
+    let here = Machine::new();
+    for other in ["", "{}", "[1,2]\n", "{\"format\":\"x\",\"version\":1,\n"] {
+        let error = here.bundle(other.as_bytes()).unwrap_err();
+        assert!(matches!(error, BundleError::NotABundle { .. }), "{error}");
+    }
+    let error = here.bundle(b"{\"format\":\"heeler-session\",\"version\":2,\n").unwrap_err();
+    assert!(error.to_string().ends_with("has version 2; this heeler reads version 1: upgrade it"));
+}
+
+#[test]
+fn the_fleets_secrets_are_in_no_bundle() {
+    let here = Machine::new();
+    let (log, own) = here.files(
+        b"{\"text\":\"it is hunter2hunter2\"}\n{\"text\":\"nothing\"}\nraw hunter2hunter2\n",
+        b"{\"text\":\"aHVudGVyMmh1bnRlcjI=\"}\n",
+    );
+    let bytes = export(&session(), &log, Some(&own), &["hunter2hunter2"]);
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMm"), "{text}");
+    assert!(text.contains("{\"text\":\"it is [secret]\"},\n{\"text\":\"nothing\"}"), "{text}");
+    here.bundle(&bytes).unwrap();
+}
+
+#[test]
+fn commits_of_the_workspace_are_taken_along() {
+    let here = Machine::new();
+    let (log, _) = here.files(b"", b"");
+    let commits: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut from = &commits[..];
+    let mut out = Vec::new();
+    let (session, redactor) = (session(), Redactor::new(&[]));
+    let (log, workspace) = (Some(log.as_path()), Some(&mut from as &mut dyn io::Read));
+    let export =
+        Export { session: &session, jobs: &[], log, own: None, workspace, redactor: &redactor };
+    let sums = write(export, &mut out).unwrap();
+    assert_eq!(sums.workspace.unwrap().bytes, commits.len() as u64);
+    let mut back = Vec::new();
+    here.bundle(&out).unwrap().workspace(&mut back).unwrap();
+    assert!(back == commits);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_lines_come_back_and_any_change_is_noticed(
+        lines in proptest::collection::vec(any::<Vec<u8>>(), 0..8),
+        texts in proptest::collection::vec(".*", 0..4),
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+    ) {
+        let mut log: Vec<u8> = Vec::new();
+        for line in lines.iter().map(Vec::as_slice).chain(texts.iter().map(String::as_bytes)) {
+            log.extend(line.iter().filter(|&&byte| byte != b'\n'));
+            log.push(b'\n');
+        }
+        let here = Machine::new();
+        let (path, _) = here.files(&log, b"");
+        let mut bytes = export(&session(), &path, None, &[]);
+        let bundle = here.bundle(&bytes).unwrap();
+        let placed = place(&here.dir, &bundle, None, &here.path("work")).unwrap();
+        prop_assert!(std::fs::read(&placed.log).unwrap() == log);
+        prop_assert_eq!(placed.own, None);
+        let at = at.index(bytes.len());
+        prop_assume!(bytes[at] != byte);
+        bytes[at] = byte;
+        // A space more or less in the first line is no change of anything that is kept.
+        let first = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(0);
+        prop_assert!(at <= first || here.bundle(&bytes).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Sessions as they are read: histories, trees, channels.
+
+use serde_json::json;
+
+use crate::fleet::Fleet;
+
+/// A fleet whose agent has had two jobs in one session; returns the session too.
+fn two_turns() -> (Fleet, String) {
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        "agents:\n  - name: coder\n    runtime: scripted\n    session: {mode: persistent}\n    \
+         script: [{say: 'I look.'}, {run: 'echo hi'}, {say: 'Done.'}]\n",
+    );
+    for prompt in ["One.", "Two."] {
+        fleet.run(&["trigger", "coder", "-p", prompt]).ok();
+    }
+    let sessions = fleet.json(&["session", "list", "--json"]);
+    let id = sessions["sessions"][0]["id"].as_str().unwrap().to_owned();
+    (fleet, id)
+}
+
+#[test]
+fn a_history_has_the_numbers_that_a_fork_takes() {
+    let (fleet, id) = two_turns();
+    let past = fleet.json(&["session", "show", &id, "--history", "--json"]);
+    let messages = past["messages"].as_array().unwrap();
+    let total = past["total"].as_u64().unwrap();
+    let numbers: Vec<u64> = messages.iter().map(|it| it["number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=total).collect::<Vec<_>>());
+    let shown = fleet.json(&["session", "show", &id, "--json"]);
+    assert_eq!(shown["session"]["messageCount"], total);
+    assert_eq!(messages[0]["content"], json!([{"type": "text", "text": "One."}]));
+    assert!(messages.iter().all(|it| it["inContext"] == true), "{messages:?}");
+    let safe = |it: &&serde_json::Value| it["safeCut"] == true;
+    let safe: Vec<u64> =
+        messages.iter().filter(safe).map(|it| it["number"].as_u64().unwrap()).collect();
+    assert_eq!(safe, [total / 2, total]);
+    let tool = messages.iter().find_map(|it| it["tools"].get(0)).unwrap();
+    assert_eq!(tool["result"]["isError"], false, "{tool}");
+
+    // The page before, and what a fork says of the same numbers.
+    let before = total.to_string();
+    let args = ["session", "show", &id, "--history", "-n", "1", "--before", &before, "--json"];
+    let page = fleet.json(&args);
+    assert_eq!(page["messages"], json!([messages[total as usize - 2]]));
+    let fork = fleet.json(&["session", "fork", &id, "--at-message", &before, "--json"]);
+    assert_eq!(fork["atMessage"], total);
+    let middle = (total - 1).to_string();
+    let fork = fleet.json(&["session", "fork", &id, "--at-message", &middle, "--json"]);
+    assert_eq!(fork["atMessage"], total / 2, "it moves to the nearest safe one before");
+
+    // A fork that has not begun knows what it will take over.
+    let of_fork = fork["id"].as_str().unwrap();
+    let past = fleet.json(&["session", "show", of_fork, "--history", "--json"]);
+    assert_eq!(past["total"], total / 2);
+    assert_eq!(past["messages"], json!(messages[..total as usize / 2]));
+}
+
+#[test]
+fn a_history_reads_well_and_says_what_to_do_next() {
+    let (fleet, id) = two_turns();
+    let ran = fleet.run(&["session", "show", &id, "--history", "-n", "2"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let last = ran.stdout.lines().last().unwrap();
+    assert_eq!(last, "  Done.", "{}", ran.stdout);
+    assert!(ran.stdout.lines().any(|line| line.ends_with(" *")), "{}", ran.stdout);
+    let older = format!("older: heeler session show {id} --history --before ");
+    assert!(ran.stderr.contains(&older), "{}", ran.stderr);
+    let fork = format!("heeler session fork {id} --at-message ");
+    assert!(ran.stderr.contains(&fork), "{}", ran.stderr);
+    fleet.run(&["session", "show", &id, "-n", "2"]).fails(2);
+    fleet.run(&["session", "show", "sess-ffffffff", "--history"]).fails(4);
+}
+
+#[test]
+fn forks_are_shown_below_what_they_came_from() {
+    let (fleet, id) = two_turns();
+    let fork = fleet.json(&["session", "fork", &id, "--json"])["id"].as_str().unwrap().to_owned();
+    let listed = fleet.json(&["session", "list", "--tree", "--json"]);
+    let sessions = listed["sessions"].as_array().unwrap();
+    let shape: Vec<_> = sessions.iter().map(|it| (&it["id"], &it["depth"])).collect();
+    assert_eq!(shape, [(&json!(id), &json!(0)), (&json!(fork), &json!(1))]);
+    let text = fleet.run(&["session", "list", "--tree", "--limit", "1"]).ok();
+    assert!(text.contains(&format!("\n└ {fork}")), "{text}");
+    let shown = fleet.run(&["session", "show", &id]).ok();
+    assert!(shown.contains(&format!("forks:        {fork}")), "{shown}");
+    // Only claude's sessions can be continued with it.
+    assert!(!shown.contains("claude --resume"), "{shown}");
+}
+
+#[test]
+fn the_sessions_of_a_channel_are_listed() {
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        "agents:\n  - {name: coder, runtime: scripted, session: {mode: per_channel}, script: [{say: Hi.}]}\n",
+    );
+    for channel in ["discord/1", "discord/2"] {
+        fleet.run(&["trigger", "coder", "--channel", channel]).ok();
+    }
+    let listed = fleet.json(&["session", "list", "--channel", "discord/1", "--json"]);
+    assert_eq!((&listed["total"], &listed["sessions"][1]), (&json!(1), &json!(null)));
+    assert_eq!(listed["sessions"][0]["channelId"], "discord/1");
+    let none = fleet.run(&["session", "list", "--channel", "x"]).ok();
+    assert_eq!(none, "no sessions match\n");
+}
+
+const NATIVE: &str = "11111111-2222-4333-8444-555555555555";
+
+/// A fleet whose user has used claude in a terminal.
+fn with_native() -> Fleet {
+    let fleet = Fleet::new();
+    let key = format!("sk-ant-{}", "a1B2".repeat(10));
+    let row = |kind: &str, uuid: &str, parent: serde_json::Value, content: &str| {
+        json!({"parentUuid": parent, "isSidechain": false, "type": kind, "uuid": uuid,
+            "cwd": "/work/my app", "sessionId": NATIVE, "timestamp": "2026-11-15T10:00:00.000Z",
+            "gitBranch": "main", "message": {"role": kind, "id": uuid, "content": content}})
+    };
+    let (one, two) =
+        ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002");
+    let asked = row("user", one, json!(null), &format!("Find the lost sheep with {key}"));
+    let said = row("assistant", two, json!(one), "It is in the barn.");
+    let file = format!("home/.claude/projects/-work-my-app/{NATIVE}.jsonl");
+    fleet.write(&file, &format!("{asked}\n{said}\n"));
+    fleet
+}
+
+#[test]
+fn sessions_made_with_claude_in_a_terminal_are_listed_shown_and_searched_without_secrets() {
+    let fleet = with_native();
+    let listed = fleet.json(&["session", "list", "--native", "--json"]);
+    let session = &listed["sessions"][0];
+    assert_eq!((&listed["total"], &session["agentSessionId"]), (&json!(1), &json!(NATIVE)));
+    assert_eq!(session["title"], "Find the lost sheep with [secret]");
+    assert_eq!((&session["messageCount"], &session["id"]), (&json!(2), &json!(null)));
+    let elsewhere = ["session", "list", "--native", "--directory", "/work/other", "--json"];
+    assert_eq!(fleet.json(&elsewhere)["total"], 0);
+    let here = ["session", "list", "--native", "--directory", "/work/my app", "--json"];
+    assert_eq!(fleet.json(&here)["total"], 1);
+
+    let text = fleet.run(&["session", "list", "--native"]).ok();
+    assert!(text.contains(NATIVE) && text.contains("lost sheep"), "{text}");
+    let shown = fleet.run(&["session", "show", "11111111"]).ok();
+    let resume = format!("cd '/work/my app' && claude --resume {NATIVE}");
+    assert!(shown.contains(&resume), "{shown}");
+    let past = fleet.json(&["session", "show", "11111111", "--history", "--json"]);
+    let safe: Vec<_> =
+        past["messages"].as_array().unwrap().iter().map(|it| &it["safeCut"]).collect();
+    assert_eq!(safe, [&json!(false), &json!(true)]);
+
+    let found = fleet.run(&["search", "--native", "sheep"]).ok();
+    assert!(found.contains("[secret]"), "{found}");
+    let raw = fleet.run(&["search", "--native", "barn", "--json"]).ok();
+    assert_eq!(raw.lines().count(), 1, "{raw}");
+    for text in [text, shown, past.to_string(), found, listed.to_string()] {
+        assert!(!text.contains("sk-ant"), "{text}");
+    }
+    fleet.run(&["session", "show", "11111112"]).fails(4);
+    fleet.run(&["search", "sheep"]).fails(1);
+}
