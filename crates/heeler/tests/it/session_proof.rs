@@ -59,7 +59,7 @@ type Bytes = Vec<(PathBuf, Vec<u8>)>;
 
 impl World {
     fn new() -> World {
-        let script = "[{run: 'echo {prompt} >> notes'}, {when: {prompt: slow}, \
+        let script = "[{run: 'echo $HEELER_RUN >> notes'}, {when: {prompt: slow}, \
             do: [{say: Begun.}, {run: 'read line < gate'}]}, {say: 'Before: {remembered}.'}]";
         let config = format!(
             "agents:\n  - {{name: coder, runtime: scripted, working_directory: work, script: {script}, \
@@ -154,7 +154,8 @@ impl World {
         check_turns(&mut known.turns, &remembered);
         let folder = known.workspace.clone().unwrap_or_else(|| self.herd.fleet.file("work"));
         let notes = fs::read_to_string(folder.join("notes")).unwrap();
-        assert_eq!(notes.lines().last(), Some(prompt.as_str()), "it worked elsewhere");
+        let run = self.herd.reader().runs_of_job(&job.head.id).unwrap().pop().unwrap().id;
+        assert_eq!(notes.lines().last(), Some(run.to_string().as_str()), "it worked elsewhere");
         known.turns.push(Turn { prompt, whole: true, notes });
     }
 
