@@ -23,6 +23,9 @@ use crate::sessions::{Change, MadeSession, SessionOrder};
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
 
+/// The largest payload of a webhook.
+pub const WEBHOOK_BYTES_MAX: usize = 1 << 20;
+
 /// Something that a daemon is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,6 +68,8 @@ pub enum Command {
         /// Who wants it.
         by: String,
     },
+    /// Start a schedule from outside.
+    Webhook(Box<Call>),
     /// Change an agent.
     Agent {
         /// The agent.
@@ -87,6 +92,19 @@ pub enum Command {
     Stop(Stopping),
     /// Say what goes on.
     Status,
+}
+
+/// A call of a schedule of type `webhook`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The agent that has it.
+    pub agent: String,
+    /// Its name.
+    pub schedule: String,
+    /// What the caller sent: at most [`WEBHOOK_BYTES_MAX`], JSON or text.
+    pub payload: String,
+    /// What the caller calls this delivery. The same again starts nothing.
+    pub delivery: Option<String>,
 }
 
 /// What to do with a schedule.

@@ -133,14 +133,16 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Works until it is stopped, or until nothing is left to do. `at_end` is called before the
-    /// state may be another's.
+    /// Works until it is stopped, or until nothing is left to do, or until its state is gone.
+    /// `at_end` is called before the state may be another's, and not if it is already.
     pub fn run(self, at_end: impl FnOnce()) -> Ended {
         let Daemon { dispatcher, handle, store, publisher, pulse } = self;
         drop(handle);
         let ended = dispatcher.run();
         drop(pulse);
-        at_end();
+        if ended != Ended::Lost {
+            at_end();
+        }
         // Views are written before the state is another's.
         drop(publisher);
         drop(store);

@@ -111,13 +111,19 @@ impl DaemonFile {
 
     /// Removes it with the socket, before the state's lock is given up.
     pub fn remove(&self, dir: &StateDir) {
-        for path in [dir.daemon_file(), self.socket.clone()] {
+        fault::reach(FaultPoint::BeforeFileRemoved);
+        let files = [
+            (dir.daemon_file(), FaultPoint::AfterFileRemoved),
+            (self.socket.clone(), FaultPoint::AfterSocketRemoved),
+        ];
+        for (path, removed) in files {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(%error, "cannot remove {path}");
                 }
                 _ => {}
             }
+            fault::reach(removed);
         }
     }
 }

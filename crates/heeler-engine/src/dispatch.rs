@@ -16,6 +16,7 @@ mod spawned;
 mod status;
 mod turn;
 mod watches;
+mod webhook;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::{JobId, RunId, Wanted, chain};
-use heeler_store::{Reader, Store};
-use jiff::Timestamp;
+use heeler_store::{DbError, Reader, Store, WriteError};
+use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
 
@@ -61,6 +62,9 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
 /// How often files of old jobs are put away.
 const PUT_AWAY_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// How long it is kept what became of due times; the newest of each schedule stays.
+const DUE_TIMES_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// Reads the config.
 pub type Loader = Box<dyn FnMut() -> Result<Setup, String> + Send>;
@@ -118,6 +122,8 @@ pub enum Ended {
     Stopped,
     /// Nothing was left to do.
     Idle,
+    /// Its state directory was removed, moved or replaced.
+    Lost,
 }
 
 /// The loop.
@@ -142,6 +148,8 @@ pub(crate) struct Dispatcher {
     pub(crate) faults: HashMap<RunId, String>,
     /// When files of old jobs are put away next.
     put_away_at: Option<Instant>,
+    /// The schedule whose old due times were forgotten last.
+    forgotten: Option<(String, String)>,
     /// When sessions are looked through next for expired ones.
     expire_at: Option<Instant>,
     /// After `inputs`: once those are gone, it waits for nobody.
@@ -182,6 +190,7 @@ impl Dispatcher {
             unsettled: Vec::new(),
             faults: HashMap::new(),
             put_away_at: None,
+            forgotten: None,
             expire_at: None,
         }
     }
@@ -189,7 +198,11 @@ impl Dispatcher {
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
-        self.end_hooks();
+        match ended {
+            Ended::Stopped | Ended::Idle => self.end_hooks(),
+            // There is no record any more that would say what of them was done.
+            Ended::Lost => self.hooks.ask_to_end(),
+        }
         ended
     }
 
@@ -208,6 +221,10 @@ impl Dispatcher {
                 return ended;
             }
             let inputs = self.wait();
+            // Whoever asked is told that nobody answers.
+            if !self.store.is_in_place() {
+                return Ended::Lost;
+            }
             let tasks = inputs.into_iter().filter_map(|input| self.sort(input)).collect();
             self.try_again();
             self.commit(tasks);
@@ -241,12 +258,26 @@ impl Dispatcher {
         }
     }
 
-    /// Has files of old jobs put away, now and then.
+    /// Has files of old jobs put away and old due times forgotten, now and then.
     fn put_away(&mut self) {
         let due = self.put_away_at.is_none_or(|at| Instant::now() >= at);
         if due && self.keeps_schedules() {
             self.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
             self.hands.put_away();
+            self.forget_due_times();
+        }
+    }
+
+    /// Forgets what became of due times long ago, of some schedules at a time.
+    fn forget_due_times(&mut self) {
+        let Ok(before) = (self.fleet.now)().checked_sub(DUE_TIMES_KEPT) else { return };
+        let after = self.forgotten.take();
+        let pruned: Result<_, WriteError<DbError>> =
+            self.store.write(move |tx| tx.prune_due_times(after, before));
+        match pruned {
+            Ok(last) => self.forgotten = last,
+            // It is no loss, and the next commit tells of it.
+            Err(error) => tracing::debug!(reason = chain(&error), "old due times are kept"),
         }
     }
 
@@ -327,6 +358,7 @@ impl Dispatcher {
                 None
             }
             Input::Fired { wanted, changed } => {
+                fault::reach(FaultPoint::Fired);
                 self.keeps_schedules().then_some((Task::Fired { wanted, changed }, None))
             }
         }

@@ -2,7 +2,8 @@
 //! what the next one makes of what is left.
 //!
 //! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
-//! point is a line below and a call of `reach`; the proof asks for [`FaultPoint::ALL`].
+//! point is a line below and a call of `reach`. The proof under live runs asks for each of
+//! [`FaultPoint::AT_WORK`]; those of [`FaultPoint::APART`] have tests of their own.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -13,24 +14,34 @@ use thiserror::Error;
 
 /// Declares the points with their names.
 macro_rules! points {
-    ($($(#[$meta:meta])* $point:ident = $name:literal,)+) => {
+    (
+        at work: { $($(#[$meta:meta])* $point:ident = $name:literal,)+ }
+        apart: { $($(#[$apart_meta:meta])* $apart:ident = $apart_name:literal,)+ }
+    ) => {
         /// A point at which a daemon can be made to die.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum FaultPoint { $($(#[$meta])* $point,)+ }
+        pub enum FaultPoint { $($(#[$meta])* $point,)+ $($(#[$apart_meta])* $apart,)+ }
 
         impl FaultPoint {
-            /// Every point.
-            pub const ALL: &[FaultPoint] = &[$(FaultPoint::$point,)+];
+            /// The points that a daemon comes by that has jobs, hooks and due times.
+            pub const AT_WORK: &[FaultPoint] = &[$(FaultPoint::$point,)+];
+
+            /// The points that it comes by at its end, or only if files are watched or logs are full.
+            pub const APART: &[FaultPoint] = &[$(FaultPoint::$apart,)+];
 
             /// Returns its name.
             pub fn name(self) -> &'static str {
-                match self { $(FaultPoint::$point => $name,)+ }
+                match self {
+                    $(FaultPoint::$point => $name,)+
+                    $(FaultPoint::$apart => $apart_name,)+
+                }
             }
         }
     };
 }
 
 points! {
+at work: {
     /// What a turn decided is about to be saved.
     BeforeCommit = "before-commit",
     /// It is saved; nobody was told, and nothing was done about it.
@@ -64,6 +75,25 @@ points! {
     /// It says where.
     AfterDaemonFile = "after-daemon-file",
 }
+apart: {
+    /// All jobs of a daemon that is stopped have ended; that it was stopped is not on record.
+    BeforeStopped = "before-stopped",
+    /// That it was stopped is on record; nobody was told.
+    AfterStopped = "after-stopped",
+    /// It is about to say no more where it listens.
+    BeforeFileRemoved = "before-file-removed",
+    /// Its file is gone, and its socket is there.
+    AfterFileRemoved = "after-file-removed",
+    /// Both are gone, and it still holds the state.
+    AfterSocketRemoved = "after-socket-removed",
+    /// Watched files have changed; their job is not on record.
+    Fired = "fired",
+    /// Older logs have made room for one that has grown, which is still in its place.
+    LogsMoved = "logs-moved",
+    /// A log that had grown was set aside, and there is no new one.
+    LogSetAside = "log-set-aside",
+}
+}
 
 /// A death at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +115,8 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Fault, UnknownFault> {
         let unknown = || UnknownFault(text.to_owned());
         let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
-        let point = FaultPoint::ALL.iter().find(|point| point.name() == name);
+        let mut all = FaultPoint::AT_WORK.iter().chain(FaultPoint::APART);
+        let point = all.find(|point| point.name() == name);
         let nth: u32 = nth.parse().map_err(|_| unknown())?;
         match point {
             Some(&point) if nth > 0 => Ok(Fault { point, nth }),
@@ -128,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_fault_names_a_point_and_which_time() {
-        for &point in FaultPoint::ALL {
+        for &point in FaultPoint::AT_WORK.iter().chain(FaultPoint::APART) {
             let once = point.name().parse::<Fault>().unwrap();
             assert_eq!(once, Fault { point, nth: 1 });
             let later = format!("{}:7", point.name()).parse::<Fault>().unwrap();

@@ -238,7 +238,8 @@ impl Hands {
         self.logger.hand(move || {
             let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
             let reader = Reader::open(dir).map_err(|error| chain(&error));
-            let done = reader.and_then(|reader| sessions::complete(dir, &home, &reader));
+            let now = (shared.fleet.now)();
+            let done = reader.and_then(|reader| sessions::complete(dir, &home, &reader, now));
             if let Err(reason) = done {
                 tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
             }

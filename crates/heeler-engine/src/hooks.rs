@@ -24,7 +24,9 @@ use thiserror::Error;
 
 use crate::fleet::Fleet;
 
-pub use effects::{JobEnd, KIND, METADATA_BYTES_MAX, effects_of, metadata};
+pub use effects::{
+    FailedHook, JobEnd, KIND, METADATA_BYTES_MAX, effects_of, failed_hooks, metadata,
+};
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
 /// What hooks are done with; replaced when the config is read again.

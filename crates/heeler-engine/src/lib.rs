@@ -38,9 +38,9 @@ mod watching;
 
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
-    AgentChange, Answer, BudgetStatus, Command, DaemonMode, DaemonStatus, Handle, ParkedCredential,
-    Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride, ScheduleStatus,
-    Stopped, Stopping, WaitingJob,
+    AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,
+    ParkedCredential, Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride,
+    ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, Happenings, started};

@@ -15,6 +15,8 @@ use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis};
 use heeler_transcript::plain;
 use jiff::Timestamp;
 
+use crate::fault::{self, FaultPoint};
+
 /// The most of a text that one line tells, in characters.
 const TEXT_CHARS_MAX: usize = 500;
 
@@ -177,7 +179,10 @@ fn set_aside(path: &Utf8Path, keep: u32) -> io::Result<()> {
     for number in (1..free).rev() {
         fs::rename(numbered(number), numbered(number + 1))?;
     }
-    fs::rename(path, numbered(1))
+    fault::reach(FaultPoint::LogsMoved);
+    fs::rename(path, numbered(1))?;
+    fault::reach(FaultPoint::LogSetAside);
+    Ok(())
 }
 
 /// Returns the numbers of the logs that were set aside.

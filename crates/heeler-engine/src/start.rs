@@ -365,5 +365,6 @@ fn spec(
         limits: request.limits.clone(),
         attendance: request.attendance,
         sync_each_row: request.sync_each_row,
+        workspaces: request.rules.snapshots.then(|| dir.workspaces()),
     }
 }

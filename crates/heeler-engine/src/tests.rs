@@ -3,8 +3,10 @@
 mod cancels;
 mod conduct;
 mod daemon;
+mod failing;
 mod jobs;
 mod recovery;
+mod webhooks;
 
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
@@ -158,6 +160,7 @@ impl Place {
                 auto_resume_within: None,
                 max_context_tokens: None,
                 context_window: None,
+                snapshots: true,
             },
             channel: None,
             approvals: Approvals::Autonomous,

@@ -111,7 +111,12 @@ pub enum Again {
     /// In its session, after the usage limit is reset; all on the same credential wait until then.
     AfterReset,
     /// Once more from the start, since it failed in a way that may pass.
-    Retried,
+    Retried {
+        /// Which try that is, counted from one.
+        number: u32,
+        /// How many there are at most.
+        most: u32,
+    },
 }
 
 /// Decides what becomes of a job.
@@ -164,7 +169,9 @@ fn failed(
         return Fate::Over;
     }
     let wait = doubled(policy.backoff, history.retries).min(policy.backoff_max).max(asked);
-    Fate::Again { at: after(now, wait), how: Again::Retried }
+    let number = history.retries.saturating_add(2);
+    let how = Again::Retried { number, most: policy.retries_max.saturating_add(1) };
+    Fate::Again { at: after(now, wait), how }
 }
 
 /// Returns when the limit is reset that a run ran into, which ended at a moment, if it was one that

@@ -44,6 +44,22 @@ pub const EXIT_REASON_KEY: &str = "exitReason";
 /// Why the run was being ended, by us, when the agent said what the row has.
 pub const INTERRUPTION_KEY: &str = "interruption";
 
+/// A row that was said outside of our runs and taken in.
+pub const OUTSIDE_KEY: &str = "outside";
+
+/// A row that a session has from the one that it goes on from.
+pub const CARRIED_KEY: &str = "carriedOver";
+
+/// What was spent for the summary that a row has.
+pub const SPENT_KEY: &str = "spent";
+
+/// The snapshot of the work tree that a row tells of.
+pub const SNAPSHOT_KEY: &str = "snapshot";
+
+/// What only we say of a row.
+const OWN_KEYS: [&str; 7] =
+    [BEFORE_KEY, FAILURE_KEY, INTERRUPTION_KEY, OUTSIDE_KEY, CARRIED_KEY, SPENT_KEY, SNAPSHOT_KEY];
+
 type Fields = Map<String, Json>;
 
 /// What one event adds to the logs, in the order in which it is to be written.
@@ -228,6 +244,11 @@ impl Recorder {
     /// Returns how many user and assistant messages were recorded or replayed.
     pub fn messages(&self) -> u64 {
         self.count.messages()
+    }
+
+    /// Returns the last entry of the conversation.
+    pub fn last(&self) -> Option<Uuid> {
+        self.last
     }
 
     /// Returns a rough size of the context in tokens.

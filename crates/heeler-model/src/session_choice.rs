@@ -137,12 +137,12 @@ fn resumable<'s>(
     let session = session.ok_or("there is none to continue")?;
     let id = session.agent_session_id.clone();
     let id = id.ok_or_else(|| format!("the agent never began {}", session.id))?;
+    check_age(session, context)?;
     match session.status {
         SessionStatus::Completed => return Err(format!("{} has ended", session.id)),
         SessionStatus::Expired => return Err(format!("{} has expired", session.id)),
         SessionStatus::Created | SessionStatus::Active | SessionStatus::Paused => {}
     }
-    check_age(session, context)?;
     check_place(session, context)?;
     Ok((id, session))
 }

@@ -11,10 +11,12 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
+use heeler_model::JobId;
 use heeler_model::run::file::{self, FormError};
 use heeler_model::run::{Ask, RunResult, RunSpec, Started};
 use heeler_transcript::{
-    Disk as _, DiskError, NameError, OsDisk, checked_id, create_folder, plain, replace_file,
+    Disk as _, DiskError, LockFile, NameError, OsDisk, checked_id, create_folder, plain,
+    replace_file,
 };
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -90,6 +92,17 @@ pub(crate) fn first_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, FileEr
     let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
     let here = dir.canonicalize_utf8().map_err(disk("resolve", dir))?;
     Ok(first.filter(|first| first.is_absolute() && *first != here))
+}
+
+/// Returns the job of a run that lives and works in this folder or below it.
+pub(crate) fn live_job(dir: &Utf8Path, top: &Utf8Path) -> Option<JobId> {
+    if dir.join(file::RESULT).exists() {
+        return None;
+    }
+    let spec: RunSpec = read(&dir.join(file::SPEC)).ok()??;
+    let is_here = spec.working_directory.starts_with(top);
+    let is_live = || matches!(LockFile::probe(&dir.join(file::LOCK)), Ok(Some(_)));
+    (is_here && is_live()).then_some(spec.job)
 }
 
 fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, FileError> {

@@ -17,6 +17,7 @@ mod lines;
 mod mcp;
 mod memory;
 mod output;
+mod own;
 mod process;
 mod pump;
 mod run;

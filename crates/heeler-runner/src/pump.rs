@@ -6,6 +6,7 @@
 //! Start at [`Pump::run`].
 
 mod people;
+mod snapshot;
 mod steps;
 
 use std::collections::VecDeque;
@@ -16,14 +17,14 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use heeler_model::AgentSessionId;
-use heeler_model::message::{Body, Message};
+use heeler_model::message::{Body, Message, text_of};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::redact::{Redactor, Stream};
 use heeler_model::run::{RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, yield_now};
@@ -36,11 +37,15 @@ use crate::control::{Asked, Control};
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
-use crate::mcp::{Injected, Note};
+use crate::mcp::{Endpoint, Injected, Note};
 use crate::process::{Agent, Ended, Tree};
 use crate::runtime::{Runtime, Step};
+use crate::session;
 use crate::signals::Signals;
 use crate::writer::Writer;
+
+use snapshot::Snapping;
+pub(crate) use snapshot::{Camera, SNAPSHOT_TIME_MAX};
 
 /// How long lines are looked at before it is looked what else has happened.
 const DIGEST_TIME_MAX: Duration = Duration::from_millis(10);
@@ -63,13 +68,42 @@ pub(crate) struct Run {
     pub(crate) lines: Lines,
     pub(crate) signals: Signals,
     pub(crate) injected: Injected,
+    /// Where they can be reached over HTTP.
+    pub(crate) endpoint: Option<Endpoint>,
     pub(crate) notes: mpsc::Receiver<Note>,
     /// Why the run is being ended; none while it may go on.
     pub(crate) ending: Option<Ending>,
     pub(crate) last_line_at: Option<Timestamp>,
+    /// Whether the agent had the session before this run.
+    pub(crate) is_known: bool,
     /// Whether the agent has said anything in its session.
     pub(crate) spoke: bool,
     pub(crate) disk: Option<steps::DiskTrouble>,
+    /// What the agent says when it is asked beside the conversation; none while it is part of it.
+    pub(crate) aside: Option<Aside>,
+    pub(crate) camera: Camera,
+}
+
+/// What an agent said beside the conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// The last text.
+    pub(crate) said: String,
+}
+
+impl Aside {
+    fn take(&mut self, message: &Message) {
+        let text = match &message.body {
+            Body::Assistant(said) if said.api_error.is_none() => {
+                said.message.get("content").map(text_of).unwrap_or_default()
+            }
+            Body::Result(result) if !result.is_error => result.text.clone().unwrap_or_default(),
+            _ => return,
+        };
+        if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
+            self.said = text;
+        }
+    }
 }
 
 impl Run {
@@ -92,7 +126,12 @@ impl Run {
 
     /// Records which conversation it is, and why.
     pub(crate) fn begin_in(&mut self, start: &SessionStart, reason: &str) {
-        let rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
+        let mut rows = self.recorder.session(start, &self.redactor.text(reason), (self.now)());
+        if let SessionStart::Continue { source, .. } = start {
+            let messages = session::messages(&self.spec, source);
+            let from = json!({"sessionId": source, "messages": messages});
+            rows.session.iter_mut().for_each(|row| row["continuedFrom"] = from.clone());
+        }
         self.journal.push(rows);
     }
 
@@ -134,6 +173,10 @@ pub(crate) struct Pump<'r> {
     behind: bool,
     /// The tree is to be ended now.
     kill: bool,
+    /// The work tree is being recorded: the end of the turn waits for that.
+    snapping: Option<Snapping>,
+    /// It was recorded, for the end of a turn that comes now.
+    snapped: bool,
     /// The tree is being ended: all that it will have said is in the pipes.
     ended: bool,
 }
@@ -148,6 +191,7 @@ enum Event {
     Signalled(&'static str),
     Replied { call: String, reply: Json },
     Noted(Note),
+    Snapped(io::Result<usize>),
     Time,
 }
 
@@ -176,6 +220,8 @@ impl<'r> Pump<'r> {
             done: false,
             behind: false,
             kill: false,
+            snapping: None,
+            snapped: false,
             ended: false,
         }
     }
@@ -184,7 +230,7 @@ impl<'r> Pump<'r> {
     pub(crate) async fn run(mut self, begin: Vec<Step>) -> AgentEnd {
         self.todo.extend(begin);
         self.digest();
-        while self.exit.is_none() && !self.kill {
+        while (self.exit.is_none() || self.snapping.is_some()) && !self.kill {
             self.turn().await;
         }
         let exit = self.exit.filter(|_| !self.kill);
@@ -228,7 +274,7 @@ impl<'r> Pump<'r> {
         loop {
             left = self.read_stdout(left, DIGEST_TIME_MAX);
             let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
-            if !self.behind && !waits_for_disk {
+            if !self.behind && !waits_for_disk && self.snapping.is_none() {
                 return;
             }
             self.turn().await;
@@ -251,6 +297,7 @@ impl<'r> Pump<'r> {
         while left > 0
             && !self.behind
             && !self.is_blocked()
+            && self.snapping.is_none()
             && let Some(stdout) = &self.stdout
         {
             let read = self.run.lines.fill_now(stdout);
@@ -291,9 +338,11 @@ impl<'r> Pump<'r> {
     async fn next(&mut self, wake: Option<Instant>) -> Event {
         let blocked = self.is_blocked();
         let behind = self.behind;
-        let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, .. } = self;
+        let held = blocked || self.snapping.is_some();
+        let Pump { run, agent, input, stdout, stderr, complaints, calls, exit, snapping, .. } =
+            self;
         tokio::select! {
-            read = fill(&mut run.lines, stdout), if !blocked && !behind => Event::Output(read),
+            read = fill(&mut run.lines, stdout), if !held && !behind => Event::Output(read),
             () = yield_now(), if behind => Event::Time,
             read = complain(complaints, stderr) => Event::Complaint(read),
             () = input.write_some(), if input.is_waiting() => Event::InputTaken,
@@ -302,6 +351,7 @@ impl<'r> Pump<'r> {
             signal = run.signals.next() => Event::Signalled(signal),
             Some(Ok((call, reply))) = calls.join_next() => Event::Replied { call, reply },
             Some(note) = run.notes.recv(), if !blocked => Event::Noted(note),
+            read = snapshot::answered(snapping) => Event::Snapped(read),
             () = wait_until(wake) => Event::Time,
         }
     }
@@ -331,6 +381,7 @@ impl<'r> Pump<'r> {
                 self.todo.extend(steps);
             }
             Event::Noted(note) => self.run.noted(&note),
+            Event::Snapped(read) => self.snapped(read),
             Event::Time => {}
         }
     }
@@ -452,6 +503,7 @@ impl<'r> Pump<'r> {
         let waits = !self.run.asks.is_empty()
             || !self.calls.is_empty()
             || self.is_blocked()
+            || self.snapping.is_some()
             || self.run.runtime.waits_for_tool();
         self.run.watch.hold(waits, Instant::now());
     }

@@ -4,7 +4,10 @@
 //! session's lock, `started.json`, agent, rows, end of the tree, logs synced, `result.json`. Whatever
 //! is missing after a crash is done by [`crate::settle()`]. Start at [`run()`].
 
+mod fork;
+mod hand_over;
 mod host;
+mod outside;
 mod prepare;
 mod result;
 #[cfg(test)]
@@ -30,12 +33,13 @@ use crate::complaints::Complaints;
 use crate::fault::{self, Point};
 use crate::files::{self, FileError, Reserved};
 use crate::lines::LineLimits;
-use crate::process::{Place, Tree};
-use crate::pump::{AgentEnd, Pump, Run};
+use crate::own;
+use crate::process::{Launch, Place, Tree};
+use crate::pump::{AgentEnd, Pump, Run, SNAPSHOT_TIME_MAX};
 use crate::runtime::{self, Runtime, Surroundings};
 use crate::session;
 pub use host::Host;
-use prepare::{Prepared, Unprepared, prepare};
+use prepare::{First, Prepared, Unprepared, prepare};
 use result::Judged;
 
 /// How long to wait for the run's lock: a probe may hold it for an instant.
@@ -88,13 +92,20 @@ pub(crate) struct Means {
     pub(crate) disk: Arc<dyn Disk>,
     /// How long lines may be.
     pub(crate) lines: LineLimits,
+    /// How long a snapshot of the work tree may take.
+    pub(crate) snapshot_time_max: Duration,
     /// How the agent is run.
     pub(crate) runtime: fn(&Surroundings<'_>) -> Result<Box<dyn Runtime>, String>,
 }
 
 impl Default for Means {
     fn default() -> Means {
-        Means { disk: Arc::new(OsDisk), lines: LineLimits::default(), runtime: runtime::of }
+        Means {
+            disk: Arc::new(OsDisk),
+            lines: LineLimits::default(),
+            snapshot_time_max: SNAPSHOT_TIME_MAX,
+            runtime: runtime::of,
+        }
     }
 }
 
@@ -151,7 +162,14 @@ impl Order<'_> {
             }
         };
         fault::point(Point::SessionLocked);
-        let prepared = match prepare(self).await {
+        let outside = match self.outside() {
+            Ok(outside) => outside,
+            Err(result) => {
+                reserved.write(&result)?;
+                return Ok(*result);
+            }
+        };
+        let prepared = match prepare(self, outside).await {
             Ok(prepared) => prepared,
             Err(Unprepared::Full(error)) => return Err(error),
             Err(Unprepared::Refused(reason)) => {
@@ -160,11 +178,11 @@ impl Order<'_> {
                 return Ok(result);
             }
         };
-        let Prepared { mut run, tree, bridge } = prepared;
+        let Prepared { mut run, tree, bridge, first } = prepared;
         let started = self.started(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(Point::Started);
-        let judged = self.attempts(&mut run, &tree, &mut lock, started).await;
+        let judged = self.attempts(&mut run, &tree, &mut lock, started, first).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
@@ -180,6 +198,11 @@ impl Order<'_> {
         Ok(result)
     }
 
+    /// Returns the folder in which the agent keeps its own sessions.
+    pub(crate) fn own_sessions(&self) -> Option<Utf8PathBuf> {
+        own::folder(self.spec, &self.host.brief.env)
+    }
+
     fn started(&self, run: &Run, tree: &Tree) -> Result<Started, RunnerError> {
         Ok(Started {
             protocol: PROTOCOL,
@@ -192,6 +215,7 @@ impl Order<'_> {
             cgroup: tree.cgroup().map(Utf8Path::to_owned),
             job_rows_before: run.journal.job_rows(),
             session_rows_before: run.journal.count_session_rows()?,
+            own_sessions: self.own_sessions(),
         })
     }
 
@@ -202,18 +226,30 @@ impl Order<'_> {
         tree: &Tree,
         lock: &mut LockFile,
         mut started: Started,
+        First { mut start, reason, outside }: First,
     ) -> Judged {
-        let mut start = self.spec.session.start.clone();
-        let mut reason = self.spec.session.reason.clone();
-        let (mut may_begin_anew, mut may_try_again) = (true, true);
+        run.begin_in(&start, &reason);
+        if let Some(outside) = outside {
+            run.note("taken_in", &outside);
+        }
         let mut judged = Judged::default();
+        let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
+        if let SessionStart::Continue { source, id, keep } = &start {
+            if self.hand_over(run, tree, lock, (source, *keep), &mut judged).await.is_none() {
+                return judged;
+            }
+            start = SessionStart::Resume { id: id.clone() };
+            run.watch.restart(Instant::now());
+        }
+        // What was carried over would be lost in a fresh session.
+        let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
         loop {
-            let ending = self.attempt(run, tree, lock, (&start, &reason)).await;
+            let ending = self.attempt(run, tree, lock, &start).await;
             judged.add(run, ending);
             if run.ending.is_some() || !run.journal.is_clear() {
                 return judged;
             }
-            match judged.class() {
+            let reason = match judged.class() {
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
@@ -227,17 +263,17 @@ impl Order<'_> {
                     };
                     *lock = fresh;
                     start = SessionStart::Fresh { id: run.session.clone() };
-                    reason = "the agent does not know the session any more, so a fresh one begins"
-                        .to_owned();
+                    "the agent does not know the session any more, so a fresh one begins"
                 }
                 Some(ErrorClass::TokenExpired) if may_try_again => {
                     may_try_again = false;
                     // What the agent has done so far is in its session: it is not paid for twice.
                     start = SessionStart::Resume { id: run.session.clone() };
-                    reason = "the login had expired, so the agent is started once more".to_owned();
+                    "the login had expired, so the agent is started once more"
                 }
                 _ => return judged,
-            }
+            };
+            run.begin_in(&start, reason);
             run.watch.restart(Instant::now());
         }
     }
@@ -247,12 +283,23 @@ impl Order<'_> {
         run: &mut Run,
         tree: &Tree,
         lock: &LockFile,
-        (start, reason): (&SessionStart, &str),
+        start: &SessionStart,
     ) -> Ending {
         let uuid = Uuid::new_v4();
-        run.begin_in(start, reason);
         run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);
+        self.perform(run, tree, lock, &launch, uuid).await
+    }
+
+    /// Starts an agent for the prompt with this id, and runs it to its end.
+    async fn perform(
+        &self,
+        run: &mut Run,
+        tree: &Tree,
+        lock: &LockFile,
+        launch: &Launch,
+        uuid: Uuid,
+    ) -> Ending {
         let inherit = [lock.fd()];
         let place = Place {
             cwd: &self.spec.working_directory,
@@ -260,7 +307,7 @@ impl Order<'_> {
             inherit: &inherit,
             secrets: &run.redactor,
         };
-        let agent = match tree.spawn(&launch, &place) {
+        let agent = match tree.spawn(launch, &place) {
             Ok(agent) => agent,
             Err(error) => {
                 return Ending::NotStarted { reason: chain(&error) };

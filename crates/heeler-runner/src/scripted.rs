@@ -65,6 +65,10 @@ pub struct Play {
     pub partial: bool,
     /// Whether somebody answers permission requests and questions.
     pub asks: bool,
+    /// Whether the session is kept in its file.
+    pub keeps: bool,
+    /// Whether there are tools; steps that need them are passed over where there are none.
+    pub tools: bool,
     /// The clock.
     pub now: fn() -> Timestamp,
 }
@@ -100,7 +104,7 @@ fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
         let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
         complain(&format!("the script has faults: {}", faults.join("; ")))
     })?;
-    let memory = match Memory::open(&play.home, &play.cwd, &play.session) {
+    let mut memory = match Memory::open(&play.home, &play.cwd, &play.session) {
         Ok(memory) => memory,
         Err(error) => {
             if !matches!(error, MemoryError::InUse { .. }) {
@@ -112,6 +116,7 @@ fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
             return Err(complain(&error.to_string()));
         }
     };
+    memory.keeps = play.keeps;
     let setting = Setting {
         program: play.program.clone(),
         cwd: play.cwd.clone(),
@@ -119,6 +124,7 @@ fn prepare(play: &Play, mut out: Box<dyn Write>) -> Result<Player, Exit> {
         max_budget_usd: play.max_budget_usd,
         partial: play.partial,
         asks: play.asks,
+        tools: play.tools,
         now: play.now,
     };
     let redactor = (!part.secrets.is_empty()).then(|| Redactor::new(&part.secrets));

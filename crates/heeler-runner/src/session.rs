@@ -139,6 +139,19 @@ pub(crate) fn history(spec: &RunSpec, session: &AgentSessionId) -> Result<Histor
     history_until(spec, &log_path(spec, session), session, u64::MAX)
 }
 
+/// Returns the last result of a session that this run does not write to, if we have its log.
+pub(crate) fn last_result(spec: &RunSpec, session: &AgentSessionId) -> Option<Json> {
+    let log = find_log(spec, session)?;
+    history_until(spec, &log, session, u64::MAX).ok()?.last_result
+}
+
+/// Returns how many messages were said in a session that this run does not write to; none if we have
+/// no log of it.
+pub(crate) fn messages(spec: &RunSpec, session: &AgentSessionId) -> Option<u64> {
+    let log = find_log(spec, session)?;
+    Some(history_until(spec, &log, session, u64::MAX).ok()?.recorder.messages())
+}
+
 /// The same of the rows before a place in the log.
 pub(crate) fn history_until(
     spec: &RunSpec,

@@ -22,6 +22,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::files::{self, FileError, Reserved};
+use crate::own;
 use crate::process::{Census, Cgroup, Ended, Hunt, has_runner};
 use crate::session;
 use account::Account;
@@ -281,6 +282,7 @@ fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
 
 fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -> RunResult {
     let Account { end, conclusion, last_at, messages, tokens, resumable, completed } = account;
+    let own_sessions = started.own_sessions.as_deref();
     RunResult {
         protocol: PROTOCOL,
         run: spec.run,
@@ -297,7 +299,7 @@ fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -
             messages,
             tokens,
             resumable,
-            own: None,
+            own: own::mark_of(own_sessions, &spec.working_directory, &started.session),
         }),
         started_at: started.at,
         // Its last sign of life: that nobody looked for it since is no part of it.

@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Answer, Command, Refused};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::bodies::{
     AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
 };
-use crate::{PROTOCOL, PROTOCOL_HEADER};
+use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
 /// How long a daemon may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -153,6 +154,18 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
         Command::Schedule { agent, schedule, change, by } => {
             let path = format!("/v1/schedules/{}/{}", segment(&agent), segment(&schedule));
             post(&path, json(&ScheduleBody { change, by }))
+        }
+        Command::Webhook(call) => {
+            let path = format!("/v1/webhooks/{}/{}", segment(&call.agent), segment(&call.schedule));
+            let mut request = post(&path, call.payload.into_bytes());
+            let headers = request.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            // What is no header is refused there as one that is none.
+            let none = HeaderValue::from_static("");
+            if let Some(name) = call.delivery {
+                headers.insert(DELIVERY_HEADER, HeaderValue::from_str(&name).unwrap_or(none));
+            }
+            request
         }
         Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
         Command::Agent { agent, change, by } => {

@@ -20,5 +20,8 @@ pub const PROTOCOL: u32 = 1;
 /// The header with the version of the interface.
 pub const PROTOCOL_HEADER: &str = "heeler-protocol";
 
+/// The header by which a caller of a webhook names its delivery.
+pub(crate) const DELIVERY_HEADER: &str = "heeler-delivery";
+
 #[cfg(test)]
 mod tests;

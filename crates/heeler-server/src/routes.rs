@@ -2,13 +2,16 @@
 
 use axum::Json;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use heeler_engine::{Answer, Command, Handle, Refused, RefusedKind, Stopped};
+use heeler_engine::{
+    Answer, Call, Command, Handle, Refused, RefusedKind, Stopped, WEBHOOK_BYTES_MAX,
+};
 use heeler_model::{JobId, PROMPT_BYTES_MAX, Wanted};
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
@@ -16,13 +19,21 @@ use tokio::sync::oneshot;
 use crate::bodies::{
     AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
 };
-use crate::{PROTOCOL, PROTOCOL_HEADER};
+use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
 /// The largest body of a request that has no prompt.
 pub(crate) const BODY_BYTES_MAX: usize = 2 << 20;
 
 /// The largest body of a request with a prompt: JSON writes some characters with six bytes.
 pub(crate) const PROMPT_BODY_BYTES_MAX: usize = PROMPT_BYTES_MAX as usize * 6 + BODY_BYTES_MAX;
+
+/// The longest name of a delivery.
+pub(crate) const DELIVERY_BYTES_MAX: usize = 256;
+
+/// Headers by which callers name a delivery, the first one that is there counts: ours, that of
+/// Standard Webhooks, GitHub's and GitLab's.
+const DELIVERY_HEADERS: [&str; 4] =
+    [DELIVERY_HEADER, "webhook-id", "x-github-delivery", "x-gitlab-event-uuid"];
 
 /// A reply to a request that was understood and refused, or not understood.
 type Refusal = Box<Response>;
@@ -37,6 +48,7 @@ pub(crate) fn router(handle: Handle, hello: Hello) -> Router {
         .route("/v1/jobs/{job}/resume", post(resume))
         .route("/v1/jobs/{job}/retry", post(retry))
         .route("/v1/schedules/{agent}/{schedule}", post(schedule))
+        .route("/v1/webhooks/{agent}/{schedule}", post(webhook))
         .route("/v1/agents/{agent}", post(agent))
         .route("/v1/sessions", post(session))
         .route("/v1/reload", post(reload))
@@ -109,6 +121,52 @@ async fn schedule(
     ask_if(handle, command).await
 }
 
+async fn webhook(
+    State(handle): State<Handle>,
+    Path((agent, schedule)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let bytes = read_bytes(body, WEBHOOK_BYTES_MAX).await;
+    let command = bytes.and_then(|bytes| {
+        let (payload, delivery) = (payload(&headers, &bytes)?, delivery(&headers)?);
+        Ok(Command::Webhook(Box::new(Call { agent, schedule, payload, delivery })))
+    });
+    ask_if(handle, command).await
+}
+
+/// Returns what a caller sent: text, and JSON if it says so.
+fn payload(headers: &HeaderMap, bytes: &[u8]) -> Result<String, Refusal> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| usage(StatusCode::BAD_REQUEST, "the payload is not UTF-8 text".into()))?;
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = kind == "application/json" || kind.ends_with("+json");
+    if is_json && !text.is_empty() {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| {
+            usage(StatusCode::BAD_REQUEST, format!("the payload is not JSON: {error}"))
+        })?;
+    }
+    Ok(text.to_owned())
+}
+
+/// Returns what a caller calls its delivery.
+fn delivery(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some((name, value)) =
+        DELIVERY_HEADERS.iter().find_map(|name| Some((name, headers.get(*name)?)))
+    else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
+        _ => {
+            let message =
+                format!("the header {name} is no name of 1 to {DELIVERY_BYTES_MAX} characters");
+            Err(usage(StatusCode::BAD_REQUEST, message))
+        }
+    }
+}
+
 async fn agent(State(handle): State<Handle>, Path(agent): Path<String>, body: Body) -> Response {
     let body = read::<AgentBody>(body, BODY_BYTES_MAX).await;
     let command = body.map(|AgentBody { change, by }| Command::Agent { agent, change, by });
@@ -134,18 +192,24 @@ fn of_job<T>(
 
 /// Reads a body, which may come slowly but not without end.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, bytes_max: usize) -> Result<T, Refusal> {
-    let usage = |code, message: String| Box::new(refused(code, RefusedKind::Usage, &message));
-    let bytes =
-        axum::body::to_bytes(body, bytes_max).await.map_err(|error| match is_too_long(&error) {
-            true => {
-                let message = format!("the request is longer than {bytes_max} bytes");
-                usage(StatusCode::PAYLOAD_TOO_LARGE, message)
-            }
-            false => usage(StatusCode::BAD_REQUEST, format!("the request broke off: {error}")),
-        })?;
+    let bytes = read_bytes(body, bytes_max).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
         usage(StatusCode::BAD_REQUEST, format!("the request is not understood: {error}"))
     })
+}
+
+async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, Refusal> {
+    axum::body::to_bytes(body, bytes_max).await.map_err(|error| match is_too_long(&error) {
+        true => {
+            let message = format!("the request is longer than {bytes_max} bytes");
+            usage(StatusCode::PAYLOAD_TOO_LARGE, message)
+        }
+        false => usage(StatusCode::BAD_REQUEST, format!("the request broke off: {error}")),
+    })
+}
+
+fn usage(code: StatusCode, message: String) -> Refusal {
+    Box::new(refused(code, RefusedKind::Usage, &message))
 }
 
 fn is_too_long(error: &axum::Error) -> bool {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{
-    AgentChange, Answer, Command, DaemonMode, DaemonStatus, Handle, Refused, RefusedKind, Reply,
-    RunningJob, ScheduleChange, Stopped, Stopping, WaitingJob,
+    AgentChange, Answer, Call, Command, DaemonMode, DaemonStatus, Handle, Refused, RefusedKind,
+    Reply, RunningJob, ScheduleChange, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 use heeler_model::{JobStatus, PROMPT_BYTES_MAX, RunId, Wanted};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::routes::{BODY_BYTES_MAX, PROMPT_BODY_BYTES_MAX, read};
+use crate::routes::{BODY_BYTES_MAX, DELIVERY_BYTES_MAX, PROMPT_BODY_BYTES_MAX, read};
 use crate::serve::CONNECTIONS_MAX;
 use crate::{Client, ClientError, Connections, bind, serve};
 
@@ -106,6 +106,14 @@ fn every_command() -> Vec<Command> {
         change,
         by: "me".to_owned(),
     };
+    let webhook = |delivery: Option<&str>| {
+        Command::Webhook(Box::new(Call {
+            agent: "web.coder".to_owned(),
+            schedule: "a/b c%ü".to_owned(),
+            payload: "{\"a\": \"ü\"}\n".to_owned(),
+            delivery: delivery.map(str::to_owned),
+        }))
+    };
     let agent = |change| Command::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
     let prompt = Some("Go\non \"now\"".to_owned());
     let wanted = Wanted { prompt: prompt.clone(), ..Wanted::of("coder".parse().unwrap()) };
@@ -120,6 +128,8 @@ fn every_command() -> Vec<Command> {
         schedule(ScheduleChange::Set { text: "*/5 * * * *".to_owned() }),
         schedule(ScheduleChange::Reset),
         schedule(ScheduleChange::Trigger),
+        webhook(Some("d-1")),
+        webhook(None),
         agent(AgentChange::Enable),
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
@@ -248,6 +258,69 @@ fn a_body_that_is_too_long_is_refused_and_the_longest_prompt_is_not() {
     let prompt = Some("x".repeat(PROMPT_BYTES_MAX as usize));
     let longest = Wanted { prompt, ..Wanted::of("a".parse().unwrap()) };
     assert_eq!(rig.client().ask(&Command::Trigger(Box::new(longest)), None).unwrap(), done());
+}
+
+/// A server that keeps the calls of webhooks.
+fn called() -> (Rig, Arc<Mutex<Vec<Call>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hearing = Arc::clone(&heard);
+    let rig = Rig::new(move |command, reply| {
+        let Command::Webhook(call) = command else { panic!("{command:?}") };
+        hearing.lock().unwrap().push(*call);
+        reply(Ok(done()));
+    });
+    (rig, heard)
+}
+
+fn call(rig: &Rig, headers: &str, body: &[u8]) -> (String, String) {
+    let head = format!(
+        "POST /v1/webhooks/coder/push HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    rig.raw(&[head.as_bytes(), body].concat())
+}
+
+#[test]
+fn a_webhook_takes_what_its_caller_sends_and_how_it_names_it() {
+    let (rig, heard) = called();
+    let json = "content-type: application/json; charset=utf-8\r\n";
+    for (headers, body, delivery) in [
+        ("", "just text", None),
+        ("", "", None),
+        (json, "{\"a\": 1}", None),
+        (json, "", None),
+        ("content-type: text/plain\r\nX-GitHub-Delivery: g-1\r\n", "{", Some("g-1")),
+        ("webhook-id: w-1\r\nheeler-delivery: h-1\r\n", "x", Some("h-1")),
+        ("x-gitlab-event-uuid: l-1\r\n", "x", Some("l-1")),
+    ] {
+        let (head, _) = call(&rig, headers, body.as_bytes());
+        assert!(head.starts_with("HTTP/1.1 200 "), "{headers}: {head}");
+        let heard = heard.lock().unwrap().pop().unwrap();
+        assert_eq!((heard.payload.as_str(), heard.delivery.as_deref()), (body, delivery));
+        assert_eq!((heard.agent.as_str(), heard.schedule.as_str()), ("coder", "push"));
+    }
+}
+
+#[test]
+fn a_call_that_is_too_long_or_no_text_is_refused() {
+    let (rig, heard) = called();
+    let most = vec![b'x'; WEBHOOK_BYTES_MAX];
+    assert!(call(&rig, "", &most).0.starts_with("HTTP/1.1 200 "));
+    assert_eq!(heard.lock().unwrap().pop().unwrap().payload.len(), WEBHOOK_BYTES_MAX);
+    let long_name = "d".repeat(DELIVERY_BYTES_MAX + 1);
+    for (headers, body, code, message) in [
+        ("".to_owned(), vec![b'x'; WEBHOOK_BYTES_MAX + 1], "413", "longer than 1048576 bytes"),
+        ("".to_owned(), vec![0xff, 0xfe], "400", "not UTF-8"),
+        ("content-type: Application/JSON\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
+        ("content-type: application/x+json\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
+        (format!("webhook-id: {long_name}\r\n"), b"x".to_vec(), "400", "webhook-id is no name"),
+        ("webhook-id: \r\n".to_owned(), b"x".to_vec(), "400", "webhook-id is no name"),
+    ] {
+        let (head, found) = call(&rig, &headers, &body);
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{headers}: {head}");
+        assert!(found.contains(message), "{headers}: {found}");
+    }
+    assert!(heard.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

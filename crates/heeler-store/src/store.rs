@@ -114,7 +114,7 @@ pub struct Store {
     due: Arc<Due>,
     publishing: Mutex<()>,
     /// Held until the thread has ended.
-    _lock: LockFile,
+    lock: Arc<LockFile>,
 }
 
 impl Store {
@@ -147,8 +147,10 @@ impl Store {
         let epoch = Arc::new(AtomicI64::new(epoch));
         let due = Arc::new(Due::default());
         let (queue, commands) = sync_channel(QUEUE_MAX);
+        let lock = Arc::new(lock);
         let writer = Writer {
             dir: dir.clone(),
+            lock: Arc::clone(&lock),
             db: Some(db),
             epoch: Arc::clone(&epoch),
             due: Arc::clone(&due),
@@ -159,12 +161,19 @@ impl Store {
             .spawn(|| writer.run())
             .map_err(StoreError::Thread)?;
         let (queue, thread) = (Some(queue), Some(thread));
-        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), _lock: lock })
+        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
     }
 
     /// Returns the state directory.
     pub fn dir(&self) -> &StateDir {
         &self.dir
+    }
+
+    /// Says whether the directory is still where it was: nobody removed, moved or replaced it.
+    ///
+    /// If not, another process may be the writer of what is there now. Nothing there is touched.
+    pub fn is_in_place(&self) -> bool {
+        self.lock.is_intact()
     }
 
     /// Runs a change on the writer's thread and returns its answer once it is committed.
@@ -199,10 +208,13 @@ impl Store {
         views::absorb(self, now)
     }
 
-    /// Writes every view that is due.
+    /// Writes every view that is due; none where the directory is not ours any more.
     pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        views::publish(self, now)
+        match self.is_in_place() {
+            true => views::publish(self, now),
+            false => Ok(PublishReport::default()),
+        }
     }
 
     /// Takes today's backup of the database unless there is one; returns it when it was taken.
@@ -334,6 +346,7 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
 /// The thread that alone writes to the database.
 struct Writer {
     dir: StateDir,
+    lock: Arc<LockFile>,
     /// Absent after a failure, until it can be opened anew.
     db: Option<Db>,
     epoch: Arc<AtomicI64>,
@@ -357,7 +370,7 @@ impl Writer {
 
     /// Runs what is queued in one transaction; every command it took is in `batch` afterwards.
     fn transact(&mut self, first: Box<dyn Command>, batch: &mut Vec<Box<dyn Command>>) -> Fate {
-        let db = match begin(&mut self.db, &self.dir, &self.epoch) {
+        let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
             Ok(db) => db,
             Err(fate) => {
                 batch.push(first);
@@ -389,11 +402,16 @@ impl Writer {
 }
 
 /// Begins a transaction, opening the database anew where a failure closed it.
-fn begin<'w>(slot: &'w mut Option<Db>, dir: &StateDir, epoch: &AtomicI64) -> Result<&'w Db, Fate> {
+fn begin<'w>(
+    slot: &'w mut Option<Db>,
+    dir: &StateDir,
+    lock: &LockFile,
+    epoch: &AtomicI64,
+) -> Result<&'w Db, Fate> {
     let not_saved = |error| Fate::NotSaved(Arc::new(error));
     let db = match slot.take() {
         Some(db) => db,
-        None => reopen(&dir.database()).map_err(not_saved)?,
+        None => reopen(&dir.database(), lock).map_err(not_saved)?,
     };
     let db = slot.insert(db);
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
@@ -422,10 +440,14 @@ fn run_one(db: &Db, dir: &StateDir, command: &mut dyn Command) -> Result<bool, D
     Ok(marked && keep == Keep::Changes)
 }
 
-fn reopen(path: &Utf8Path) -> Result<Db, DbError> {
-    Db::write(path).map_err(|error| {
+fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<Db, DbError> {
+    let cannot = |why: String| {
         let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
-        let source = rusqlite::Error::SqliteFailure(cannot, Some(error.to_string()));
+        let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
         DbError::Sqlite { attempt: "open the database anew", source }
-    })
+    };
+    match lock.is_intact() {
+        true => Db::write(path).map_err(|error| cannot(error.to_string())),
+        false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),
+    }
 }

@@ -134,6 +134,9 @@ pub(crate) enum Command {
     /// Be a scripted agent (started by a run)
     #[command(hide = true)]
     Play(commands::play::PlayArgs),
+    /// Record the work tree of this folder (started by a run)
+    #[command(hide = true)]
+    Snapshot(commands::snapshot::SnapshotArgs),
     /// Print a shell's completion script
     #[command(
         after_help = "Bash: source <(heeler completions bash)\nAgents, jobs and sessions complete too."
@@ -291,6 +294,7 @@ impl Command {
             Command::Init(_)
             | Command::Demo(_)
             | Command::Play(_)
+            | Command::Snapshot(_)
             | Command::Runner(_)
             | Command::Completions(_)
             | Command::Man(_) => false,

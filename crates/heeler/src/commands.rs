@@ -20,6 +20,7 @@ pub(crate) mod runner;
 pub(crate) mod schedule;
 pub(crate) mod search;
 pub(crate) mod session;
+pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
@@ -57,6 +58,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Restore(args) => backup::restore(global, &args),
         Command::Demo(args) => demo::run(&args),
         Command::Play(args) => play::run(args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => completions::man(&args),
         Command::Version(args) => completions::version(&args),

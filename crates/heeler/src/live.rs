@@ -283,7 +283,7 @@ impl<'w> Live<'w> {
                 self.feed.nobody_starts_it();
                 self.done.get_or_insert_with(Instant::now);
             }
-            Event::Course(course) => self.course(course),
+            Event::Course(course) => self.course(course)?,
             Event::Interrupt => self.interrupt()?,
             Event::CancelFailed(why) => self.screen.remark(&format!("not cancelled: {why}"))?,
             Event::Typed(question, line) => {
@@ -360,9 +360,15 @@ impl<'w> Live<'w> {
         Ok(())
     }
 
-    fn course(&mut self, course: Course) {
+    fn course(&mut self, course: Course) -> Outcome {
         match course {
             Course::Runs(run) => self.follow(run),
+            Course::Later { reason, at } => {
+                let now = place::now();
+                let when = (at > now).then(|| format!(", {}", output::upcoming(at, now)));
+                let when = when.unwrap_or_default();
+                self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
+            }
             Course::Over => {
                 self.seen.recorded = true;
                 self.feed.nobody_starts_it();
@@ -378,6 +384,7 @@ impl<'w> Live<'w> {
                 });
             }
         }
+        Ok(())
     }
 
     fn interrupt(&mut self) -> Outcome {

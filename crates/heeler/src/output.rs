@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 
 use anstyle::Style;
 use camino::Utf8Path;
-use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use heeler_model::config::{self, Faults};
 use heeler_model::{JobStatus, steers_terminal};
 use jiff::{SignedDuration, Timestamp};
@@ -135,13 +135,16 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Starts a table with its headings. On a narrow terminal the `flexible` columns give way, the
-    /// last ones first; what is typed back, such as an id, is always whole.
+    /// last ones first, and then the others but the first two; the first, which is what is typed back,
+    /// is always whole.
     pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> Lines {
+        let mut header: Row = headings.iter().map(Cell::new).collect::<Vec<_>>().into();
+        header.max_height(1);
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(headings.iter().map(Cell::new));
+            .set_header(header);
         let mut gives_way = Vec::new();
         for (number, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, COLUMN_GAP));
@@ -165,7 +168,7 @@ impl Lines {
     /// Adds a row; what does not fit the terminal's width is cut with an ellipsis.
     pub(crate) fn push(&mut self, cells: Vec<Text>) {
         let mut row = Row::from(cells);
-        if self.table.is_tty() {
+        if self.table.width().is_some() {
             row.max_height(1);
         }
         self.table.add_row(row);
@@ -187,22 +190,34 @@ impl Lines {
     fn leave_out_what_has_no_room(&mut self) {
         let Some(room) = self.table.width() else { return };
         let widths = self.table.column_max_content_widths();
-        let needed = |flexible: &[usize]| -> u16 {
-            let columns = widths.iter().enumerate().map(|(number, width)| {
-                match self.flexible.contains(&number) {
-                    true if !flexible.contains(&number) => 0,
-                    true => FLEXIBLE_WIDTH_MIN.min(*width) + COLUMN_GAP,
-                    false => width + COLUMN_GAP,
-                }
-            });
-            columns.fold(0, u16::saturating_add)
+        let least = |number: &usize| match self.flexible.contains(number) {
+            true => FLEXIBLE_WIDTH_MIN.min(widths[*number]),
+            false => widths[*number],
         };
-        let mut kept = self.flexible.clone();
-        while needed(&kept) > room
-            && let Some(number) = kept.pop()
-        {
-            if let Some(column) = self.table.column_mut(number) {
+        let needed = |columns: &[usize]| {
+            // What is fitted to the room has its gap in it, also at the end.
+            let is_last_fitted = columns.last().is_some_and(|last| self.flexible.contains(last));
+            let gaps = columns.len() - usize::from(!is_last_fitted);
+            let gaps = COLUMN_GAP.saturating_mul(u16::try_from(gaps).unwrap_or(u16::MAX));
+            columns.iter().map(least).fold(gaps, u16::saturating_add)
+        };
+        let mut kept: Vec<usize> = (0..widths.len()).collect();
+        while needed(&kept) > room && kept.len() > 1 {
+            let flexible = kept.iter().rposition(|number| self.flexible.contains(number));
+            match flexible.or((kept.len() > 2).then(|| kept.len() - 1)) {
+                Some(at) => drop(kept.remove(at)),
+                None => break,
+            }
+        }
+        let last = kept.last().copied().filter(|_| needed(&kept) > room);
+        let rest = room.saturating_sub(kept.first().map_or(0, &least) + COLUMN_GAP);
+        for (number, column) in self.table.column_iter_mut().enumerate() {
+            let is_cut = Some(number) == last && number != kept[0];
+            if !kept.contains(&number) || is_cut && rest == 0 {
                 column.set_constraint(ColumnConstraint::Hidden);
+            } else if is_cut {
+                let width = Width::Fixed(rest + COLUMN_GAP);
+                column.set_constraint(ColumnConstraint::Absolute(width));
             }
         }
     }
@@ -398,6 +413,36 @@ mod tests {
         assert_eq!(duration(3_720_000), "1h 02m");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(999), "999");
+    }
+
+    /// A table as a terminal of so many columns shows it.
+    fn narrow(columns: u16, headings: &[&str], flexible: &[&str], row: &[&str]) -> Vec<String> {
+        let mut lines = Lines::new(headings, flexible);
+        lines.table.set_width(columns);
+        lines.push(row.iter().map(|cell| Text::from(*cell)).collect());
+        lines.lines().iter().map(Text::plain).collect()
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_what_it_has_room_for_on_one_line_each() {
+        let headings = ["ID", "AGENT", "STATUS", "STARTED", "SUMMARY"];
+        let row =
+            ["job-2026-11-15-k3v9q1", "documentation-writer", "completed", "5s ago", "Did it"];
+        let shown = |columns| narrow(columns, &headings, &["AGENT", "SUMMARY"], &row);
+        assert_eq!(
+            shown(40),
+            ["ID                     STATUS", "job-2026-11-15-k3v9q1  completed"]
+        );
+        for columns in 22..120 {
+            let lines = shown(columns);
+            assert_eq!(lines.len(), 2, "{columns}: {lines:?}");
+            let fits = |line: &String| line.chars().count() <= usize::from(columns);
+            assert!(lines.iter().all(fits), "{columns}: {lines:?}");
+            assert!(lines[1].starts_with(row[0]), "{columns}: {lines:?}");
+        }
+        // Of two that are both too wide the second is cut.
+        let both = narrow(30, &["ID", "AGENT"], &[], &[row[0], row[1]]);
+        assert_eq!(both[1], "job-2026-11-15-k3v9q1  docume…");
     }
 
     #[test]

@@ -10,6 +10,7 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-de
 
 /// Installs all that is missing.
 pub(crate) fn all() -> Result<()> {
+    debian(&[("git", "git")])?;
     CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))?;
     claude::fetch()
 }

@@ -56,6 +56,10 @@ impl Dispatcher {
         match command {
             Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
             Command::Trigger(wanted) => self.trigger(*wanted, reply),
+            Command::Webhook(_) => match self.refuses_new() {
+                Some(refused) => reply(Err(refused)),
+                None => return Some((Task::Order(command), Some(reply))),
+            },
             Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, .. } => {
                 let setup = Arc::clone(&self.board().setup);
                 match orders::find_schedule(&setup, &agent, &schedule) {
@@ -93,15 +97,21 @@ impl Dispatcher {
         None
     }
 
-    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
-        match self.stop.as_ref().map(|stop| stop.how) {
-            None => {}
+    /// Refuses jobs while the daemon ends.
+    fn refuses_new(&self) -> Option<Refused> {
+        match self.stop.as_ref()?.how {
             // The next daemon, which is about to come, does it.
-            Some(Stopping::KeepJobs) => return reply(Err(Stopped.into())),
-            Some(Stopping::Wait { .. } | Stopping::Force) => {
+            Stopping::KeepJobs => Some(Stopped.into()),
+            Stopping::Wait { .. } | Stopping::Force => {
                 let refused = Refused::new(RefusedKind::Busy, "the daemon is stopping");
-                return reply(Err(refused.hint("the same again when it has ended")));
+                Some(refused.hint("the same again when it has ended"))
             }
+        }
+    }
+
+    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+        if let Some(refused) = self.refuses_new() {
+            return reply(Err(refused));
         }
         let setup = Arc::clone(&self.board().setup);
         match setup.find_agent(wanted.agent.as_str()) {

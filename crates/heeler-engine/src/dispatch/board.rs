@@ -355,7 +355,9 @@ impl Board {
 
     /// Says whether a job waits for an earlier one of its schedule.
     pub(crate) fn is_behind(&self, asked: &Asked) -> bool {
-        let is_due = |asked: &Asked| asked.wanted.trigger == TriggerType::Schedule;
+        let is_due = |asked: &Asked| {
+            matches!(asked.wanted.trigger, TriggerType::Schedule | TriggerType::Webhook)
+        };
         let is_ahead = |other: &Asked| {
             other.stage != Stage::Waiting
                 && is_due(other)

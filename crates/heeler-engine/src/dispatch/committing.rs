@@ -31,6 +31,8 @@ struct Written {
 pub(super) struct Failed {
     /// When that is tried again.
     pub(super) again: Instant,
+    /// Why, in words, where that is known.
+    pub(super) why: Option<String>,
     /// Runs that are to be looked at anew.
     runs: Vec<RunId>,
     /// What nobody tells again.
@@ -66,6 +68,7 @@ impl Dispatcher {
         let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
         // Nobody tells these again.
         let once: Vec<Task> = tasks.iter().filter_map(Task::told_once).collect();
+        let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
         let done = self.write(tasks, now);
         fault::reach(FaultPoint::AfterCommit);
@@ -81,6 +84,11 @@ impl Dispatcher {
                 let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
                 replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
                 self.put_off(runs.into_iter().flatten().collect(), once);
+                if let Some(failed) = &mut self.failed {
+                    failed.why = Some(format!("{}; nothing new starts", refused.message));
+                }
+                // A config that is not on record does not count.
+                self.board().setup = setup;
                 if matches!(error, WriteError::Restored) {
                     self.accept_restore();
                 }
@@ -202,6 +210,7 @@ impl Dispatcher {
     pub(super) fn put_off(&mut self, runs: Vec<RunId>, tasks: Vec<Task>) {
         let failed = self.failed.get_or_insert_with(|| Failed {
             again: Instant::now() + AFTER_FAILURE,
+            why: None,
             runs: Vec::new(),
             tasks: Vec::new(),
         });
@@ -249,6 +258,7 @@ impl Work<'_> {
         part: impl FnOnce(&mut Turn<'_, '_>) -> Result<turn::Outcome, DbError>,
     ) -> Result<(turn::Outcome, Vec<Deed>), DbError> {
         let Work { dir, now, keeps_schedules, is_stopping, .. } = *self;
+        let setup = Arc::clone(&self.board.setup);
         let board = &mut *self.board;
         let done = tx.attempt(|tx| {
             let deeds = Vec::new();
@@ -261,6 +271,7 @@ impl Work<'_> {
                 let why = chain(&error);
                 tracing::error!(why, "a change was refused by the database");
                 self.board.is_stale = true;
+                self.board.setup = setup;
                 Ok((Err(Refused::new(RefusedKind::Trouble, why).hint("heeler doctor")), Vec::new()))
             }
             done => done,

@@ -49,9 +49,15 @@ impl Turn<'_, '_> {
         self.show_schedule(key)
     }
 
-    fn skip(&mut self, key: &ScheduleKey, skip: &Skip) -> Result<(), DbError> {
-        tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
-        self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)
+    pub(super) fn skip(&mut self, key: &ScheduleKey, skip: &Skip) -> Result<(), DbError> {
+        // Told once for all that follow each other: there may be one each second.
+        match self.tx.add_skip(&key.agent, &key.schedule, skip, self.now)? {
+            true => {
+                tracing::info!(schedule = %key, reason = %skip.reason, count = skip.count, "skipped");
+            }
+            false => tracing::debug!(schedule = %key, reason = %skip.reason, "skipped too"),
+        }
+        Ok(())
     }
 
     fn start_due(
@@ -86,7 +92,12 @@ impl Turn<'_, '_> {
     }
 
     /// Puts a job of a trigger that nobody waits for into the queue.
-    fn queue_up(&mut self, job: &JobId, agent: &Agent, wanted: &Wanted) -> Result<(), DbError> {
+    pub(super) fn queue_up(
+        &mut self,
+        job: &JobId,
+        agent: &Agent,
+        wanted: &Wanted,
+    ) -> Result<(), DbError> {
         let redacted = self.board.setup.redacted(agent, wanted);
         insert_job(self.tx, job, wanted, &redacted, self.now)?;
         let row = self.row(job, agent, wanted, &redacted, "", None);
@@ -95,7 +106,7 @@ impl Turn<'_, '_> {
         Ok(())
     }
 
-    /// Files changed, or somebody called: a schedule fires that time does not start.
+    /// Files changed: a schedule fires that time does not start.
     pub(super) fn fired(
         &mut self,
         wanted: &Wanted,

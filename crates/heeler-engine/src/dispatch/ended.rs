@@ -110,7 +110,7 @@ impl Turn<'_, '_> {
         };
         let session = result.session.as_ref().filter(|session| session.resumable);
         let text = match how {
-            Again::Anew | Again::Retried => None,
+            Again::Anew | Again::Retried { .. } => None,
             Again::Resumed => Some(INTERRUPTED),
             Again::AfterReset => Some(LIMIT_RESET),
         };
@@ -130,9 +130,9 @@ impl Turn<'_, '_> {
             (Again::Anew, _) => "its run did not start; it is tried again".to_owned(),
             (Again::Resumed, _) => "it was interrupted and is resumed".to_owned(),
             (Again::AfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),
-            (Again::Retried, _) => {
+            (Again::Retried { number, most }, _) => {
                 let error = result.error.as_ref().map_or("", |error| error.message.as_str());
-                format!("it failed and is tried again: {error}")
+                format!("failed: {error}; tries again ({number} of {most})")
             }
         };
         tracing::info!(job = %id, agent = job.head.agent, reason, "goes on later");

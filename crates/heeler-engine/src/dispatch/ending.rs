@@ -9,6 +9,7 @@ use heeler_store::{DbError, Reader, STOPPED_AT, WriteError};
 
 use super::{Dispatcher, Ended, Task};
 use crate::command::{Answer, Command, DaemonMode, Input, Reply, Stopping};
+use crate::fault::{self, FaultPoint};
 
 /// How often it is looked whether the worker of hooks has ended.
 const HOOKS_LOOK: Duration = Duration::from_millis(10);
@@ -104,11 +105,13 @@ impl Dispatcher {
         let is_by_hand = self.stop.as_ref().is_some_and(|stop| stop.how != Stopping::KeepJobs);
         if self.mode == DaemonMode::Permanent && is_by_hand {
             let now = iso_millis((self.fleet.now)());
+            fault::reach(FaultPoint::BeforeStopped);
             let noted: Result<(), WriteError<DbError>> =
                 self.store.write(move |tx| tx.set_meta(STOPPED_AT, &now));
             if let Err(error) = noted {
                 tracing::warn!(reason = chain(&error), "cannot note that the fleet was stopped");
             }
+            fault::reach(FaultPoint::AfterStopped);
         }
     }
 

@@ -29,6 +29,7 @@ impl Turn<'_, '_> {
             Command::Schedule { agent, schedule, change, by } => {
                 self.change_schedule(&agent, &schedule, &change, &by)
             }
+            Command::Webhook(call) => self.webhook(&call),
             Command::Agent { agent, change, by } => self.change_agent(&agent, change, &by),
             // The dispatcher deals with these itself.
             Command::Trigger(_)

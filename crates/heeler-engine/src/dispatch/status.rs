@@ -24,7 +24,8 @@ impl Dispatcher {
             })
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
-        let mut faults: Vec<String> = self.faults.values().cloned().collect();
+        let failed = self.failed.as_ref().and_then(|failed| failed.why.clone());
+        let mut faults: Vec<String> = self.faults.values().cloned().chain(failed).collect();
         faults.sort();
         DaemonStatus {
             pid: std::process::id(),

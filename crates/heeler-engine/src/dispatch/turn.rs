@@ -127,7 +127,7 @@ impl Turn<'_, '_> {
     }
 
     /// Refuses what would not even be let into the queue.
-    fn admissible(&self, agent: &Agent) -> Result<(), Refused> {
+    pub(super) fn admissible(&self, agent: &Agent) -> Result<(), Refused> {
         let name = agent.name.as_str();
         if self.board.disabled.contains(name) {
             let refused = Refused::new(RefusedKind::NotAllowed, format!("{name} is disabled"));
@@ -146,9 +146,19 @@ impl Turn<'_, '_> {
     /// Refuses what cannot start now and would not wait well.
     fn may_wait(&self, wanted: &Wanted, agent: &Agent, reason: &str) -> Result<(), Refused> {
         // What is left is held by those who wait for it to end.
-        if wanted.parent.is_some() && self.board.quote(agent) == Quote::Held {
-            let refused = Refused::new(RefusedKind::NotAllowed, reason);
-            return Err(refused.hint("give the agent that starts jobs a smaller `budget.job`"));
+        if let Some(parent) = &wanted.parent
+            && self.board.quote(agent) == Quote::Held
+        {
+            let message = format!(
+                "{reason}, and {parent}, which asks for this job, may be one of them: it cannot wait"
+            );
+            let asker = self.board.live.values().find(|live| live.job == *parent);
+            let asker = asker.map_or("the agent that asks", |live| &live.agent);
+            let hint = format!(
+                "set `budget.job` of {asker} to less than the fleet's or its own `day` and `total`, \
+                 so that a run of it leaves something for the jobs that it starts"
+            );
+            return Err(Refused::new(RefusedKind::NotAllowed, message).hint(hint));
         }
         let most = self.queue_max();
         if self.board.queue_len() < most {
@@ -326,7 +336,7 @@ impl Turn<'_, '_> {
         let own = schedule.map_or(agent.priority, |schedule| schedule.priority);
         Queued {
             job: job.clone(),
-            priority: wanted.priority + i64::from(own),
+            priority: wanted.priority.saturating_add(i64::from(own)),
             asked_at: self.now,
             not_before,
             expires_at: Some(later(self.now, self.queue_wait_max())),

@@ -7,8 +7,8 @@ use camino::Utf8PathBuf;
 use heeler_model::config::Agent;
 use heeler_model::hook::{HookContext, HookPlace, fires};
 use heeler_model::redact::Redactor;
-use heeler_model::{Job, iso_millis};
-use heeler_store::Effect;
+use heeler_model::{Job, JobId, iso_millis};
+use heeler_store::{Db, DbError, Effect};
 use heeler_transcript::plain;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,39 @@ pub fn effects_of(agent: &Agent, job: &Job, end: &JobEnd, now: Timestamp) -> Vec
             }
         })
         .collect()
+}
+
+/// A hook of a job that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedHook {
+    /// Its name, or else its list and place there.
+    pub name: String,
+    /// The event's id.
+    pub event: String,
+    /// Why it failed last.
+    pub error: String,
+    /// How often it was tried.
+    pub attempts: i64,
+    /// Whether it was given up; else it is tried again.
+    pub is_over: bool,
+}
+
+/// Lists the hooks of a job that failed, in their order.
+pub fn failed_hooks(db: &Db, job: &JobId) -> Result<Vec<FailedHook>, DbError> {
+    let failed = db.failed_effects(job, KIND)?.into_iter();
+    let one = |(effect, is_over): (Effect, bool)| {
+        let order = serde_json::from_str::<HookOrder>(&effect.payload).ok();
+        let place = |HookPlace { list, index }| format!("{list} {}", index + 1);
+        let name = order.map(|order| order.name.unwrap_or_else(|| place(order.place)));
+        FailedHook {
+            name: name.unwrap_or_else(|| KIND.to_owned()),
+            event: effect.id,
+            error: effect.last_error.unwrap_or_default(),
+            attempts: effect.attempts,
+            is_over,
+        }
+    };
+    Ok(failed.map(one).collect())
 }
 
 /// Returns which end of which job an effect follows: its id without the order.

@@ -191,6 +191,7 @@ impl Shell<'_> {
             },
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            workspaces: None,
         })
     }
 

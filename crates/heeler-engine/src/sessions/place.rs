@@ -1,11 +1,20 @@
-//! The worktree that a fork has to itself.
+//! The worktree that a fork has to itself: made from a snapshot, recorded before it goes.
 
-use camino::Utf8PathBuf;
-use heeler_model::{Session, SessionId};
-use heeler_store::StateDir;
-use heeler_store::history::FoundCut;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::{Session, SessionId, chain};
+use heeler_store::history::{FoundCut, SnapshotNote};
+use heeler_store::{DbError, Reader, StateDir};
+use heeler_transcript::{OsDisk, create_folder, resolve_inside};
+use heeler_workspace::{
+    Commit, LeftOut, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree,
+};
+use jiff::Timestamp;
 
+use super::trouble;
 use crate::command::{Refused, RefusedKind};
+
+/// What the last state of a worktree is called that was removed.
+const REMOVED: &str = "removed";
 
 /// A worktree that was made.
 pub(super) struct Place {
@@ -19,15 +28,139 @@ pub(super) struct Place {
 
 /// Makes a worktree in the state that files were in at a cut.
 pub(super) fn worktree(
-    _dir: &StateDir,
-    _id: &SessionId,
+    dir: &StateDir,
+    id: &SessionId,
     source: &Session,
     cut: &FoundCut,
 ) -> Result<Place, Refused> {
-    let message = format!("no snapshot of the files was taken at message {}", cut.number);
-    let refused = Refused::new(RefusedKind::NotAllowed, format!("{message} of {}", source.id));
-    Err(refused.hint("without --workspace the conversation alone is forked"))
+    let Some(note) = &cut.snapshot else {
+        let message = format!("no snapshot of the files was taken at message {}", cut.number);
+        let refused = Refused::new(RefusedKind::NotAllowed, format!("{message} of {}", source.id));
+        let hint = "snapshots need a working directory in a git repository, and `session.snapshots`; \
+            without --workspace the conversation alone is forked";
+        return Err(refused.hint(hint));
+    };
+    let commit = Commit::parse(&note.commit).ok_or_else(|| {
+        Refused::new(RefusedKind::Trouble, "the log names no commit for the snapshot")
+    })?;
+    let snapshots = Snapshots::open_key(&dir.workspaces(), &note.repository);
+    let snapshots = snapshots.map_err(|error| trouble(&error))?;
+    create_folder(&OsDisk, &dir.worktrees()).map_err(|error| trouble(&error))?;
+    let tree = snapshots.add_worktree(&commit, &dir.worktrees().join(id.as_str()));
+    let top = tree.map_err(|error| trouble(&error))?.top;
+    let directory = directory(&top, note)?;
+    Ok(Place { top, directory, left_out: left_out(note) })
 }
 
-/// Removes what our repositories hold for a session that was purged.
-pub(super) fn forget(_dir: &StateDir, _session: &Session) {}
+/// Returns where the agent works in a worktree. Git has no word for a folder without files.
+fn directory(top: &Utf8Path, note: &SnapshotNote) -> Result<Utf8PathBuf, Refused> {
+    if note.cwd.as_str().is_empty() || note.cwd == "." {
+        return Ok(top.to_owned());
+    }
+    let directory = resolve_inside(top, note.cwd.as_str()).map_err(|error| trouble(&error))?;
+    std::fs::create_dir_all(&directory).map_err(|error| trouble(&error))?;
+    Ok(directory)
+}
+
+fn left_out(note: &SnapshotNote) -> Vec<String> {
+    let words = |json: &serde_json::Value| {
+        let left_out: Option<LeftOut> = serde_json::from_value(json.clone()).ok();
+        left_out.map_or_else(|| json.to_string(), |left_out| left_out.to_string())
+    };
+    let mut lines: Vec<String> = note.left_out.iter().map(words).collect();
+    if !note.others.is_empty() {
+        let jobs = note.others.join(", ");
+        lines.push(format!("what {jobs} had half done in the same folder may be in there"));
+    }
+    lines
+}
+
+/// Takes the worktree of a session away, after what is in it was recorded. One that holds what no
+/// snapshot can is left where it is.
+pub(super) fn remove(dir: &StateDir, session: &Session, now: Timestamp) {
+    let Some((top, snapshots)) = found(dir, session) else { return };
+    let Some(name) = removed(session) else { return };
+    match snapshots.remove_worktree(&top, &name, Unrecorded::Keep, now) {
+        Ok(_) => tracing::info!(session = %session.id, %top, "its worktree is removed"),
+        Err(error @ SnapshotError::WouldLose { .. }) => {
+            tracing::warn!(session = %session.id, reason = chain(&error), "its worktree stays");
+        }
+        Err(error) => {
+            tracing::warn!(session = %session.id, reason = chain(&error), "its worktree stays");
+        }
+    }
+}
+
+/// Makes the worktree of a session again that came back.
+pub(super) fn bring_back(dir: &StateDir, session: &Session) -> Result<(), SnapshotError> {
+    let Some(top) = &session.workspace else { return Ok(()) };
+    let Some(name) = removed(session).filter(|_| !top.exists() && is_ours(dir, top)) else {
+        return Ok(());
+    };
+    for key in Snapshots::keys(&dir.workspaces())? {
+        let snapshots = Snapshots::open_key(&dir.workspaces(), &key)?;
+        if let Some(commit) = snapshots.commit_of(&name)? {
+            snapshots.add_worktree(&commit, top)?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Forgets what our repositories hold for a session that was purged; says whether nothing is left to
+/// be forgotten. What a fork of it has from it stays as long as the fork.
+pub(super) fn forget(
+    dir: &StateDir,
+    reader: &Reader,
+    session: &Session,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let is_fork = |other: &Session| other.parent.as_ref() == Some(&session.id);
+    let deleted = reader.deleted_sessions()?;
+    let is_kept =
+        |it: &heeler_store::DeletedSession| it.purged_at.is_none() && is_fork(&it.session);
+    if !reader.forks_of(&session.id)?.is_empty() || deleted.iter().any(is_kept) {
+        return Ok(false);
+    }
+    let Some(name) = session.agent_session_id.as_ref() else { return Ok(true) };
+    let Ok(prefix) = SnapshotName::parse(name.as_str()) else { return Ok(true) };
+    let forgotten = || -> Result<(), SnapshotError> {
+        for key in Snapshots::keys(&dir.workspaces())? {
+            let snapshots = Snapshots::open_key(&dir.workspaces(), &key)?;
+            let names = snapshots.list(Some(&prefix))?;
+            if !names.is_empty() {
+                let names: Vec<SnapshotName> = names.into_iter().map(|(name, _)| name).collect();
+                snapshots.forget(&names)?;
+                snapshots.prune(now)?;
+            }
+        }
+        Ok(())
+    };
+    match forgotten() {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            let reason = chain(&error);
+            tracing::warn!(session = %session.id, reason, "its snapshots are not forgotten yet");
+            Ok(false)
+        }
+    }
+}
+
+/// Returns the worktree of a session that is there, and the repository that it is of.
+fn found(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, Snapshots)> {
+    let top = session.workspace.clone().filter(|top| top.exists() && is_ours(dir, top))?;
+    let tree = WorkTree::find(&top).ok()??;
+    let snapshots = Snapshots::open(&dir.workspaces(), &tree).ok()?;
+    Some((top, snapshots))
+}
+
+/// Says whether a worktree is in our folder for them: a record may have come from elsewhere.
+fn is_ours(dir: &StateDir, top: &Utf8Path) -> bool {
+    let folder = dir.worktrees().canonicalize_utf8();
+    folder.is_ok_and(|folder| top.parent() == Some(&folder))
+}
+
+fn removed(session: &Session) -> Option<SnapshotName> {
+    let id = session.agent_session_id.as_ref()?;
+    SnapshotName::parse(&format!("{id}/{REMOVED}")).ok()
+}

@@ -8,14 +8,21 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::session_choice::expired_by;
-use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus};
+use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus, chain};
 use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
-use heeler_transcript::{DiskError, OsDisk, create_folder};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use super::{holder, place, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::setup::Setup;
+
+/// What a tombstone is called.
+const TOMBSTONE: &str = "tombstone.json";
+
+/// The version of a tombstone.
+const TOMBSTONE_VERSION: u32 = 1;
 
 /// How many sessions are looked at at once.
 const PAGE: usize = 1000;
@@ -152,26 +159,74 @@ pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, 
 }
 
 /// Makes files be where the record says they are. It can be done again, and by another daemon.
-pub(crate) fn complete(dir: &StateDir, home: &Utf8Path, reader: &Reader) -> Result<(), String> {
-    let text = |error: &dyn std::error::Error| heeler_model::chain(error);
-    for deleted in reader.deleted_sessions().map_err(|error| text(&error))? {
-        put_away(dir, home, &deleted).map_err(|error| text(&error))?;
+pub(crate) fn complete(
+    dir: &StateDir,
+    home: &Utf8Path,
+    reader: &Reader,
+    now: Timestamp,
+) -> Result<(), String> {
+    for deleted in reader.deleted_sessions().map_err(|error| chain(&error))? {
+        let trash = dir.trashed_session(&deleted.session.id);
+        match deleted.purged_at {
+            None => put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?,
+            // Gone with the last of it.
+            Some(_) if !trash.exists() => {}
+            Some(_) => {
+                let is_all = place::forget(dir, reader, &deleted.session, now);
+                let is_all = is_all.map_err(|error| chain(&error))?;
+                purge(dir, home, &deleted, &trash, is_all).map_err(|error| chain(&error))?;
+            }
+        }
     }
     bring_back(dir, home, reader)
 }
 
-fn put_away(dir: &StateDir, home: &Utf8Path, deleted: &DeletedSession) -> Result<(), DiskError> {
-    let (session, trash) = (&deleted.session, dir.trashed_session(&deleted.session.id));
-    if deleted.purged_at.is_none() {
-        return move_files(&own_files(dir, home, session), &trash);
+/// Moves what a session has to the trash, with a tombstone that says whose it was.
+fn put_away(
+    dir: &StateDir,
+    home: &Utf8Path,
+    deleted: &DeletedSession,
+    trash: &Utf8Path,
+    now: Timestamp,
+) -> Result<(), DiskError> {
+    let session = &deleted.session;
+    let tombstone = trash.join(TOMBSTONE);
+    if !tombstone.exists() {
+        create_folder(&OsDisk, trash)?;
+        let text = json!({
+            "version": TOMBSTONE_VERSION, "session": session, "deletedAt": deleted.at,
+            "deletedBy": deleted.by,
+        });
+        replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
-    place::forget(dir, session);
+    place::remove(dir, session, now);
     for file in own_files(dir, home, session) {
+        let name = file.file_name().expect("it was listed by its name");
+        rename(&file, &trash.join(name))?;
+    }
+    Ok(())
+}
+
+/// Removes what a session has; its tombstone last, and only if nothing is left to be removed.
+fn purge(
+    dir: &StateDir,
+    home: &Utf8Path,
+    deleted: &DeletedSession,
+    trash: &Utf8Path,
+    is_all: bool,
+) -> Result<(), DiskError> {
+    for file in own_files(dir, home, &deleted.session) {
         remove(&file)?;
     }
-    match std::fs::remove_dir_all(&trash) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(DiskError { action: "remove", path: trash, source: error })
+    for entry in trash.read_dir_utf8().into_iter().flatten().flatten() {
+        if entry.file_name() != TOMBSTONE {
+            remove(entry.path())?;
+        }
+    }
+    match std::fs::remove_dir_all(trash) {
+        _ if !is_all => Ok(()),
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError { action: "remove", path: trash.to_owned(), source })
         }
         _ => Ok(()),
     }
@@ -184,7 +239,7 @@ fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8Path
     let Some(folder) = log.parent().filter(|_| log.starts_with(dir.root())) else {
         return Vec::new();
     };
-    let Some(name) = log.file_name() else { return Vec::new() };
+    let Some(name) = log.file_name().filter(|_| log.exists()) else { return Vec::new() };
     let beside = folder.read_dir_utf8().into_iter().flatten().flatten();
     let is_own = |file: &str| {
         file == name || file.strip_prefix('.').unwrap_or(file).starts_with(&format!("{name}."))
@@ -192,43 +247,38 @@ fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8Path
     beside.filter(|entry| is_own(entry.file_name())).map(|entry| entry.into_path()).collect()
 }
 
-fn move_files(files: &[Utf8PathBuf], to: &Utf8Path) -> Result<(), DiskError> {
-    if files.is_empty() {
-        return Ok(());
-    }
-    create_folder(&OsDisk, to)?;
-    for file in files {
-        let name = file.file_name().expect("it was listed by its name");
-        rename(file, &to.join(name))?;
-    }
-    Ok(())
-}
-
 /// Moves the files of sessions back whose record came back.
 fn bring_back(dir: &StateDir, home: &Utf8Path, reader: &Reader) -> Result<(), String> {
     let Ok(entries) = dir.trash().join("sessions").read_dir_utf8() else { return Ok(()) };
     for entry in entries.flatten() {
         let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
-        let session = reader.session(&id).map_err(|error| heeler_model::chain(&error))?;
-        let Some(log) = session.and_then(|session| dir.session_log_path(Some(home), &session))
-        else {
-            continue;
-        };
-        let back = || -> Result<(), DiskError> {
-            let folder = log.parent().expect("a log is in its project's folder");
-            create_folder(&OsDisk, folder)?;
-            let files = entry.path().read_dir_utf8().into_iter().flatten().flatten();
-            for file in files {
-                let place = folder.join(file.file_name());
-                // What was said in it since is newer.
-                if !place.exists() {
-                    rename(file.path(), &place)?;
-                }
-            }
-            Ok(())
-        };
-        back().map_err(|error| heeler_model::chain(&error))?;
-        drop(std::fs::remove_dir(entry.path()));
+        let Some(session) = reader.session(&id).map_err(|error| chain(&error))? else { continue };
+        move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
+        place::bring_back(dir, &session).map_err(|error| chain(&error))?;
+        drop(std::fs::remove_dir_all(entry.path()));
+    }
+    Ok(())
+}
+
+fn move_back(
+    dir: &StateDir,
+    home: &Utf8Path,
+    session: &Session,
+    trash: &Utf8Path,
+) -> Result<(), DiskError> {
+    let Some(log) = dir.session_log_path(Some(home), session) else { return Ok(()) };
+    let folder = log.parent().expect("a log is in its project's folder");
+    create_folder(&OsDisk, folder)?;
+    // The log last: once it is there, nobody looks for the rest.
+    let files = trash.read_dir_utf8().into_iter().flatten().flatten();
+    let mut files: Vec<Utf8PathBuf> = files.map(|file| file.into_path()).collect();
+    files.sort_by_key(|file| file.file_name() == log.file_name());
+    for file in files {
+        let place = folder.join(file.file_name().expect("it was listed by its name"));
+        // What was said in it since is newer.
+        if file.file_name() != Some(TOMBSTONE) && !place.exists() {
+            rename(&file, &place)?;
+        }
     }
     Ok(())
 }

@@ -67,6 +67,16 @@ impl Place {
         Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
     }
 
+    /// Waits until something is so.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "it took too long");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until a job is where it is to be.
     #[track_caller]
     pub(crate) fn wait_for(&self, job: &JobId, status: JobStatus) {
@@ -236,4 +246,51 @@ fn a_repository_that_cannot_be_cloned_refuses_the_job() {
     assert!(refused.message.contains("git cannot clone"), "{refused:?}");
     assert!(place.reader().newest_job("a").unwrap().is_none());
     running.stop(Stopping::Wait { timeout: None });
+}
+
+#[test]
+fn a_daemon_whose_state_is_moved_away_ends_and_leaves_its_jobs_alone() {
+    let place = Place::new("die-when-told");
+    let running = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let (job, _) = asked(&running, coder());
+    place.wait_for(&job, JobStatus::Running);
+    let (there, away) = (place.root.join(".heeler"), place.root.join("away"));
+    let run = place.reader().runs_of_job(&job).unwrap()[0].id;
+    place.wait_until(|| {
+        let view = std::fs::read_to_string(there.join(format!("jobs/{job}.yaml")));
+        let is_shown = view.is_ok_and(|view| view.contains("status: running"));
+        is_shown && place.fleet.dir.run(run).join("started.json").exists()
+    });
+    std::fs::rename(&there, &away).unwrap();
+    assert!(running.handle.ask(Command::Status).is_err());
+    assert_eq!(running.thread.join().unwrap(), Ended::Lost);
+    assert!(!there.exists(), "nothing is made where the state was");
+    std::fs::rename(&away, &there).unwrap();
+    // Its runner works on and can still be heard of.
+    assert_eq!(place.job(&job).head.status, JobStatus::Running);
+    std::fs::write(place.root.join("go"), "").unwrap();
+    place.wait_until(|| !place.fleet.dir.run(run).join("started.json").exists());
+}
+
+#[test]
+fn a_daemon_whose_state_is_replaced_leaves_that_of_another_alone() {
+    let place = Place::new("success");
+    let old = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let (first, _) = asked(&old, coder());
+    place.wait_for(&first, JobStatus::Completed);
+    let there = place.root.join(".heeler");
+    std::fs::rename(&there, place.root.join("away")).unwrap();
+    heeler_store::StateDir::create(&there).unwrap();
+    let new = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let (second, _) = asked(&new, coder());
+    place.wait_for(&second, JobStatus::Completed);
+    assert!(old.handle.ask(Command::Trigger(Box::new(coder()))).is_err());
+    assert_eq!(old.thread.join().unwrap(), Ended::Lost);
+    // What the other has committed and not moved to the database's own file yet is still there.
+    assert_eq!(place.job(&second).head.status, JobStatus::Completed);
+    assert!(there.join("heeler.db-wal").exists());
+    new.stop(Stopping::KeepJobs);
+    assert_eq!(place.job(&second).head.status, JobStatus::Completed);
+    let view = place.read(".heeler/state.yaml");
+    assert!(view.contains(second.as_str()) && !view.contains(first.as_str()), "{view}");
 }

@@ -32,7 +32,7 @@ fn a_job_goes_from_request_to_record() {
     assert_eq!(place.reader().run_result(*run).unwrap().unwrap().end, End::Finished);
 
     let session = place.session_of(job);
-    assert_eq!((session.status, session.job_count), (SessionStatus::Paused, 1));
+    assert_eq!((session.status, session.job_count), (SessionStatus::Completed, 1));
     assert_eq!((session.message_count, session.token_estimate), (4, 100));
     let agent = place.reader().agent("coder").unwrap().unwrap();
     assert_eq!((agent.status, agent.current_job), (AgentStatus::Idle, None));

@@ -24,11 +24,7 @@ pub(crate) const AGENT: &[&str] = &[
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",
-    "session.max_context_tokens",
-    "session.context_window",
     "schedules.*.work_source",
-    "schedules.*.session.max_context_tokens",
-    "schedules.*.session.context_window",
 ];
 
 /// Keys that tell Claude what it may do. A script and a shell command do what is written in them.

@@ -94,8 +94,9 @@ section! {
     pub(crate) struct ScheduleKeys ("schedule") {
         /// What starts it: `interval`, `cron`, `watch` or `webhook`. Of the first three it follows
         /// from the key given (`interval`, `cron`, `paths`) if left out. A schedule of type
-        /// `webhook` starts when it is asked to from outside. `chat` is accepted for herdctl's sake
-        /// and starts nothing.
+        /// `webhook` starts when the daemon is called with something for it; calls while its last job
+        /// is at work are refused, or wait with `overlap: queue`. `chat` is accepted for herdctl's
+        /// sake and starts nothing.
         kind as "type": Option<At<ScheduleType>>,
         /// Time between two starts, such as `5m`, `1h30m` or `2w`.
         interval alias "every": Option<At<Period>>,
@@ -105,7 +106,8 @@ section! {
         /// The files whose change starts it: globs such as `src/**/*.rs`, relative to the working
         /// directory. A glob that fits a folder stands for everything in it. `.git`, links to folders and
         /// Heeler's own state are never looked into. What changes while a job of the schedule runs, or
-        /// within `debounce` of its end, starts nothing.
+        /// within `debounce` of its end, starts nothing, and so does what changes while no daemon runs or
+        /// as one dies: a change starts one job at most.
         paths: Option<At<Globs>>,
         /// Files whose change starts nothing, though `paths` has them.
         ignore: Option<At<Globs>>,

@@ -31,10 +31,14 @@ section! {
         max_turns: Option<NonZeroU32>,
         /// The model for this session; the agent's own `model` wins.
         model: Option<String>,
-        /// Summarise the conversation when it grows beyond this many tokens.
+        /// When the conversation has grown beyond this many tokens, the next job goes on in a new session
+        /// with a summary, which the agent is asked for, and the last messages.
         max_context_tokens: Option<NonZeroU32>,
         /// How many of the last messages are kept in full when the conversation is summarised.
         context_window: Option<NonZeroU32>,
+        /// Whether the files of the working directory are recorded after each turn, where it is in a
+        /// git repository: `session fork --workspace` and `session diff` need that.
+        snapshots: bool = "true",
     }
 }
 
@@ -56,6 +60,8 @@ pub struct SessionRules {
     pub max_context_tokens: Option<NonZeroU32>,
     /// Keep this many messages in full when summarising.
     pub context_window: Option<NonZeroU32>,
+    /// Record the files of the working directory after each turn.
+    pub snapshots: bool,
 }
 
 impl SessionKeys {
@@ -74,6 +80,7 @@ impl SessionKeys {
             auto_resume_within: self.auto_resume.then_some(self.resume_timeout),
             max_context_tokens: self.max_context_tokens,
             context_window: self.context_window,
+            snapshots: self.snapshots,
         }
     }
 

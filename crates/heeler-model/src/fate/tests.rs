@@ -14,6 +14,9 @@ const POLICY: Policy = Policy {
     resume_within: Some(Duration::from_secs(3600)),
 };
 
+/// The first retry by that policy.
+const RETRIED: Again = Again::Retried { number: 2, most: 5 };
+
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
@@ -130,7 +133,7 @@ fn a_usage_limit_is_waited_for_until_its_reset() {
     assert_eq!(told(&week, History::default()), Some((8 * 86_400, Again::AfterReset)));
     // Further away than any limit is: not believed, but tried again like any failure that may pass.
     let far = limit(hours(8 * 24) + SignedDuration::from_secs(1));
-    assert_eq!(told(&far, History::default()), Some((10, Again::Retried)));
+    assert_eq!(told(&far, History::default()), Some((10, RETRIED)));
     // One that is met again, though it is reset by our clock, is not run into at once.
     let again =
         |waits| told(&limit(hours(-5)), History { quota_waits: waits, ..History::default() });
@@ -143,10 +146,10 @@ fn a_usage_limit_is_waited_for_until_its_reset() {
     assert_eq!(told(&week, history), None);
     // Without a reset it is a failure that may pass; and a reset of anything else is none.
     let plain = failure(ErrorClass::RateLimited);
-    assert_eq!(told(&plain, History::default()), Some((10, Again::Retried)));
+    assert_eq!(told(&plain, History::default()), Some((10, RETRIED)));
     let mut other = limit(hours(5));
     other.error.as_mut().unwrap().class = ErrorClass::Overloaded;
-    assert_eq!(told(&other, History::default()), Some((10, Again::Retried)));
+    assert_eq!(told(&other, History::default()), Some((10, RETRIED)));
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn failures_that_may_pass_are_retried_with_longer_and_longer_waits() {
     let failed = failure(ErrorClass::Overloaded);
     let (mut history, mut waits) = (History::default(), Vec::new());
     while let Some((wait, how)) = told(&failed, history) {
-        assert_eq!(how, Again::Retried);
+        assert_eq!(how, Again::Retried { number: history.retries + 2, most: 5 });
         waits.push(wait);
         history.add(&failed);
     }
@@ -162,7 +165,10 @@ fn failures_that_may_pass_are_retried_with_longer_and_longer_waits() {
     assert_eq!(told_by(&failed, History::default(), Policy { retries_max: 0, ..POLICY }), None);
     let long = Policy { retries_max: u32::MAX, backoff: Duration::MAX, ..POLICY };
     let many = History { retries: 1_000_000, ..History::default() };
-    assert_eq!(told_by(&failed, many, long), Some((60, Again::Retried)));
+    assert_eq!(
+        told_by(&failed, many, long),
+        Some((60, Again::Retried { number: 1_000_002, most: u32::MAX }))
+    );
 }
 
 #[test]
@@ -171,8 +177,8 @@ fn the_api_may_ask_for_a_longer_wait_but_not_for_any() {
         let error = RunError::of(ErrorClass::Overloaded, "no");
         result(End::Finished, Some(RunError { retry_after_ms: Some(ms), ..error }))
     };
-    assert_eq!(told(&asked(5_000), History::default()), Some((10, Again::Retried)));
-    assert_eq!(told(&asked(600_000), History::default()), Some((600, Again::Retried)));
+    assert_eq!(told(&asked(5_000), History::default()), Some((10, RETRIED)));
+    assert_eq!(told(&asked(600_000), History::default()), Some((600, RETRIED)));
     assert_eq!(told(&asked(u64::MAX), History::default()), None);
 }
 

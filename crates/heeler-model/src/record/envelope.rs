@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::cut::cut_garbage;
-use super::{BEFORE_KEY, FAILURE_KEY, Fields, INTERRUPTION_KEY, Recorder};
+use super::{Fields, OWN_KEYS, Recorder};
 use crate::iso_millis;
 use crate::message::{Body, Message, Retry, Task, TurnResult};
 
@@ -135,7 +135,7 @@ fn with_rest(mut row: Fields, rest: Fields) -> Fields {
         let key = renamed.map_or(key, |(_, file)| (*file).to_owned());
         row.entry(key).or_insert(value);
     }
-    for ours in [BEFORE_KEY, FAILURE_KEY, INTERRUPTION_KEY] {
+    for ours in OWN_KEYS {
         row.shift_remove(ours);
     }
     row

@@ -32,6 +32,9 @@ pub struct Started {
     pub job_rows_before: u64,
     /// How many lines the session log had before this run.
     pub session_rows_before: u64,
+    /// The folder in which the agent keeps its own record of sessions, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_sessions: Option<Utf8PathBuf>,
 }
 
 /// `asks/<id>.json`: what a person is asked. Written before it counts as asked.

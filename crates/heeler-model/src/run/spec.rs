@@ -44,6 +44,10 @@ pub struct RunSpec {
     pub attendance: Attendance,
     /// Whether each row is synced before it counts (`durability: event`).
     pub sync_each_row: bool,
+    /// The folder of snapshots of work trees, one of which is taken after each turn; none are if left
+    /// out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspaces: Option<Utf8PathBuf>,
 }
 
 /// Which conversation a run continues or begins, and why that one.

@@ -34,6 +34,7 @@ fn rules() -> SessionRules {
         auto_resume_within: None,
         max_context_tokens: None,
         context_window: None,
+        snapshots: true,
     }
 }
 

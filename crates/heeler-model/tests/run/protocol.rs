@@ -9,7 +9,7 @@ use heeler_model::run::{
     McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult, RunSpec,
     RunState, SessionEnd, SessionPlan, SessionStart, Started, Work,
 };
-use heeler_model::{ExitReason, TriggerType, Usage};
+use heeler_model::{ExitReason, OwnMark, TriggerType, Usage};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -65,6 +65,7 @@ fn spec() -> RunSpec {
         },
         attendance: Attendance::Person { timeout_ms: 300_000 },
         sync_each_row: false,
+        workspaces: None,
     }
 }
 
@@ -92,7 +93,16 @@ fn specs() {
         runtime: RuntimeType::Command,
         ..fork.clone()
     };
-    check(&[spec(), fork, fresh], &expect_file!["protocol/spec.json"]);
+    let start = SessionStart::Continue {
+        source: SESSION.parse().unwrap(),
+        id: "new".parse().unwrap(),
+        keep: 50,
+    };
+    let own = Some(OwnMark { bytes: 4096, last: ENTRY });
+    let session = SessionPlan { own, take_in: true, ..SessionPlan::new(start, "it is full") };
+    let workspaces = Some("/srv/demo/.heeler/workspaces".into());
+    let goes_on = RunSpec { session, workspaces, ..spec() };
+    check(&[spec(), fork, fresh, goes_on], &expect_file!["protocol/spec.json"]);
 }
 
 #[test]
@@ -162,12 +172,14 @@ fn started() -> Started {
         cgroup: Some("/sys/fs/cgroup/user.slice/heeler-r1".into()),
         job_rows_before: 0,
         session_rows_before: 12,
+        own_sessions: None,
     }
 }
 
 #[test]
 fn starts() {
-    let without_cgroup = Started { cgroup: None, ..started() };
+    let own_sessions = Some("/home/ada/.claude/projects".into());
+    let without_cgroup = Started { cgroup: None, own_sessions, ..started() };
     check(&[started(), without_cgroup], &expect_file!["protocol/started.json"]);
 }
 

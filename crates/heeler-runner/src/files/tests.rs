@@ -59,6 +59,7 @@ impl Folder {
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            workspaces: None,
         };
         let folder = Folder { _temp: temp, state, dir, spec };
         folder.write_spec(&folder.spec);
@@ -81,6 +82,7 @@ impl Folder {
             cgroup: None,
             job_rows_before: 0,
             session_rows_before: 0,
+            own_sessions: None,
         }
     }
 

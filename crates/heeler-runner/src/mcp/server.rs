@@ -109,6 +109,11 @@ impl Injected {
         (Injected { servers: files.into_iter().chain([fleet]).collect() }, received)
     }
 
+    /// Returns no servers.
+    pub(crate) fn none() -> Injected {
+        Injected { servers: Arc::new([]) }
+    }
+
     /// Returns the servers' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.servers.iter().map(Server::name)

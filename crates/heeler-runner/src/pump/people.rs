@@ -72,6 +72,11 @@ impl Pump<'_> {
                 trouble.reason
             ));
         }
+        if self.run.aside.is_some() {
+            return Some(
+                "the agent sums the session up before it goes on; try again in a moment".to_owned(),
+            );
+        }
         let ending = self.done || self.run.ending.is_some() || self.ended;
         ending.then(|| "the run is ending; start another job to say more".to_owned())
     }
@@ -181,6 +186,9 @@ impl Pump<'_> {
         let Attendance::Person { timeout_ms } = self.run.spec.attendance else {
             return Err("nobody attends this run, so nobody can allow or answer it".to_owned());
         };
+        if self.run.aside.is_some() {
+            return Err("the agent is only to sum the session up".to_owned());
+        }
         if self.run.ending.is_some() {
             return Err("the run is being ended".to_owned());
         }

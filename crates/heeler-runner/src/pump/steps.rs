@@ -42,10 +42,11 @@ impl Pump<'_> {
         }
         match self.try_work() {
             Ok(()) => {
+                let may_go_on = self.snapping.is_none();
                 if self.run.disk.take().is_some() {
                     self.run.control.tell(&Happening::Disk { trouble: None });
                 }
-                true
+                may_go_on
             }
             Err(DiskFull(reason)) => {
                 self.disk_fails(reason, now);
@@ -60,6 +61,9 @@ impl Pump<'_> {
             if let Some(reason) = self.run.journal.take_left_out() {
                 self.run.note("warning", &reason);
                 continue;
+            }
+            if self.snapping.is_some() {
+                return Ok(());
             }
             let Some(step) = self.todo.pop_front() else { return Ok(()) };
             self.step(step)?;
@@ -87,7 +91,14 @@ impl Pump<'_> {
     fn step(&mut self, step: Step) -> Result<(), DiskFull> {
         match step {
             Step::Write(_) | Step::CloseInput | Step::Signal(_) => self.do_now(step),
-            Step::Message(message) => self.record(message),
+            Step::Message(message) => {
+                if self.is_due_before(&message) && self.begin_snapshot() {
+                    self.todo.push_front(Step::Message(message));
+                    return Ok(());
+                }
+                self.snapped = false;
+                self.record(message);
+            }
             Step::Ask { id, kind, tool, input } => return self.ask(id, kind, tool, input),
             Step::Withdraw { ask } => self.withdraw(&ask),
             Step::Mcp { call, server, message } => self.call(call, server, message),
@@ -122,6 +133,10 @@ impl Pump<'_> {
         // Before anything of it is cut: half a secret would not be known for one.
         message.redact(&self.run.redactor);
         self.run.tally.message(&message);
+        if let Some(aside) = &mut self.run.aside {
+            aside.take(&message);
+            return;
+        }
         let is_assistant = matches!(message.body, Body::Assistant(_));
         self.run.spoke |= is_assistant;
         // The row has the whole text. What is held back may be half of a secret, so it is dropped;

@@ -35,6 +35,12 @@ impl Host {
         Host { program, now, brief, token, redactor: Redactor::new(&secrets) }
     }
 
+    /// The same with something else to do. Its secrets are known already.
+    pub(crate) fn with_brief(&self, brief: Brief) -> Host {
+        let (program, token) = (self.program.clone(), self.token.clone());
+        Host { program, now: self.now, brief, token, redactor: self.redactor.clone() }
+    }
+
     /// Returns what knows every secret of the run. Whatever this process writes goes through it.
     pub fn redactor(&self) -> &Redactor {
         &self.redactor

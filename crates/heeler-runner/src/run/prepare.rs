@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::Tally;
-use heeler_model::run::Started;
+use heeler_model::run::{SessionStart, Started};
 use heeler_model::{AgentSessionId, chain};
 use heeler_transcript::{CopyError, DiskError, Durability, LockFile, LogOptions, OpenError};
 use uuid::Uuid;
 
+use super::outside::Outside;
 use super::{Order, RunnerError};
 use crate::asks::Asks;
 use crate::control::Control;
@@ -23,7 +24,7 @@ use crate::lines::Lines;
 use crate::mcp::{Bridge, Injected};
 use crate::output::Output;
 use crate::process::Tree;
-use crate::pump::Run;
+use crate::pump::{Camera, Run};
 use crate::runtime::Surroundings;
 use crate::session::{self, History};
 use crate::signals::Signals;
@@ -33,6 +34,15 @@ pub(super) struct Prepared {
     pub(super) run: Run,
     pub(super) tree: Tree,
     pub(super) bridge: Option<Bridge>,
+    pub(super) first: First,
+}
+
+/// How the session starts, and what its first rows say.
+pub(super) struct First {
+    pub(super) start: SessionStart,
+    pub(super) reason: String,
+    /// What others did with the session, if that was taken in.
+    pub(super) outside: Option<String>,
 }
 
 /// Why a run is not ready.
@@ -77,7 +87,10 @@ fn refused(error: impl std::error::Error) -> Unprepared {
 }
 
 /// Gets everything ready.
-pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
+pub(super) async fn prepare(
+    order: &Order<'_>,
+    mut outside: Outside,
+) -> Result<Prepared, Unprepared> {
     let Order { dir, spec, host, means, started_at } = *order;
     let signals = Signals::catch().map_err(refused)?;
     let files_folder = host.brief.send_files_to.as_deref();
@@ -91,6 +104,7 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
     let surroundings = Surroundings { spec, host, injected: &injected, endpoint };
     let runtime = (means.runtime)(&surroundings).map_err(Unprepared::Refused)?;
     session::copy_history(means.disk.as_ref(), spec)?;
+    let (start, reason) = order.first_start().map_err(Unprepared::Refused)?;
     let session = spec.session.start.id().clone();
     let mut journal = Journal::open(
         &session::log_path(spec, &session),
@@ -99,6 +113,7 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
         &redactor,
         spec.run,
     )?;
+    order.take_in(&mut outside, &mut journal)?;
     if let Some(path) = &spec.output_file {
         journal.set_output(Output::open(path)?);
     }
@@ -121,13 +136,23 @@ pub(super) async fn prepare(order: &Order<'_>) -> Result<Prepared, Unprepared> {
         redactor,
         signals,
         injected,
+        endpoint: bridge.as_ref().map(Bridge::endpoint).cloned(),
         notes,
         ending: None,
         last_line_at: None,
+        is_known: matches!(start, SessionStart::Resume { .. }),
         spoke: false,
         disk: None,
+        aside: None,
+        camera: Camera {
+            program: host.program.clone(),
+            run_dir: dir.to_owned(),
+            path: host.brief.env.get("PATH").cloned(),
+            time_max: means.snapshot_time_max,
+        },
     };
-    Ok(Prepared { run, tree: Tree::claim(spec.run), bridge })
+    let first = First { start, reason, outside: outside.note };
+    Ok(Prepared { run, tree: Tree::claim(spec.run), bridge, first })
 }
 
 fn log_options(order: &Order<'_>) -> LogOptions {
@@ -170,7 +195,7 @@ impl Order<'_> {
         run.session = id;
         run.recorder = history.recorder;
         run.tally = Tally::new();
-        run.spoke = false;
+        (run.is_known, run.spoke) = (false, false);
         Ok(lock)
     }
 }

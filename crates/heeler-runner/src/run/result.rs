@@ -5,15 +5,14 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use heeler_model::chain;
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::run::{
-    Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd, SessionStart,
-};
+use heeler_model::run::{Cost, End, ErrorClass, PROTOCOL, RunError, RunResult, SessionEnd};
+use heeler_model::{OwnMark, chain};
 use heeler_transcript::LockError;
 
 use super::Order;
+use crate::own;
 use crate::pump::Run;
 use crate::session::{self, SessionLockError};
 
@@ -38,6 +37,20 @@ impl Judged {
         };
         self.last = Some(run.tally.conclude(&ending));
         run.tally = run.tally.again();
+    }
+
+    /// Says that what the last attempt was for has failed, although the agent does not say so.
+    pub(super) fn fail(&mut self, class: ErrorClass, message: &str) {
+        let reason = message.to_owned();
+        let failed = Tally::new().conclude(&Ending::NotStarted { reason });
+        let error = Some(RunError::of(class, message));
+        let cost = self.last.take().map_or(failed.cost.clone(), |last| last.cost);
+        self.last = Some(Conclusion { error, cost, ..failed });
+    }
+
+    /// Returns what the attempts have cost so far.
+    pub(super) fn cost(&self) -> Option<&Cost> {
+        self.last.as_ref().map(|last| &last.cost)
     }
 
     /// Returns what went wrong in the last attempt.
@@ -86,7 +99,7 @@ impl Order<'_> {
             messages: run.recorder.messages(),
             tokens: run.recorder.tokens(),
             resumable: self.is_resumable(run, &result),
-            own: None,
+            own: self.own_mark(run),
         });
         result.exit_code = exit_code;
         result
@@ -94,14 +107,17 @@ impl Order<'_> {
 
     /// Says whether the agent knows the session.
     fn is_resumable(&self, run: &Run, result: &RunResult) -> bool {
-        let known = matches!(self.spec.session.start, SessionStart::Resume { .. });
-        let expired = result.error.as_ref().map(|error| error.class);
-        let expired = expired == Some(ErrorClass::SessionExpired);
-        let known = known && run.session == *self.spec.session.start.id() && !expired;
+        let class = result.error.as_ref().map(|error| error.class);
+        let known = run.is_known && class != Some(ErrorClass::SessionExpired);
         (known || run.spoke) && self.spec.runtime != RuntimeType::Command
     }
 
-    fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
+    fn own_mark(&self, run: &Run) -> Option<OwnMark> {
+        let cwd = &self.spec.working_directory;
+        own::mark_of(self.own_sessions().as_deref(), cwd, &run.session)
+    }
+
+    pub(super) fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
         let Conclusion { exit_reason, stop_reason, summary, error, cost } = conclusion;
         RunResult {
             protocol: PROTOCOL,

@@ -4,9 +4,12 @@
 mod agents;
 mod crashes;
 mod disk;
+mod hand_over;
 mod limits;
+mod outside;
 mod people;
 mod retries;
+mod snapshots;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heeler_model::RunId;
 use heeler_model::config::RuntimeType;
 use heeler_model::run::{Attendance, Brief, Op, ReplyBody, Request, SessionPlan, Work};
 use heeler_transcript::Disk;
@@ -127,6 +131,13 @@ impl Trial {
         self
     }
 
+    /// Goes on with another run in the same state directory.
+    fn next_run(&mut self) {
+        self.spec.run = RunId::mint(now(), std::array::from_fn(|_| fastrand::u8(..)));
+        self.folder.dir = self.folder.state.join("runs").join(self.spec.run.to_string());
+        std::fs::create_dir_all(&self.folder.dir).unwrap();
+    }
+
     fn dir(&self) -> Utf8PathBuf {
         self.folder.dir.clone()
     }
@@ -177,7 +188,8 @@ impl Trial {
     }
 
     fn host(&self) -> Host {
-        Host::new("/nonexistent/heeler".into(), now, self.brief.clone())
+        let program = self.folder.state.join("heeler");
+        Host::new(program, now, self.brief.clone())
     }
 
     fn run(&self) -> RunResult {
@@ -193,8 +205,13 @@ impl Trial {
     fn start(&self) -> Running {
         self.folder.write_spec(&self.spec);
         let (dir, host) = (self.folder.dir.clone(), self.host());
-        let Means { disk, lines, runtime } = &self.means;
-        let means = Means { disk: Arc::clone(disk), lines: *lines, runtime: *runtime };
+        let Means { disk, lines, snapshot_time_max, runtime } = &self.means;
+        let means = Means {
+            disk: Arc::clone(disk),
+            lines: *lines,
+            snapshot_time_max: *snapshot_time_max,
+            runtime: *runtime,
+        };
         let runner = std::thread::spawn(move || run_by(&dir, &host, &means).unwrap());
         wait_for("started.json", || self.dir().join("started.json").exists());
         Running { runner, started: self.started() }

@@ -45,6 +45,8 @@ pub(super) struct Setting {
     pub(super) partial: bool,
     /// Somebody answers permission requests and questions.
     pub(super) asks: bool,
+    /// There are tools.
+    pub(super) tools: bool,
     pub(super) now: fn() -> Timestamp,
 }
 

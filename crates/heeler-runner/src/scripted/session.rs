@@ -9,14 +9,16 @@ use std::fs;
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::AgentSessionId;
 use heeler_model::run::SessionStart;
 use heeler_model::script::SessionKind;
-use heeler_model::{AgentSessionId, slug};
 use heeler_transcript::{Log, LogOptions, OsDisk, create_folder, replace_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use thiserror::Error;
 use uuid::Uuid;
+
+use crate::own;
 
 /// Why a session cannot be opened or kept; the first three in Claude's words.
 #[derive(Debug, Error)]
@@ -49,6 +51,8 @@ pub(super) struct Memory {
     pub(super) prompts: Vec<String>,
     /// What was spent before this process.
     pub(super) spent: Spent,
+    /// Whether it is kept in its file.
+    pub(super) keeps: bool,
     path: Utf8PathBuf,
     cwd: Utf8PathBuf,
     /// The entry that the next one follows.
@@ -66,19 +70,19 @@ impl Memory {
         start: &SessionStart,
     ) -> Result<Memory, MemoryError> {
         let projects = home.join("scripted/projects");
-        let own = |id: &AgentSessionId| projects.join(slug(cwd)).join(format!("{id}.jsonl"));
         let mut memory = Memory {
             id: start.id().clone(),
             kind: SessionKind::New,
             prompts: Vec::new(),
             spent: Spent::default(),
-            path: own(start.id()),
+            keeps: true,
+            path: own::path(&projects, cwd, start.id()),
             cwd: cwd.to_owned(),
             last: None,
             inherited: None,
             log: None,
         };
-        let found = find(&projects, &memory.path, start.id());
+        let found = own::find(&projects, cwd, start.id());
         match start {
             SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
                 let path = found.ok_or_else(|| MemoryError::NotFound { id: id.clone() })?;
@@ -91,7 +95,7 @@ impl Memory {
             }
             SessionStart::Fresh { .. } => {}
             SessionStart::Fork { source, at, id } => {
-                let path = find(&projects, &own(source), source)
+                let path = own::find(&projects, cwd, source)
                     .ok_or_else(|| MemoryError::NotFound { id: source.clone() })?;
                 memory.kind = SessionKind::Forked;
                 let history = History::read(&path, *at)?;
@@ -139,6 +143,9 @@ impl Memory {
     }
 
     fn append(&mut self, line: &[u8]) -> Result<(), MemoryError> {
+        if !self.keeps {
+            return Ok(());
+        }
         let path = &self.path;
         let keep = |reason: String| MemoryError::Keep { path: path.clone(), reason };
         let log = match &mut self.log {
@@ -182,15 +189,6 @@ fn cost_state(id: &AgentSessionId, spent: Spent) -> Json {
 
 fn to_line(entry: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(entry).expect("JSON is written to memory")
-}
-
-/// Finds a session: in its own project's folder, else in any, since a session does not move.
-fn find(projects: &Utf8Path, own: &Utf8Path, id: &AgentSessionId) -> Option<Utf8PathBuf> {
-    if own.is_file() {
-        return Some(own.to_owned());
-    }
-    let folders = projects.read_dir_utf8().ok()?.filter_map(Result::ok);
-    folders.map(|folder| folder.path().join(format!("{id}.jsonl"))).find(|path| path.is_file())
 }
 
 /// What a session's file tells.

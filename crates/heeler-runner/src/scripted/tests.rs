@@ -66,6 +66,8 @@ impl Stage {
             max_budget_usd: None,
             partial: false,
             asks: true,
+            keeps: true,
+            tools: true,
             now: || Timestamp::UNIX_EPOCH,
         }
     }

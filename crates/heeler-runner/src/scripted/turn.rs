@@ -207,6 +207,9 @@ impl Player {
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
+        if !self.setting.tools && needs_tools(step) {
+            return Ok(());
+        }
         match step {
             Step::Say(speech) => self.say(speech),
             Step::Think(speech) => self.think(speech),
@@ -343,4 +346,16 @@ fn plus(a: Spent, b: Spent) -> Spent {
 
 fn less(a: Spent, b: Spent) -> Spent {
     Spent { usd: a.usd - b.usd, input: a.input - b.input, output: a.output - b.output }
+}
+
+/// Says whether a step does something beside saying it.
+fn needs_tools(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Tool(_)
+            | Step::Question(_)
+            | Step::SubAgent { .. }
+            | Step::Background { .. }
+            | Step::Spawn(_)
+    )
 }

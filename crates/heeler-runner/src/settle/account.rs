@@ -10,8 +10,10 @@ use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message, read_line, read_row};
 use heeler_model::outcome::{Conclusion, Ending, Tally};
-use heeler_model::record::{EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, Recorder};
-use heeler_model::run::{End, ErrorClass, RunError, RunSpec, SessionStart, Started};
+use heeler_model::record::{
+    CARRIED_KEY, EXIT_REASON_KEY, FAILURE_KEY, INTERRUPTION_KEY, OUTSIDE_KEY, Recorder, SPENT_KEY,
+};
+use heeler_model::run::{Cost, End, ErrorClass, RunError, RunSpec, SessionStart, Started};
 use heeler_model::{ExitReason, RunId, from_iso};
 use heeler_transcript::{Before, DiskError, Entry, Scan, range};
 use jiff::Timestamp;
@@ -92,6 +94,8 @@ struct Story {
     /// The run was being ended, for this reason: it counts, whatever the agent said then.
     interruption: Option<RunError>,
     background: Background,
+    /// What was spent beside the conversation.
+    aside: Option<Cost>,
 }
 
 impl Story {
@@ -104,6 +108,7 @@ impl Story {
             failure: None,
             interruption: None,
             background: Background::default(),
+            aside: None,
         }
     }
 
@@ -114,6 +119,9 @@ impl Story {
             let reason = serde_json::from_value(row[EXIT_REASON_KEY].clone());
             self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
+        }
+        if let Ok(spent) = serde_json::from_value::<Cost>(row[SPENT_KEY].clone()) {
+            self.aside = Some(spent);
         }
         self.interruption = self.interruption.take().or_else(|| error_in(row, INTERRUPTION_KEY));
         self.has_spoken |= is_said(row);
@@ -141,7 +149,10 @@ impl Story {
         recorder: &Recorder,
         completed: u64,
     ) -> Account {
-        let (end, conclusion) = self.judge();
+        let (end, mut conclusion) = self.judge();
+        if let Some(aside) = &self.aside {
+            conclusion.cost = aside.clone().plus(&conclusion.cost);
+        }
         let resumed =
             matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);
         Account {
@@ -191,9 +202,11 @@ fn is_said(row: &Json) -> bool {
     row["type"] == "assistant" && row["isApiErrorMessage"] != true
 }
 
-/// Rows from before rows named their run are of the run after whose start they stand.
+/// Rows from before rows named their run are of the run after whose start they stand. What a session
+/// has from elsewhere is of no run.
 fn is_of(row: &Json, run: RunId) -> bool {
-    row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
+    let is_foreign = row[OUTSIDE_KEY] == true || row[CARRIED_KEY] == true;
+    !is_foreign && row[RUN_KEY].as_str().is_none_or(|of| of == run.to_string())
 }
 
 fn uuid(row: &Json) -> Option<Uuid> {

@@ -1,6 +1,6 @@
 //! Effects: what must still happen because of what was committed. Each happens at least once.
 
-use heeler_model::iso_millis;
+use heeler_model::{JobId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -15,6 +15,10 @@ sql! {
         ORDER BY COALESCE(due_at, ''), created_at, id LIMIT ?2";
     NEXT = "SELECT id, due_at FROM effects WHERE done_at IS NULL \
         ORDER BY COALESCE(due_at, ''), created_at, id LIMIT 1";
+    // Ids of hooks begin with their job's: all between `job.` and what follows the dot.
+    FAILED = "SELECT id, kind, key, payload, created_at, attempts, last_error, \
+        done_at IS NOT NULL FROM effects \
+        WHERE id > ?1 || '.' AND id < ?1 || '/' AND kind = ?2 AND last_error IS NOT NULL ORDER BY id";
     INSERT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
     PUT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
@@ -62,6 +66,16 @@ impl Db {
         collect(&self.conn, DUE, params![iso_millis(now), limit], "list due effects", read)
     }
 
+    /// Lists the effects of a kind that follow from a job and failed, each with whether it was given
+    /// up; else it is tried again.
+    pub fn failed_effects(&self, job: &JobId, kind: &str) -> Result<Vec<(Effect, bool)>, DbError> {
+        let params = params![job.as_str(), kind];
+        collect(&self.conn, FAILED, params, "list failed effects", |row| {
+            let mut columns = Columns::new("effects", row);
+            Ok((read_next(&mut columns)?, columns.flag()?))
+        })
+    }
+
     /// Returns when something is next to be done; the epoch stands for at once.
     pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DbError> {
         first(&self.conn, NEXT, [], "look for the next effect", |row| {
@@ -73,7 +87,10 @@ impl Db {
 }
 
 fn read(row: &Row<'_>) -> Result<Effect, DbError> {
-    let mut columns = Columns::new("effects", row);
+    read_next(&mut Columns::new("effects", row))
+}
+
+fn read_next(columns: &mut Columns<'_, '_>) -> Result<Effect, DbError> {
     Ok(Effect {
         id: columns.get()?,
         kind: columns.get()?,

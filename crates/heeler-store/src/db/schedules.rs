@@ -38,6 +38,21 @@ sql! {
         recorded_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     REMOVE_SKIP = "DELETE FROM skips \
         WHERE agent = ?1 AND schedule = ?2 AND first_due = ?3 AND reason = ?4";
+    NEXT_OCCURRED = "SELECT agent, schedule FROM occurrences WHERE (agent, schedule) > (?1, ?2) \
+        ORDER BY agent, schedule LIMIT 1";
+    NEXT_SKIPPED = "SELECT agent, schedule FROM skips WHERE (agent, schedule) > (?1, ?2) \
+        ORDER BY agent, schedule LIMIT 1";
+    // The newest stays, and only so many go at a time.
+    PRUNE_OCCURRENCES = "DELETE FROM occurrences WHERE agent = ?1 AND schedule = ?2 \
+        AND due_at < ?3 AND due_at < \
+            (SELECT MAX(due_at) FROM occurrences WHERE agent = ?1 AND schedule = ?2) \
+        AND due_at < COALESCE((SELECT due_at FROM occurrences \
+            WHERE agent = ?1 AND schedule = ?2 ORDER BY due_at LIMIT 1 OFFSET ?4), ?3)";
+    PRUNE_SKIPS = "DELETE FROM skips WHERE agent = ?1 AND schedule = ?2 \
+        AND last_due < ?3 AND first_due < \
+            (SELECT MAX(first_due) FROM skips WHERE agent = ?1 AND schedule = ?2) \
+        AND first_due < COALESCE((SELECT first_due FROM skips \
+            WHERE agent = ?1 AND schedule = ?2 ORDER BY first_due LIMIT 1 OFFSET ?4), ?3)";
     OVERRIDES = "SELECT name, enabled, schedule, updated_at, updated_by FROM cron_overrides \
         ORDER BY name";
     PUT_OVERRIDE = "INSERT INTO cron_overrides (name, enabled, schedule, updated_at, updated_by) \
@@ -228,7 +243,7 @@ pub(crate) fn add_occurrence(
     Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)
 }
 
-/// Records a span together with what it overlaps or continues.
+/// Records a span together with what it overlaps or continues, and says whether that is nothing.
 ///
 /// Only a clock that was set back makes a span overlap another; of one reason they become one.
 pub(crate) fn add_skip(
@@ -237,7 +252,7 @@ pub(crate) fn add_skip(
     schedule: &str,
     skip: &Skip,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<bool, DbError> {
     let mut whole = *skip;
     while let Some(known) = last_skip_by(conn, agent, schedule, &whole)? {
         let overlaps = known.last >= whole.first;
@@ -259,7 +274,8 @@ pub(crate) fn add_skip(
         whole.reason.as_str(),
         iso_millis(now),
     ];
-    execute(conn, INSERT_SKIP, params, "record a skip").map(|_| ())
+    execute(conn, INSERT_SKIP, params, "record a skip")?;
+    Ok(whole.count == skip.count)
 }
 
 /// Returns the last span of the same reason that does not begin after this one has ended.
@@ -289,6 +305,43 @@ fn is_between(
         }
     }
     Ok(false)
+}
+
+/// How many schedules are looked at in one go for what is old.
+const PRUNED_SCHEDULES_MAX: usize = 64;
+
+/// How many rows of one schedule and kind are removed in one go.
+const PRUNED_ROWS_MAX: i64 = 500;
+
+/// Removes what became of due times before a moment, but the newest of each schedule: of the next few
+/// schedules after one. Returns the last of those; `None` if there were no more.
+pub(crate) fn prune(
+    conn: &Connection,
+    after: Option<(String, String)>,
+    before: Timestamp,
+) -> Result<Option<(String, String)>, DbError> {
+    let mut last = after.unwrap_or_default();
+    for _ in 0..PRUNED_SCHEDULES_MAX {
+        let mut next: Option<(String, String)> = None;
+        for sql in [NEXT_OCCURRED, NEXT_SKIPPED] {
+            let found =
+                first(conn, sql, params![last.0, last.1], "look for old due times", |row| {
+                    let mut columns = Columns::new("occurrences", row);
+                    Ok((columns.get()?, columns.get()?))
+                })?;
+            next = match (next, found) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        let Some((agent, schedule)) = next else { return Ok(None) };
+        for sql in [PRUNE_OCCURRENCES, PRUNE_SKIPS] {
+            let params = params![agent, schedule, iso_millis(before), PRUNED_ROWS_MAX];
+            execute(conn, sql, params, "remove old due times")?;
+        }
+        last = (agent, schedule);
+    }
+    Ok(Some(last))
 }
 
 pub(crate) fn put_override(conn: &Connection, change: &Override) -> Result<(), DbError> {

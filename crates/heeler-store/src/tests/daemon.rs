@@ -119,7 +119,8 @@ fn a_schedule_that_is_skipped_for_a_week_is_one_row() {
         for hour in 0..7 * 24 {
             let due = hour * 3600;
             let skip = skip(due, due, 1, SkipReason::Missed);
-            tx.add_skip("coder", "hourly", &skip, later(due + 1))?;
+            let begins = tx.add_skip("coder", "hourly", &skip, later(due + 1))?;
+            assert_eq!(begins, hour == 0, "only the first of them is told");
         }
         Ok(())
     });
@@ -201,6 +202,7 @@ fn recorded(tx: &RefCell<&mut Tx<'_>>, fates: &[Fate]) -> Vec<Skip> {
         match fate {
             Fate::Skipped { first, len, count, reason } => {
                 tx.add_skip("coder", &name, &skip(first, first + len, count, reason), now())
+                    .map(drop)
                     .unwrap();
             }
             Fate::Ran { due } => {
@@ -646,8 +648,12 @@ fn a_database_of_the_second_schema_keeps_what_is_in_it_and_starts_afresh_with_th
     drop(db);
     let opened = Store::open(&place.dir, "test", now()).unwrap();
     assert_eq!(opened.migrated_from, Some(2));
-    let [backup] = &crate::backups(&place.dir).unwrap()[..] else { panic!("one backup") };
-    assert!(backup.as_str().ends_with("-before-schema-3.db"), "{backup}");
+    let backups = crate::backups(&place.dir).unwrap();
+    let is_before = |step: i64| {
+        let name = format!("-before-schema-{step}.db");
+        backups.iter().any(|backup| backup.as_str().ends_with(&name))
+    };
+    assert!((3..=crate::SCHEMA_VERSION).all(is_before), "{backups:?}");
     let reader = place.reader();
     let agent = &reader.agents().unwrap()["coder"];
     assert_eq!(agent.schedules["nightly"].last_run_at, Some(now()));
@@ -657,4 +663,45 @@ fn a_database_of_the_second_schema_keeps_what_is_in_it_and_starts_afresh_with_th
     assert_eq!(reader.overrides().unwrap(), []);
     commit(&opened.store, |tx| tx.set_schedule_mark(&mark("nightly", 1)));
     assert_eq!(place.reader().schedule_marks().unwrap(), [mark("nightly", 1)]);
+}
+
+#[test]
+fn old_due_times_are_forgotten_some_at_a_time_and_the_newest_of_each_schedule_stays() {
+    let place = place();
+    let store = place.store();
+    commit(&store, |tx| {
+        for due in 0..1_200 {
+            tx.add_occurrence("coder", "often", later(due), &job_id(1))?;
+        }
+        tx.add_occurrence("coder", "once", later(1), &job_id(2))?;
+        for due in [1, 3] {
+            tx.add_skip("writer", "s", &skip(due, due, 1, SkipReason::Missed), now())?;
+            tx.add_skip("writer", "s", &skip(due + 1, due + 1, 1, SkipReason::Overlap), now())?;
+        }
+        for number in 0..70 {
+            tx.add_occurrence("z", &format!("{number:02}"), later(1), &job_id(3))?;
+        }
+        Ok(())
+    });
+    let prune =
+        |after, before: i64| commit(&store, move |tx| tx.prune_due_times(after, later(before)));
+    let dues = |agent: &str, schedule: &str| -> Vec<_> {
+        let found = place.reader().occurrences(agent, schedule, None, usize::MAX).unwrap();
+        found.into_iter().map(|it| it.due).collect()
+    };
+    let last = prune(None, 1_000);
+    assert_eq!(last, Some(("z".to_owned(), "60".to_owned())));
+    assert_eq!(dues("coder", "often").len(), 700, "500 at a time");
+    assert_eq!(dues("coder", "once"), [later(1)], "the newest stays");
+    assert_eq!(skips_of_agent(&place.reader(), "writer"), [skip(4, 4, 1, SkipReason::Overlap)]);
+    assert_eq!(prune(last, 1_000), None);
+    assert_eq!(dues("z", "69"), [later(1)]);
+    prune(None, 1_000);
+    assert_eq!(dues("coder", "often").len(), 200, "what is younger stays");
+    prune(None, 10_000);
+    assert_eq!(dues("coder", "often"), [later(1_199)]);
+}
+
+fn skips_of_agent(reader: &Reader, agent: &str) -> Vec<Skip> {
+    reader.skips(agent, "s", None, 99).unwrap().into_iter().map(|row| row.skip).collect()
 }

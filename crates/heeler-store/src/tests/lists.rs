@@ -162,6 +162,8 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         PAGE_OF_SKIPS: SEARCH skips USING INDEX sqlite_autoindex_skips_1 (agent=? AND schedule=? AND first_due<?)
         LAST_SKIP_OF_REASON: SEARCH skips USING INDEX idx_skips_reason (agent=? AND schedule=? AND reason=? AND first_due<?)
         SKIP_BETWEEN: SEARCH skips USING COVERING INDEX sqlite_autoindex_skips_1 (agent=? AND schedule=? AND first_due>? AND first_due<?)
+        NEXT_OCCURRED: SEARCH occurrences USING COVERING INDEX sqlite_autoindex_occurrences_1 ((agent,schedule)>(?,?))
+        NEXT_SKIPPED: SEARCH skips USING COVERING INDEX idx_skips_reason ((agent,schedule)>(?,?))
         OVERRIDES: SCAN cron_overrides USING INDEX sqlite_autoindex_cron_overrides_1
         QUEUE: SCAN queue USING INDEX idx_queue_order
         QUEUED: SEARCH queue USING INDEX sqlite_autoindex_queue_1 (job_id=?)
@@ -174,6 +176,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         UNDONE: SCAN effects USING INDEX idx_effects_undone
         DUE: SEARCH effects USING INDEX idx_effects_due (<expr><?)
         NEXT: SCAN effects USING INDEX idx_effects_due
+        FAILED: SEARCH effects USING INDEX sqlite_autoindex_effects_1 (id>? AND id<?)
     "#]].assert_eq(&plans);
 }
 

@@ -37,14 +37,26 @@ impl Tx<'_> {
 
     /// Records due times that got no job. They join the span before them if that has the same
     /// reason and nothing lies between. So occurrences of the same decision are recorded first.
+    /// Returns whether they begin a span.
     pub fn add_skip(
         &mut self,
         agent: &str,
         schedule: &str,
         skip: &Skip,
         now: Timestamp,
-    ) -> Result<(), DbError> {
+    ) -> Result<bool, DbError> {
         schedules::add_skip(&self.conn, agent, schedule, skip, now)
+    }
+
+    /// Removes what became of due times before a moment, but the newest of each schedule: of the
+    /// next few schedules after one. Returns the last of those, to go on from; `None` if there were
+    /// no more.
+    pub fn prune_due_times(
+        &mut self,
+        after: Option<(String, String)>,
+        before: Timestamp,
+    ) -> Result<Option<(String, String)>, DbError> {
+        schedules::prune(&self.conn, after, before)
     }
 
     /// Puts a job into the queue, or changes its place there.

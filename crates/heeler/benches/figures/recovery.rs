@@ -128,6 +128,7 @@ fn spec(scene: &Scene<'_>, number: usize, now: Timestamp) -> RunSpec {
         limits: Limits::default(),
         attendance: Attendance::Nobody,
         sync_each_row: false,
+        workspaces: None,
     }
 }
 
@@ -213,6 +214,7 @@ fn die_at_work(scene: &Scene<'_>, spec: &RunSpec) {
         cgroup: None,
         job_rows_before: 0,
         session_rows_before: 0,
+        own_sessions: None,
     };
     let text = serde_json::to_vec(&started).expect("it is JSON");
     std::fs::write(dir.run(spec.run).join(file::STARTED), text).expect("disk has space");

@@ -142,6 +142,7 @@ impl<'a> Place<'a> {
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            workspaces: None,
         };
         let text = serde_json::to_vec(&spec).expect("a spec is JSON");
         std::fs::write(dir.join("spec.json"), text).expect("disk has space");

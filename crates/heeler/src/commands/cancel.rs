@@ -78,7 +78,7 @@ pub(crate) fn run(global: &Global, args: &CancelArgs) -> Outcome {
 
 /// Asks the daemon to cancel a job, and waits until it is on record that it has ended.
 fn cancel(place: &Place, id: &JobId, now: bool) -> Outcome<Job> {
-    let command = Command::Cancel { job: id.clone(), now, by: "jobs cancel".to_owned() };
+    let command = Command::Cancel { job: id.clone(), now, by: place.who() };
     daemon::ask(place, &command)?;
     let dir = place.dir()?;
     let deadline = Instant::now() + END_WAIT;

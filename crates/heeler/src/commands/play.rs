@@ -36,6 +36,12 @@ pub(crate) struct PlayArgs {
     max_budget_usd: Option<f64>,
     #[arg(long)]
     include_partial_messages: bool,
+    /// Keep nothing of the session
+    #[arg(long)]
+    no_session_persistence: bool,
+    /// The tools there are; an empty list is the only one that counts
+    #[arg(long, value_name = "LIST")]
+    tools: Option<String>,
     #[arg(long, value_name = "stdio")]
     permission_prompt_tool: Option<String>,
     /// Run the line on standard input in a session of its own, instead of all else
@@ -62,6 +68,8 @@ pub(crate) fn run(args: PlayArgs) -> Outcome {
         max_budget_usd: args.max_budget_usd,
         partial: args.include_partial_messages,
         asks: args.permission_prompt_tool.is_some(),
+        keeps: !args.no_session_persistence,
+        tools: args.tools.is_none_or(|tools| !tools.is_empty()),
         now: place::now,
     };
     std::process::exit(i32::from(scripted::play(&play)))

@@ -2,8 +2,12 @@
 //!
 //! Lists are read from the config and the database; changes are asked of the daemon.
 
+use std::fs::File;
+use std::io::Read as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
-use heeler_engine::{Command, ScheduleChange};
+use heeler_engine::{Call, Command, ScheduleChange, WEBHOOK_BYTES_MAX};
 use heeler_model::config::{self, AgentLookup, Loaded, Period, Trigger};
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
@@ -56,9 +60,9 @@ pub(crate) enum ScheduleCommand {
     Disable(OneArgs),
     /// Run a schedule now
     #[command(
-        after_help = "Example:\n  heeler schedule trigger coder nightly\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\nExit codes: 0 it runs or waits, 4 not found, 5 refused."
+        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nIt runs in the background: starts a daemon if none runs. Its times stay as they are.\n--payload is for schedules of type `webhook`: their rules (switched off, overlap) hold then.\nExit codes: 0 it runs or waits, 2 the payload cannot be sent, 4 not found, 5 refused."
     )]
-    Trigger(OneArgs),
+    Trigger(TriggerArgs),
     /// Let a schedule run at other times than the config says
     #[command(
         after_help = "Examples:\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule set coder nightly 30m\n\n`heeler schedule reset` undoes it. Starts a daemon if none runs, which ends when it is idle.\nExit codes: 0 set, 2 no such time, 4 not found, 5 files start it."
@@ -76,9 +80,9 @@ impl ScheduleCommand {
             ScheduleCommand::List(args) => args.json,
             ScheduleCommand::Show(args) => args.json,
             ScheduleCommand::Set(args) => args.json,
+            ScheduleCommand::Trigger(args) => args.one.json,
             ScheduleCommand::Enable(args)
             | ScheduleCommand::Disable(args)
-            | ScheduleCommand::Trigger(args)
             | ScheduleCommand::Reset(args) => args.json,
         }
     }
@@ -95,7 +99,20 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `schedule show`, `enable`, `disable`, `trigger` and `reset`.
+/// Arguments of `schedule trigger`.
+#[derive(Args)]
+pub(crate) struct TriggerArgs {
+    #[command(flatten)]
+    one: OneArgs,
+    /// Call it as a webhook, with what this file holds; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    payload: Option<Utf8PathBuf>,
+    /// Name the delivery: the same again starts nothing
+    #[arg(long, value_name = "NAME", requires = "payload")]
+    delivery: Option<String>,
+}
+
+/// Arguments of `schedule show`, `enable`, `disable` and `reset`.
 #[derive(Args)]
 pub(crate) struct OneArgs {
     /// The agent
@@ -131,7 +148,10 @@ pub(crate) fn run(global: &Global, command: &ScheduleCommand) -> Outcome {
         ScheduleCommand::Show(args) => show(global, args),
         ScheduleCommand::Enable(args) => change(global, args, ScheduleChange::Enable),
         ScheduleCommand::Disable(args) => change(global, args, ScheduleChange::Disable),
-        ScheduleCommand::Trigger(args) => change(global, args, ScheduleChange::Trigger),
+        ScheduleCommand::Trigger(args) => match &args.payload {
+            Some(file) => call(global, args, file),
+            None => change(global, &args.one, ScheduleChange::Trigger),
+        },
         ScheduleCommand::Reset(args) => change(global, args, ScheduleChange::Reset),
         ScheduleCommand::Set(SetArgs { agent, schedule, text, json }) => {
             let args = OneArgs { agent: agent.clone(), schedule: schedule.clone(), json: *json };
@@ -183,6 +203,31 @@ fn change(global: &Global, args: &OneArgs, change: ScheduleChange) -> Outcome {
         by: place.who(),
     };
     daemon::tell(&daemon::ask(&place, &command)?, args.json)
+}
+
+fn call(global: &Global, args: &TriggerArgs, file: &Utf8Path) -> Outcome {
+    let payload = read_payload(file)?;
+    let OneArgs { agent, schedule, json } = &args.one;
+    let (agent, schedule, delivery) = (agent.clone(), schedule.clone(), args.delivery.clone());
+    let command = Command::Webhook(Box::new(Call { agent, schedule, payload, delivery }));
+    daemon::tell(&daemon::ask(&Place::find(global)?, &command)?, *json)
+}
+
+/// Reads what a webhook is called with.
+fn read_payload(file: &Utf8Path) -> Outcome<String> {
+    let name = if file == "-" { "standard input" } else { file.as_str() };
+    let usage = |why: String| Failure::message(Code::Usage, format!("cannot send {name}: {why}"));
+    let mut bytes = Vec::new();
+    let most = WEBHOOK_BYTES_MAX as u64 + 1;
+    let read = match file.as_str() {
+        "-" => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
+        _ => File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| usage(error.to_string()))?;
+    if bytes.len() > WEBHOOK_BYTES_MAX {
+        return Err(usage(format!("it is longer than {WEBHOOK_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| usage("it is not UTF-8 text".to_owned()))
 }
 
 /// A schedule, as the config has it and as it stands.

@@ -1,5 +1,6 @@
 //! `heeler session`: the list, one session, and what is done with them.
 
+pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod list;
@@ -27,6 +28,9 @@ pub(crate) enum SessionCommand {
     /// Make a new session with the history of one, up to a message
     #[command(after_help = fork::ABOUT)]
     Fork(fork::ForkArgs),
+    /// Show what changed in the files since a message
+    #[command(after_help = diff::ABOUT)]
+    Diff(diff::DiffArgs),
     /// Go on in a session, and watch
     #[command(after_help = resume::ABOUT)]
     Resume(resume::ResumeArgs),
@@ -50,6 +54,7 @@ impl SessionCommand {
             SessionCommand::List(args) => args.page.json,
             SessionCommand::Show(args) => args.json,
             SessionCommand::Fork(args) => args.how.json,
+            SessionCommand::Diff(args) => args.json,
             SessionCommand::Resume(args) => args.how.json,
             SessionCommand::Export(_) => false,
             SessionCommand::Delete(args) => args.json,
@@ -65,6 +70,7 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
         SessionCommand::List(args) => list::run(global, args),
         SessionCommand::Show(args) => show::run(global, args),
         SessionCommand::Fork(args) => fork::run(global, args),
+        SessionCommand::Diff(args) => diff::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Export(args) => export::run(global, args),
         SessionCommand::Delete(args) => removal::delete(global, args),

@@ -7,6 +7,7 @@ mod serving;
 use std::io::Write as _;
 use std::time::Duration;
 
+use camino::Utf8Path;
 use clap::Args;
 use heeler_engine::fault::{self, Fault};
 use heeler_engine::logs::DAEMON_LOG;
@@ -39,7 +40,8 @@ again. With -d it goes to the background and logs to `logs/heeler.log` in the st
 Commands that change something and find no daemon start one with --until-idle; `heeler start` takes
 over from it. See docs/daemon.md for systemd and containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs.";
+Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs, or its state
+directory was moved or removed under it.";
 
 /// How long another process that writes the state is waited for: most are done in a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -270,9 +272,22 @@ impl Open {
         match ended {
             Ended::Stopped => tracing::info!("stopped"),
             Ended::Idle => tracing::info!("nothing is left to do"),
+            Ended::Lost => return Err(lost(dir.root())),
         }
         Ok(())
     }
+}
+
+/// Says that the state directory is gone.
+fn lost(root: &Utf8Path) -> Failure {
+    let message = format!(
+        "the state directory {root} was removed, moved or replaced while this daemon worked in it; \
+         jobs that run go on"
+    );
+    tracing::error!("{message}");
+    // A service manager that started another would make an empty state where this one was.
+    Failure::message(Code::Refused, message)
+        .hint("if it was moved, move it back: heeler start takes them over")
 }
 
 fn not_open(error: DaemonError) -> NotOpen {

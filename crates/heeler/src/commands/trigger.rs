@@ -6,11 +6,12 @@
 mod report;
 
 use std::io::{IsTerminal as _, Read as _};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use clap::Args;
 use heeler_engine::{Answer, Command};
-use heeler_model::config::{AgentLookup, Runtime};
+use heeler_model::config::{AgentLookup, PRIORITY_MAX, Runtime};
 use heeler_model::session_choice::Wish;
 use heeler_model::{AgentName, AgentSessionId, JobId, Wanted};
 use heeler_store::{LookupError, Reader};
@@ -26,6 +27,9 @@ use crate::place::{self, Place};
 
 /// The longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
+
+/// The priorities that can be given, as in the config.
+const PRIORITIES: RangeInclusive<i64> = -(PRIORITY_MAX as i64)..=PRIORITY_MAX as i64;
 
 /// What the help shows at its end.
 pub(crate) const EXAMPLES: &str = "Examples:
@@ -81,6 +85,12 @@ pub(crate) struct TriggerArgs {
     /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
     #[arg(long, value_name = "CHANNEL", help_heading = SESSION)]
     channel: Option<String>,
+    /// If it has to wait: what is higher starts first, -100 to 100; added to the agent's `priority`
+    #[arg(
+        long, value_name = "N", default_value = "0", hide_default_value = true,
+        allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
+    )]
+    priority: i64,
     /// Go on although somebody else went on with the session: what they said becomes part of it
     #[arg(long, help_heading = SESSION)]
     pub(crate) take_in: bool,
@@ -114,6 +124,7 @@ impl TriggerArgs {
             fork: false,
             fresh: false,
             channel: None,
+            priority: 0,
             take_in: false,
             detach: false,
             json,
@@ -123,39 +134,67 @@ impl TriggerArgs {
     }
 }
 
-/// Triggers, watches, and reports.
+/// Triggers, watches, and reports. Where somebody else went on with the session, whoever sits here is
+/// asked, and it is tried again.
 pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
     let place = Place::find(global)?;
-    let Asked { agent, is_command } = find_agent(&place, &args.agent)?;
+    let prompt = args.prompt.as_deref().map(read_prompt).transpose()?;
+    let came = once(global, args, &place, prompt.clone(), args.take_in)?;
+    if !came.moved_on || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-") {
+        return came.outcome;
+    }
+    match output::ask("Take in what was said there, and go on?", false)? {
+        true => once(global, args, &place, prompt, true)?.outcome,
+        false => came.outcome,
+    }
+}
+
+/// What came of a job that was watched.
+struct Came {
+    outcome: Outcome,
+    /// It was not even tried, since somebody else had gone on with its session; a person watches.
+    moved_on: bool,
+}
+
+fn once(
+    global: &Global,
+    args: &TriggerArgs,
+    place: &Place,
+    prompt: Option<String>,
+    take_in: bool,
+) -> Outcome<Came> {
+    let Asked { agent, is_command } = find_agent(place, &args.agent)?;
     place.bring_up_to_date()?;
     let reader = place.reader()?;
     let session = wish(args, &agent, reader.as_ref())?;
     drop(reader);
     let keyboard = keyboard(global, args);
     let wanted = Wanted {
-        prompt: args.prompt.as_deref().map(read_prompt).transpose()?,
+        prompt,
         schedule: args.schedule.clone(),
         session,
         channel: args.channel.clone(),
-        take_in: args.take_in,
+        take_in,
         output_file: args.output_file,
         attended: keyboard.is_some(),
+        priority: args.priority,
         ..Wanted::of(agent.clone())
     };
     // From here on Ctrl-C cancels the job.
     let mut listener = Listener::new()?;
-    let (job, waits) = match listener.ask(&place, Command::Trigger(Box::new(wanted)))? {
+    let (job, waits) = match listener.ask(place, Command::Trigger(Box::new(wanted)))? {
         Answer::Job { job, waits, .. } => (job, waits),
         other => return Err(daemon::unexpected(&other)),
     };
     let engine = place::engine(&place.state_dir, &place.env)?;
     tracing::info!("the job's transcript is {}", engine.dir.log_of(&job));
     if args.detach {
-        return detached(global, args, &job, waits.as_deref());
+        let outcome = detached(global, args, &job, waits.as_deref());
+        return Ok(Came { outcome, moved_on: false });
     }
     let show = if args.json || global.quiet { Show::Nothing } else { Show::All };
     let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
-    let (cancel, revive) = (canceller(&place, &job), reviver(&place, &job));
+    let (cancel, revive) = (canceller(place, &job), reviver(place, &job));
     let watch = Watch {
         fleet: &engine,
         agent,
@@ -169,8 +208,10 @@ pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
         term,
     };
     let seen = live::watch(&watch, listener)?;
-    let job = report::on_record(&place, &engine, &watch.job, &seen)?;
-    report::report(global, args, &place, &engine, &job, &seen)
+    let job = report::on_record(place, &engine, &watch.job, &seen)?;
+    let moved_on = watch.keyboard.is_some() && report::moved_on(&engine, &job)?;
+    let outcome = report::report(global, args, place, &engine, &job, &seen);
+    Ok(Came { outcome, moved_on })
 }
 
 /// Returns what has the job cared for again if its daemon dies. One that waits when a person stops the

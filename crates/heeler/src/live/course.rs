@@ -3,9 +3,10 @@
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use heeler_model::{JobId, RunId};
+use heeler_model::{JobId, JobStatus, RunId};
 use heeler_store::{Reader, StateDir};
 use heeler_transcript::LockFile;
+use jiff::Timestamp;
 
 use super::Event;
 
@@ -17,10 +18,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ALONE_AFTER: Duration = Duration::from_secs(2);
 
 /// What becomes of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Course {
     /// This run is at it.
     Runs(RunId),
+    /// It has run and goes on later.
+    Later {
+        /// Why.
+        reason: String,
+        /// When at the earliest.
+        at: Timestamp,
+    },
     /// What came of it is on record.
     Over,
     /// It is not over, and nobody cares for it.
@@ -30,9 +38,17 @@ pub(crate) enum Course {
 /// Follows a job in a thread of its own, until it is over or nobody listens.
 pub(crate) fn follow(dir: StateDir, job: JobId, tell: SyncSender<Event>) {
     std::thread::spawn(move || {
-        let (mut run, mut written, mut is_alone) = (None, Instant::now(), false);
+        let (mut run, mut later, mut written, mut is_alone) = (None, None, Instant::now(), false);
         loop {
-            let Some((is_over, last)) = look(&dir, &job) else { return };
+            let Some(Look { is_over, run: last, later: put_off }) = look(&dir, &job) else {
+                return;
+            };
+            if put_off.is_some() && put_off != later {
+                later.clone_from(&put_off);
+                if put_off.is_some_and(|it| tell.send(Event::Course(it)).is_err()) {
+                    return;
+                }
+            }
             if last != run
                 && let Some(last) = last
                 && tell.send(Event::Course(Course::Runs(last))).is_err()
@@ -59,11 +75,29 @@ pub(crate) fn follow(dir: StateDir, job: JobId, tell: SyncSender<Event>) {
     });
 }
 
-/// Says whether the job is over, and which run was at it last; `None` if its record is gone.
-fn look(dir: &StateDir, job: &JobId) -> Option<(bool, Option<RunId>)> {
-    let Ok(reader) = Reader::open(dir) else { return Some((false, None)) };
+/// What the record says of a job.
+#[derive(Default)]
+struct Look {
+    is_over: bool,
+    /// Which run was at it last.
+    run: Option<RunId>,
+    /// Whether it goes on later.
+    later: Option<Course>,
+}
+
+/// Looks at the record; `None` if it is gone.
+fn look(dir: &StateDir, job: &JobId) -> Option<Look> {
+    let Ok(reader) = Reader::open(dir) else { return Some(Look::default()) };
     // The job first: a run that begins after it was read is seen the next time.
-    let found = reader.job(job).ok()?;
-    let runs = reader.runs_of_job(job).unwrap_or_default();
-    Some((found?.head.status.is_final(), runs.last().map(|run| run.id)))
+    let status = reader.job(job).ok()??.head.status;
+    let run = reader.runs_of_job(job).unwrap_or_default().last().map(|run| run.id);
+    let queued = match (status, run) {
+        (JobStatus::Pending, Some(_)) => reader.queued(job).ok().flatten(),
+        _ => None,
+    };
+    let later = queued.and_then(|row| {
+        let reason = row.reason;
+        row.not_before.map(|at| Course::Later { reason, at })
+    });
+    Some(Look { is_over: status.is_final(), run, later })
 }

@@ -6,6 +6,8 @@
 
 mod daemon;
 mod ends;
+mod handed_over;
+mod outside;
 mod permissions;
 mod servers;
 mod sessions;

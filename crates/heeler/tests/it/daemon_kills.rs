@@ -74,12 +74,12 @@ impl Life {
     }
 
     /// Waits for its end; says whether it was killed.
-    fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         self.is_dead = true;
         self.child.wait().unwrap().signal() == Some(Signal::KILL.as_raw())
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.is_dead = self.is_dead || self.child.try_wait().unwrap().is_some();
         self.is_dead
     }
@@ -169,7 +169,7 @@ impl Herd {
         })
     }
 
-    fn jobs(&self) -> Vec<heeler_model::JobHead> {
+    pub(crate) fn jobs(&self) -> Vec<heeler_model::JobHead> {
         self.reader().jobs(&JobFilter::default(), None, usize::MAX).unwrap()
     }
 
@@ -420,7 +420,7 @@ impl Herd {
     }
 
     #[track_caller]
-    fn wait_for_the_end_of_all(&self) {
+    pub(crate) fn wait_for_the_end_of_all(&self) {
         let until = Instant::now() + PATIENCE;
         while !self.processes().is_empty() {
             // One whose stop took effect only after those that came late were listed.
@@ -495,7 +495,7 @@ impl Herd {
 #[test]
 fn proof_kill_9_of_the_daemon_at_every_point_and_at_random_loses_and_doubles_nothing() {
     let proof = Proof::new(16);
-    let points = FaultPoint::ALL;
+    let points = FaultPoint::AT_WORK;
     let mut deaths: BTreeMap<&str, u64> = BTreeMap::new();
     let mut until_trues = Vec::new();
     for number in 0..proof.rounds.clamp(points.len() as u64, ROUNDS_MAX) {

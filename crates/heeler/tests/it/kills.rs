@@ -82,6 +82,7 @@ impl Scene {
             limits: Limits { grace_ms: Some(100), ..Limits::default() },
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            workspaces: None,
         };
         let dir = self.root.join(format!("state/runs/{}", spec.run));
         std::fs::create_dir(&dir).unwrap();

@@ -67,6 +67,27 @@ fn jobs_start_jobs_no_deeper_and_no_more_than_they_may() {
 }
 
 #[test]
+fn a_job_whose_run_holds_all_the_money_is_told_how_to_leave_some_for_those_it_starts() {
+    let start = format!("{HEELER} trigger leaf --detach > said 2>&1; true");
+    let chief = |more: &str| format!("{}\n{more}", scripted(&format!("{{run: '{start}'}}")));
+    let limits = "budget: {day: 1, job: 1}";
+    let leaf = scripted("{say: Hi.}");
+    let fleet = limited(&[("chief", &chief(limits)), ("leaf", &leaf)]);
+    let config = fleet.read("heeler.yaml");
+    fleet.write("heeler.yaml", &format!("budget: {{day: 1}}\n{config}"));
+    fleet.run(&["start", "-d"]).ok();
+    fleet.run(&["trigger", "chief"]).ok();
+    assert_eq!(statuses(&fleet, "leaf"), []);
+    let said = fleet.read("said");
+    assert!(said.contains("it cannot wait") && said.contains("`budget.job` of chief"), "{said}");
+    let config = fleet.read("heeler.yaml").replace(limits, "budget: {day: 1, job: 0.5}");
+    fleet.write("heeler.yaml", &config);
+    fleet.run(&["reload"]).ok();
+    fleet.run(&["trigger", "chief"]).ok();
+    assert_eq!(statuses(&fleet, "leaf").len(), 1, "some is left");
+}
+
+#[test]
 fn a_command_spends_no_money() {
     let agent = "runtime: command\ncommand: 'true'\nbudget: {day: 1}";
     let fleet = limited(&[("shell", agent)]);

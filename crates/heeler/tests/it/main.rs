@@ -7,9 +7,11 @@
 
 mod canary;
 mod claude;
+mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
 mod fleet;
+mod forks;
 mod golden;
 mod histories;
 mod hooks;
@@ -20,6 +22,7 @@ mod play;
 mod processes;
 mod reads;
 mod rig;
+mod scripted_sessions;
 mod sent;
 mod sessions;
 mod steering;

@@ -98,6 +98,7 @@ impl Rig {
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            workspaces: None,
         };
         let claude = ClaudeBrief {
             program: claude(),

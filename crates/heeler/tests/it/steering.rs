@@ -565,3 +565,125 @@ fn the_shipped_unit_lets_jobs_run_on_without_the_daemon() {
     }
     assert!(keys.iter().any(|line| line.starts_with("ExecStart=") && line.contains(" start ")));
 }
+
+#[test]
+fn a_webhook_is_called_with_a_file_and_its_job_has_it() {
+    let script = format!(
+        "{}\nschedules: {{push: {{type: webhook, prompt: Look.}}}}",
+        scripted("{say: Done.}")
+    );
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    std::fs::write(fleet.file("event.json"), "{\"issue\": 7}").unwrap();
+    let file = fleet.file("event.json").into_os_string().into_string().unwrap();
+    let called = |more: &[&str]| {
+        let call = ["schedule", "trigger", "worker", "push", "--payload", file.as_str()];
+        fleet.json(&[&call[..], more, &["--json"]].concat())["job"]["id"].clone()
+    };
+    let job = called(&["--delivery", "d-1"]);
+    let id = job.as_str().unwrap();
+    wait_for("the job's end", || (fleet.status_of(id) == JobStatus::Completed).then_some(()));
+    assert_eq!(called(&["--delivery", "d-1"]), job);
+    let shown = fleet.json(&["jobs", "show", id, "--json"]);
+    assert_eq!(shown["job"]["triggerType"], "webhook");
+    let prompt = shown["job"]["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("Look.") && prompt.contains("\n{\"issue\": 7}\n"), "{prompt}");
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", "none"]).fails(2);
+    assert!(said.contains("cannot send none: No such file"), "{said}");
+    std::fs::write(&file, vec![b'x'; (1 << 20) + 1]).unwrap();
+    let said = fleet.run(&["schedule", "trigger", "worker", "push", "--payload", file.as_str()]);
+    assert!(said.fails(2).contains("longer than 1048576 bytes"));
+}
+
+#[test]
+fn a_daemon_whose_state_directory_goes_away_says_so_and_ends_and_its_jobs_run_on() {
+    let fleet = steered();
+    // A daemon that is woken each second by what is due.
+    let config =
+        fleet.read("heeler.yaml").replace("'0 3 * * *'", "'0 3 * * *'}, often: {interval: 1s");
+    fleet.write("heeler.yaml", &config);
+    let daemon = Fleet::start(&fleet, &["start"]);
+    wait_for("a daemon", || fleet.json(&["status", "--json"])["daemon"]["pid"].as_u64());
+    fleet.wait_until_said("Working.");
+    let (there, away) = (fleet.state_dir(), fleet.state_dir().with_file_name("away"));
+    std::fs::rename(&there, &away).unwrap();
+    let done = daemon.wait_with_output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(5), "{said}");
+    assert!(said.contains("was removed, moved or replaced while this daemon worked"), "{said}");
+    assert!(said.contains("move it back"), "{said}");
+    std::fs::rename(&away, &there).unwrap();
+    fleet.start();
+    fleet.write("go", "");
+    let jobs = wait_for("the job's end", || {
+        let jobs = fleet.jobs();
+        jobs.iter().all(|job| job.head.status.is_final()).then_some(jobs)
+    });
+    assert!(jobs.iter().any(|job| job.head.status == JobStatus::Completed), "{jobs:?}");
+}
+
+#[test]
+fn what_has_a_higher_priority_starts_first() {
+    let fleet = steered();
+    fleet.start();
+    fleet.busy();
+    let ask = |priority: &str| {
+        let id = fleet.run(&["trigger", "worker", "--detach", "-q", "--priority", priority]).ok();
+        id.trim().to_owned()
+    };
+    let (low, usual, high) = (ask("-5"), ask("0"), ask("100"));
+    let status = fleet.json(&["status", "--json"]);
+    let queue = status["waiting"].as_array().unwrap();
+    let order: Vec<&str> = queue.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(order, [&high, &usual, &low]);
+    for wrong in ["101", "-101", "high"] {
+        let said = fleet.run(&["trigger", "worker", "--priority", wrong]).fails(2);
+        assert!(said.contains("--priority"), "{said}");
+    }
+}
+
+#[test]
+fn a_trigger_that_waits_tells_of_each_further_try() {
+    let keys = "retry: {max: 2, backoff: 1s}";
+    let script = format!("{}\n{keys}", scripted("{error: overloaded, message: Too much.}"));
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    let done = fleet.run(&["trigger", "worker"]);
+    let said = done.fails(1);
+    for (number, most) in [(2, 3), (3, 3)] {
+        let told = format!("failed: Too much.; tries again ({number} of {most}), ");
+        assert_eq!(said.matches(&told).count(), 1, "{said}");
+    }
+    assert!(!said.contains("(4 of"), "{said}");
+}
+
+#[test]
+fn hooks_that_failed_are_told_of_their_job() {
+    let hooks = "hooks: {after_run: [{type: shell, name: notify, command: 'echo no >&2; exit 3'}, \
+                 {type: shell, command: 'true'}]}";
+    let script = format!("{}\n{hooks}", scripted("{say: Done.}"));
+    let fleet = Steered(fleet(&[("worker", &script)]));
+    let id = fleet.run(&["trigger", "worker", "--detach", "-q"]).ok();
+    let job = wait_for("the hooks' end", || {
+        let told = fleet.json(&["jobs", "show", id.trim(), "--json"])["job"].clone();
+        (!told["failedHooks"].as_array().unwrap().is_empty()).then_some(told)
+    });
+    let [hook] = &job["failedHooks"].as_array().unwrap()[..] else { panic!("{job}") };
+    assert_eq!(
+        (&hook["name"], &hook["givenUp"], &hook["attempts"]),
+        (&json!("notify"), &json!(true), &json!(1))
+    );
+    assert!(hook["error"].as_str().unwrap().contains('3'), "{hook}");
+    assert!(hook["eventId"].as_str().unwrap().starts_with(id.trim()), "{hook}");
+    let shown = fleet.run(&["jobs", "show", id.trim()]).ok();
+    assert!(shown.contains("failed hooks") && shown.contains("notify: "), "{shown}");
+}
+
+#[test]
+fn who_cancelled_a_job_is_on_record() {
+    let fleet = steered();
+    fleet.start();
+    let job = fleet.busy();
+    let mut cancel = fleet.command(&["jobs", "cancel", &job]);
+    assert!(cancel.env("USER", "ann").output().unwrap().status.success());
+    let shown = fleet.json(&["jobs", "show", &job, "--json"]);
+    assert_eq!(shown["job"]["error"], "cancelled by ann");
+}

@@ -15,14 +15,18 @@ const DIR: &str = "HEELER_TEST_RUN_DIR";
 const POINT: &str = "HEELER_TEST_POINT";
 const SCRIPT: &str = "HEELER_TEST_SCRIPT";
 
-const POINTS: [Point; 10] = [
+const POINTS: [Point; 14] = [
     Point::RunLocked,
     Point::SessionLocked,
+    Point::TakenIn,
     Point::Started,
     Point::Spawned,
     Point::SessionRow,
     Point::JobRow,
     Point::Asked,
+    Point::SummedUp,
+    Point::OwnWritten,
+    Point::CarriedOver,
     Point::TreeEnded,
     Point::LogsSynced,
     Point::ResultWritten,
@@ -34,7 +38,7 @@ await user; may q1 ls; await '"request_id":"q1"'; say one; result done; await fo
 
 /// Starts a runner of its own that dies at the point.
 #[expect(clippy::disallowed_methods, reason = "the test runs itself as the process that dies")]
-fn runner(trial: &Trial, script: &str, point: Point) -> Child {
+pub(super) fn runner(trial: &Trial, script: &str, point: Point) -> Child {
     trial.folder.write_spec(&trial.spec);
     let number = POINTS.iter().position(|&it| it == point).unwrap();
     Command::new(std::env::current_exe().unwrap())

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Code, Failure, Outcome};
+use crate::output;
 use crate::place;
 
 /// The signals that are passed on to the daemon.
@@ -47,6 +48,13 @@ pub(super) fn run() -> Outcome {
             }
         }
     });
+    // What is left of it is ours now, and ends with the first process.
+    if std::process::id() == 1 && matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(None)) {
+        // It ends whether or not somebody hears of it.
+        drop(output::note(
+            "the jobs that run end with this container; the next start records them as interrupted",
+        ));
+    }
     match status.exit_status() {
         Some(0) => Ok(()),
         Some(code) => std::process::exit(code),

@@ -106,10 +106,18 @@ fn tell(
     say_outcome(args, job, reader, &place.dir()?, seen)
 }
 
+/// Says whether the job failed because somebody else had gone on with its session.
+pub(super) fn moved_on(engine: &Fleet, job: &Job) -> Outcome<bool> {
+    let error = jobs::last_error(&Reader::open(&engine.dir)?, &engine.dir, &job.head.id)?;
+    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionMovedOn))
+}
+
 /// Says whether the job failed because another run was at its session.
 fn is_busy(reader: &Reader, dir: &StateDir, job: &Job) -> Outcome<bool> {
     let error = jobs::last_error(reader, dir, &job.head.id)?;
-    Ok(error.is_some_and(|error| error.class == ErrorClass::SessionBusy))
+    Ok(error.is_some_and(|error| {
+        matches!(error.class, ErrorClass::SessionBusy | ErrorClass::SessionMovedOn)
+    }))
 }
 
 /// Says how the job ended, what it cost, and what to do next.
@@ -127,7 +135,7 @@ fn say_outcome(
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
     };
-    let goes_on = |session: &Session| session.message_count > 0;
+    let goes_on = |session: &Session| session.message_count > 0 && session.own.is_some();
     let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();

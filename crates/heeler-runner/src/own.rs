@@ -1,0 +1,417 @@
+//! The agent's own record of a session: what the model remembers, where ours is what was seen.
+//!
+//! It is read from its end and never written here. Its entries form chains by `parentUuid`; the
+//! conversation is the chain of the newest one. If somebody else went on with it, or two writers
+//! made branches of it, that is found by comparing it with the mark at which we left it. Start at
+//! [`since`].
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read as _};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::message::read_row;
+use heeler_model::record::MessageCount;
+use heeler_model::run::RunSpec;
+use heeler_model::{AgentSessionId, OwnMark, OwnSessions, slug};
+use heeler_transcript::{Before, DiskError, Entry as Line, Scan, range};
+use indexmap::IndexMap;
+use memchr::memmem;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+/// How many lines are looked at at once, from the end.
+const PAGE_LINES: usize = 64;
+
+/// Returns the folder in which the agent of a run keeps its own sessions, where that is known.
+pub(crate) fn folder(spec: &RunSpec, env: &IndexMap<String, String>) -> Option<Utf8PathBuf> {
+    match OwnSessions::of(spec.runtime, env, &spec.home, &spec.working_directory) {
+        OwnSessions::In(folder) => Some(folder),
+        OwnSessions::None | OwnSessions::Unknown => None,
+    }
+}
+
+/// Returns where the agent keeps a session that begins in this working directory.
+pub(crate) fn path(folder: &Utf8Path, cwd: &Utf8Path, id: &AgentSessionId) -> Utf8PathBuf {
+    folder.join(slug(cwd)).join(format!("{id}.jsonl"))
+}
+
+/// Finds a session: in its own project's folder, else in any, since a session does not move.
+pub(crate) fn find(folder: &Utf8Path, cwd: &Utf8Path, id: &AgentSessionId) -> Option<Utf8PathBuf> {
+    let here = path(folder, cwd, id);
+    if here.is_file() {
+        return Some(here);
+    }
+    let projects = folder.read_dir_utf8().ok()?.filter_map(Result::ok);
+    projects.map(|project| project.path().join(format!("{id}.jsonl"))).find(|path| path.is_file())
+}
+
+/// Returns where the record ends; `None` when it holds no conversation.
+pub(crate) fn mark(path: &Utf8Path) -> Result<Option<OwnMark>, DiskError> {
+    let bytes = length(path)?;
+    let mut entries = Backward::open(path);
+    while let Some(entry) = entries.next()? {
+        if entry.is_said() {
+            return Ok(Some(OwnMark { bytes, last: entry.uuid }));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the mark of a session wherever it is. That it cannot be read is no reason not to end a run:
+/// the next one goes on as if nothing were known.
+pub(crate) fn mark_of(
+    folder: Option<&Utf8Path>,
+    cwd: &Utf8Path,
+    id: &AgentSessionId,
+) -> Option<OwnMark> {
+    let path = find(folder?, cwd, id)?;
+    mark(&path).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the agent's own record of the session cannot be read");
+        None
+    })
+}
+
+/// Says whether the record holds an entry with this id.
+pub(crate) fn has(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskError> {
+    let needle = format!("\"uuid\":\"{uuid}\"");
+    let finder = memmem::Finder::new(&needle);
+    let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let mut block = vec![0; BLOCK_BYTES];
+    // What may begin an id at the end of a block is looked at again with the next one.
+    let mut kept = 0;
+    loop {
+        let read = match file.read(&mut block[kept..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(failed)?,
+        };
+        let end = kept + read;
+        if finder.find(&block[..end]).is_some() {
+            return Ok(true);
+        }
+        if read == 0 {
+            return Ok(false);
+        }
+        let from = end.saturating_sub(needle.len() - 1);
+        block.copy_within(from..end, 0);
+        kept = end - from;
+    }
+}
+
+/// How much of a record is searched at once.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What became of a record since we left it.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Since {
+    /// What others added to the conversation, oldest first.
+    pub(crate) added: Vec<Json>,
+    /// How many messages of ours the agent does not remember any more: somebody wrote at the same
+    /// time, and the conversation goes on from what they wrote.
+    pub(crate) dropped: u64,
+    /// Our last entry is not there any more.
+    pub(crate) is_other: bool,
+}
+
+impl Since {
+    /// Says whether the conversation is not the one that we left.
+    pub(crate) fn has_moved_on(&self) -> bool {
+        !self.added.is_empty() || self.dropped > 0 || self.is_other
+    }
+
+    /// Returns how many messages others added.
+    pub(crate) fn messages(&self) -> u64 {
+        messages(self.added.iter())
+    }
+}
+
+/// Compares a record with the mark at which we left it. One that only grew by what is no part of the
+/// conversation has not moved on.
+pub(crate) fn since(path: &Utf8Path, left: &OwnMark) -> Result<Since, DiskError> {
+    let bytes = length(path)?;
+    if bytes == left.bytes || (bytes > left.bytes && !speaks_after(path, left.bytes)?) {
+        return Ok(Since::default());
+    }
+    let mut walk = Walk::new(left.last);
+    let mut entries = Backward::open(path);
+    while let Some(entry) = entries.next()? {
+        if walk.meets(entry) {
+            return Ok(walk.end(false));
+        }
+    }
+    let is_other = !walk.met_ours;
+    Ok(walk.end(is_other))
+}
+
+fn speaks_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
+    for line in Scan::open_at(path, offset)? {
+        if let Line::Record(record) = line?
+            && Entry::read(&record.text).is_some_and(|entry| entry.is_said())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A walk back from the newest entry and from ours at once, until both are the same. An entry stands
+/// behind its parent, so one pass from the end meets both chains in order.
+struct Walk {
+    /// The entry of the newest chain that is looked for; none before the newest one was met.
+    newest: Option<Option<Uuid>>,
+    ours: Option<Uuid>,
+    met_ours: bool,
+    on_newest: HashSet<Uuid>,
+    on_ours: HashSet<Uuid>,
+    /// Newest first.
+    seen: Vec<Entry>,
+}
+
+impl Walk {
+    fn new(ours: Uuid) -> Walk {
+        Walk {
+            newest: None,
+            ours: Some(ours),
+            met_ours: false,
+            on_newest: HashSet::new(),
+            on_ours: HashSet::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Takes the entry before those that were met; says whether both chains have come together.
+    fn meets(&mut self, entry: Entry) -> bool {
+        if self.newest.is_none() && entry.is_said() {
+            self.newest = Some(Some(entry.uuid));
+        }
+        if self.newest == Some(self.ours) {
+            return true;
+        }
+        if self.newest == Some(Some(entry.uuid)) {
+            self.on_newest.insert(entry.uuid);
+            self.newest = Some(entry.parent);
+        }
+        if self.ours == Some(entry.uuid) {
+            self.met_ours = true;
+            self.on_ours.insert(entry.uuid);
+            self.ours = entry.parent;
+        }
+        if entry.is_said() {
+            self.seen.push(entry);
+        }
+        self.newest == Some(self.ours)
+    }
+
+    fn end(mut self, is_other: bool) -> Since {
+        self.seen.reverse();
+        let known = branch(&self.seen, &self.on_newest);
+        let is_ours = |entry: &&Entry| self.on_ours.contains(&entry.uuid);
+        let dropped = self.seen.iter().filter(is_ours);
+        let dropped = messages(dropped.filter(|it| !known.contains(&it.uuid)).map(|it| &it.row));
+        let is_new = |entry: &Entry| known.contains(&entry.uuid) && !is_ours(&entry);
+        let added = self.seen.into_iter().filter(is_new).map(|entry| entry.row).collect();
+        Since { added, dropped, is_other }
+    }
+}
+
+/// The last messages of a record.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Kept {
+    /// Their rows, oldest first: from a prompt on, the parts of one reply together.
+    pub(crate) rows: Vec<Json>,
+    /// The last entry of the conversation.
+    pub(crate) last: Uuid,
+}
+
+/// Returns the last `keep` messages with all tool calls and results between them, from a prompt on:
+/// fewer, so that they begin with one, or more, where the last prompt alone led to more. `None` when
+/// there is no conversation.
+pub(crate) fn last(path: &Utf8Path, keep: u32) -> Result<Option<Kept>, DiskError> {
+    let mut tail = Tail::default();
+    let mut entries = Backward::open(path);
+    while let Some(entry) = entries.next()? {
+        if tail.meets(entry, keep as usize) {
+            break;
+        }
+    }
+    Ok(tail.end())
+}
+
+/// The end of a conversation, read from its newest entry on.
+#[derive(Default)]
+struct Tail {
+    last: Option<Uuid>,
+    /// The entry of the chain that is looked for.
+    next: Option<Uuid>,
+    chain: HashSet<Uuid>,
+    /// Newest first.
+    seen: Vec<Entry>,
+    replies: HashSet<String>,
+    prompts: usize,
+    /// Results of calls that were not met yet.
+    open: HashSet<String>,
+    /// How many of those seen are kept.
+    kept: Option<usize>,
+}
+
+impl Tail {
+    /// Takes the entry before those that were met; says whether no more is wanted.
+    fn meets(&mut self, entry: Entry, keep: usize) -> bool {
+        if self.last.is_none() && entry.is_said() {
+            (self.last, self.next) = (Some(entry.uuid), Some(entry.uuid));
+        }
+        if self.last.is_none() {
+            return false;
+        }
+        let is_on = self.next == Some(entry.uuid);
+        if is_on {
+            self.chain.insert(entry.uuid);
+            self.next = entry.parent;
+            self.open.extend(entry.ids("tool_result", "tool_use_id").map(str::to_owned));
+            entry.ids("tool_use", "id").for_each(|id| {
+                self.open.remove(id);
+            });
+            self.replies.extend(entry.message_id().map(str::to_owned));
+        }
+        let is_prompt = is_on && entry.is_prompt();
+        self.prompts += usize::from(is_prompt);
+        if entry.is_said() {
+            self.seen.push(entry);
+        }
+        if is_prompt && self.open.is_empty() {
+            let fits = self.prompts + self.replies.len() <= keep;
+            if !fits && self.kept.is_some() {
+                return true;
+            }
+            self.kept = Some(self.seen.len());
+            return !fits;
+        }
+        is_on && self.next.is_none()
+    }
+
+    fn end(mut self) -> Option<Kept> {
+        let last = self.last?;
+        self.seen.truncate(self.kept.unwrap_or(self.seen.len()));
+        self.seen.reverse();
+        let known = branch(&self.seen, &self.chain);
+        let mut kept: Vec<Entry> = Vec::new();
+        let is_kept =
+            |entry: &Entry| known.contains(&entry.uuid) && entry.row["isApiErrorMessage"] != true;
+        for entry in self.seen.into_iter().filter(is_kept) {
+            // Results of tools that ran side by side may stand between the calls.
+            let id = entry.message_id();
+            let same = kept.iter().rposition(|other| id.is_some() && other.message_id() == id);
+            kept.insert(same.map_or(kept.len(), |at| at + 1), entry);
+        }
+        Some(Kept { rows: kept.into_iter().map(|entry| entry.row).collect(), last })
+    }
+}
+
+/// Returns what belongs to a chain: its own entries and, where tools were called side by side, the
+/// other parts of those messages and their results, which hang beside it.
+fn branch(entries: &[Entry], chain: &HashSet<Uuid>) -> HashSet<Uuid> {
+    let is_on = |entry: &&Entry| chain.contains(&entry.uuid);
+    let spoken: HashSet<&str> =
+        entries.iter().filter(is_on).filter_map(Entry::message_id).collect();
+    let is_part =
+        |entry: &&Entry| is_on(entry) || entry.message_id().is_some_and(|id| spoken.contains(id));
+    let parts: Vec<&Entry> = entries.iter().filter(is_part).collect();
+    let calls: HashSet<&str> = parts.iter().flat_map(|entry| entry.ids("tool_use", "id")).collect();
+    let results = entries.iter().filter(|entry| {
+        let mut ids = entry.ids("tool_result", "tool_use_id").peekable();
+        ids.peek().is_some() && ids.all(|id| calls.contains(id))
+    });
+    parts.into_iter().chain(results).map(|entry| entry.uuid).collect()
+}
+
+fn messages<'r>(rows: impl Iterator<Item = &'r Json>) -> u64 {
+    let mut count = MessageCount::default();
+    rows.for_each(|row| {
+        count.row(row);
+    });
+    count.messages()
+}
+
+/// One entry of a chain.
+#[derive(Debug)]
+struct Entry {
+    uuid: Uuid,
+    parent: Option<Uuid>,
+    row: Json,
+}
+
+impl Entry {
+    /// Reads a line; `None` if it is part of no chain, or of a sub-agent's.
+    fn read(text: &str) -> Option<Entry> {
+        let row = read_row(text)?;
+        let id = |key: &str| Uuid::try_parse(row[key].as_str()?).ok();
+        if row["isSidechain"] == true {
+            return None;
+        }
+        // What was made shorter names what it stands for.
+        let parent = id("parentUuid").or_else(|| id("logicalParentUuid"));
+        Some(Entry { uuid: id("uuid")?, parent, row })
+    }
+
+    /// Says whether it was said by one side of the conversation.
+    fn is_said(&self) -> bool {
+        matches!(self.row["type"].as_str(), Some("user" | "assistant"))
+            && self.row["message"].is_object()
+    }
+
+    /// Says whether it is a person's word, at which a turn begins.
+    fn is_prompt(&self) -> bool {
+        let begins = MessageCount::default().row(&self.row);
+        begins && self.row["type"] == "user" && self.row["isMeta"] != true
+    }
+
+    fn message_id(&self) -> Option<&str> {
+        (self.row["type"] == "assistant").then(|| self.row["message"]["id"].as_str())?
+    }
+
+    /// Returns the ids in blocks of this kind.
+    fn ids(&self, kind: &str, key: &str) -> impl Iterator<Item = &str> {
+        let blocks = self.row["message"]["content"].as_array().into_iter().flatten();
+        blocks
+            .filter(move |block| block["type"] == kind)
+            .filter_map(move |block| block[key].as_str())
+    }
+}
+
+/// Reads the entries of a record from the newest on.
+struct Backward<'p> {
+    path: &'p Utf8Path,
+    before: Before,
+    page: Vec<heeler_transcript::Record>,
+}
+
+impl<'p> Backward<'p> {
+    fn open(path: &'p Utf8Path) -> Backward<'p> {
+        Backward { path, before: Before::End, page: Vec::new() }
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, DiskError> {
+        loop {
+            while let Some(record) = self.page.pop() {
+                if let Some(entry) = Entry::read(&record.text) {
+                    return Ok(Some(entry));
+                }
+            }
+            if self.before == Before::Offset(0) {
+                return Ok(None);
+            }
+            let page = range(self.path, self.before, PAGE_LINES)?;
+            self.before = Before::Offset(page.start);
+            self.page = page.records;
+        }
+    }
+}
+
+fn length(path: &Utf8Path) -> Result<u64, DiskError> {
+    let failed = |source| DiskError { action: "look at", path: path.to_owned(), source };
+    Ok(path.metadata().map_err(failed)?.len())
+}
+
+#[cfg(test)]
+mod tests;

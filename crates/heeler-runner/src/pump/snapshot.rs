@@ -1,0 +1,195 @@
+//! The work tree as it is when a turn ends, recorded before the turn's result is.
+//!
+//! A process of its own does it (`heeler snapshot`): it runs git, whose exit nobody here may take away
+//! from it, and it can be ended when it takes too long. Meanwhile nothing more of what the agent says
+//! is looked at. That it fails is a row, and no failure of the run. Start at
+//! [`Pump::begin_snapshot`].
+
+use std::future::pending;
+use std::io;
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::RuntimeType;
+use heeler_model::message::{Body, Message};
+use heeler_model::record::SNAPSHOT_KEY;
+use heeler_model::{JobId, chain};
+use rustix::process::Signal;
+use serde_json::{Map, Value as Json};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::ChildStdout;
+use tokio::time::timeout_at;
+use uuid::Uuid;
+
+use super::{Pump, Run};
+use crate::claude::texts;
+use crate::files;
+use crate::process::{Agent, Launch, Place};
+
+/// How long a snapshot may take before the run goes on without it.
+pub(crate) const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The most that is read of what the process answers.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The variable by which git is found.
+const PATH: &str = "PATH";
+
+/// What snapshots are taken with.
+#[derive(Debug)]
+pub(crate) struct Camera {
+    /// Our own program.
+    pub(crate) program: Utf8PathBuf,
+    /// The run's folder, beside which those of other runs are.
+    pub(crate) run_dir: Utf8PathBuf,
+    /// Where the agent finds its programs.
+    pub(crate) path: Option<String>,
+    /// How long it may take.
+    pub(crate) time_max: Duration,
+}
+
+/// A snapshot that is being taken.
+#[derive(Debug)]
+pub(super) struct Snapping {
+    agent: Agent,
+    answers: Option<ChildStdout>,
+    answer: Vec<u8>,
+    until: Instant,
+    /// The last entry of the turn.
+    message: Uuid,
+}
+
+impl Snapping {
+    /// Waits until the process has answered all or part. Loses nothing when it is given up.
+    pub(super) async fn answered(&mut self) -> io::Result<usize> {
+        let Some(answers) = &mut self.answers else { return pending().await };
+        let read = answers.read_buf(&mut self.answer);
+        match timeout_at(self.until.into(), read).await {
+            Ok(read) => read,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// Waits for the snapshot that is being taken, if there is one.
+pub(super) async fn answered(snapping: &mut Option<Snapping>) -> io::Result<usize> {
+    match snapping {
+        Some(snapping) => snapping.answered().await,
+        None => pending().await,
+    }
+}
+
+impl Pump<'_> {
+    /// Says whether a message is the end of a turn before which a snapshot is due.
+    pub(super) fn is_due_before(&self, message: &Message) -> bool {
+        let Run { spec, aside, ending, .. } = &*self.run;
+        matches!(message.body, Body::Result(_))
+            && message.parent_tool_use_id.is_none()
+            && spec.workspaces.is_some()
+            && spec.runtime != RuntimeType::Command
+            && aside.is_none()
+            && ending.is_none()
+            && !self.snapped
+    }
+
+    /// Starts to take one; says whether it is being taken.
+    pub(super) fn begin_snapshot(&mut self) -> bool {
+        let Run { spec, session, camera, recorder, .. } = &*self.run;
+        let (Some(folder), Some(message)) = (&spec.workspaces, recorder.last()) else {
+            return false;
+        };
+        let name = format!("{session}/{message}");
+        let mut args = texts(&["snapshot", "--into", folder.as_str(), "--name", &name]);
+        args.extend(texts(&["--note", spec.job.as_str()]));
+        let launch = Launch { program: camera.program.clone(), args, env: Vec::new() };
+        let env = camera.path.iter().map(|path| (PATH.to_owned(), path.clone())).collect();
+        let (cwd, secrets) = (&spec.working_directory, &self.run.redactor);
+        let place = Place { cwd, env: &env, inherit: &[], secrets };
+        match self.tree.spawn(&launch, &place) {
+            Ok(mut agent) => {
+                let (answers, until) = (agent.stdout.take(), Instant::now() + camera.time_max);
+                agent.stdin = None;
+                let answer = Vec::new();
+                self.snapping = Some(Snapping { agent, answers, answer, until, message });
+                true
+            }
+            Err(error) => {
+                self.not_recorded(&chain(&error));
+                false
+            }
+        }
+    }
+
+    /// Takes what the process answered; goes on once that is all.
+    pub(super) fn snapped(&mut self, read: io::Result<usize>) {
+        let Some(snapping) = &mut self.snapping else { return };
+        let is_more = matches!(read, Ok(1..)) && snapping.answer.len() <= ANSWER_BYTES_MAX;
+        if is_more {
+            return;
+        }
+        let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        snapping.agent.signal(Signal::KILL);
+        let Some(Snapping { answer, message, .. }) = self.snapping.take() else { return };
+        self.snapped = true;
+        if is_late {
+            let limit = self.run.camera.time_max.as_secs_f64();
+            return self.not_recorded(&format!("it took longer than {limit} s"));
+        }
+        match read_answer(&answer) {
+            Ok(None) => {}
+            Ok(Some(snapshot)) => self.recorded(snapshot, message),
+            Err(reason) => self.not_recorded(&reason),
+        }
+    }
+
+    fn recorded(&mut self, mut snapshot: Map<String, Json>, message: Uuid) {
+        let text = |key: &str| snapshot.get(key).and_then(Json::as_str).unwrap_or_default();
+        let (top, commit) = (text("top").to_owned(), text("commit").to_owned());
+        let others = others(&self.run.camera.run_dir, Utf8Path::new(&top));
+        let mut content = format!("the files in {top} are recorded as {commit:.12}");
+        if !others.is_empty() {
+            let names: Vec<&str> = others.iter().map(JobId::as_str).collect();
+            content += &format!(", while others ran in the same directory: {}", names.join(", "));
+        }
+        snapshot.insert("others".to_owned(), serde_json::json!(others));
+        let fields = Map::from_iter([("messageUuid".to_owned(), message.to_string().into())]);
+        let content = self.run.redactor.text(&content).into_owned();
+        let mut rows = self.run.recorder.note_with("snapshot", &content, fields, (self.run.now)());
+        for row in &mut rows.session {
+            row[SNAPSHOT_KEY] = Json::Object(snapshot.clone());
+        }
+        self.run.journal.push(rows);
+    }
+
+    fn not_recorded(&mut self, reason: &str) {
+        self.run.note("warning", &format!("the files were not recorded after this turn: {reason}"));
+    }
+}
+
+/// Reads what `heeler snapshot` answered: the snapshot, none where there is no repository, or why it
+/// failed.
+fn read_answer(answer: &[u8]) -> Result<Option<Map<String, Json>>, String> {
+    let Ok(mut answer) = serde_json::from_slice::<Json>(answer) else {
+        return Err("the process that records them died".to_owned());
+    };
+    if let Some(error) = answer["error"].as_str() {
+        return Err(error.to_owned());
+    }
+    match answer[SNAPSHOT_KEY].take() {
+        Json::Object(snapshot) => Ok(Some(snapshot)),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the jobs whose runs are live below this folder, this one aside.
+fn others(run_dir: &Utf8Path, top: &Utf8Path) -> Vec<JobId> {
+    let Some(runs) = run_dir.parent().and_then(|runs| runs.read_dir_utf8().ok()) else {
+        return Vec::new();
+    };
+    let dirs = runs.filter_map(Result::ok).map(camino::Utf8DirEntry::into_path);
+    let others = dirs.filter(|dir| dir != run_dir).filter_map(|dir| files::live_job(&dir, top));
+    let mut others: Vec<JobId> = others.collect();
+    others.sort();
+    others.dedup();
+    others
+}

@@ -1,0 +1,98 @@
+//! What changed between two snapshots, or since one.
+
+use std::io::{self, Read};
+
+use jiff::Timestamp;
+
+use crate::import::read_commit;
+use crate::snapshot::{Commit, Snapshot, SnapshotName};
+use crate::store::{SnapshotError, Snapshots, Work};
+use crate::work_tree::WorkTree;
+
+/// The longest patch that a [`Diff`] holds.
+pub const PATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a snapshot is compared with.
+#[derive(Debug, Clone, Copy)]
+pub enum DiffTo<'a> {
+    /// Another snapshot, or any commit that is kept here.
+    Commit(&'a Commit),
+    /// The files as they are now.
+    Now(&'a WorkTree),
+}
+
+/// What changed between two states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diff {
+    /// A line for each file, and a total.
+    pub summary: String,
+    /// The unified diff, whose bytes are those of the files.
+    pub patch: Vec<u8>,
+    /// Whether the patch was cut at [`PATCH_BYTES_MAX`].
+    pub cut: bool,
+}
+
+impl Snapshots {
+    /// Finds a snapshot by name.
+    pub fn find(&self, name: &SnapshotName) -> Result<Option<Snapshot>, SnapshotError> {
+        match self.commit_of(name)? {
+            Some(commit) => Ok(Some(self.snapshot(&commit)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads a snapshot by its commit.
+    pub fn snapshot(&self, commit: &Commit) -> Result<Snapshot, SnapshotError> {
+        let text = self.begin()?.commit_text(commit)?;
+        let none = || SnapshotError::NotASnapshot { commit: commit.to_string() };
+        read_commit(commit, &text).ok_or_else(none)
+    }
+
+    /// Compares a snapshot with another, or with the files as they are now.
+    pub fn diff(
+        &self,
+        from: &Commit,
+        to: DiffTo<'_>,
+        now: Timestamp,
+    ) -> Result<Diff, SnapshotError> {
+        let work = self.begin()?;
+        let to = match to {
+            DiffTo::Commit(commit) => commit.clone(),
+            DiffTo::Now(tree) => {
+                let _lock = work.lock_tree(&tree.top)?;
+                work.record(tree, None, "for a comparison", now)?.commit
+            }
+        };
+        let summary = work.diff_tree(from, &to, "--stat=100")?.0;
+        let (patch, cut) = work.diff_tree(from, &to, "--patch")?;
+        Ok(Diff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
+    }
+}
+
+impl Work<'_> {
+    /// Returns the text of a commit that is kept here.
+    pub(crate) fn commit_text(&self, commit: &Commit) -> Result<String, SnapshotError> {
+        let none = |_| SnapshotError::NotASnapshot { commit: commit.to_string() };
+        self.git(&["cat-file", "commit", commit.as_str()])?.text(self.feed()).map_err(none)
+    }
+
+    fn diff_tree(
+        &self,
+        from: &Commit,
+        to: &Commit,
+        how: &str,
+    ) -> Result<(Vec<u8>, bool), SnapshotError> {
+        let mut args = vec!["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv"];
+        args.extend(["--no-color", "--src-prefix=a/", "--dst-prefix=b/", how]);
+        args.extend([from.as_str(), to.as_str()]);
+        let (mut bytes, mut cut) = (Vec::new(), false);
+        let mut read = |out: &mut dyn Read| {
+            let mut first = out.take(PATCH_BYTES_MAX as u64);
+            first.read_to_end(&mut bytes)?;
+            cut = io::copy(first.into_inner(), &mut io::sink())? > 0;
+            Ok(())
+        };
+        self.git(&args)?.read(self.feed(), &mut read)?;
+        Ok((bytes, cut))
+    }
+}

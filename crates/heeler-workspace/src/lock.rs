@@ -1,0 +1,56 @@
+//! Locks of a snapshot repository: many work in it side by side, one prunes it alone.
+//!
+//! A git that we started holds the lock with us (it is its stdin), so that a lock is free only when
+//! neither of us is at work any more, however we died.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::{Duration, Instant};
+
+use camino::Utf8Path;
+use heeler_transcript::plain;
+
+use crate::git::GIT_TIME_MAX;
+use crate::store::SnapshotError;
+
+/// How long to wait between two attempts at a lock.
+const RETRY_EVERY: Duration = Duration::from_millis(3);
+
+/// How long to wait for a lock: whoever holds it is bounded by git's own limit, a few times over.
+const LOCK_WAIT_MAX: Duration = GIT_TIME_MAX.saturating_mul(4);
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Shared,
+    Alone,
+}
+
+/// Takes a lock, waiting for whoever has it.
+pub(crate) fn take(path: &Utf8Path, hold: Hold) -> Result<File, SnapshotError> {
+    let deadline = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        if let Some(file) = try_take(path, hold)? {
+            return Ok(file);
+        }
+        if Instant::now() >= deadline {
+            let source = std::io::ErrorKind::TimedOut.into();
+            return Err(SnapshotError::Io { attempt: "lock", path: path.to_owned(), source });
+        }
+        std::thread::sleep(RETRY_EVERY);
+    }
+}
+
+/// Takes a lock if it is free.
+pub(crate) fn try_take(path: &Utf8Path, hold: Hold) -> Result<Option<File>, SnapshotError> {
+    let error = |source| SnapshotError::Io { attempt: "lock", path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = plain::open_with(&mut options, path).map_err(error)?;
+    let taken = if hold == Hold::Shared { file.try_lock_shared() } else { file.try_lock() };
+    match taken {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(error(source)),
+    }
+}

@@ -1,0 +1,223 @@
+//! Bringing the objects of a user's repository into ours: by hard link, or by copy between file
+//! systems. Nothing there is changed, and ours needs nothing of theirs afterwards.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry, File};
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{OsDisk, plain, replace_file, sync_file_system, temp_name};
+
+use crate::stat::{RACY_NS, mtime_ns};
+use crate::store::{SnapshotError, io_at};
+
+/// How often one repository may borrow objects of another, which borrows.
+const ALTERNATES_DEPTH_MAX: usize = 5;
+
+/// From so many new files on, one sync of the file system is faster than one for each.
+const SYNC_TOGETHER_MIN: usize = 64;
+
+/// The most that is read of `info/alternates`, and of our own stamps.
+const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// How often a repository may be repacked under our eyes before that is an error.
+const REPACKS_MAX: usize = 5;
+
+/// Which of a pack's files are taken, the one that makes it known last.
+const PACK_PARTS: [&str; 4] = ["pack", "rev", "promisor", "idx"];
+
+/// Links every object file of `theirs`, and of those it borrows from, that `ours` lacks.
+///
+/// `stamps` is a file that says which folders have been read through: they are read again only when they have changed.
+pub(crate) fn link(
+    theirs: &Utf8Path,
+    ours: &Utf8Path,
+    stamps: &Utf8Path,
+    fs_now_ns: i128,
+) -> Result<(), SnapshotError> {
+    let known = read_stamps(stamps);
+    let mut linked = Linked { ours, known, seen: BTreeMap::new(), files: Vec::new(), fs_now_ns };
+    for folder in borrowed(theirs)? {
+        linked.folder(&folder)?;
+    }
+    linked.sync().map_err(io_at("sync", ours))?;
+    if linked.seen != linked.known {
+        let text = serde_json::to_vec(&linked.seen).map_err(io::Error::from);
+        replace_file(&OsDisk, stamps, &text.map_err(io_at("write", stamps))?)?;
+    }
+    Ok(())
+}
+
+/// Returns an objects folder and all that it borrows from.
+pub(crate) fn borrowed(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
+    let mut all = vec![objects.to_owned()];
+    let mut from = 0;
+    for _ in 0..ALTERNATES_DEPTH_MAX {
+        let until = all.len();
+        for at in from..until {
+            let folder = all[at].clone();
+            let list = folder.join("info/alternates");
+            let text = match plain::read(&list, LIST_BYTES_MAX) {
+                Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(io_at("read", &list)(error)),
+            };
+            let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            for found in lines.filter_map(|line| folder.join(line).canonicalize_utf8().ok()) {
+                if !all.contains(&found) {
+                    all.push(found);
+                }
+            }
+        }
+        from = until;
+    }
+    Ok(all)
+}
+
+struct Linked<'a> {
+    ours: &'a Utf8Path,
+    known: BTreeMap<String, i128>,
+    seen: BTreeMap<String, i128>,
+    /// The new files, which are to be synced.
+    files: Vec<Utf8PathBuf>,
+    fs_now_ns: i128,
+}
+
+impl Linked<'_> {
+    /// Loose objects come before packs: git packs an object before it drops the loose one.
+    fn folder(&mut self, objects: &Utf8Path) -> Result<(), SnapshotError> {
+        for first in 0..=u8::MAX {
+            let name = format!("{first:02x}");
+            self.unless_known(&objects.join(&name), |linked, folder| {
+                linked.loose(folder, &linked.ours.join(&name))
+            })?;
+        }
+        self.unless_known(&objects.join("pack"), |linked, folder| {
+            for _ in 1..REPACKS_MAX {
+                match linked.packs(folder) {
+                    // Repacked meanwhile: what it held is in another pack by now.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    result => return result,
+                }
+            }
+            linked.packs(folder)
+        })
+    }
+
+    fn unless_known(
+        &mut self,
+        folder: &Utf8Path,
+        link: impl FnOnce(&mut Self, &Utf8Path) -> io::Result<()>,
+    ) -> Result<(), SnapshotError> {
+        let Ok(found) = fs::metadata(folder) else { return Ok(()) };
+        let changed_ns = mtime_ns(&found);
+        if self.known.get(folder.as_str()) != Some(&changed_ns) {
+            link(self, folder).map_err(io_at("link the objects of", folder))?;
+        }
+        if changed_ns + RACY_NS <= self.fs_now_ns {
+            self.seen.insert(folder.to_string(), changed_ns);
+        }
+        Ok(())
+    }
+
+    fn loose(&mut self, folder: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        let names = names(folder, |name| name.len() >= 38 && is_hex(name))?;
+        if !names.is_empty() {
+            make_folder(to)?;
+        }
+        names.iter().try_for_each(|name| self.file(&folder.join(name), &to.join(name)))
+    }
+
+    fn packs(&mut self, folder: &Utf8Path) -> io::Result<()> {
+        let to = self.ours.join("pack");
+        for index in names(folder, |name| name.starts_with("pack-") && name.ends_with(".idx"))? {
+            if to.join(&index).exists() {
+                continue;
+            }
+            for part in PACK_PARTS {
+                let name = Utf8Path::new(&index).with_extension(part);
+                let is_optional = !matches!(part, "pack" | "idx");
+                match self.file(&folder.join(&name), &to.join(&name)) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && is_optional => {}
+                    result => result?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            // Packed or repacked meanwhile: it is in a pack that is read after this.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_loose(from) => {
+                return Ok(());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            // Another file system, somebody else's file, too many links.
+            Err(_) => copy(from, to)?,
+        }
+        self.files.push(to.to_owned());
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.files.len() >= SYNC_TOGETHER_MIN {
+            return sync_file_system(self.ours);
+        }
+        for file in &self.files {
+            File::open(file)?.sync_data()?;
+            File::open(file.parent().unwrap_or(self.ours))?.sync_all()?;
+        }
+        // The folder of a first object is new itself.
+        if self.files.is_empty() { Ok(()) } else { File::open(self.ours)?.sync_all() }
+    }
+}
+
+fn is_loose(path: &Utf8Path) -> bool {
+    path.extension().is_none()
+}
+
+fn is_hex(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let name = |entry: io::Result<DirEntry>| {
+        entry.map(|entry| entry.file_name().into_string().ok().filter(|name| wanted(name)))
+    };
+    entries.map(name).filter_map(Result::transpose).collect()
+}
+
+fn copy(from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+    let temp = temp_name(to);
+    let mut source = plain::open(from)?;
+    let mut target = File::options().write(true).create_new(true).open(&temp)?;
+    io::copy(&mut source, &mut target)?;
+    fs::rename(&temp, to)
+}
+
+fn make_folder(path: &Utf8Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}
+
+fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i128> {
+    let bytes = plain::read(path, LIST_BYTES_MAX).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Says whether a pack of ours is there under the same name in a user's repository.
+pub(crate) fn shared_packs(ours: &Utf8Path, theirs: &[Utf8PathBuf]) -> io::Result<Vec<String>> {
+    let mut packs = names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
+    packs.retain(|name| theirs.iter().any(|folder| folder.join("pack").join(name).exists()));
+    Ok(packs)
+}

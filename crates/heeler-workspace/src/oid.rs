@@ -1,0 +1,129 @@
+//! Object ids, computed here, so that what is stored is what is on disk: no filter, no conversion.
+
+use sha1::{Digest as _, Sha1};
+use sha2::Sha256;
+
+/// Which hash names a repository's objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Sha1,
+    Sha256,
+}
+
+impl Format {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Format::Sha1 => 20,
+            Format::Sha256 => 32,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Sha1 => "sha1",
+            Format::Sha256 => "sha256",
+        }
+    }
+
+    /// Returns the id that means no object.
+    pub(crate) fn null(self) -> String {
+        "0".repeat(2 * self.bytes())
+    }
+}
+
+/// An object's id: 20 or 32 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Oid {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Oid {
+    pub(crate) fn from_bytes(from: &[u8]) -> Option<Oid> {
+        let mut bytes = [0; 32];
+        if !matches!(from.len(), 20 | 32) {
+            return None;
+        }
+        bytes[..from.len()].copy_from_slice(from);
+        Some(Oid { bytes, len: from.len() })
+    }
+
+    pub(crate) fn parse(hex: &[u8]) -> Option<Oid> {
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let mut bytes = Vec::with_capacity(32);
+        for pair in hex.chunks(2) {
+            let [high, low] = pair else { return None };
+            bytes.push(digit(*high)? << 4 | digit(*low)?);
+        }
+        Oid::from_bytes(&bytes)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn hex(&self) -> String {
+        self.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Computes the id of a blob from its parts.
+pub(crate) enum BlobHash {
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+impl BlobHash {
+    /// Begins a blob of so many bytes.
+    pub(crate) fn new(format: Format, size: u64) -> BlobHash {
+        let mut hash = match format {
+            Format::Sha1 => BlobHash::Sha1(Sha1::new()),
+            Format::Sha256 => BlobHash::Sha256(Sha256::new()),
+        };
+        hash.update(format!("blob {size}\0").as_bytes());
+        hash
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            BlobHash::Sha1(hash) => hash.update(bytes),
+            BlobHash::Sha256(hash) => hash.update(bytes),
+        }
+    }
+
+    pub(crate) fn finish(self) -> Oid {
+        let oid = match self {
+            BlobHash::Sha1(hash) => Oid::from_bytes(&hash.finalize()),
+            BlobHash::Sha256(hash) => Oid::from_bytes(&hash.finalize()),
+        };
+        oid.expect("a digest has 20 or 32 bytes")
+    }
+
+    /// Returns the id of a blob at hand.
+    pub(crate) fn of(format: Format, bytes: &[u8]) -> Oid {
+        let mut hash = BlobHash::new(format, bytes.len() as u64);
+        hash.update(bytes);
+        hash.finish()
+    }
+}
+
+/// Returns the first 16 hex digits of a text's SHA-256, to name a file by it.
+pub(crate) fn short_digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blobs_have_the_ids_that_git_gives_them() {
+        let hello = BlobHash::of(Format::Sha1, b"hello\n");
+        assert_eq!(hello.hex(), "ce013625030ba8dba906f756967f9e9ca394464a");
+        assert_eq!(Oid::parse(hello.hex().as_bytes()), Some(hello));
+        let empty = BlobHash::of(Format::Sha256, b"");
+        assert_eq!(empty.hex(), "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813");
+        assert_eq!(Oid::parse(b"ce01"), None);
+        assert_eq!(Oid::parse(&[b'g'; 40]), None);
+    }
+}

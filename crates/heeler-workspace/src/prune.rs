@@ -1,0 +1,164 @@
+//! Giving space back: objects that no snapshot and no worktree of ours needs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::plain;
+use jiff::Timestamp;
+
+use crate::objects;
+use crate::oid::Oid;
+use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder};
+
+/// Objects younger than this stay: an agent in a worktree may be about to use them.
+pub const PRUNE_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The most that is read of a list of refs or a log of them.
+const REFS_BYTES_MAX: u64 = 256 << 20;
+
+impl Snapshots {
+    /// Drops the objects that neither a snapshot nor a worktree of ours needs, unless they are younger
+    /// than [`PRUNE_AGE`]. Packs that are still the user's own stay as they are: they cost nothing.
+    pub fn prune(&self, now: Timestamp) -> Result<(), SnapshotError> {
+        let work = self.begin_alone()?;
+        self.drop_leavings()?;
+        // What is linked from now on is linked anew: some of it may be about to go.
+        let stamps = self.root.join("linked");
+        match fs::remove_file(&stamps) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_at("remove", &stamps)(error));
+            }
+            _ => {}
+        }
+        work.write_roots()?;
+        let theirs = match self.origin() {
+            Some(origin) if origin.is_dir() => objects::borrowed(&origin.join("objects"))?,
+            _ => Vec::new(),
+        };
+        let shared = objects::shared_packs(&self.objects(), &theirs);
+        let shared = shared.map_err(io_at("list", &self.objects()))?;
+        let before = now.as_second().saturating_sub(PRUNE_AGE.as_secs().cast_signed()).max(0);
+        let mut repack = work.git(&["repack", "-A", "-d", "-q"])?;
+        repack = repack.arg(format!("--unpack-unreachable=@{before}"));
+        for pack in shared {
+            repack = repack.arg(format!("--keep-pack={pack}"));
+        }
+        repack.output(work.feed())?;
+        work.git(&["prune", &format!("--expire=@{before}")])?.output(work.feed())?;
+        Ok(())
+    }
+
+    /// Drops what is left of worktrees that are gone, and folders without names in them.
+    fn drop_leavings(&self) -> Result<(), SnapshotError> {
+        let there = self.worktrees()?;
+        let admin = self.root.join("repo.git/worktrees");
+        for id in entries(&admin)? {
+            let text = plain::read_text(&admin.join(&id).join("gitdir")).unwrap_or_default();
+            let at = Utf8Path::new(text.trim_end()).parent().map(Utf8Path::to_owned);
+            // A worktree that somebody moved still has its files: it stays.
+            let is_gone = at.is_none_or(|at| !there.contains(&at) && !at.exists());
+            if is_gone {
+                remove_folder(&admin.join(&id))?;
+            }
+        }
+        drop_empty(&self.root.join("refs"))
+    }
+}
+
+fn drop_empty(folder: &Utf8Path) -> Result<(), SnapshotError> {
+    for name in entries(folder)? {
+        let path = folder.join(name);
+        if path.is_dir() {
+            drop_empty(&path)?;
+            // It stays when there is a name in it.
+            let _unused = fs::remove_dir(&path);
+        }
+    }
+    Ok(())
+}
+
+impl Work<'_> {
+    /// Tells the git that is about to prune of everything that is needed: it finds it as refs.
+    fn write_roots(&self) -> Result<(), SnapshotError> {
+        let root = &self.snapshots.root;
+        let repo = root.join("repo.git");
+        let mut roots = Roots { found: BTreeSet::new() };
+        for folder in [root.join("refs"), root.join("kept"), repo.join("refs"), repo.join("logs")] {
+            roots.files_below(&folder)?;
+        }
+        roots.words_of(&repo.join("packed-refs"))?;
+        let admin = repo.join("worktrees");
+        for id in entries(&admin)? {
+            roots.files_below(&admin.join(&id))?;
+            let index = admin.join(&id).join("index");
+            if index.is_file() {
+                let git = self.git(&["ls-files", "--stage", "-z"])?.env("GIT_INDEX_FILE", &index);
+                for record in git.output(self.feed())?.split(|&byte| byte == 0) {
+                    let is_submodule = record.starts_with(b"160000");
+                    roots.words(if is_submodule {
+                        &[]
+                    } else {
+                        record.get(..100).unwrap_or(record)
+                    });
+                }
+            }
+        }
+        let mut known = String::from("# pack-refs with: sorted \n");
+        for (number, oid) in self.only_there(&roots.found)?.iter().enumerate() {
+            known.push_str(&format!("{oid} refs/roots/{number:012}\n"));
+        }
+        let path = self.git_dir().join("packed-refs");
+        fs::write(&path, known).map_err(io_at("write", &path))
+    }
+
+    /// Keeps the ids of objects that are there; logs may name others.
+    fn only_there(&self, oids: &BTreeSet<String>) -> Result<Vec<String>, SnapshotError> {
+        let mut feed =
+            |to: &mut dyn io::Write| oids.iter().try_for_each(|oid| writeln!(to, "{oid}"));
+        let git = self.git(&["cat-file", "--batch-check=%(objectname)"])?;
+        let listed = git.text(crate::git::Feed::Write(&mut feed))?;
+        Ok(listed.lines().filter(|line| oids.contains(*line)).map(str::to_owned).collect())
+    }
+}
+
+struct Roots {
+    found: BTreeSet<String>,
+}
+
+impl Roots {
+    /// Takes every object id in the small text files below a folder: refs, logs, `HEAD`.
+    fn files_below(&mut self, folder: &Utf8Path) -> Result<(), SnapshotError> {
+        let mut folders: Vec<Utf8PathBuf> = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for name in entries(&folder)? {
+                let path = folder.join(&name);
+                if path.is_dir() {
+                    folders.push(path);
+                } else if name != "index" {
+                    self.words_of(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn words_of(&mut self, path: &Utf8Path) -> Result<(), SnapshotError> {
+        match plain::read(path, REFS_BYTES_MAX) {
+            Ok(bytes) => self.words(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io_at("read", path)(error)),
+        }
+        Ok(())
+    }
+
+    fn words(&mut self, bytes: &[u8]) {
+        for word in bytes.split(|byte| byte.is_ascii_whitespace() || *byte == b'^') {
+            if let Some(oid) = Oid::parse(word) {
+                self.found.insert(oid.hex());
+            }
+        }
+    }
+}

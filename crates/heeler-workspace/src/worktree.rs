@@ -1,0 +1,280 @@
+//! Worktrees of our repository, made of snapshots.
+//!
+//! A worktree is made under a draft's name and renamed when it is whole. To git it is a linked worktree
+//! of `repo.git`, locked, so that no `git worktree prune` drops it.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{OsDisk, create_folder, plain, temp_name};
+use jiff::Timestamp;
+
+use crate::git::Git;
+use crate::import::{read_commit, staged_in};
+use crate::oid::{Oid, short_digest};
+use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
+use crate::stat::{Cache, Files, Mode, Recorded, fs_now_ns};
+use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder};
+use crate::walk::{Known, KnownFiles, walk};
+use crate::work_tree::WorkTree;
+
+/// What to do about files that no snapshot can hold when a worktree is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// Refuse to remove it when there are any, ignored files and empty folders aside.
+    Keep,
+    /// They may go.
+    Discard,
+}
+
+impl Snapshots {
+    /// Makes a worktree of our repository with the files of a snapshot, byte for byte.
+    ///
+    /// `HEAD` is detached at the snapshot's base, and what was staged is staged, so that `git status`
+    /// says what it said then.
+    pub fn add_worktree(
+        &self,
+        snapshot: &Commit,
+        at: &Utf8Path,
+    ) -> Result<WorkTree, SnapshotError> {
+        let work = self.begin()?;
+        let at = placed(at)?;
+        let _lock = work.lock_tree(&at)?;
+        if fs::symlink_metadata(&at).is_ok() {
+            return Err(SnapshotError::Taken { at });
+        }
+        let text = work.commit_text(snapshot)?;
+        let none = || SnapshotError::NotASnapshot { commit: snapshot.to_string() };
+        let recorded = read_commit(snapshot, &text).ok_or_else(none)?;
+        let staged = staged_in(&text).ok_or_else(none)?;
+        let draft = Pending::new(self, &at)?;
+        work.check_out(snapshot, &draft.path)?;
+        work.admit(&recorded, &staged, &draft.path, &at)?;
+        work.remember(snapshot, &draft.path, &at)?;
+        fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
+        draft.done()?;
+        WorkTree::find(&at)?.ok_or(SnapshotError::NotAWorktree { at })
+    }
+
+    /// Lists the worktrees of this repository that are there.
+    pub fn worktrees(&self) -> Result<Vec<Utf8PathBuf>, SnapshotError> {
+        let admin = self.root.join("repo.git/worktrees");
+        let mut found = Vec::new();
+        for id in entries(&admin)? {
+            let Ok(text) = plain::read_text(&admin.join(&id).join("gitdir")) else { continue };
+            let at = Utf8Path::new(text.trim_end()).parent().unwrap_or(Utf8Path::new(""));
+            if self.admin_of(at).is_ok_and(|admin| admin.file_name() == Some(&id)) {
+                found.push(at.to_owned());
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Records a worktree of ours under `name`, then removes it. Returns that snapshot.
+    ///
+    /// Nothing may be at work in it: what is written after the snapshot goes with the folder.
+    pub fn remove_worktree(
+        &self,
+        at: &Utf8Path,
+        name: &SnapshotName,
+        unrecorded: Unrecorded,
+        now: Timestamp,
+    ) -> Result<Snapshot, SnapshotError> {
+        let work = self.begin()?;
+        let at = placed(at)?;
+        let _lock = work.lock_tree(&at)?;
+        let admin = self.admin_of(&at)?;
+        let none = || SnapshotError::NotAWorktree { at: at.clone() };
+        let tree = WorkTree::find(&at)?.filter(|tree| tree.top == at).ok_or_else(none)?;
+        let snapshot = work.record(&tree, Some(name), "before its worktree was removed", now)?;
+        let lost: Vec<LeftOut> =
+            snapshot.left_out.iter().filter(|left| is_loss(left)).cloned().collect();
+        if unrecorded == Unrecorded::Keep && !lost.is_empty() {
+            return Err(SnapshotError::WouldLose { at, left_out: lost });
+        }
+        let trash = Pending::new(self, &at)?;
+        fs::rename(&at, &trash.path).map_err(io_at("remove", &at))?;
+        remove_folder(&admin)?;
+        remove_folder(&trash.path)?;
+        trash.done()?;
+        let key = short_digest(at.as_str());
+        for file in [self.root.join("cache").join(&key), self.root.join("kept").join(&key)] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_at("remove", &file)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Returns where git keeps what it knows of a worktree of ours.
+    fn admin_of(&self, at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
+        let none = || SnapshotError::NotAWorktree { at: at.to_owned() };
+        let text = plain::read_text(&at.join(".git")).map_err(|_| none())?;
+        let admin = Utf8PathBuf::from(text.strip_prefix("gitdir: ").ok_or_else(none)?.trim_end());
+        let ours = self.root.join("repo.git/worktrees");
+        if admin.parent() == Some(&ours) && admin.is_dir() { Ok(admin) } else { Err(none()) }
+    }
+}
+
+/// Says whether removing a folder would lose this: ignored files are made again, the rest is work.
+fn is_loss(left: &LeftOut) -> bool {
+    match left {
+        LeftOut::Ignored { .. }
+        | LeftOut::EmptyFolder { .. }
+        | LeftOut::NotCheckedOut { .. }
+        | LeftOut::Special { .. }
+        | LeftOut::Conflict { .. } => false,
+        LeftOut::NestedRepository { .. }
+        | LeftOut::Submodule { .. }
+        | LeftOut::Lfs { .. }
+        | LeftOut::TooLarge { .. }
+        | LeftOut::Unreadable { .. } => true,
+    }
+}
+
+/// Returns the path with its folder made and free of links.
+fn placed(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
+    let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else {
+        return Err(SnapshotError::Taken { at: at.to_owned() });
+    };
+    create_folder(&OsDisk, folder)?;
+    Ok(folder.canonicalize_utf8().map_err(io_at("find", folder))?.join(name))
+}
+
+/// A folder outside our repository that is not to outlive a crash: a note says that it is there.
+struct Pending {
+    path: Utf8PathBuf,
+    note: Utf8PathBuf,
+}
+
+impl Pending {
+    fn new(snapshots: &Snapshots, at: &Utf8Path) -> Result<Pending, SnapshotError> {
+        let path = temp_name(at);
+        let name = format!("pending/{:016x}", fastrand::u64(..));
+        snapshots.write(&name, path.as_str().as_bytes())?;
+        let pending = Pending { path, note: snapshots.root.join(name) };
+        let made = DirBuilder::new().mode(0o700).create(&pending.path);
+        made.map_err(io_at("make", &pending.path))?;
+        Ok(pending)
+    }
+
+    /// Ends it: the folder has become something else, or is gone.
+    fn done(self) -> Result<(), SnapshotError> {
+        fs::remove_file(&self.note).map_err(io_at("remove", &self.note))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // After a success both are gone; what stays after a failure is swept at the next opening.
+        if fs::remove_dir_all(&self.path).is_ok() {
+            let _unused = fs::remove_file(&self.note);
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Fills a folder with the files of a commit.
+    fn check_out(&self, commit: &Commit, to: &Utf8Path) -> Result<(), SnapshotError> {
+        let workers = ["-c", "checkout.workers=0", "-c", "core.symlinks=true"];
+        let args = ["read-tree", "--reset", "-u", commit.as_str()];
+        let git = self.git(&[&workers[..], &args[..]].concat())?;
+        self.with_index(git).env("GIT_WORK_TREE", to).folder(to).output(self.feed())?;
+        Ok(())
+    }
+
+    fn with_index(&self, git: Git) -> Git {
+        git.env("GIT_INDEX_FILE", self.scratch.join("index"))
+    }
+
+    /// Makes a folder a linked worktree of `repo.git`.
+    fn admit(
+        &self,
+        recorded: &Snapshot,
+        staged: &Commit,
+        draft: &Utf8Path,
+        at: &Utf8Path,
+    ) -> Result<(), SnapshotError> {
+        // The index becomes that of what was staged; what is on disk as it was staged stays known.
+        self.with_index(self.git(&["read-tree", "-m", staged.as_str()])?).output(self.feed())?;
+        let name: String = at
+            .file_name()
+            .unwrap_or_default()
+            .chars()
+            .filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'))
+            .take(40)
+            .collect();
+        let id = format!("{name}-{}", short_digest(at.as_str()));
+        let repo = self.snapshots.root.join("repo.git");
+        let admin = repo.join("worktrees").join(&id);
+        let head = match (&recorded.base, &recorded.branch) {
+            (Some(base), _) => format!("{base}\n"),
+            (None, branch) => {
+                format!("ref: refs/heads/{}\n", branch.as_deref().unwrap_or("main"))
+            }
+        };
+        let folder = self.scratch.join("admin");
+        fs::create_dir(&folder).map_err(io_at("make", &folder))?;
+        let files = [
+            (folder.join("HEAD"), head),
+            (folder.join("commondir"), "../..\n".to_owned()),
+            (folder.join("gitdir"), format!("{at}/.git\n")),
+            (folder.join("locked"), "kept by heeler\n".to_owned()),
+            (draft.join(".git"), format!("gitdir: {admin}\n")),
+        ];
+        for (path, text) in files {
+            fs::write(&path, text).map_err(io_at("write", &path))?;
+        }
+        let index = folder.join("index");
+        fs::rename(self.scratch.join("index"), &index).map_err(io_at("make", &index))?;
+        create_folder(&OsDisk, &repo.join("worktrees"))?;
+        // One that is there is of a worktree that is gone.
+        remove_folder(&admin)?;
+        fs::rename(&folder, &admin).map_err(io_at("make", &admin))
+    }
+
+    /// Records what is in a new worktree, so that its first snapshot reads only what changed.
+    fn remember(
+        &self,
+        commit: &Commit,
+        draft: &Utf8Path,
+        at: &Utf8Path,
+    ) -> Result<(), SnapshotError> {
+        let fs_now = fs_now_ns(&self.scratch)?;
+        let git = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])?;
+        let listed = git.output(self.feed())?;
+        let lines = listed.split(|&byte| byte == 0);
+        let known: KnownFiles = lines.filter_map(listed_file).collect();
+        let stats: HashMap<_, _> = walk(draft, &known)?.files.into_iter().collect();
+        let mut files = Files::new();
+        for (path, known) in known {
+            let Known::Tracked { mode, oid, .. } = known else { continue };
+            let stat = stats.get(&path).filter(|stat| stat.is_settled(fs_now)).copied();
+            files.insert(path, Recorded { mode, oid, stat });
+        }
+        let tree = self.git(&["rev-parse", &format!("{commit}^{{tree}}")])?.text(self.feed())?;
+        let none = SnapshotError::NotASnapshot { commit: tree.clone() };
+        let tree = Oid::parse(tree.as_bytes()).ok_or(none)?;
+        let key = short_digest(at.as_str());
+        let root = &self.snapshots.root;
+        self.snapshots.set_ref(&root.join("kept").join(&key), commit)?;
+        let cache = Cache { commit: commit.clone(), tree, index: None, files };
+        cache.write(&root.join("cache").join(&key))
+    }
+}
+
+/// Reads a line of `git ls-tree`: `100644 blob <id><tab>path`.
+fn listed_file(line: &[u8]) -> Option<(Vec<u8>, Known)> {
+    let tab = line.iter().position(|&byte| byte == b'\t')?;
+    let mut fields = line[..tab].split(|&byte| byte == b' ');
+    let mode = Mode::parse(fields.next()?)?;
+    let oid = Oid::parse(fields.nth(1)?)?;
+    Some((line[tab + 1..].to_vec(), Known::Tracked { mode, oid, sparse: false }))
+}

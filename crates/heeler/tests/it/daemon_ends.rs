@@ -1,0 +1,154 @@
+//! kill -9 of a daemon where its rounds under live runs do not come by: at its end, while a log is set
+//! aside, when watched files have changed. The next daemon starts clean.
+
+use std::time::Duration;
+
+use heeler_engine::fault::FaultPoint;
+use heeler_engine::{AgentChange, Command, DaemonFile, Stopping};
+use heeler_model::{JobHead, JobStatus};
+use heeler_server::Client;
+
+use crate::daemon_kills::{Herd, Life};
+use crate::daemon_lives::{ask, wanted};
+use crate::trigger::wait_for;
+
+/// Where a daemon dies that is stopped.
+const ENDING: [FaultPoint; 5] = [
+    FaultPoint::BeforeStopped,
+    FaultPoint::AfterStopped,
+    FaultPoint::BeforeFileRemoved,
+    FaultPoint::AfterFileRemoved,
+    FaultPoint::AfterSocketRemoved,
+];
+
+/// Where it dies while a log is set aside.
+const LOGS: [FaultPoint; 2] = [FaultPoint::LogsMoved, FaultPoint::LogSetAside];
+
+fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, Client) {
+    herd.begin(&["--fault", point.name()])
+}
+
+/// Waits until the daemon has died of its fault.
+#[track_caller]
+fn dies(life: &mut Life, point: FaultPoint) {
+    wait_for(point.name(), || life.has_ended().then_some(()));
+    assert!(life.ended(), "{point:?}: it ended by itself");
+}
+
+/// Waits until all jobs have completed; returns them, the newest first.
+#[track_caller]
+fn complete(herd: &Herd) -> Vec<JobHead> {
+    wait_for("the end of all jobs", || {
+        let jobs = herd.jobs();
+        jobs.iter().all(|job| job.status == JobStatus::Completed).then_some(jobs)
+    })
+}
+
+#[track_caller]
+fn stop(mut client: Client, mut life: Life) {
+    client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+    assert!(!life.ended(), "it ended by itself");
+}
+
+#[test]
+fn every_point_apart_has_a_test_here() {
+    let here = [&ENDING[..], &[FaultPoint::Fired], &LOGS].concat();
+    assert_eq!(here, FaultPoint::APART);
+}
+
+#[test]
+fn a_daemon_killed_while_it_stops_leaves_what_the_next_one_starts_by() {
+    for point in ENDING {
+        let mut herd = Herd::of(
+            "agents: [{name: worker, runtime: scripted, \
+             script: [{run: 'read line < gate'}, {run: 'echo $HEELER_RUN >> ran'}]}]",
+        );
+        let (mut life, mut client) = dying_at(&herd, point);
+        let jobs = [ask(&mut client, wanted("worker")), ask(&mut client, wanted("worker"))];
+        let stopping = std::thread::spawn(move || {
+            // Whoever is not answered does not know.
+            drop(client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None));
+        });
+        wait_for("a daemon that stops", || {
+            let mut other = Client::connect(&DaemonFile::read(&herd.dir()).ok()??.socket).ok()?;
+            let status = other.ask(&Command::Status, None).ok()?;
+            matches!(status, heeler_engine::Answer::Status(status) if status.stopping).then_some(())
+        });
+        herd.let_through(1);
+        dies(&mut life, point);
+        stopping.join().unwrap();
+        let status = |number: usize| herd.reader().job(&jobs[number]).unwrap().unwrap().head.status;
+        assert_eq!((status(0), status(1)), (JobStatus::Completed, JobStatus::Pending), "{point:?}");
+
+        let (life, client) = herd.begin(&[]);
+        let file = DaemonFile::read(&herd.dir()).unwrap().unwrap();
+        assert_eq!(file.pid, life.child.id(), "{point:?}");
+        herd.let_through(1);
+        assert_eq!(complete(&herd).len(), 2, "{point:?}");
+        assert_eq!(herd.fleet.read("ran").lines().count(), 2, "{point:?}: each ran once");
+        stop(client, life);
+        assert!(DaemonFile::read(&herd.dir()).unwrap().is_none(), "{point:?}");
+        herd.wait_for_the_end_of_all();
+    }
+}
+
+#[test]
+fn a_daemon_killed_while_it_sets_a_log_aside_leaves_whole_lines() {
+    for point in LOGS {
+        let herd = Herd::of(
+            "logs: {max_size: 1kb, keep: 2}\n\
+             agents: [{name: worker, runtime: scripted, script: [{say: Done.}]}]",
+        );
+        let (mut life, mut client) = dying_at(&herd, point);
+        let (agent, change, by) = ("worker".to_owned(), AgentChange::Enable, "me".to_owned());
+        let logged = Command::Agent { agent, change, by };
+        // It dies of what it logs.
+        while client.ask(&logged, None).is_ok() {}
+        dies(&mut life, point);
+        let (life, mut client) = herd.begin(&[]);
+        for _ in 0..50 {
+            client.ask(&logged, None).unwrap();
+        }
+        ask(&mut client, wanted("worker"));
+        complete(&herd);
+        stop(client, life);
+        let logs = herd.dir().logs();
+        for name in ["heeler.log", "heeler.log.1", "heeler.log.2", "worker.log"] {
+            let text = std::fs::read_to_string(logs.join(name)).unwrap();
+            assert!(text.ends_with('\n'), "{point:?} {name}: {text}");
+            for line in text.lines() {
+                assert!(line.starts_with("20") && line.len() > 24, "{point:?} {name}: {line}");
+            }
+        }
+        assert!(!herd.fleet.run(&["logs", "--daemon"]).ok().is_empty());
+        herd.wait_for_the_end_of_all();
+    }
+}
+
+#[test]
+fn a_change_of_files_that_a_daemon_dies_over_starts_nothing() {
+    let herd = Herd::of(
+        "agents: [{name: worker, runtime: scripted, script: [{say: Done.}], \
+         schedules: {s: {paths: ['*.in'], debounce: 20ms}}}]",
+    );
+    let (mut life, _client) = dying_at(&herd, FaultPoint::Fired);
+    // Written again until it is seen: the daemon may not watch yet.
+    wait_for("the daemon's death", || {
+        herd.fleet.write("a.in", "x");
+        std::thread::sleep(Duration::from_millis(50));
+        life.has_ended().then_some(())
+    });
+    assert!(life.ended());
+    assert!(herd.jobs().is_empty(), "it is not on record");
+    let (life, client) = herd.begin(&[]);
+    let job = wait_for("a job", || {
+        // What changed while nobody watched is not made up for.
+        herd.fleet.write("b.in", "x");
+        std::thread::sleep(Duration::from_millis(50));
+        herd.jobs().pop()
+    });
+    let prompt = herd.reader().job(&job.id).unwrap().unwrap().prompt.unwrap();
+    assert!(prompt.contains("b.in") && !prompt.contains("a.in"), "{prompt}");
+    complete(&herd);
+    stop(client, life);
+}
