@@ -10,7 +10,7 @@ mod read;
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

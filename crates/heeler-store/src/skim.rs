@@ -4,7 +4,9 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
+use serde::de::{
+    Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
+};
 use serde::de::{Error, Visitor};
 use serde_json::{Map, Value as Json};
 

@@ -159,3 +159,22 @@ fn sessions_made_with_claude_in_a_terminal_are_listed_shown_and_searched_without
     fleet.run(&["session", "show", "11111112"]).fails(4);
     fleet.run(&["search", "sheep"]).fails(1);
 }
+
+#[test]
+fn an_exported_session_is_one_document_that_is_whole() {
+    let (fleet, id) = two_turns();
+    let text = fleet.run(&["session", "export", &id]).ok();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["session"]["id"], json!(id));
+    assert_eq!(document["jobs"].as_array().unwrap().len(), 2);
+    let own = document["own"].as_array().unwrap();
+    let kept = own.iter().filter(|line| line["type"] == "user").count();
+    assert!(kept >= 2, "{own:?}");
+    assert_eq!(fleet.run(&["session", "export", &id, "-o", "out.json"]).ok(), "");
+    assert_eq!(fleet.read("out.json"), text);
+    let path = camino::Utf8PathBuf::from_path_buf(fleet.file("out.json")).unwrap();
+    let bundle = heeler_store::bundle::open(&path).unwrap();
+    assert_eq!(bundle.session.id.as_str(), id);
+    assert_eq!(bundle.sums.events.lines, document["events"].as_array().unwrap().len() as u64);
+    fleet.run(&["session", "export", "sess-ffffffff"]).fails(4);
+}

@@ -90,97 +90,114 @@ fn chain(own: &[u8]) -> HashSet<Uuid> {
 }
 
 pub(super) fn read(log: &[u8], own: &[u8]) -> Vec<Message> {
-    let mut drafts: Vec<Draft> = Vec::new();
-    let mut run = 0;
-    let mut number = 0;
+    let mut reader = Reader::default();
     for (end, row) in objects(log) {
+        reader.row(end, &row);
+    }
+    judge(reader.drafts, &chain(own))
+}
+
+#[derive(Default)]
+struct Reader {
+    drafts: Vec<Draft>,
+    run: usize,
+    number: u64,
+}
+
+impl Reader {
+    fn row(&mut self, end: u64, row: &Json) {
         if let Some(before) = row[BEFORE_KEY]["messages"].as_u64() {
-            (run, number) = (run + 1, before);
-            let forked = uuid(&row["forkedFrom"]["messageUuid"]);
-            let is_before = |last: &&mut Draft| last.run + 1 == run && forked.is_some();
-            if let Some(last) = drafts.last_mut().filter(is_before) {
-                last.is_finished |= last.message.uuid == forked;
-            }
-            continue;
+            self.begin(before, uuid(&row["forkedFrom"]["messageUuid"]));
+            return;
         }
         let is_apart = row["isSidechain"] == true || row["isApiErrorMessage"] == true;
         if is_apart || !row["parent_tool_use_id"].is_null() {
-            continue;
+            return;
         }
-        let of_run = |drafts: &mut Vec<Draft>| drafts.iter().rposition(|draft| draft.run == run);
-        let last = of_run(&mut drafts);
+        let last = self.drafts.iter().rposition(|draft| draft.run == self.run);
         let content = &row["message"]["content"];
-        let id = row["message"]["id"].as_str().map(str::to_owned);
-        match row["type"].as_str() {
-            Some("user") if content[0]["type"] == "tool_result" => {
-                let Some(last) = last else { continue };
-                for block in content.as_array().unwrap() {
-                    for (call, result) in &mut drafts[last].message.tools {
-                        if block["tool_use_id"] == call.as_str() {
-                            *result = Some(block["content"].clone());
-                        }
-                    }
-                }
+        match (row["type"].as_str(), last) {
+            (Some("user"), last) if content[0]["type"] == "tool_result" => {
+                let last = last.map(|last| &mut self.drafts[last].message);
+                last.into_iter().for_each(|last| gave(last, content));
             }
-            Some(kind @ ("user" | "assistant")) => {
-                let goes_on = kind == "assistant"
-                    && id.is_some()
-                    && last.is_some_and(|last| drafts[last].last_id == id);
-                if !goes_on {
-                    number += 1;
-                    let message = Message {
-                        number,
-                        is_user: kind == "user",
-                        uuid: None,
-                        rows: 0,
-                        tools: Vec::new(),
-                        is_safe: false,
-                        in_context: false,
-                        commit: None,
-                        end: 0,
-                    };
-                    drafts.push(Draft {
-                        message,
-                        ids: Vec::new(),
-                        last_id: id,
-                        is_finished: false,
-                        run,
-                    });
-                }
-                let draft = drafts.last_mut().unwrap();
-                draft.is_finished = false;
-                draft.message.rows += 1;
-                draft.message.end = end;
-                draft.message.uuid = uuid(&row["uuid"]);
-                draft.ids.extend(draft.message.uuid);
-                for block in content.as_array().into_iter().flatten() {
-                    if block["type"] == "tool_use" {
-                        let id = block["id"].as_str().unwrap().to_owned();
-                        draft.message.tools.push((id, None));
-                    }
-                }
+            (Some(kind @ ("user" | "assistant")), last) => self.said(kind, last, end, row),
+            (Some("result"), Some(last)) => {
+                let last = &mut self.drafts[last];
+                (last.is_finished, last.message.end) = (true, end);
             }
-            Some("result") => {
-                let Some(last) = last else { continue };
-                (drafts[last].is_finished, drafts[last].message.end) = (true, end);
-            }
-            Some("system") if row["subtype"] == "snapshot" => {
-                let of = uuid(&row["messageUuid"]);
-                let all = drafts.len();
-                for (at, draft) in drafts.iter_mut().enumerate() {
-                    if draft.run == run && draft.message.uuid == of {
-                        draft.message.commit =
-                            row["snapshot"]["commit"].as_str().map(str::to_owned);
-                        if at + 1 == all {
-                            draft.message.end = end;
-                        }
-                    }
-                }
-            }
+            (Some("system"), _) if row["subtype"] == "snapshot" => self.snapshot(end, row),
             _ => {}
         }
     }
-    judge(drafts, &chain(own))
+
+    fn begin(&mut self, before: u64, forked: Option<Uuid>) {
+        (self.run, self.number) = (self.run + 1, before);
+        if let Some(last) = self.drafts.last_mut()
+            && last.run + 1 == self.run
+            && forked.is_some()
+        {
+            last.is_finished |= last.message.uuid == forked;
+        }
+    }
+
+    fn said(&mut self, kind: &str, last: Option<usize>, end: u64, row: &Json) {
+        let id = row["message"]["id"].as_str().map(str::to_owned);
+        let goes_on = kind == "assistant"
+            && id.is_some()
+            && last.is_some_and(|last| self.drafts[last].last_id == id);
+        if !goes_on {
+            self.number += 1;
+            let message = Message {
+                number: self.number,
+                is_user: kind == "user",
+                uuid: None,
+                rows: 0,
+                tools: Vec::new(),
+                is_safe: false,
+                in_context: false,
+                commit: None,
+                end: 0,
+            };
+            let (ids, run) = (Vec::new(), self.run);
+            self.drafts.push(Draft { message, ids, last_id: id, is_finished: false, run });
+        }
+        let draft = self.drafts.last_mut().unwrap();
+        draft.is_finished = false;
+        draft.message.rows += 1;
+        draft.message.end = end;
+        draft.message.uuid = uuid(&row["uuid"]);
+        draft.ids.extend(draft.message.uuid);
+        for block in row["message"]["content"].as_array().into_iter().flatten() {
+            if block["type"] == "tool_use" {
+                let id = block["id"].as_str().unwrap().to_owned();
+                draft.message.tools.push((id, None));
+            }
+        }
+    }
+
+    fn snapshot(&mut self, end: u64, row: &Json) {
+        let of = uuid(&row["messageUuid"]);
+        let all = self.drafts.len();
+        for (at, draft) in self.drafts.iter_mut().enumerate() {
+            if draft.run == self.run && draft.message.uuid == of {
+                draft.message.commit = row["snapshot"]["commit"].as_str().map(str::to_owned);
+                if at + 1 == all {
+                    draft.message.end = end;
+                }
+            }
+        }
+    }
+}
+
+fn gave(message: &mut Message, content: &Json) {
+    for block in content.as_array().unwrap() {
+        for (call, result) in &mut message.tools {
+            if block["tool_use_id"] == call.as_str() {
+                *result = Some(block["content"].clone());
+            }
+        }
+    }
 }
 
 fn judge(drafts: Vec<Draft>, met: &HashSet<Uuid>) -> Vec<Message> {
