@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use jiff::Timestamp;
 
-use crate::import::read_commit;
+use crate::commit::read_commit;
 use crate::snapshot::{Commit, Snapshot, SnapshotName};
 use crate::store::{SnapshotError, Snapshots, Work};
 use crate::work_tree::WorkTree;

@@ -6,12 +6,15 @@
 //! know what a session is. Start at [`Snapshots`].
 
 mod bundle;
+mod commit;
 mod diff;
 mod git;
-mod import;
 mod lock;
 mod objects;
 mod oid;
+mod pack;
+mod paths;
+mod plan;
 mod prune;
 mod read;
 mod snapshot;

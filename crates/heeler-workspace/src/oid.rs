@@ -32,7 +32,7 @@ impl Format {
 }
 
 /// An object's id: 20 or 32 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Oid {
     bytes: [u8; 32],
     len: usize,
@@ -50,12 +50,14 @@ impl Oid {
 
     pub(crate) fn parse(hex: &[u8]) -> Option<Oid> {
         let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-        let mut bytes = Vec::with_capacity(32);
-        for pair in hex.chunks(2) {
-            let [high, low] = pair else { return None };
-            bytes.push(digit(*high)? << 4 | digit(*low)?);
+        if !matches!(hex.len(), 40 | 64) {
+            return None;
         }
-        Oid::from_bytes(&bytes)
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Oid { bytes, len: hex.len() / 2 })
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -67,41 +69,63 @@ impl Oid {
     }
 }
 
-/// Computes the id of a blob from its parts.
-pub(crate) enum BlobHash {
+/// What an object is; the number is that of packs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Commit = 1,
+    Tree = 2,
+    Blob = 3,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Commit => "commit",
+            Kind::Tree => "tree",
+            Kind::Blob => "blob",
+        }
+    }
+}
+
+/// Computes an id from the parts of what it names.
+pub(crate) enum Hash {
     Sha1(Sha1),
     Sha256(Sha256),
 }
 
-impl BlobHash {
-    /// Begins a blob of so many bytes.
-    pub(crate) fn new(format: Format, size: u64) -> BlobHash {
-        let mut hash = match format {
-            Format::Sha1 => BlobHash::Sha1(Sha1::new()),
-            Format::Sha256 => BlobHash::Sha256(Sha256::new()),
-        };
-        hash.update(format!("blob {size}\0").as_bytes());
+impl Hash {
+    pub(crate) fn new(format: Format) -> Hash {
+        match format {
+            Format::Sha1 => Hash::Sha1(Sha1::new()),
+            Format::Sha256 => Hash::Sha256(Sha256::new()),
+        }
+    }
+
+    /// Begins an object of so many bytes.
+    pub(crate) fn begin(format: Format, kind: Kind, size: u64) -> Hash {
+        let mut hash = Hash::new(format);
+        hash.update(format!("{} {size}\0", kind.name()).as_bytes());
         hash
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
-            BlobHash::Sha1(hash) => hash.update(bytes),
-            BlobHash::Sha256(hash) => hash.update(bytes),
+            Hash::Sha1(hash) => hash.update(bytes),
+            Hash::Sha256(hash) => hash.update(bytes),
         }
     }
 
     pub(crate) fn finish(self) -> Oid {
         let oid = match self {
-            BlobHash::Sha1(hash) => Oid::from_bytes(&hash.finalize()),
-            BlobHash::Sha256(hash) => Oid::from_bytes(&hash.finalize()),
+            Hash::Sha1(hash) => Oid::from_bytes(&hash.finalize()),
+            Hash::Sha256(hash) => Oid::from_bytes(&hash.finalize()),
         };
         oid.expect("a digest has 20 or 32 bytes")
     }
 
-    /// Returns the id of a blob at hand.
-    pub(crate) fn of(format: Format, bytes: &[u8]) -> Oid {
-        let mut hash = BlobHash::new(format, bytes.len() as u64);
+    /// Returns the id of an object at hand.
+    pub(crate) fn object(format: Format, kind: Kind, bytes: &[u8]) -> Oid {
+        let mut hash = Hash::begin(format, kind, bytes.len() as u64);
         hash.update(bytes);
         hash.finish()
     }
@@ -118,10 +142,10 @@ mod tests {
 
     #[test]
     fn blobs_have_the_ids_that_git_gives_them() {
-        let hello = BlobHash::of(Format::Sha1, b"hello\n");
+        let hello = Hash::object(Format::Sha1, Kind::Blob, b"hello\n");
         assert_eq!(hello.hex(), "ce013625030ba8dba906f756967f9e9ca394464a");
         assert_eq!(Oid::parse(hello.hex().as_bytes()), Some(hello));
-        let empty = BlobHash::of(Format::Sha256, b"");
+        let empty = Hash::object(Format::Sha256, Kind::Blob, b"");
         assert_eq!(empty.hex(), "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813");
         assert_eq!(Oid::parse(b"ce01"), None);
         assert_eq!(Oid::parse(&[b'g'; 40]), None);

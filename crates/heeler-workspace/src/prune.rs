@@ -25,6 +25,7 @@ impl Snapshots {
     pub fn prune(&self, now: Timestamp) -> Result<(), SnapshotError> {
         let work = self.begin_alone()?;
         self.drop_leavings()?;
+        work.drop_torn_packs()?;
         // What is linked from now on is linked anew: some of it may be about to go.
         let stamps = self.root.join("linked");
         match fs::remove_file(&stamps) {

@@ -8,7 +8,7 @@ use camino::Utf8Path;
 use rustix::fs::{CWD, Mode as FsMode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::oid::{BlobHash, Format, Oid};
+use crate::oid::{Format, Hash, Kind, Oid};
 use crate::stat::{Mode, Stat};
 
 /// How often a file is read again because it changed meanwhile.
@@ -40,13 +40,15 @@ impl Top {
     pub(crate) fn hash(&self, path: &[u8], seen: &Stat, format: Format) -> Seen<Oid> {
         if seen.git_mode() == Some(Mode::Link) {
             return match self.link(path, seen) {
-                Seen::Read(target, stat) => Seen::Read(BlobHash::of(format, &target), stat),
+                Seen::Read(target, stat) => {
+                    Seen::Read(Hash::object(format, Kind::Blob, &target), stat)
+                }
                 Seen::Gone => Seen::Gone,
                 Seen::Refused => Seen::Refused,
             };
         }
         self.steady(path, |file, stat| {
-            let mut hash = BlobHash::new(format, stat.size);
+            let mut hash = Hash::begin(format, Kind::Blob, stat.size);
             let mut block = vec![0; BLOCK_BYTES.min(stat.size as usize + 1)];
             let mut read = 0;
             loop {

@@ -5,17 +5,16 @@
 //! tick of the clock would not show. Git's own index is not trusted for this: after `autocrlf` or a
 //! filter its blobs are not the bytes on disk.
 
-use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 
 use camino::Utf8Path;
-use heeler_transcript::{OsDisk, plain, replace_file};
+use heeler_transcript::plain;
 use rustix::fs::Stat as OsStat;
 use sha2::{Digest as _, Sha256};
 
 use crate::oid::Oid;
+use crate::paths::Paths;
 use crate::snapshot::Commit;
 use crate::store::{SnapshotError, io_at};
 
@@ -25,7 +24,7 @@ pub(crate) const RACY_NS: i128 = 2_000_000_000;
 /// The largest cache that is read: some ten million files.
 const CACHE_BYTES_MAX: u64 = 2 << 30;
 
-const MAGIC: &[u8; 8] = b"heeler1\n";
+const MAGIC: &[u8; 8] = b"heeler2\n";
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +87,12 @@ impl Mode {
         }
     }
 
+    /// Reads what was written as a number.
+    fn from_byte(byte: u8) -> Option<Mode> {
+        let all = [Mode::File, Mode::Executable, Mode::Link, Mode::Submodule];
+        all.into_iter().find(|mode| *mode as u8 == byte)
+    }
+
     pub(crate) fn digits(self) -> &'static str {
         match self {
             Mode::File => "100644",
@@ -108,7 +113,7 @@ pub(crate) struct Recorded {
 }
 
 /// All paths of a snapshot.
-pub(crate) type Files = HashMap<Vec<u8>, Recorded>;
+pub(crate) type Files = Paths<Recorded>;
 
 /// The last snapshot of a work tree, as a start for the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,83 +129,84 @@ pub(crate) struct Cache {
 impl Cache {
     /// Reads a cache; one that is damaged counts as missing.
     pub(crate) fn read(path: &Utf8Path) -> Option<Cache> {
-        let bytes = plain::read(path, CACHE_BYTES_MAX).ok()?;
+        let mut bytes = plain::read(path, CACHE_BYTES_MAX).ok()?;
         let (body, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-        (Sha256::digest(body).as_slice() == digest).then(|| decode(body)).flatten()
-    }
-
-    /// Replaces the cache.
-    pub(crate) fn write(&self, path: &Utf8Path) -> Result<(), SnapshotError> {
-        let mut body = self.encode().map_err(io_at("write", path))?;
-        let digest = Sha256::digest(&body);
-        body.extend_from_slice(&digest);
-        Ok(replace_file(&OsDisk, path, &body)?)
-    }
-
-    fn encode(&self) -> io::Result<Vec<u8>> {
-        let mut body = MAGIC.to_vec();
-        put(&mut body, self.commit.as_str().as_bytes())?;
-        put(&mut body, self.tree.as_bytes())?;
-        let (digest, tree) = self
-            .index
-            .as_ref()
-            .map_or((&[][..], &[][..]), |(digest, tree)| (digest.as_slice(), tree.as_bytes()));
-        put(&mut body, digest)?;
-        put(&mut body, tree)?;
-        for (path, file) in &self.files {
-            put(&mut body, path)?;
-            put(&mut body, file.mode.digits().as_bytes())?;
-            put(&mut body, file.oid.as_bytes())?;
-            let Some(stat) = &file.stat else {
-                put(&mut body, &[])?;
-                continue;
-            };
-            let mut fields = Vec::with_capacity(60);
-            fields.write_all(&stat.size.to_le_bytes())?;
-            fields.write_all(&stat.mtime_ns.to_le_bytes())?;
-            fields.write_all(&stat.ctime_ns.to_le_bytes())?;
-            fields.write_all(&stat.inode.to_le_bytes())?;
-            fields.write_all(&stat.device.to_le_bytes())?;
-            fields.write_all(&stat.mode.to_le_bytes())?;
-            put(&mut body, &fields)?;
+        if Sha256::digest(body).as_slice() != digest {
+            return None;
         }
-        Ok(body)
+        bytes.truncate(bytes.len() - 32);
+        decode(bytes)
     }
 }
 
-fn put(body: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    body.extend_from_slice(&len.to_le_bytes());
-    body.extend_from_slice(bytes);
-    Ok(())
+/// What a cache says besides the files.
+pub(crate) struct CacheHead<'a> {
+    pub(crate) commit: &'a Commit,
+    pub(crate) tree: Oid,
+    pub(crate) index: Option<([u8; 32], Oid)>,
 }
 
-fn decode(body: &[u8]) -> Option<Cache> {
+/// Returns a cache as it is written.
+pub(crate) fn encode<'a>(
+    head: &CacheHead<'_>,
+    files: impl Iterator<Item = (&'a [u8], &'a Recorded)>,
+) -> Vec<u8> {
+    let mut body = MAGIC.to_vec();
+    put(&mut body, head.commit.as_str().as_bytes());
+    put(&mut body, head.tree.as_bytes());
+    let index = head.index.as_ref();
+    put(&mut body, index.map_or(&[][..], |(digest, _)| digest.as_slice()));
+    put(&mut body, index.map_or(&[][..], |(_, tree)| tree.as_bytes()));
+    for (path, file) in files {
+        put(&mut body, path);
+        put(&mut body, file.oid.as_bytes());
+        body.extend_from_slice(&[file.mode as u8, u8::from(file.stat.is_some())]);
+        if let Some(stat) = &file.stat {
+            body.extend_from_slice(&stat.size.to_le_bytes());
+            body.extend_from_slice(&stat.mtime_ns.to_le_bytes());
+            body.extend_from_slice(&stat.ctime_ns.to_le_bytes());
+            body.extend_from_slice(&stat.inode.to_le_bytes());
+            body.extend_from_slice(&stat.device.to_le_bytes());
+            body.extend_from_slice(&stat.mode.to_le_bytes());
+        }
+    }
+    let digest = Sha256::digest(&body);
+    body.extend_from_slice(&digest);
+    body
+}
+
+/// Puts what is at most a path, so that its length fits.
+fn put(body: &mut Vec<u8>, bytes: &[u8]) {
+    body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    body.extend_from_slice(bytes);
+}
+
+fn decode(body: Vec<u8>) -> Option<Cache> {
     let mut rest = body.strip_prefix(MAGIC)?;
     let commit = Commit::parse(std::str::from_utf8(get(&mut rest)?).ok()?)?;
     let tree = Oid::from_bytes(get(&mut rest)?)?;
     let (digest, index_tree) = (get(&mut rest)?, get(&mut rest)?);
     let index = Oid::from_bytes(index_tree).and_then(|tree| Some((digest.try_into().ok()?, tree)));
-    let mut files = Files::new();
+    let mut rows = Vec::with_capacity(rest.len() / 100);
     while !rest.is_empty() {
-        let path = get(&mut rest)?.to_vec();
-        let mode = Mode::parse(get(&mut rest)?)?;
+        let path = get(&mut rest)?.len();
+        let end = body.len() - rest.len();
         let oid = Oid::from_bytes(get(&mut rest)?)?;
-        let fields = get(&mut rest)?;
-        let stat = if fields.is_empty() { None } else { Some(decode_stat(fields)?) };
-        files.insert(path, Recorded { mode, oid, stat });
+        let [mode, has_stat] = *rest.split_off(..2)?.as_array()?;
+        let stat = if has_stat == 0 { None } else { Some(decode_stat(&mut rest)?) };
+        rows.push((end - path..end, Recorded { mode: Mode::from_byte(mode)?, oid, stat }));
     }
-    Some(Cache { commit, tree, index, files })
+    Some(Cache { commit, tree, index, files: Paths::new(body, rows) })
 }
 
-fn decode_stat(mut fields: &[u8]) -> Option<Stat> {
+fn decode_stat(rest: &mut &[u8]) -> Option<Stat> {
     Some(Stat {
-        size: u64::from_le_bytes(*fields.split_off(..8)?.as_array()?),
-        mtime_ns: i128::from_le_bytes(*fields.split_off(..16)?.as_array()?),
-        ctime_ns: i128::from_le_bytes(*fields.split_off(..16)?.as_array()?),
-        inode: u64::from_le_bytes(*fields.split_off(..8)?.as_array()?),
-        device: u64::from_le_bytes(*fields.split_off(..8)?.as_array()?),
-        mode: u32::from_le_bytes(*fields.split_off(..4)?.as_array()?),
+        size: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
+        mtime_ns: i128::from_le_bytes(*rest.split_off(..16)?.as_array()?),
+        ctime_ns: i128::from_le_bytes(*rest.split_off(..16)?.as_array()?),
+        inode: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
+        device: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
+        mode: u32::from_le_bytes(*rest.split_off(..4)?.as_array()?),
     })
 }
 
@@ -234,11 +240,14 @@ mod tests {
             Stat { size: 1, mtime_ns: -2, ctime_ns: 3, inode: 4, device: 5, mode: 0o100_644 };
         let file = Recorded { mode: Mode::File, oid, stat: Some(stat) };
         let link = Recorded { mode: Mode::Link, oid, stat: None };
-        let files = Files::from([(b"a\n\xff".to_vec(), file), (b"b/c".to_vec(), link)]);
+        let files = [(&b"a\n\xff"[..], file), (b"b/c", link)];
         let commit = Commit::parse(&oid.hex()).unwrap();
-        let cache = Cache { commit, tree: oid, index: Some(([9; 32], oid)), files };
-        cache.write(&path).unwrap();
-        assert_eq!(Cache::read(&path), Some(cache));
+        let head = CacheHead { commit: &commit, tree: oid, index: Some(([9; 32], oid)) };
+        fs::write(&path, encode(&head, files.iter().map(|(path, file)| (*path, file)))).unwrap();
+        let cache = Cache::read(&path).unwrap();
+        assert_eq!((&cache.commit, cache.tree, cache.index), (&commit, oid, head.index));
+        let read: Vec<_> = cache.files.iter().map(|(path, file)| (path, *file)).collect();
+        assert_eq!(read, files);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();

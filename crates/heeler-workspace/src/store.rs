@@ -20,6 +20,7 @@ use crate::git::{Git, GitError};
 use crate::lock::{self, Hold};
 use crate::oid::{Format, short_digest};
 use crate::snapshot::{Commit, LeftOut, SnapshotName};
+use crate::stat::CacheHead;
 use crate::work_tree::{FindError, WorkTree};
 
 /// The most that is read of a small file of ours.
@@ -466,6 +467,26 @@ impl<'a> Work<'a> {
     pub(crate) fn lock_tree(&self, top: &Utf8Path) -> Result<File, SnapshotError> {
         let path = self.snapshots.root.join("locks").join(short_digest(top.as_str()));
         lock::take(&path, Hold::Alone)
+    }
+
+    /// Notes the last snapshot of a work tree: the commit, held against pruning, and its cache.
+    ///
+    /// Nothing is synced: what a power loss takes back or damages is only where the next one starts.
+    pub(crate) fn note_last(
+        &self,
+        top: &Utf8Path,
+        head: &CacheHead<'_>,
+        cache: &[u8],
+    ) -> Result<(), SnapshotError> {
+        let root = &self.snapshots.root;
+        let key = short_digest(top.as_str());
+        let commit = format!("{}\n", head.commit);
+        for (folder, bytes) in [("kept", commit.as_bytes()), ("cache", cache)] {
+            let (draft, path) = (self.scratch.join(folder), root.join(folder).join(&key));
+            let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
+            written.map_err(io_at("write", &path))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn git_dir(&self) -> Utf8PathBuf {

@@ -3,14 +3,15 @@
 //! Git says which files count (it knows the ignore rules); the walk looks at each of them, follows no
 //! link, enters no other repository, and says why the rest is left out.
 
-use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use camino::Utf8Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode as FsMode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 use crate::oid::Oid;
+use crate::paths::Paths;
 use crate::snapshot::{EXAMPLES_MAX, LeftOut};
 use crate::stat::{Mode, Stat};
 use crate::store::{SnapshotError, io_at};
@@ -28,13 +29,13 @@ pub(crate) enum Known {
 }
 
 /// The paths that count.
-pub(crate) type KnownFiles = HashMap<Vec<u8>, Known>;
+pub(crate) type KnownFiles = Paths<Known>;
 
 /// What the walk saw.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
-    /// The files that count, as they are.
-    pub(crate) files: Vec<(Vec<u8>, Stat)>,
+    /// For each path that counts, the file as it is.
+    pub(crate) stats: Vec<Option<Stat>>,
     /// Folders that are repositories of their own, without the slash.
     pub(crate) nested: Vec<Vec<u8>>,
     /// Folders that may not be read.
@@ -73,77 +74,78 @@ impl Tally {
 pub(crate) fn walk(top: &Utf8Path, known: &KnownFiles) -> Result<Walked, SnapshotError> {
     let folder = openat(CWD, top.as_std_path(), folder_flags(), FsMode::empty());
     let folder = folder.map_err(|errno| io_at("read", top)(errno.into()))?;
-    let mut walk = Walk { known, live: live_folders(known), walked: Walked::default() };
-    let entries = list(&folder).map_err(|errno| io_at("read", top)(errno.into()))?;
-    walk.folder(&folder, entries, &mut Vec::new(), 0);
+    let stats = vec![None; known.len()];
+    let mut walk = Walk { known, walked: Walked { stats, ..Walked::default() } };
+    let listed = Listed::new(folder);
+    let listed = listed.map_err(|errno| io_at("read", top)(errno.into()))?;
+    walk.folder(&listed, &mut Vec::new(), &(0..known.len()), 0);
     Ok(walk.walked)
-}
-
-/// Every folder with a file that counts somewhere below.
-fn live_folders(known: &KnownFiles) -> HashSet<&[u8]> {
-    let mut live = HashSet::new();
-    for path in known.keys() {
-        let mut rest = path.as_slice();
-        while let Some(slash) = rest.iter().rposition(|&byte| byte == b'/') {
-            rest = &rest[..slash];
-            if !live.insert(rest) {
-                break;
-            }
-        }
-    }
-    live
 }
 
 struct Walk<'a> {
     known: &'a KnownFiles,
-    live: HashSet<&'a [u8]>,
     walked: Walked,
 }
 
-struct Entry {
-    name: Vec<u8>,
-    kind: FileType,
+/// A folder, open, with what is in it.
+struct Listed {
+    folder: Dir,
+    names: Vec<u8>,
+    entries: Vec<(Range<usize>, FileType)>,
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &OwnedFd, entries: Vec<Entry>, path: &mut Vec<u8>, depth: usize) {
+    /// Looks at a folder; `path` is empty or ends with a slash, and `within` it lie these paths.
+    fn folder(&mut self, listed: &Listed, path: &mut Vec<u8>, within: &Range<usize>, depth: usize) {
+        let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
-        for entry in entries.into_iter().filter(|entry| entry.name != b".git") {
-            if length > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(&entry.name);
-            self.entry(folder, &entry, path, depth);
+        for (name, kind) in listed.iter().filter(|(name, _)| *name != b".git") {
+            path.extend_from_slice(name);
+            self.entry(folder, (name, kind), path, within, depth);
             path.truncate(length);
         }
     }
 
-    fn entry(&mut self, folder: &OwnedFd, entry: &Entry, path: &mut Vec<u8>, depth: usize) {
-        let known = self.known.get(path.as_slice());
-        match entry.kind {
-            FileType::Directory => {
+    fn entry(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        (name, kind): (&[u8], FileType),
+        path: &mut Vec<u8>,
+        within: &Range<usize>,
+        depth: usize,
+    ) {
+        let at = self.known.find(within, path);
+        match (kind, at) {
+            (FileType::Directory, _) => {
+                let known = at.map(|at| self.known.value(at));
                 if matches!(known, Some(Known::Tracked { mode: Mode::Submodule, .. })) {
                     self.walked.submodules.push(path.clone());
                 } else {
-                    self.below(folder, entry, path, depth + 1);
+                    self.below(folder, name, path, within, depth + 1);
                 }
             }
-            FileType::RegularFile | FileType::Symlink if known.is_some() => {
-                match statat(folder, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => self.walked.files.push((path.clone(), Stat::of(&stat))),
+            (FileType::RegularFile | FileType::Symlink, Some(at)) => {
+                match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => self.walked.stats[at] = Some(Stat::of(&stat)),
                     Err(Errno::NOENT) => {}
                     Err(_) => self.walked.unreadable.add(path),
                 }
             }
-            FileType::RegularFile | FileType::Symlink => self.walked.ignored.add(path),
+            (FileType::RegularFile | FileType::Symlink, None) => self.walked.ignored.add(path),
             _ => self.walked.special.add(path),
         }
     }
 
-    fn below(&mut self, folder: &OwnedFd, entry: &Entry, path: &mut Vec<u8>, depth: usize) {
-        let opened = openat(folder, entry.name.as_slice(), folder_flags(), FsMode::empty());
-        let listed = opened.and_then(|below| list(&below).map(|entries| (below, entries)));
-        let (below, entries) = match listed {
+    fn below(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        path: &mut Vec<u8>,
+        within: &Range<usize>,
+        depth: usize,
+    ) {
+        let opened = openat(folder, name, folder_flags(), FsMode::empty());
+        let listed = match opened.and_then(Listed::new) {
             Ok(listed) if depth <= DEPTH_MAX => listed,
             Err(Errno::NOENT) => return,
             _ => {
@@ -151,28 +153,34 @@ impl Walk<'_> {
                 return self.walked.unreadable.add(path);
             }
         };
-        if entries.iter().any(|entry| entry.name == b".git") {
-            self.walked.nested.push(path.clone());
-        } else if self.live.contains(path.as_slice()) {
-            self.folder(&below, entries, path, depth);
-        } else {
-            self.dead(&below, &entries, path, depth);
+        if listed.iter().any(|(name, _)| name == b".git") {
+            return self.walked.nested.push(path.clone());
         }
+        let length = path.len();
+        path.push(b'/');
+        let within = self.known.below(within, path);
+        if within.is_empty() {
+            self.dead(&listed, path, depth);
+        } else {
+            self.folder(&listed, path, &within, depth);
+        }
+        path.truncate(length);
     }
 
     /// Says why nothing in a folder counts: it is a nested repository's parent, ignored, or empty.
-    fn dead(&mut self, folder: &OwnedFd, entries: &[Entry], path: &mut Vec<u8>, depth: usize) {
-        if entries.iter().any(|entry| entry.kind != FileType::Directory) {
-            return self.walked.ignored.add(path);
+    fn dead(&mut self, listed: &Listed, path: &mut Vec<u8>, depth: usize) {
+        let itself = &path[..path.len() - 1];
+        if listed.iter().any(|(_, kind)| kind != FileType::Directory) {
+            return self.walked.ignored.add(itself);
         }
-        if entries.is_empty() {
-            return self.walked.empty.add(path);
+        if listed.entries.is_empty() {
+            return self.walked.empty.add(itself);
         }
+        let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
-        for entry in entries {
-            path.push(b'/');
-            path.extend_from_slice(&entry.name);
-            self.below(folder, entry, path, depth + 1);
+        for (name, _) in listed.iter() {
+            path.extend_from_slice(name);
+            self.below(folder, name, path, &(0..0), depth + 1);
             path.truncate(length);
         }
     }
@@ -182,21 +190,30 @@ fn folder_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-fn list(folder: impl AsFd) -> Result<Vec<Entry>, Errno> {
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") {
-            continue;
+impl Listed {
+    fn new(folder: OwnedFd) -> Result<Listed, Errno> {
+        let mut listed =
+            Listed { folder: Dir::new(folder)?, names: Vec::new(), entries: Vec::new() };
+        while let Some(entry) = listed.folder.read() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                // Not every file system says it with the name.
+                let stat = statat(listed.folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                kind = FileType::from_raw_mode(stat.st_mode);
+            }
+            let start = listed.names.len();
+            listed.names.extend_from_slice(name);
+            listed.entries.push((start..listed.names.len(), kind));
         }
-        let mut kind = entry.file_type();
-        if kind == FileType::Unknown {
-            // Not every file system says it with the name.
-            let stat = statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-            kind = FileType::from_raw_mode(stat.st_mode);
-        }
-        entries.push(Entry { name: name.to_vec(), kind });
+        Ok(listed)
     }
-    Ok(entries)
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], FileType)> {
+        self.entries.iter().map(|(range, kind)| (&self.names[range.clone()], *kind))
+    }
 }

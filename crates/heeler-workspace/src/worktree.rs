@@ -3,7 +3,6 @@
 //! A worktree is made under a draft's name and renamed when it is whole. To git it is a linked worktree
 //! of `repo.git`, locked, so that no `git worktree prune` drops it.
 
-use std::collections::HashMap;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -12,13 +11,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{OsDisk, create_folder, plain, temp_name};
 use jiff::Timestamp;
 
+use crate::commit::{read_commit, staged_in};
 use crate::git::Git;
-use crate::import::{read_commit, staged_in};
 use crate::oid::{Oid, short_digest};
+use crate::paths::Paths;
 use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
-use crate::stat::{Cache, Files, Mode, Recorded, fs_now_ns};
+use crate::stat::{CacheHead, Mode, Recorded, encode, fs_now_ns};
 use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder};
-use crate::walk::{Known, KnownFiles, walk};
+use crate::walk::{Known, walk};
 use crate::work_tree::WorkTree;
 
 /// What to do about files that no snapshot can hold when a worktree is removed.
@@ -250,31 +250,36 @@ impl Work<'_> {
         let fs_now = fs_now_ns(&self.scratch)?;
         let git = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])?;
         let listed = git.output(self.feed())?;
-        let lines = listed.split(|&byte| byte == 0);
-        let known: KnownFiles = lines.filter_map(listed_file).collect();
-        let stats: HashMap<_, _> = walk(draft, &known)?.files.into_iter().collect();
-        let mut files = Files::new();
-        for (path, known) in known {
-            let Known::Tracked { mode, oid, .. } = known else { continue };
-            let stat = stats.get(&path).filter(|stat| stat.is_settled(fs_now)).copied();
-            files.insert(path, Recorded { mode, oid, stat });
+        let (mut rows, mut start) = (Vec::new(), 0);
+        for line in listed.split(|&byte| byte == 0) {
+            let end = start + line.len();
+            if let Some((path, known)) = listed_file(line) {
+                rows.push((end - path..end, known));
+            }
+            start = end + 1;
+        }
+        let known = Paths::new(listed, rows);
+        let stats = walk(draft, &known)?.stats;
+        let mut files = Vec::with_capacity(known.len());
+        for ((path, known), stat) in known.iter().zip(stats) {
+            let Known::Tracked { mode, oid, .. } = *known else { continue };
+            let stat = stat.filter(|stat| stat.is_settled(fs_now));
+            files.push((path, Recorded { mode, oid, stat }));
         }
         let tree = self.git(&["rev-parse", &format!("{commit}^{{tree}}")])?.text(self.feed())?;
         let none = SnapshotError::NotASnapshot { commit: tree.clone() };
         let tree = Oid::parse(tree.as_bytes()).ok_or(none)?;
-        let key = short_digest(at.as_str());
-        let root = &self.snapshots.root;
-        self.snapshots.set_ref(&root.join("kept").join(&key), commit)?;
-        let cache = Cache { commit: commit.clone(), tree, index: None, files };
-        cache.write(&root.join("cache").join(&key))
+        let head = CacheHead { commit, tree, index: None };
+        let files = files.iter().map(|(path, file)| (*path, file));
+        self.note_last(at, &head, &encode(&head, files))
     }
 }
 
-/// Reads a line of `git ls-tree`: `100644 blob <id><tab>path`.
-fn listed_file(line: &[u8]) -> Option<(Vec<u8>, Known)> {
+/// Reads a line of `git ls-tree`, `100644 blob <id><tab>path`: the length of the path, and what it is.
+fn listed_file(line: &[u8]) -> Option<(usize, Known)> {
     let tab = line.iter().position(|&byte| byte == b'\t')?;
     let mut fields = line[..tab].split(|&byte| byte == b' ');
     let mode = Mode::parse(fields.next()?)?;
     let oid = Oid::parse(fields.nth(1)?)?;
-    Some((line[tab + 1..].to_vec(), Known::Tracked { mode, oid, sparse: false }))
+    Some((line.len() - tab - 1, Known::Tracked { mode, oid, sparse: false }))
 }

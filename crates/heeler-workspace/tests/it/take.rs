@@ -277,7 +277,7 @@ fn a_repack_of_the_users_repository_does_not_double_ours_for_long() {
         let names = packs.read_dir_utf8().unwrap().map(|entry| entry.unwrap());
         names.filter(|entry| entry.file_name().ends_with(".pack")).count()
     };
-    assert_eq!(count(), 2);
+    assert_eq!(count(), 4, "their two, and one for each snapshot");
     let stored: jiff::Timestamp = std::time::SystemTime::now().try_into().unwrap();
     scene.open().prune(stored + jiff::SignedDuration::from_hours(48)).unwrap();
     let bytes: u64 =
@@ -321,4 +321,41 @@ fn all_of_it_is_private() {
     assert_eq!(mode(&scene.dir.join(scene.open().key())), 0o700);
     assert_eq!(mode(&scene.dir), 0o700);
     assert_eq!(mode(&fork.top), 0o700);
+}
+
+#[test]
+fn many_snapshots_are_few_packs_and_each_comes_back() {
+    let scene = Scene::new();
+    let packs = || {
+        let packs = scene.dir.join(scene.open().key()).join("repo.git/objects/pack");
+        let names = packs.read_dir_utf8().unwrap().map(|entry| entry.unwrap());
+        names.filter(|entry| entry.file_name().ends_with(".pack")).count()
+    };
+    let mut taken = Vec::new();
+    for number in 0..45 {
+        scene.write("changing", format!("state {number}"));
+        scene.write(&format!("new/{number}/file"), format!("{number}"));
+        taken.push((scene.take(&format!("{number}")), items(&scene.repo)));
+    }
+    // Forty became one; five came after it.
+    assert_eq!(packs(), 6);
+    for (snapshot, wanted) in taken.iter().step_by(11) {
+        assert_eq!(scene.restored(snapshot), *wanted);
+    }
+    let fork = scene.fork(&taken[0].0);
+    git(&fork.top, &["fsck", "--full", "--strict"]);
+}
+
+#[test]
+fn a_file_that_is_only_meant_to_be_added_is_recorded() {
+    let scene = Scene::new();
+    scene.write("folder/empty", "");
+    scene.write("folder/full", "1");
+    scene.git(&["add", "--intent-to-add", "folder"]);
+    let first = scene.take("1");
+    assert_eq!(scene.restored(&first), items(&scene.repo));
+    scene.write("other", "2");
+    let second = scene.take("2");
+    assert_eq!(scene.restored(&second), items(&scene.repo));
+    git(&scene.fork(&second).top, &["fsck", "--full", "--strict"]);
 }

@@ -1,0 +1,90 @@
+//! The two commits of a snapshot.
+//!
+//! The first one's tree is the user's index, the second's is the work tree. The second has the first
+//! as its last parent and the user's `HEAD` as its first; the last line of its message says the rest.
+
+use std::io;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::oid::{Kind, Oid};
+use crate::pack::Pack;
+use crate::snapshot::{Commit, LeftOut, Snapshot};
+use crate::work_tree::Head;
+
+/// What begins the last line of a snapshot's message.
+const MARK: &str = "Heeler: ";
+
+/// Who makes the commits. Nobody's name: they are never shown as anybody's work.
+const COMMITTER: &str = "heeler <heeler@localhost>";
+
+/// What the commits say.
+pub(crate) struct Draft<'a> {
+    pub(crate) head: &'a Head,
+    pub(crate) index_tree: Oid,
+    pub(crate) note: &'a str,
+    pub(crate) now: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    base: Option<Commit>,
+    branch: Option<String>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Draft<'_> {
+    /// Puts both commits into a pack; returns the second.
+    pub(crate) fn write(
+        &self,
+        pack: &mut Pack,
+        tree: Oid,
+        left_out: &[LeftOut],
+    ) -> io::Result<Commit> {
+        let base = self.head.commit.as_ref();
+        let meta = Meta {
+            base: base.cloned(),
+            branch: self.head.branch.clone(),
+            left_out: left_out.to_vec(),
+        };
+        let meta = serde_json::to_string(&meta)?;
+        let staged = self.commit(pack, self.index_tree, &[base], "what was staged\n")?;
+        let message = format!("{}\n\n{MARK}{meta}\n", self.note);
+        self.commit(pack, tree, &[base, Some(&staged)], &message)
+    }
+
+    fn commit(
+        &self,
+        pack: &mut Pack,
+        tree: Oid,
+        parents: &[Option<&Commit>],
+        message: &str,
+    ) -> io::Result<Commit> {
+        let mut text = format!("tree {}\n", tree.hex());
+        for parent in parents.iter().flatten() {
+            text.push_str(&format!("parent {parent}\n"));
+        }
+        let seconds = self.now.as_second().max(0);
+        for who in ["author", "committer"] {
+            text.push_str(&format!("{who} {COMMITTER} {seconds} +0000\n"));
+        }
+        // Git ends a message at a zero byte.
+        text.push_str(&format!("\n{}", message.replace('\0', "\u{fffd}")));
+        let oid = pack.add(Kind::Commit, text.as_bytes())?;
+        Ok(Commit::parse(&oid.hex()).expect("an object id is a commit id"))
+    }
+}
+
+/// Reads a snapshot back from the text of its commit; `None` when the commit is none.
+pub(crate) fn read_commit(commit: &Commit, text: &str) -> Option<Snapshot> {
+    let line = text.trim_end().lines().next_back()?.strip_prefix(MARK)?;
+    let Meta { base, branch, left_out } = serde_json::from_str(line).ok()?;
+    Some(Snapshot { commit: commit.clone(), base, branch, left_out })
+}
+
+/// Reads which commit holds what was staged: the last parent.
+pub(crate) fn staged_in(text: &str) -> Option<Commit> {
+    let parents = text.lines().take_while(|line| !line.is_empty());
+    parents.filter_map(|line| line.strip_prefix("parent ")).last().and_then(Commit::parse)
+}
