@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
-use crate::sessions::{Change, MadeSession, SessionOrder};
+use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -187,6 +187,8 @@ pub enum Answer {
     },
     /// A session was made.
     Session(Box<MadeSession>),
+    /// A session was taken over.
+    Taken(Box<TakenSession>),
     /// These sessions were changed as asked.
     Sessions {
         /// Which.

@@ -7,6 +7,7 @@
 mod fork;
 mod place;
 mod removal;
+mod taking;
 
 use std::error::Error;
 
@@ -54,6 +55,20 @@ pub enum SessionOrder {
         /// The session.
         session: SessionId,
     },
+    /// Take over a session that somebody made with claude.
+    Adopt {
+        /// Claude's id of it, or a beginning that only one has.
+        id: String,
+        /// Whose it is to be.
+        agent: String,
+    },
+    /// Take over a session that was exported.
+    Import {
+        /// The file.
+        file: Utf8PathBuf,
+        /// Whose it is to be; if left out, an agent of the name that it had.
+        agent: Option<String>,
+    },
     /// Put sessions into the trash that have expired or ended, and were last used before a moment.
     Cleanup {
         /// The moment.
@@ -67,6 +82,22 @@ pub(crate) enum Change {
     Fork(Box<fork::Fork>),
     Delete { sessions: Vec<SessionId>, purge: bool },
     Restore(SessionId),
+    Take(Box<taking::Taken>),
+}
+
+/// A session that was taken over, as whoever asked is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakenSession {
+    /// Its id.
+    pub id: SessionId,
+    /// The agent's own id of it.
+    pub agent_session_id: Option<AgentSessionId>,
+    /// Whose it is.
+    pub agent: String,
+    /// How many messages it has.
+    pub messages: u64,
+    /// Where it goes on.
+    pub working_directory: Option<Utf8PathBuf>,
 }
 
 /// A session that was made, as its maker is told.
@@ -110,6 +141,14 @@ pub(crate) fn prepare(
             removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
             Ok(Change::Restore(session))
         }
+        SessionOrder::Adopt { id, agent } => {
+            let taken = taking::adopt(fleet, setup, &reader, &id, &agent)?;
+            Ok(Change::Take(Box::new(taken)))
+        }
+        SessionOrder::Import { file, agent } => {
+            let taken = taking::import(fleet, setup, &file, agent.as_deref())?;
+            Ok(Change::Take(Box::new(taken)))
+        }
         SessionOrder::Cleanup { before } => {
             let sessions = removal::old(&reader, before).map_err(|error| trouble(&error))?;
             Ok(Change::Delete { sessions, purge: false })
@@ -129,6 +168,7 @@ pub(crate) fn commit(
         Change::Fork(fork) => fork::commit(tx, fork, now),
         Change::Delete { sessions, purge } => removal::delete(tx, home, sessions, *purge, by, now),
         Change::Restore(session) => removal::restore(tx, session),
+        Change::Take(taken) => taking::commit(tx, taken, by),
     }
 }
 

@@ -340,6 +340,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
         }
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
+        Answer::Taken(taken) => output::line(taken.id.as_str())?,
         Answer::Sessions { sessions } => {
             for session in sessions {
                 output::line(session.as_str())?;
@@ -373,6 +374,13 @@ fn to_json(answer: &Answer) -> Value {
             "askedFor": made.asked_for,
             "workspace": made.workspace,
             "leftOut": made.left_out,
+        }),
+        Answer::Taken(taken) => json!({
+            "id": taken.id,
+            "agentSessionId": taken.agent_session_id,
+            "agentId": taken.agent,
+            "messageCount": taken.messages,
+            "workingDirectory": taken.working_directory,
         }),
         Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
         Answer::Reloaded { changes } => json!({ "changes": changes }),

@@ -9,6 +9,7 @@ mod past;
 pub(crate) mod removal;
 pub(crate) mod resume;
 pub(crate) mod show;
+pub(crate) mod taking;
 
 use clap::Subcommand;
 use heeler_model::{JobId, Session};
@@ -37,6 +38,12 @@ pub(crate) enum SessionCommand {
     /// Write a session to one file, for another machine or to keep
     #[command(after_help = export::ABOUT)]
     Export(export::ExportArgs),
+    /// Take over a session that was made with claude in a terminal
+    #[command(after_help = taking::ADOPT)]
+    Adopt(taking::AdoptArgs),
+    /// Take over a session that was exported
+    #[command(after_help = taking::IMPORT)]
+    Import(taking::ImportArgs),
     /// Put a session into the trash
     #[command(after_help = removal::DELETE)]
     Delete(removal::DeleteArgs),
@@ -57,6 +64,8 @@ impl SessionCommand {
             SessionCommand::Diff(args) => args.json,
             SessionCommand::Resume(args) => args.how.json,
             SessionCommand::Export(_) => false,
+            SessionCommand::Adopt(args) => args.json,
+            SessionCommand::Import(args) => args.json,
             SessionCommand::Delete(args) => args.json,
             SessionCommand::Restore(args) => args.json,
             SessionCommand::Cleanup(args) => args.json,
@@ -73,6 +82,8 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
         SessionCommand::Diff(args) => diff::run(global, args),
         SessionCommand::Resume(args) => resume::run(global, args),
         SessionCommand::Export(args) => export::run(global, args),
+        SessionCommand::Adopt(args) => taking::adopt(global, args),
+        SessionCommand::Import(args) => taking::import(global, args),
         SessionCommand::Delete(args) => removal::delete(global, args),
         SessionCommand::Restore(args) => removal::restore(global, args),
         SessionCommand::Cleanup(args) => removal::cleanup(global, args),
