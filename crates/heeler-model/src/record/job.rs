@@ -76,6 +76,7 @@ impl Recorder {
             Some("user") => self.user_rows(row, at, &mut rows),
             Some("result") => {
                 self.told_error = is_true(&row["is_error"]).then(|| result_said(row));
+                self.weigh_result(row);
                 rows.push(result_row(row));
             }
             Some("system") => rows.push(system_row(row)),
@@ -184,13 +185,20 @@ impl Recorder {
         row
     }
 
+    /// Takes what the API counted, where a turn was one reply: of several, a result has only the sum.
+    fn weigh_result(&mut self, row: &Json) {
+        let sent = tokens_sent(&row["usage"]);
+        if sent > 0 && row["num_turns"] == 1 && row["subtype"] == "success" {
+            let said = row["usage"]["output_tokens"].as_u64().unwrap_or(0);
+            self.tokens = sent.saturating_add(said);
+        }
+    }
+
     /// Estimates the context: what the API was last sent, and a quarter of a token for each byte
     /// that was said since.
     fn weigh(&mut self, message: &Json, begins: bool) {
         if begins {
-            let sent = |key: &str| message["usage"][key].as_u64().unwrap_or(0);
-            let read = sent("input_tokens").saturating_add(sent("cache_read_input_tokens"));
-            match read.saturating_add(sent("cache_creation_input_tokens")) {
+            match tokens_sent(&message["usage"]) {
                 0 => {}
                 context => self.tokens = context,
             }
@@ -198,6 +206,13 @@ impl Recorder {
         let said = size(&message["content"]) as u64 / 4;
         self.tokens = self.tokens.saturating_add(said);
     }
+}
+
+/// Returns how many tokens the API was sent, cached ones included.
+fn tokens_sent(usage: &Json) -> u64 {
+    let sent = |key: &str| usage[key].as_u64().unwrap_or(0);
+    let read = sent("input_tokens").saturating_add(sent("cache_read_input_tokens"));
+    read.saturating_add(sent("cache_creation_input_tokens"))
 }
 
 /// The job rows of one session row, each with what they share and an id of its own.

@@ -481,6 +481,29 @@ fn the_context_is_estimated_by_what_the_api_was_sent_and_what_was_said_since() {
 }
 
 #[test]
+fn the_context_is_what_the_api_counted_where_a_turn_was_one_reply() {
+    let mut session = Session::new();
+    let usage = r#"{"input_tokens":10,"cache_read_input_tokens":2000,"cache_creation_input_tokens":100,"output_tokens":OUT}"#;
+    let said = format!(
+        r#"{{"type":"assistant","message":{{"id":"m","content":"{}","usage":{}}}}}"#,
+        "x".repeat(400),
+        usage.replace("OUT", "1")
+    );
+    session.line(&said);
+    assert_eq!(session.recorder.tokens(), 2110 + 100);
+    let result = |turns: u32| {
+        let usage = usage.replace("OUT", "77");
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":false,"num_turns":{turns},"usage":{usage}}}"#
+        )
+    };
+    session.line(&result(2));
+    assert_eq!(session.recorder.tokens(), 2210, "the sum of two replies tells of none");
+    session.line(&result(1));
+    assert_eq!(session.recorder.tokens(), 2110 + 77);
+}
+
+#[test]
 fn what_is_remembered_of_calls_is_bounded_in_count_and_bytes() {
     let mut recorder = Session::new().recorder;
     let long = "i".repeat(ID_BYTES_MAX);

@@ -8,6 +8,7 @@ use heeler_model::run::{SessionStart, Work};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
+use crate::fleet::Fleet;
 use crate::rig::{End, Live, Plan, Rig, new_session, rows};
 
 /// Tells what it remembers.
@@ -93,6 +94,34 @@ fn a_session_that_is_full_goes_on_in_a_new_one() {
     assert_eq!(projects.count(), 2, "nothing is left of the summary's own session");
     let entries = rows(&new);
     assert!(entries[0]["message"]["content"].as_str().unwrap().starts_with("[Summary] "));
+}
+
+#[test]
+fn a_job_goes_on_from_a_session_that_is_past_its_limit() {
+    let fleet = Fleet::empty();
+    let agent = "{name: coder, runtime: scripted, session: {mode: persistent, \
+                 max_context_tokens: 1000, context_window: 2}, script: [{usage: {input: 2000, \
+                 output: 5}}, {say: 'I remember {remembered}'}]}";
+    fleet.write("heeler.yaml", &format!("agents:\n  - {agent}\n"));
+    fleet.run(&["trigger", "coder", "-p", "one"]).ok();
+    let first = fleet.json(&["session", "list", "--json"])["sessions"][0].clone();
+    assert_eq!(first["tokenEstimate"], 2005, "{first:#}");
+    let said = fleet.run(&["trigger", "coder", "-p", "two"]).ok();
+    assert!(said.contains("\n\nI remember one | one"), "{said}");
+    let job = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
+    let rows = fleet.read(&format!(".heeler/jobs/{job}.jsonl"));
+    assert!(rows.contains("about 2005 tokens is past max_context_tokens (1000)"), "{rows}");
+    let listed = fleet.json(&["session", "list", "--json"]);
+    let sessions = listed["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 2, "{listed:#}");
+    let find =
+        |is_first: bool| sessions.iter().find(|it| (it["id"] == first["id"]) == is_first).unwrap();
+    assert_eq!(find(true)["status"], "completed", "{listed:#}");
+    assert_eq!(
+        (&find(false)["status"], &find(false)["messageCount"]),
+        (&json!("paused"), &json!(6))
+    );
+    assert_eq!(find(true)["messageCount"], first["messageCount"]);
 }
 
 /// What git says in this repository.
