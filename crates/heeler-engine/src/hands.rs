@@ -4,15 +4,16 @@
 //! Everything here may be cut off anywhere and done again by the next daemon. What came of it returns
 //! to the dispatcher as an [`Input`]. Start at [`Hands`].
 
+use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentName, JobId, RunId, Wanted, chain};
+use heeler_model::{AgentName, JobId, RunId, SessionId, Wanted, chain};
 use heeler_store::{Reader, Run, is_run_alive};
 
 use crate::cancel::{self, KillError};
@@ -30,7 +31,7 @@ use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
 use crate::retention;
-use crate::sessions::{self, SessionOrder};
+use crate::sessions::{self, Returning, SessionOrder};
 use crate::setup::Setup;
 use crate::start::{self, Begun};
 use crate::watcher::Watcher;
@@ -76,6 +77,8 @@ struct Shared {
     /// The config that counts now.
     setup: Mutex<Arc<Setup>>,
     watcher: OnceLock<Watcher>,
+    /// Sessions whose files are on their way back from the trash.
+    returning: Returning,
 }
 
 impl Hands {
@@ -87,7 +90,14 @@ impl Hands {
         let collectors = Crew::new("heeler-collect", COLLECTORS)?;
         let setup = Mutex::new(setup);
         let watcher = OnceLock::new();
-        let shared = Arc::new(Shared { fleet, inbox, collectors, setup, watcher });
+        let shared = Arc::new(Shared {
+            fleet,
+            inbox,
+            collectors,
+            setup,
+            watcher,
+            returning: Returning::default(),
+        });
         let weak = Arc::downgrade(&shared);
         let watcher = Watcher::start(move |run| {
             if let Some(shared) = weak.upgrade() {
@@ -220,6 +230,10 @@ impl Hands {
     /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
     pub(crate) fn order(&self, order: SessionOrder, by: String, reply: Reply) {
         let shared = Arc::clone(&self.shared);
+        let reply = match &order {
+            SessionOrder::Restore { session } => shared.while_it_returns(session, reply),
+            _ => reply,
+        };
         let work = move || match sessions::prepare(&shared.fleet, &shared.setup(), order) {
             Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
             Err(refused) => reply(Err(refused)),
@@ -239,7 +253,8 @@ impl Hands {
             let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
             let reader = Reader::open(dir).map_err(|error| chain(&error));
             let now = (shared.fleet.now)();
-            let done = reader.and_then(|reader| sessions::complete(dir, &home, &reader, now));
+            let done = reader
+                .and_then(|reader| sessions::complete(dir, &home, &reader, &shared.returning, now));
             if let Err(reason) = done {
                 tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
             }
@@ -260,6 +275,20 @@ impl Hands {
 impl Shared {
     fn setup(&self) -> Arc<Setup> {
         Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps the files of a session from being taken away until the order about it is answered.
+    fn while_it_returns(self: &Arc<Self>, session: &SessionId, reply: Reply) -> Reply {
+        let (shared, session) = (Arc::clone(self), session.clone());
+        self.returning().insert(session.clone());
+        Box::new(move |answer| {
+            shared.returning().remove(&session);
+            reply(answer);
+        })
+    }
+
+    fn returning(&self) -> MutexGuard<'_, HashSet<SessionId>> {
+        self.returning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the dispatcher. If it has ended, the next one finds out by itself.

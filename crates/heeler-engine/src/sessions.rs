@@ -22,7 +22,7 @@ use crate::fleet::Fleet;
 use crate::reading::Around;
 use crate::setup::Setup;
 
-pub(crate) use removal::{complete, expire, expired};
+pub(crate) use removal::{Returning, complete, expire, expired};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
 pub const NATIVE: &str = "claude";
@@ -106,7 +106,10 @@ pub(crate) fn prepare(
         SessionOrder::Delete { session, purge } => {
             Ok(Change::Delete { sessions: vec![session], purge })
         }
-        SessionOrder::Restore { session } => Ok(Change::Restore(session)),
+        SessionOrder::Restore { session } => {
+            removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
+            Ok(Change::Restore(session))
+        }
         SessionOrder::Cleanup { before } => {
             let sessions = removal::old(&reader, before).map_err(|error| trouble(&error))?;
             Ok(Change::Delete { sessions, purge: false })

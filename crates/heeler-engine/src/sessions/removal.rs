@@ -1,10 +1,12 @@
 //! Sessions that go: expired ones are put aside, deleted ones into the trash, purged ones away.
 //!
-//! The record changes first. What it says about files is made true afterwards by [`complete`], which
-//! the next daemon does again where it was cut off: a session whose record is a tombstone has its log
-//! in the trash, one whose tombstone says purged has none, and one that came back has it in its place.
+//! Files go after the record and come back before it, so that a session on record has its log in its
+//! place. What a crash left undone the next daemon does ([`complete`]): a session whose record is a
+//! tombstone has its log in the trash, and one whose tombstone says purged has none.
 
+use std::collections::HashSet;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::session_choice::expired_by;
@@ -14,7 +16,7 @@ use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{holder, place, unknown};
+use super::{holder, place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::setup::Setup;
 
@@ -143,6 +145,27 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
     Ok(Ok(()))
 }
 
+/// Sessions whose files are on their way back: nobody takes them away meanwhile.
+pub(crate) type Returning = Mutex<HashSet<SessionId>>;
+
+/// Moves the files of a session back that is to come back. Whoever does so has it among those that
+/// return until its record is back, or is not to come.
+pub(super) fn prepare_restore(
+    dir: &StateDir,
+    home: &Utf8Path,
+    reader: &Reader,
+    id: &SessionId,
+) -> Result<(), Refused> {
+    let deleted = reader.deleted_session(id).map_err(|error| trouble(&error))?;
+    let Some(deleted) = deleted.filter(|deleted| deleted.purged_at.is_none()) else {
+        // The transaction says why not.
+        return Ok(());
+    };
+    let trash = dir.trashed_session(id);
+    move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))?;
+    place::bring_back(dir, &deleted.session).map_err(|error| trouble(&error))
+}
+
 /// Brings a session back.
 pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, Refused>, DbError> {
     if tx.session(id)?.is_some() {
@@ -163,10 +186,18 @@ pub(crate) fn complete(
     dir: &StateDir,
     home: &Utf8Path,
     reader: &Reader,
+    returning: &Returning,
     now: Timestamp,
 ) -> Result<(), String> {
     for deleted in reader.deleted_sessions().map_err(|error| chain(&error))? {
-        let trash = dir.trashed_session(&deleted.session.id);
+        let id = &deleted.session.id;
+        let trash = dir.trashed_session(id);
+        let returning = returning.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have come back since the list was read.
+        let is_back = reader.session(id).map_err(|error| chain(&error))?.is_some();
+        if is_back || returning.contains(id) {
+            continue;
+        }
         match deleted.purged_at {
             None => put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?,
             // Gone with the last of it.

@@ -29,7 +29,6 @@ fn the_examples_of_the_sessions_page_load_and_only_keys_without_effect_are_warne
     let warnings: Vec<&str> =
         loaded.warnings.list.iter().map(|fault| fault.message.as_str()).collect();
     expect![[r#"
-        these keys have no effect yet: `session.max_context_tokens`, `session.context_window`
         `chat` has no effect yet
         `chat` has no effect yet"#]]
     .assert_eq(&warnings.join("\n"));

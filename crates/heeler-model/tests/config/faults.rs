@@ -419,11 +419,11 @@ schedules:
         4 |   docker: {enabled: true}
           |   ^^^^^^ refused by `heeler trigger`
 
-        warning: these keys have no effect yet: `session.context_window`, `schedules.work_source`
-         --> a.yaml:3:29
+        warning: `schedules.work_source` has no effect yet
+         --> a.yaml:5:21
           |
-        3 | session: {mode: persistent, context_window: 50}
-          |                             ^^^^^^^^^^^^^^ accepted, not used
+        5 |   s: {interval: 5m, work_source: {type: github}}
+          |                     ^^^^^^^^^^^ accepted, not used
     "#]]
     .assert_eq(&said);
 }

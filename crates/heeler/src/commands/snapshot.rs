@@ -27,7 +27,7 @@ pub(crate) struct SnapshotArgs {
 /// Records, and says what: one line, also when it fails.
 pub(crate) fn run(args: &SnapshotArgs) -> Outcome {
     let name = SnapshotName::parse(&args.name)
-        .map_err(|error| Failure::message(Code::Usage, &error.to_string()))?;
+        .map_err(|error| Failure::message(Code::Usage, error.to_string()))?;
     let cwd = place::working_directory()?;
     let answer = match take(&cwd, args, &name, place::now()) {
         Ok(snapshot) => json!({ "snapshot": snapshot }),

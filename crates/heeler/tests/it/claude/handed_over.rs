@@ -58,7 +58,9 @@ fn the_model_gets_the_summary_the_last_messages_and_the_new_prompt() {
         assert!(asked.last().unwrap().contains("Write that summary now"), "{asked:#?}");
 
         // The turn: exactly the summary, the last five messages, the prompt.
-        let told = shown(&end, 1);
+        let mut told = shown(&end, 1);
+        // Tools that run side by side end in any order.
+        told[5..7].sort();
         assert!(told[0].starts_with("user: [Summary] "), "{told:#?}");
         assert!(told[0].ends_with("\n\nnever said"), "{told:#?}");
         assert!(told[1].starts_with("assistant: I have read the summary"), "{told:#?}");

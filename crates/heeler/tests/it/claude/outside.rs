@@ -217,3 +217,24 @@ fn a_fork_whose_first_run_was_cut_off_goes_on_or_begins_again() {
         assert_eq!(told.last().unwrap(), "user: three", "{told:#?}");
     }
 }
+
+#[test]
+fn the_files_are_recorded_at_the_end_of_a_turn() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let git = Command::new("git")
+            .args(["init", "-q", rig.path("work").as_str()])
+            .status()
+            .expect("git is installed");
+        assert!(git.success());
+        let script = Script::new().step(Step::tools([rig.write("new.txt", "x")])).text("Done.");
+        let mut plan = rig.script(runtime, &script);
+        plan.spec.workspaces = Some(rig.path("state/workspaces"));
+        let end = rig.run(plan);
+        succeeded(&end);
+        let row = end.session.iter().find(|row| row["subtype"] == "snapshot");
+        let row = row.unwrap_or_else(|| panic!("no snapshot: {:#?}", end.rows));
+        assert_eq!(row["messageUuid"], json!(last_said(&end).to_string()));
+        assert_eq!(row["snapshot"]["top"], json!(rig.path("work")));
+    }
+}
