@@ -134,8 +134,13 @@ pub fn write(export: Export<'_>, out: &mut dyn Write) -> Result<Sums, ExportErro
     let own = own.map(|own| out.part(OWN, Some(own))).transpose()?;
     let workspace = export.workspace.map(|from| out.chunks(from)).transpose()?;
     let sums = Sums { head, events, own, workspace };
-    out.raw(&format!("\"sums\":{}}}\n", json!(sums)))?;
+    out.raw(&last_line(&sums))?;
     Ok(sums)
+}
+
+/// Spells the last line of a bundle.
+fn last_line(sums: &Sums) -> String {
+    format!("\"sums\":{}}}\n", json!(sums))
 }
 
 /// Returns the lines that tell of the session: those it was imported with, if nothing was said in it

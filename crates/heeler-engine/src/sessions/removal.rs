@@ -201,11 +201,12 @@ pub(crate) fn complete(
         match deleted.purged_at {
             None => put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?,
             // Gone with the last of it.
-            Some(_) if !trash.exists() => {}
+            Some(_) if !trash.exists() && own_files(dir, home, &deleted.session).is_empty() => {}
             Some(_) => {
+                put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?;
                 let is_all = place::forget(dir, reader, &deleted.session, now);
                 let is_all = is_all.map_err(|error| chain(&error))?;
-                purge(dir, home, &deleted, &trash, is_all).map_err(|error| chain(&error))?;
+                purge(&trash, is_all).map_err(|error| chain(&error))?;
             }
         }
     }
@@ -238,17 +239,8 @@ fn put_away(
     Ok(())
 }
 
-/// Removes what a session has; its tombstone last, and only if nothing is left to be removed.
-fn purge(
-    dir: &StateDir,
-    home: &Utf8Path,
-    deleted: &DeletedSession,
-    trash: &Utf8Path,
-    is_all: bool,
-) -> Result<(), DiskError> {
-    for file in own_files(dir, home, &deleted.session) {
-        remove(&file)?;
-    }
+/// Removes what is in the trash; the tombstone last, and only if nothing is left to be forgotten.
+fn purge(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
     for entry in trash.read_dir_utf8().into_iter().flatten().flatten() {
         if entry.file_name() != TOMBSTONE {
             remove(entry.path())?;
@@ -270,11 +262,10 @@ fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8Path
     let Some(folder) = log.parent().filter(|_| log.starts_with(dir.root())) else {
         return Vec::new();
     };
-    let Some(name) = log.file_name().filter(|_| log.exists()) else { return Vec::new() };
+    let Some(name) = log.file_stem().filter(|_| log.exists()) else { return Vec::new() };
     let beside = folder.read_dir_utf8().into_iter().flatten().flatten();
-    let is_own = |file: &str| {
-        file == name || file.strip_prefix('.').unwrap_or(file).starts_with(&format!("{name}."))
-    };
+    let is_own =
+        |file: &str| file.strip_prefix('.').unwrap_or(file).starts_with(&format!("{name}."));
     beside.filter(|entry| is_own(entry.file_name())).map(|entry| entry.into_path()).collect()
 }
 

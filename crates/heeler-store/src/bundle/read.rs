@@ -117,9 +117,8 @@ pub fn open(path: &Utf8Path) -> Result<Bundle, BundleError> {
     let (events_at, events) = read_part(&mut text, EVENTS)?;
     let (own_at, own) = maybe_part(&mut text, OWN)?.unzip();
     let (workspace_at, workspace) = maybe_part(&mut text, WORKSPACE)?.unzip();
-    let found = Sums { head: head_sum, events, own, workspace };
-    let sums = last_line(&mut text)?;
-    compare(&text, &found, &sums)?;
+    let sums = Sums { head: head_sum, events, own, workspace };
+    last_line(&mut text, &sums)?;
     let changed = |expected| text.changed(expected);
     let session = head.first().and_then(|line| line.strip_prefix("\"session\":"));
     let session = session.and_then(|line| serde_json::from_str(line.strip_suffix(',')?).ok());
@@ -219,29 +218,27 @@ fn chunk(entry: &[u8]) -> Option<Vec<u8>> {
     super::BASE64.decode(text).ok()
 }
 
-fn last_line(text: &mut Text) -> Result<Sums, BundleError> {
-    let line = text.line(BUNDLE_LINE_BYTES_MAX)?;
-    let sums = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
-    let sums = sums.and_then(|line| serde_json::from_slice(line).ok());
-    let sums = sums.ok_or_else(|| text.changed("the sums"))?;
-    match text.peek(1)?.is_empty() {
-        true => Ok(sums),
-        false => Err(text.changed("the end")),
+/// Reads the sums, which must be those of what was read, letter by letter.
+fn last_line(text: &mut Text, found: &Sums) -> Result<(), BundleError> {
+    let line = text.line(BUNDLE_LINE_BYTES_MAX)?.to_vec();
+    if line != super::last_line(found).trim_end().as_bytes() {
+        let told = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
+        let told: Option<Sums> = told.and_then(|line| serde_json::from_slice(line).ok());
+        let told = told.ok_or_else(|| text.changed("the sums"))?;
+        let parts = [
+            ("session", found.head == told.head),
+            (EVENTS, found.events == told.events),
+            (OWN, found.own == told.own),
+            (WORKSPACE, found.workspace == told.workspace),
+        ];
+        let Some((part, _)) = parts.iter().find(|(_, is_same)| !is_same) else {
+            return Err(text.changed("the sums"));
+        };
+        return Err(BundleError::Sum { path: text.path.clone(), part, line: text.line_number });
     }
-}
-
-fn compare(text: &Text, found: &Sums, told: &Sums) -> Result<(), BundleError> {
-    let parts = [
-        ("session", Some(&found.head) == Some(&told.head)),
-        (EVENTS, found.events == told.events),
-        (OWN, found.own == told.own),
-        (WORKSPACE, found.workspace == told.workspace),
-    ];
-    match parts.iter().find(|(_, is_same)| !is_same) {
-        None => Ok(()),
-        Some((part, _)) => {
-            Err(BundleError::Sum { path: text.path.clone(), part, line: text.line_number })
-        }
+    match text.peek(1)?.is_empty() {
+        true => Ok(()),
+        false => Err(text.changed("the end")),
     }
 }
 
