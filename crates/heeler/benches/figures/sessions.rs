@@ -123,11 +123,7 @@ fn fleet(folder: &Utf8PathBuf) -> Utf8PathBuf {
     }
     let store = Store::open(&dir, "bench", start).expect("the store opens").store;
     let written = store.write(move |tx| -> Result<(), DbError> {
-<<<<<<< HEAD
         sessions.iter().try_for_each(|session| tx.put_session(session).map(|_| ()))
-=======
-        sessions.iter().try_for_each(|session| tx.put_session(session).map(drop))
->>>>>>> hist
     });
     written.expect("sessions are inserted");
     files
