@@ -1,4 +1,6 @@
-//! `heeler doctor`: what is wrong with the state directory, and the cure.
+//! `heeler doctor`: what is wrong with the state directory, and the cure; what of ours there is at all.
+
+mod footprint;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -32,7 +34,14 @@ pub(crate) struct DoctorArgs {
     /// Make the database anew, from the newest backup and what views and transcripts know
     #[arg(long, conflicts_with = "fix")]
     rebuild: bool,
-    /// Do not ask before a rebuild
+    /// List everything of Heeler's on this machine: state, home folder, repositories, worktrees,
+    /// unit, sockets
+    #[arg(long, conflicts_with_all = ["fix", "rebuild"])]
+    footprint: bool,
+    /// Remove all of that, after asking
+    #[arg(long, requires = "footprint")]
+    remove: bool,
+    /// Do not ask before a rebuild or a removal
     #[arg(short, long)]
     yes: bool,
     /// Print JSON
@@ -45,6 +54,9 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Outcome {
     let place = Place::find(global)?;
     if args.rebuild {
         return rebuild(&place, args);
+    }
+    if args.footprint {
+        return footprint::run(&place, args.remove, args.yes, args.json);
     }
     if !place.state_dir.exists() && !args.json {
         return Ok(output::line(format!(

@@ -7,6 +7,7 @@
 mod daemon;
 mod ends;
 mod handed_over;
+mod moved;
 mod outside;
 mod permissions;
 mod servers;

@@ -204,6 +204,24 @@ fn a_cleanup_takes_what_is_completed_or_expired_and_old_enough() {
 }
 
 #[test]
+fn what_is_ours_is_listed_and_removed_only_when_nobody_uses_it() {
+    let (fleet, _) = with_turns(1);
+    let listed = fleet.json(&["doctor", "--footprint", "--json"]);
+    let whats: Vec<&str> =
+        listed["items"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
+    assert!(whats.contains(&"state") && whats.contains(&"home"), "{listed}");
+    fleet.run(&["start", "-d"]).ok();
+    let told = fleet.run(&["doctor", "--footprint", "--remove", "--yes"]).fails(5);
+    assert!(told.contains("in use"), "{told}");
+    fleet.run(&["stop"]).ok();
+    let told = fleet.run(&["doctor", "--footprint", "--remove"]).fails(5);
+    assert!(told.contains("cannot be undone") && fleet.file(".heeler").exists(), "{told}");
+    fleet.run(&["doctor", "--footprint", "--remove", "--yes"]).ok();
+    assert!(!fleet.file(".heeler").exists() && !fleet.file("home/.heeler").exists());
+    assert!(fleet.file("heeler.yaml").exists(), "the config is the user's");
+}
+
+#[test]
 fn a_session_that_was_not_used_for_too_long_expires_and_can_still_be_named() {
     let agent = format!("session: {{mode: persistent, timeout: 1s}}\n{}", scripted(REMEMBERS));
     let fleet = fleet(&[("coder", &agent)]);
