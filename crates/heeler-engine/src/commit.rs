@@ -266,8 +266,10 @@ fn leave_session(
     let at = result.finished_at;
     let Some(end) = &result.session else {
         return match planned {
-            // The run that is at it writes what becomes of it.
-            Some(_) if result.end == End::SessionBusy => Ok(()),
+            // The run that is at it writes what becomes of it, if it is one of ours.
+            Some(session) if result.end == End::SessionBusy && is_at_work(tx, &session, run)? => {
+                Ok(())
+            }
             Some(session) => rest(tx, session, run, at),
             None => Ok(()),
         };
@@ -285,10 +287,20 @@ fn leave_session(
             let fresh = successor(tx, root, &gone, end, at)?;
             gone.meets(SessionEvent::Rest);
             gone.meets(SessionEvent::Expire);
+            // Its worktree is the other's now.
+            gone.workspace = None;
             tx.put_session(&gone)?;
             write_end(tx, fresh, result, end, becomes_own)
         }
     }
+}
+
+/// Says whether another job of ours is at work in a session.
+fn is_at_work(tx: &Tx<'_>, session: &Session, run: &Run) -> Result<bool, DbError> {
+    let is_other = |head: &JobHead| {
+        head.id != run.job_id && head.session_id.as_ref() == session.agent_session_id.as_ref()
+    };
+    Ok(tx.running_jobs()?.iter().any(is_other))
 }
 
 /// Says whether the agent has a session that it keeps, while this one is for one job: a schedule may
@@ -324,6 +336,9 @@ fn successor(
         job_count: 0,
         parent: None,
         forked_at_message: None,
+        fork: None,
+        continues: None,
+        own: None,
         log_path: Some(log),
         version: 1,
         ..gone.clone()
@@ -341,6 +356,7 @@ fn write_end(
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     session.message_count = count(end.messages);
     session.token_estimate = count(end.tokens);
+    let is_first = session.job_count == 0;
     session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
     session.own = end.own.or(session.own);
@@ -353,7 +369,11 @@ fn write_end(
     if end.resumable {
         // What it was to take over it has.
         session.fork = None;
-        finish_source(tx, &session)?;
+        if is_first {
+            finish_source(tx, &session)?;
+        }
+    } else {
+        give_back(&mut session);
     }
     tx.put_session(&session)?;
     match becomes_own && end.resumable {
@@ -365,9 +385,17 @@ fn write_end(
 /// Closes the session that this one goes on from. It can still be shown, forked and resumed.
 fn finish_source(tx: &mut Tx<'_>, session: &Session) -> Result<(), DbError> {
     let Some(source) = &session.continues else { return Ok(()) };
-    let Some(mut source) = tx.session(source)? else { return Ok(()) };
+    let source = tx.session(source)?.filter(|source| source.status == SessionStatus::Paused);
+    let Some(mut source) = source else { return Ok(()) };
     source.meets(SessionEvent::Finish);
     tx.put_session(&source).map(|_| ())
+}
+
+/// Leaves the channel to the session that this one was to go on from, and did not.
+fn give_back(session: &mut Session) {
+    if session.continues.is_some() {
+        session.channel_id = None;
+    }
 }
 
 /// Says whether an earlier run of the same job counts for the session already.
@@ -417,6 +445,9 @@ fn rest(tx: &mut Tx<'_>, mut session: Session, run: &Run, at: Timestamp) -> Resu
         true => SessionEvent::Finish,
         false => SessionEvent::Rest,
     });
+    if session.message_count == 0 {
+        give_back(&mut session);
+    }
     session.last_active_at = session.last_active_at.max(at);
     tx.put_session(&session).map(|_| ())
 }

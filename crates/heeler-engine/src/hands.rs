@@ -31,7 +31,7 @@ use crate::prepare::{PrepareError, environment};
 use crate::recover;
 use crate::request::JobRequest;
 use crate::retention;
-use crate::sessions::{self, Returning, SessionOrder};
+use crate::sessions::{self, Moving, SessionOrder};
 use crate::setup::Setup;
 use crate::start::{self, Begun};
 use crate::watcher::Watcher;
@@ -67,6 +67,7 @@ pub(crate) struct Hands {
     shared: Arc<Shared>,
     starters: Crew,
     logger: Crew,
+    mover: Crew,
 }
 
 #[derive(Debug)]
@@ -77,8 +78,8 @@ struct Shared {
     /// The config that counts now.
     setup: Mutex<Arc<Setup>>,
     watcher: OnceLock<Watcher>,
-    /// Sessions whose files are on their way back from the trash.
-    returning: Returning,
+    /// Sessions whose files are on their way to the trash, or back.
+    moving: Moving,
 }
 
 impl Hands {
@@ -87,6 +88,8 @@ impl Hands {
         let starters = Crew::new("heeler-start", STARTERS)?;
         // One, so that lines keep their order and nobody sets a log aside under another.
         let logger = Crew::new("heeler-log", 1)?;
+        // One, so that files are moved in the order of what was asked.
+        let mover = Crew::new("heeler-move", 1)?;
         let collectors = Crew::new("heeler-collect", COLLECTORS)?;
         let setup = Mutex::new(setup);
         let watcher = OnceLock::new();
@@ -96,7 +99,7 @@ impl Hands {
             collectors,
             setup,
             watcher,
-            returning: Returning::default(),
+            moving: Moving::default(),
         });
         let weak = Arc::downgrade(&shared);
         let watcher = Watcher::start(move |run| {
@@ -105,7 +108,7 @@ impl Hands {
             }
         })?;
         shared.watcher.get_or_init(|| watcher);
-        Ok(Hands { shared, starters, logger })
+        Ok(Hands { shared, starters, logger, mover })
     }
 
     /// Returns the way to the dispatcher.
@@ -230,13 +233,15 @@ impl Hands {
     /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
     pub(crate) fn order(&self, order: SessionOrder, by: String, reply: Reply) {
         let shared = Arc::clone(&self.shared);
-        let reply = match &order {
-            SessionOrder::Restore { session } => shared.while_it_returns(session, reply),
-            _ => reply,
-        };
-        let work = move || match sessions::prepare(&shared.fleet, &shared.setup(), order) {
-            Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
-            Err(refused) => reply(Err(refused)),
+        let work = move || {
+            let reply = match &order {
+                SessionOrder::Restore { session } => shared.while_it_moves(session, reply),
+                _ => reply,
+            };
+            match sessions::prepare(&shared.fleet, &shared.setup(), order) {
+                Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
+                Err(refused) => reply(Err(refused)),
+            }
         };
         if let Err(error) =
             std::thread::Builder::new().name("heeler-session".to_owned()).spawn(work)
@@ -249,12 +254,12 @@ impl Hands {
     /// Brings the files of sessions to where the record says.
     pub(crate) fn move_sessions(&self) {
         let shared = Arc::clone(&self.shared);
-        self.logger.hand(move || {
+        self.mover.hand(move || {
             let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
             let reader = Reader::open(dir).map_err(|error| chain(&error));
             let now = (shared.fleet.now)();
             let done = reader
-                .and_then(|reader| sessions::complete(dir, &home, &reader, &shared.returning, now));
+                .and_then(|reader| sessions::complete(dir, &home, &reader, &shared.moving, now));
             if let Err(reason) = done {
                 tracing::warn!(reason, "files of deleted sessions are not where they belong yet");
             }
@@ -277,18 +282,21 @@ impl Shared {
         Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps the files of a session from being taken away until the order about it is answered.
-    fn while_it_returns(self: &Arc<Self>, session: &SessionId, reply: Reply) -> Reply {
+    /// Waits until nobody moves the files of a session, and keeps everybody else from it until the
+    /// order about it is answered.
+    fn while_it_moves(self: &Arc<Self>, session: &SessionId, reply: Reply) -> Reply {
         let (shared, session) = (Arc::clone(self), session.clone());
-        self.returning().insert(session.clone());
+        while !shared.moving().insert(session.clone()) {
+            std::thread::sleep(LOOK_EVERY);
+        }
         Box::new(move |answer| {
-            shared.returning().remove(&session);
+            shared.moving().remove(&session);
             reply(answer);
         })
     }
 
-    fn returning(&self) -> MutexGuard<'_, HashSet<SessionId>> {
-        self.returning.lock().unwrap_or_else(PoisonError::into_inner)
+    fn moving(&self) -> MutexGuard<'_, HashSet<SessionId>> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the dispatcher. If it has ended, the next one finds out by itself.

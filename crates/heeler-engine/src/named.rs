@@ -21,6 +21,12 @@ pub(crate) fn find(
     id: &AgentSessionId,
 ) -> Result<Option<Session>, StartError> {
     let known = db.session_by_agent_id(id)?;
+    if let Some(deleted) = db.deleted_session_by_agent_id(id)?
+        && known.is_none()
+        && deleted.purged_at.is_none()
+    {
+        return Err(StartError::Deleted { session: deleted.session.id });
+    }
     let record = match &known {
         Some(session) if session.agent == request.agent.as_str() => return Ok(known),
         Some(session) if is_others(session, request) => {

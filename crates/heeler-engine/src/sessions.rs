@@ -23,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::reading::Around;
 use crate::setup::Setup;
 
-pub(crate) use removal::{Returning, complete, expire, expired};
+pub(crate) use removal::{Moving, complete, expire, expired};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
 pub const NATIVE: &str = "claude";
@@ -146,7 +146,7 @@ pub(crate) fn prepare(
             Ok(Change::Take(Box::new(taken)))
         }
         SessionOrder::Import { file, agent } => {
-            let taken = taking::import(fleet, setup, &file, agent.as_deref())?;
+            let taken = taking::import(fleet, setup, &reader, &file, agent.as_deref())?;
             Ok(Change::Take(Box::new(taken)))
         }
         SessionOrder::Cleanup { before } => {

@@ -47,6 +47,12 @@ pub enum StartError {
         /// Where it was looked for.
         why: String,
     },
+    /// The conversation that the caller names was deleted.
+    #[error("session {session} is deleted: heeler session restore {session} brings it back")]
+    Deleted {
+        /// The conversation.
+        session: SessionId,
+    },
     /// The conversation that the caller names is another agent's.
     #[error("session {session} belongs to agent {agent}: trigger that one to go on with it")]
     OthersSession {
@@ -130,7 +136,9 @@ fn refuse_busy(
     known: Option<&Session>,
 ) -> Result<(), StartError> {
     // What is new has no lock that anybody could hold.
-    let SessionStart::Resume { id } = start else { return Ok(()) };
+    let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = start else {
+        return Ok(());
+    };
     match LockFile::probe(&request.home.join("locks").join(id.as_str())) {
         Ok(Some(held)) => {
             // A runner says in its lock whose it is.
@@ -145,16 +153,17 @@ fn refuse_busy(
     }
 }
 
-/// Refuses to begin the agent's own session while another job of it does: the two are one
-/// conversation, which is on record as the agent's when that job has ended.
+/// Refuses to begin the agent's own session, or its channel's, while another job does: the two are one
+/// conversation, which is on record as such when that job has ended.
 fn refuse_second_beginning(
     db: &Db,
     request: &JobRequest,
     start: &SessionStart,
 ) -> Result<(), StartError> {
-    let is_kept = request.rules.mode != SessionMode::FreshPerJob && request.channel.is_none();
+    let is_kept = request.rules.mode != SessionMode::FreshPerJob;
     let is_asked_for = request.session == Wish::Usual;
-    if !(is_kept && is_asked_for && matches!(start, SessionStart::Fresh { .. })) {
+    let is_new = matches!(start, SessionStart::Fresh { .. } | SessionStart::Continue { .. });
+    if !(is_kept && is_asked_for && is_new) {
         return Ok(());
     }
     for head in db.running_jobs()? {
@@ -162,8 +171,12 @@ fn refuse_second_beginning(
             continue;
         };
         let session = db.session_by_agent_id(&id)?;
-        let is_kept = |session: &Session| session.mode != SessionMode::FreshPerJob;
-        if let Some(session) = session.filter(|session| is_kept(session) && begins_own(session)) {
+        let is_the_same = |session: &Session| {
+            session.mode != SessionMode::FreshPerJob
+                && session.channel_id == request.channel
+                && is_begun_by_rule(session)
+        };
+        if let Some(session) = session.filter(is_the_same) {
             return Err(StartError::SessionBusy {
                 session: session.id.to_string(),
                 holder: format!("job {} begins it", head.id),
@@ -177,8 +190,12 @@ fn refuse_second_beginning(
 /// Says whether the first job of a session makes it the agent's own. Channels keep theirs
 /// themselves, a fork is beside its source, and one that we did not begin is its caller's.
 pub(crate) fn begins_own(session: &Session) -> bool {
-    let is_beside = session.channel_id.is_some() || session.parent.is_some();
-    session.job_count == 0 && session.origin.is_none() && !is_beside
+    is_begun_by_rule(session) && session.channel_id.is_none()
+}
+
+/// Says whether a session has its first job, and nobody named it.
+fn is_begun_by_rule(session: &Session) -> bool {
+    session.job_count == 0 && session.origin.is_none() && session.parent.is_none()
 }
 
 /// Returns where the log of a session is that we know.

@@ -60,6 +60,13 @@ pub const SNAPSHOT_KEY: &str = "snapshot";
 const OWN_KEYS: [&str; 7] =
     [BEFORE_KEY, FAILURE_KEY, INTERRUPTION_KEY, OUTSIDE_KEY, CARRIED_KEY, SPENT_KEY, SNAPSHOT_KEY];
 
+/// Takes out of a row that somebody else wrote what only we say of rows.
+pub fn without_own_keys(row: &mut Json) {
+    if let Json::Object(fields) = row {
+        OWN_KEYS.iter().for_each(|key| drop(fields.shift_remove(*key)));
+    }
+}
+
 type Fields = Map<String, Json>;
 
 /// What one event adds to the logs, in the order in which it is to be written.

@@ -37,7 +37,7 @@ use crate::own;
 use crate::process::{Launch, Place, Tree};
 use crate::pump::{AgentEnd, Pump, Run, SNAPSHOT_TIME_MAX};
 use crate::runtime::{self, Runtime, Surroundings};
-use crate::session;
+use crate::session::{self, SessionLockError};
 pub use host::Host;
 use prepare::{First, Prepared, Unprepared, prepare};
 use result::Judged;
@@ -161,6 +161,15 @@ impl Order<'_> {
                 return Ok(result);
             }
         };
+        // Nobody goes on with what this one goes on from.
+        let _source = match self.lock_source() {
+            Ok(source) => source,
+            Err(error) => {
+                let result = self.not_locked(&error);
+                reserved.write(&result)?;
+                return Ok(result);
+            }
+        };
         fault::point(Point::SessionLocked);
         let outside = match self.outside() {
             Ok(outside) => outside,
@@ -201,6 +210,17 @@ impl Order<'_> {
     /// Returns the folder in which the agent keeps its own sessions.
     pub(crate) fn own_sessions(&self) -> Option<Utf8PathBuf> {
         own::folder(self.spec, &self.host.brief.env)
+    }
+
+    fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {
+        match &self.spec.session.start {
+            SessionStart::Continue { source, .. } => {
+                session::lock(self.spec, source, self.started_at).map(Some)
+            }
+            SessionStart::Fresh { .. }
+            | SessionStart::Resume { .. }
+            | SessionStart::Fork { .. } => Ok(None),
+        }
     }
 
     fn started(&self, run: &Run, tree: &Tree) -> Result<Started, RunnerError> {

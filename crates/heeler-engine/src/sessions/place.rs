@@ -3,18 +3,21 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{Session, SessionId, chain};
 use heeler_store::history::{FoundCut, SnapshotNote};
-use heeler_store::{DbError, Reader, StateDir};
+use heeler_store::{DbError, DeletedSession, Reader, StateDir};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside};
 use heeler_workspace::{
     Commit, LeftOut, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::trouble;
 use crate::command::{Refused, RefusedKind};
 
 /// What the last state of a worktree is called that was removed.
 const REMOVED: &str = "removed";
+
+/// How old a worktree of no session is before it is taken away: a fork may be in the making.
+const ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
 
 /// A worktree that was made.
 pub(super) struct Place {
@@ -115,11 +118,7 @@ pub(super) fn forget(
     session: &Session,
     now: Timestamp,
 ) -> Result<bool, DbError> {
-    let is_fork = |other: &Session| other.parent.as_ref() == Some(&session.id);
-    let deleted = reader.deleted_sessions()?;
-    let is_kept =
-        |it: &heeler_store::DeletedSession| it.purged_at.is_none() && is_fork(&it.session);
-    if !reader.forks_of(&session.id)?.is_empty() || deleted.iter().any(is_kept) {
+    if is_needed(reader, &reader.deleted_sessions()?, &session.id)? {
         return Ok(false);
     }
     let Some(name) = session.agent_session_id.as_ref() else { return Ok(true) };
@@ -146,9 +145,51 @@ pub(super) fn forget(
     }
 }
 
+/// Says whether a fork of a session, or a fork of such a fork, may still need its snapshots.
+fn is_needed(reader: &Reader, deleted: &[DeletedSession], id: &SessionId) -> Result<bool, DbError> {
+    if !reader.forks_of(id)?.is_empty() {
+        return Ok(true);
+    }
+    for fork in deleted.iter().filter(|it| it.session.parent.as_ref() == Some(id)) {
+        if fork.purged_at.is_none() || is_needed(reader, deleted, &fork.session.id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Takes worktrees away that a fork left which was cut off: they are of no session.
+pub(super) fn remove_orphans(dir: &StateDir, reader: &Reader, now: Timestamp) {
+    for entry in dir.worktrees().read_dir_utf8().into_iter().flatten().flatten() {
+        let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
+        let is_known = |reader: &Reader| -> Result<bool, DbError> {
+            Ok(reader.session(&id)?.is_some() || reader.deleted_session(&id)?.is_some())
+        };
+        if is_known(reader).unwrap_or(true) || !is_old(entry.path(), now) {
+            continue;
+        }
+        let orphan =
+            Session { workspace: Some(entry.path().to_owned()), ..Session::new(id, "", now) };
+        let name = SnapshotName::parse(&format!("orphans/{}", orphan.id));
+        if let (Some((top, snapshots)), Ok(name)) = (found(dir, &orphan), name)
+            && let Err(error) = snapshots.remove_worktree(&top, &name, Unrecorded::Keep, now)
+        {
+            tracing::warn!(%top, reason = chain(&error), "a worktree of no session stays");
+        }
+    }
+}
+
+/// Says whether a folder is older than any fork takes to be made.
+fn is_old(path: &Utf8Path, now: Timestamp) -> bool {
+    let made = path.symlink_metadata().and_then(|found| found.modified()).ok();
+    let made = made.and_then(|made| Timestamp::try_from(made).ok());
+    made.is_some_and(|made| now.duration_since(made) > ORPHAN_AGE)
+}
+
 /// Returns the worktree of a session that is there, and the repository that it is of.
 fn found(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, Snapshots)> {
-    let top = session.workspace.clone().filter(|top| top.exists() && is_ours(dir, top))?;
+    let top = session.workspace.as_ref().filter(|top| top.exists())?;
+    let top = top.canonicalize_utf8().ok().filter(|top| is_ours(dir, top))?;
     let tree = WorkTree::find(&top).ok()??;
     let snapshots = Snapshots::open(&dir.workspaces(), &tree).ok()?;
     Some((top, snapshots))

@@ -9,11 +9,14 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::session_choice::expired_by;
-use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus, chain};
+use heeler_model::config::SessionRules;
+use heeler_model::session_choice::{Wish, expired_by};
+use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus, Wanted, chain};
 use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::{SignedDuration, Timestamp};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::{holder, place, trouble, unknown};
@@ -39,29 +42,28 @@ pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<u
     Ok(expired.len())
 }
 
-/// Lists those sessions.
+/// Lists those sessions. A schedule may have rules of its own: what one of them would still go on with
+/// has not expired.
 pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Session>, DbError> {
     let mut found = Vec::new();
     for agent in &setup.loaded.agents {
-        let rules = &agent.session;
-        let limits = [rules.expires_after, rules.idle_timeout];
-        let Some(limit) = limits.into_iter().flatten().map(|limit| limit.get()).min() else {
-            continue;
-        };
+        let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
+        let rules = std::iter::once(&agent.session).chain(schedules);
+        let rules: Vec<&SessionRules> =
+            rules.filter(|rules| rules.mode != SessionMode::FreshPerJob).collect();
+        let limits = |rules: &&SessionRules| [rules.expires_after, rules.idle_timeout];
+        let limits = rules.iter().flat_map(limits).flatten().map(|limit| limit.get());
+        let Some(limit) = limits.min() else { continue };
         let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
         let before = now.checked_sub(limit).unwrap_or(Timestamp::MIN);
         for status in [SessionStatus::Paused, SessionStatus::Created] {
-            let name = Some(agent.name.as_str());
-            let unused = db.unused_sessions(name, status, before, PAGE)?.into_iter();
-            // A fork that waits to be used is not forgotten, and a job's own session is kept.
-            let is_kept = |session: &Session| {
-                session.fork.is_some() || session.mode == SessionMode::FreshPerJob
+            let unused = db.unused_kept_sessions(agent.name.as_str(), status, before, PAGE)?;
+            // A fork that waits to be used is not forgotten.
+            let has_expired = |session: &Session| {
+                session.fork.is_none()
+                    && rules.iter().all(|rules| expired_by(session, rules, now).is_some())
             };
-            found.extend(
-                unused.filter(|session| {
-                    !is_kept(session) && expired_by(session, rules, now).is_some()
-                }),
-            );
+            found.extend(unused.into_iter().filter(has_expired));
         }
     }
     Ok(found)
@@ -71,7 +73,7 @@ pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Sess
 pub(super) fn old(reader: &Reader, before: Timestamp) -> Result<Vec<SessionId>, DbError> {
     let mut old = Vec::new();
     for status in [SessionStatus::Expired, SessionStatus::Completed] {
-        let sessions = reader.unused_sessions(None, status, before, PAGE)?;
+        let sessions = reader.unused_sessions(status, before, PAGE)?;
         old.extend(sessions.into_iter().map(|session| session.id));
     }
     Ok(old)
@@ -136,6 +138,17 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
         return Ok(Err(busy(holder)));
     }
     let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
+    for queued in tx.queue()? {
+        let wanted: Option<Wanted> = serde_json::from_str(&queued.wanted).ok();
+        let named = wanted.and_then(|wanted| match wanted.session {
+            Wish::Given { id } | Wish::Fork { source: id, .. } => Some(id),
+            Wish::Usual | Wish::Fresh => None,
+        });
+        if named.as_ref() == Some(own) {
+            let refused = busy(format!("job {} waits for it", queued.job));
+            return Ok(Err(refused.hint(format!("heeler jobs cancel {}", queued.job))));
+        }
+    }
     let forks = tx.unbegun_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
@@ -145,11 +158,11 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
     Ok(Ok(()))
 }
 
-/// Sessions whose files are on their way back: nobody takes them away meanwhile.
-pub(crate) type Returning = Mutex<HashSet<SessionId>>;
+/// Sessions whose files somebody moves: one at a time.
+pub(crate) type Moving = Mutex<HashSet<SessionId>>;
 
 /// Moves the files of a session back that is to come back. Whoever does so has it among those that
-/// return until its record is back, or is not to come.
+/// are moving until its record is back, or is not to come.
 pub(super) fn prepare_restore(
     dir: &StateDir,
     home: &Utf8Path,
@@ -181,36 +194,59 @@ pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, 
     Ok(Ok(Answer::Sessions { sessions: vec![id.clone()] }))
 }
 
-/// Makes files be where the record says they are. It can be done again, and by another daemon.
+/// Makes files be where the record says they are. It can be done again, and by another daemon. What
+/// fails stands in nobody else's way; the first failure is returned.
 pub(crate) fn complete(
     dir: &StateDir,
     home: &Utf8Path,
     reader: &Reader,
-    returning: &Returning,
+    moving: &Moving,
     now: Timestamp,
 ) -> Result<(), String> {
-    for deleted in reader.deleted_sessions().map_err(|error| chain(&error))? {
-        let id = &deleted.session.id;
-        let trash = dir.trashed_session(id);
-        let returning = returning.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may have come back since the list was read.
-        let is_back = reader.session(id).map_err(|error| chain(&error))?.is_some();
-        if is_back || returning.contains(id) {
+    let deleted = reader.deleted_sessions().map_err(|error| chain(&error))?;
+    let mut failed = None;
+    for one in &deleted {
+        let id = &one.session.id;
+        let moving = || moving.lock().unwrap_or_else(PoisonError::into_inner);
+        if !moving().insert(id.clone()) {
             continue;
         }
-        match deleted.purged_at {
-            None => put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?,
-            // Gone with the last of it.
-            Some(_) if !trash.exists() && own_files(dir, home, &deleted.session).is_empty() => {}
-            Some(_) => {
-                put_away(dir, home, &deleted, &trash, now).map_err(|error| chain(&error))?;
-                let is_all = place::forget(dir, reader, &deleted.session, now);
-                let is_all = is_all.map_err(|error| chain(&error))?;
-                purge(&trash, is_all).map_err(|error| chain(&error))?;
-            }
-        }
+        failed = failed.or(bury(dir, home, reader, one, now).err());
+        moving().remove(id);
     }
-    bring_back(dir, home, reader)
+    place::remove_orphans(dir, reader, now);
+    let back = bring_back(dir, home, reader, moving);
+    failed.map_or(back, Err)
+}
+
+/// Takes the files of one deleted session to where they belong.
+fn bury(
+    dir: &StateDir,
+    home: &Utf8Path,
+    reader: &Reader,
+    deleted: &DeletedSession,
+    now: Timestamp,
+) -> Result<(), String> {
+    let session = &deleted.session;
+    // It may have come back since, also under another id: the files are that one's.
+    let is_back = reader.session(&session.id).map_err(|error| chain(&error))?.is_some();
+    let own = session.agent_session_id.as_ref();
+    let other = own.map(|own| reader.session_by_agent_id(own)).transpose();
+    if is_back || other.map_err(|error| chain(&error))?.flatten().is_some() {
+        return Ok(());
+    }
+    let trash = dir.trashed_session(&session.id);
+    // Purged, and gone with the last of it.
+    let is_purged = deleted.purged_at.is_some();
+    if is_purged && !trash.exists() && own_files(dir, home, session).is_empty() {
+        return Ok(());
+    }
+    put_away(dir, home, deleted, &trash, now).map_err(|error| chain(&error))?;
+    if is_purged {
+        let is_all = place::forget(dir, reader, session, now).map_err(|error| chain(&error))?;
+        purge(&trash, is_all).map_err(|error| chain(&error))?;
+    }
+    Ok(())
 }
 
 /// Moves what a session has to the trash, with a tombstone that says whose it was.
@@ -232,7 +268,10 @@ fn put_away(
         replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
     place::remove(dir, session, now);
-    for file in own_files(dir, home, session) {
+    let mut files = own_files(dir, home, session);
+    // The log last: once it is gone, nobody looks for the rest.
+    files.sort_by_key(|file| file.extension() == Some("jsonl"));
+    for file in files {
         let name = file.file_name().expect("it was listed by its name");
         rename(&file, &trash.join(name))?;
     }
@@ -246,8 +285,10 @@ fn purge(trash: &Utf8Path, is_all: bool) -> Result<(), DiskError> {
             remove(entry.path())?;
         }
     }
+    if !is_all {
+        return Ok(());
+    }
     match std::fs::remove_dir_all(trash) {
-        _ if !is_all => Ok(()),
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(DiskError { action: "remove", path: trash.to_owned(), source })
         }
@@ -270,11 +311,19 @@ fn own_files(dir: &StateDir, home: &Utf8Path, session: &Session) -> Vec<Utf8Path
 }
 
 /// Moves the files of sessions back whose record came back.
-fn bring_back(dir: &StateDir, home: &Utf8Path, reader: &Reader) -> Result<(), String> {
+fn bring_back(
+    dir: &StateDir,
+    home: &Utf8Path,
+    reader: &Reader,
+    moving: &Moving,
+) -> Result<(), String> {
     let Ok(entries) = dir.trash().join("sessions").read_dir_utf8() else { return Ok(()) };
     for entry in entries.flatten() {
         let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
         let Some(session) = reader.session(&id).map_err(|error| chain(&error))? else { continue };
+        if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+            continue;
+        }
         move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
         place::bring_back(dir, &session).map_err(|error| chain(&error))?;
         drop(std::fs::remove_dir_all(entry.path()));
@@ -305,9 +354,20 @@ fn move_back(
     Ok(())
 }
 
+/// Moves a file. One that has the name is never overwritten.
 fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
-    let failed = |source| DiskError { action: "move", path: from.to_owned(), source };
-    std::fs::rename(from, to).map_err(failed)
+    let failed =
+        |source: Errno| DiskError { action: "move", path: from.to_owned(), source: source.into() };
+    let mut place = to.to_owned();
+    let mut number = 0;
+    loop {
+        let paths = (from.as_std_path(), place.as_std_path());
+        match renameat_with(CWD, paths.0, CWD, paths.1, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => number += 1,
+            done => return done.map_err(failed),
+        }
+        place = Utf8PathBuf::from(format!("{to}.{number}"));
+    }
 }
 
 fn remove(file: &Utf8Path) -> Result<(), DiskError> {

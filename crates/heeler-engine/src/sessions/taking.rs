@@ -8,9 +8,10 @@ use std::io::{self, Read};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Agent, RuntimeType};
-use heeler_model::{OwnMark, OwnSessions, Session, SessionId, SessionStatus};
-use heeler_store::native::{self, Cleaner, NativeError, NativeSession};
-use heeler_store::{DbError, Reader, StateDir, Tx, bundle};
+use heeler_model::record::without_own_keys;
+use heeler_model::{AgentSessionId, OwnMark, OwnSessions, Session, SessionId, SessionStatus};
+use heeler_store::native::{self, Cleaner, NativeError};
+use heeler_store::{Db, DbError, Reader, StateDir, Tx, bundle};
 use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file};
 
 use super::{NATIVE, TakenSession, trouble};
@@ -23,7 +24,7 @@ use crate::setup::Setup;
 pub(crate) const ADOPTED_BYTES_MAX: u64 = 8 << 30;
 
 /// What of claude's file is the conversation; the rest is its own bookkeeping.
-const KEPT: [&str; 3] = ["user", "assistant", "system"];
+const KEPT: [&str; 2] = ["user", "assistant"];
 
 /// A session that is ready to be one of ours.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub(super) fn adopt(
             error => Refused::new(RefusedKind::Usage, heeler_model::chain(&error)),
         })
     })?;
-    refuse_known(reader, &found)?;
+    refuse_known(reader, &found.id).map_err(|error| trouble(&error))??;
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&cwd, &found.id);
     copy(&fleet.dir, &found.path, &log_path, Cleaner::new(&secrets))?;
@@ -86,6 +87,7 @@ pub(super) fn adopt(
 pub(super) fn import(
     fleet: &Fleet,
     setup: &Setup,
+    reader: &Reader,
     file: &Utf8Path,
     agent: Option<&str>,
 ) -> Result<Taken, Refused> {
@@ -93,6 +95,9 @@ pub(super) fn import(
         Refused::new(RefusedKind::Usage, heeler_model::chain(error))
     };
     let bundle = bundle::open(file).map_err(|error| usage(&error))?;
+    if let Some(own) = &bundle.session.agent_session_id {
+        refuse_known(reader, own).map_err(|error| trouble(&error))??;
+    }
     let agent = setup.find_agent(agent.unwrap_or(&bundle.session.agent))?;
     let runtime = runtime_type(&agent.runtime);
     let is_claude = |word: &str| matches!(word, "sdk" | "cli");
@@ -143,9 +148,10 @@ pub(super) fn commit(
     Taken { session, taken }: &Taken,
     by: &str,
 ) -> Result<Result<Answer, Refused>, DbError> {
-    let own = session.agent_session_id.as_ref();
-    if let Some(known) = own.map(|own| tx.session_by_agent_id(own)).transpose()?.flatten() {
-        return Ok(Err(already(&known)));
+    if let Some(own) = &session.agent_session_id
+        && let Err(refused) = refuse_known(tx, own)?
+    {
+        return Ok(Err(refused));
     }
     let is_taken = tx.session(&session.id)?.is_some() || tx.deleted_session(&session.id)?.is_some();
     let id = if is_taken { tx.new_session_id()? } else { session.id.clone() };
@@ -154,9 +160,20 @@ pub(super) fn commit(
     Ok(Ok(Answer::Taken(Box::new(TakenSession { id, ..taken.clone() }))))
 }
 
-fn refuse_known(reader: &Reader, found: &NativeSession) -> Result<(), Refused> {
-    let known = reader.session_by_agent_id(&found.id).map_err(|error| trouble(&error))?;
-    known.map_or(Ok(()), |known| Err(already(&known)))
+/// Refuses one that is here, or in the trash.
+fn refuse_known(db: &Db, own: &AgentSessionId) -> Result<Result<(), Refused>, DbError> {
+    if let Some(known) = db.session_by_agent_id(own)? {
+        return Ok(Err(already(&known)));
+    }
+    let deleted = db.deleted_session_by_agent_id(own)?;
+    Ok(match deleted.filter(|deleted| deleted.purged_at.is_none()) {
+        None => Ok(()),
+        Some(deleted) => {
+            let id = deleted.session.id;
+            let refused = Refused::new(RefusedKind::Busy, format!("it is in the trash, as {id}"));
+            Err(refused.hint(format!("heeler session restore {id}")))
+        }
+    })
 }
 
 fn already(known: &Session) -> Refused {
@@ -185,8 +202,8 @@ fn own_projects(
     Ok((projects, given.secrets))
 }
 
-/// Makes our log of the conversation, without secrets. One that an attempt left that was cut off is as
-/// good: nobody else has this name.
+/// Makes our log of the conversation, without secrets. One that an attempt left that was cut off is of
+/// no record, and may be older than the conversation.
 fn copy(
     dir: &StateDir,
     source: &Utf8Path,
@@ -194,8 +211,9 @@ fn copy(
     cleaner: Cleaner,
 ) -> Result<(), Refused> {
     let log = dir.root().join(relative);
-    if log.exists() {
-        return Ok(());
+    match std::fs::remove_file(&log) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble(&error)),
+        _ => {}
     }
     let folder = log.parent().expect("a log is in its project's folder");
     create_folder(&OsDisk, folder).map_err(|error| trouble(&error))?;
@@ -224,6 +242,7 @@ impl Read for Conversation {
                         continue;
                     };
                     if row["type"].as_str().is_some_and(|word| KEPT.contains(&word)) {
+                        without_own_keys(&mut row);
                         self.cleaner.json(&mut row);
                         self.waiting.extend(row.to_string().as_bytes());
                         self.waiting.push_back(b'\n');

@@ -2,7 +2,7 @@
 //!
 //! The row as it was is kept, so that a session can come back while its files are in the trash.
 
-use heeler_model::{Session, SessionId, iso_millis};
+use heeler_model::{AgentSessionId, Session, SessionId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -11,6 +11,8 @@ use super::{Columns, Db, DbError, collect, execute, first, sql};
 sql! {
     ALL = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions ORDER BY id";
     ONE = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions WHERE id = ?1";
+    BY_AGENT_SESSION = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions \
+        WHERE agent_session_id = ?1 ORDER BY purged_at IS NOT NULL, deleted_at DESC LIMIT 1";
     BURY = "INSERT INTO deleted_sessions (id, agent_session_id, agent, deleted_at, deleted_by, \
         purged_at, record) VALUES (?1, ?2, ?3, ?4, ?5, NULL, ?6) ON CONFLICT(id) DO UPDATE SET \
         deleted_at = excluded.deleted_at, deleted_by = excluded.deleted_by, purged_at = NULL, \
@@ -41,6 +43,16 @@ impl Db {
     /// Returns a session that was deleted.
     pub fn deleted_session(&self, id: &SessionId) -> Result<Option<DeletedSession>, DbError> {
         first(&self.conn, ONE, [id.as_str()], "read a deleted session", read)
+    }
+}
+
+impl Db {
+    /// Returns the session that was deleted last with the agent's own id, one that can come back first.
+    pub fn deleted_session_by_agent_id(
+        &self,
+        id: &AgentSessionId,
+    ) -> Result<Option<DeletedSession>, DbError> {
+        first(&self.conn, BY_AGENT_SESSION, [id.as_str()], "read a deleted session", read)
     }
 }
 

@@ -63,8 +63,8 @@ sql! {
     FORKS_OF = concat!("SELECT ", columns!(), " FROM sessions WHERE parent = ?1 ORDER BY id");
     UNBEGUN_FORKS_OF =
         "SELECT id FROM sessions WHERE fork_source = ?1 ORDER BY id";
-    UNUSED_OF_AGENT = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
-        AND status = ?2 AND last_active_at < ?3 ORDER BY last_active_at, id LIMIT ?4");
+    UNUSED_KEPT = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
+        AND status = ?2 AND last_active_at < ?3 AND mode <> 'fresh_per_job' ORDER BY last_active_at, id LIMIT ?4");
     UNUSED = concat!("SELECT ", columns!(), " FROM sessions WHERE status = ?1 \
         AND last_active_at < ?2 ORDER BY last_active_at, id LIMIT ?3");
     KEY = "SELECT agent, status, version FROM sessions WHERE id = ?1";
@@ -269,25 +269,29 @@ impl Db {
         })
     }
 
-    /// Lists sessions in a state that were last used before a moment, longest unused first: an
-    /// agent's, or all.
+    /// Lists sessions in a state that were last used before a moment, longest unused first.
     pub fn unused_sessions(
         &self,
-        agent: Option<&str>,
         status: SessionStatus,
         before: Timestamp,
         limit: usize,
     ) -> Result<Vec<Session>, DbError> {
-        let (status, before) = (status.as_str(), iso_millis(before));
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let attempt = "list unused sessions";
-        match agent {
-            Some(agent) => {
-                let params = params![agent, status, before, most];
-                collect(&self.conn, UNUSED_OF_AGENT, params, attempt, read)
-            }
-            None => collect(&self.conn, UNUSED, params![status, before, most], attempt, read),
-        }
+        let params = params![status.as_str(), iso_millis(before), most];
+        collect(&self.conn, UNUSED, params, "list unused sessions", read)
+    }
+
+    /// The same of an agent, without those that are for one job.
+    pub fn unused_kept_sessions(
+        &self,
+        agent: &str,
+        status: SessionStatus,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Session>, DbError> {
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![agent, status.as_str(), iso_millis(before), most];
+        collect(&self.conn, UNUSED_KEPT, params, "list unused sessions", read)
     }
 
     /// Finds a session by our id, the agent's own, or a beginning that only one session has.

@@ -176,7 +176,7 @@ fn list(place: &Place, args: &CleanupArgs, before: Timestamp) -> Outcome {
     let mut old: Vec<Session> = Vec::new();
     if let Some(reader) = place.reader()? {
         for status in [SessionStatus::Expired, SessionStatus::Completed] {
-            old.extend(reader.unused_sessions(None, status, before, usize::MAX)?);
+            old.extend(reader.unused_sessions(status, before, usize::MAX)?);
         }
     }
     if args.json {
