@@ -20,6 +20,8 @@ mod runs;
 mod scene;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
+#[path = "figures/workspaces.rs"]
+mod workspaces;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -104,6 +106,9 @@ fn main() {
     }
     if wants("recovery") {
         figures.push(recovery::figure(&bench));
+    }
+    if wants("workspaces") {
+        figures.extend(workspaces::figures(&bench));
     }
     print(&figures);
 }
