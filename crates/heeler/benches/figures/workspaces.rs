@@ -174,7 +174,10 @@ fn middle(mut times: Vec<Duration>) -> Duration {
 fn git(folder: &Utf8Path, args: &[&str], env: &[(&str, &str)]) {
     let mut git = Command::new("git");
     git.args(["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]);
-    git.args(["-c", "maintenance.auto=false"]).args(args).envs(env.iter().copied());
+    // Searching a gigabyte of fresh content for likeness takes minutes and finds none.
+    git.args(["-c", "maintenance.auto=false", "-c", "pack.window=0"])
+        .args(args)
+        .envs(env.iter().copied());
     let output = git.current_dir(folder).output().expect("git is installed");
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
