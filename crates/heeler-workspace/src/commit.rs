@@ -83,6 +83,11 @@ pub(crate) fn read_commit(commit: &Commit, text: &str) -> Option<Snapshot> {
     Some(Snapshot { commit: commit.clone(), base, branch, left_out })
 }
 
+/// Reads the tree of a commit.
+pub(crate) fn tree_in(text: &str) -> Option<Oid> {
+    Oid::parse(text.lines().next()?.strip_prefix("tree ")?.as_bytes())
+}
+
 /// Reads which commit holds what was staged: the last parent.
 pub(crate) fn staged_in(text: &str) -> Option<Commit> {
     let parents = text.lines().take_while(|line| !line.is_empty());

@@ -33,10 +33,21 @@ pub(crate) fn link(
     theirs: &Utf8Path,
     ours: &Utf8Path,
     stamps: &Utf8Path,
-    fs_now_ns: i128,
+    fs_now_ns: i64,
+) -> Result<(), SnapshotError> {
+    link_by(|from, to| fs::hard_link(from, to), theirs, ours, stamps, fs_now_ns)
+}
+
+fn link_by(
+    link: Link,
+    theirs: &Utf8Path,
+    ours: &Utf8Path,
+    stamps: &Utf8Path,
+    fs_now_ns: i64,
 ) -> Result<(), SnapshotError> {
     let known = read_stamps(stamps);
-    let mut linked = Linked { ours, known, seen: BTreeMap::new(), files: Vec::new(), fs_now_ns };
+    let (seen, files) = (BTreeMap::new(), Vec::new());
+    let mut linked = Linked { link, ours, known, seen, files, fs_now_ns };
     for folder in borrowed(theirs)? {
         linked.folder(&folder)?;
     }
@@ -74,13 +85,17 @@ pub(crate) fn borrowed(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, SnapshotE
     Ok(all)
 }
 
+/// Gives a file a second name, if the file system can.
+type Link = fn(&Utf8Path, &Utf8Path) -> io::Result<()>;
+
 struct Linked<'a> {
+    link: Link,
     ours: &'a Utf8Path,
-    known: BTreeMap<String, i128>,
-    seen: BTreeMap<String, i128>,
+    known: BTreeMap<String, i64>,
+    seen: BTreeMap<String, i64>,
     /// The new files, which are to be synced.
     files: Vec<Utf8PathBuf>,
-    fs_now_ns: i128,
+    fs_now_ns: i64,
 }
 
 impl Linked<'_> {
@@ -114,7 +129,7 @@ impl Linked<'_> {
         if self.known.get(folder.as_str()) != Some(&changed_ns) {
             link(self, folder).map_err(io_at("link the objects of", folder))?;
         }
-        if changed_ns + RACY_NS <= self.fs_now_ns {
+        if changed_ns.saturating_add(RACY_NS) <= self.fs_now_ns {
             self.seen.insert(folder.to_string(), changed_ns);
         }
         Ok(())
@@ -147,7 +162,7 @@ impl Linked<'_> {
     }
 
     fn file(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
-        match fs::hard_link(from, to) {
+        match (self.link)(from, to) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             // Packed or repacked meanwhile: it is in a pack that is read after this.
@@ -210,7 +225,7 @@ fn make_folder(path: &Utf8Path) -> io::Result<()> {
     }
 }
 
-fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i128> {
+fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i64> {
     let bytes = plain::read(path, LIST_BYTES_MAX).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
@@ -220,4 +235,37 @@ pub(crate) fn shared_packs(ours: &Utf8Path, theirs: &[Utf8PathBuf]) -> io::Resul
     let mut packs = names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
     packs.retain(|name| theirs.iter().any(|folder| folder.join("pack").join(name).exists()));
     Ok(packs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn objects_of_another_file_system_are_copied_whole_and_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap();
+        let (theirs, ours, stamps) = (root.join("theirs"), root.join("ours"), root.join("stamps"));
+        let loose = format!("ab/{}", "0".repeat(38));
+        for name in [loose.as_str(), "pack/pack-1.pack", "pack/pack-1.idx", "pack/tmp_pack"] {
+            fs::create_dir_all(theirs.join(name).parent().unwrap()).unwrap();
+            fs::write(theirs.join(name), name).unwrap();
+        }
+        fs::create_dir_all(ours.join("pack")).unwrap();
+        let refuse: Link = |_, to| match to.exists() {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => Err(io::ErrorKind::CrossesDevices.into()),
+        };
+        for round in 0..2 {
+            link_by(refuse, &theirs, &ours, &stamps, 0).unwrap();
+            for name in [loose.as_str(), "pack/pack-1.pack", "pack/pack-1.idx"] {
+                assert_eq!(fs::read_to_string(ours.join(name)).unwrap(), name, "round {round}");
+                let inode = |folder: &Utf8Path| fs::metadata(folder.join(name)).unwrap().ino();
+                assert_ne!(inode(&theirs), inode(&ours));
+            }
+            assert_eq!(names(&ours.join("pack"), |_| true).unwrap().len(), 2);
+            assert_eq!(names(&ours.join("ab"), |_| true).unwrap().len(), 1);
+        }
+    }
 }

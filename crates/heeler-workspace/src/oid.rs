@@ -35,7 +35,7 @@ impl Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Oid {
     bytes: [u8; 32],
-    len: usize,
+    len: u8,
 }
 
 impl Oid {
@@ -45,11 +45,15 @@ impl Oid {
             return None;
         }
         bytes[..from.len()].copy_from_slice(from);
-        Some(Oid { bytes, len: from.len() })
+        Some(Oid { bytes, len: from.len() as u8 })
     }
 
     pub(crate) fn parse(hex: &[u8]) -> Option<Oid> {
-        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
         if !matches!(hex.len(), 40 | 64) {
             return None;
         }
@@ -57,11 +61,11 @@ impl Oid {
         for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
             *byte = digit(pair[0])? << 4 | digit(pair[1])?;
         }
-        Some(Oid { bytes, len: hex.len() / 2 })
+        Some(Oid { bytes, len: (hex.len() / 2) as u8 })
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes[..usize::from(self.len)]
     }
 
     pub(crate) fn hex(&self) -> String {

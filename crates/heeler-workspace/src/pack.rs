@@ -231,8 +231,13 @@ impl Work<'_> {
             oids.iter().try_for_each(|oid: &Oid| writeln!(to, "{}", oid.hex()))?;
             to.flush()
         };
-        let git =
-            self.git(&["pack-objects", "-q", "--no-reuse-delta", packs.join("pack").as_str()]);
+        let git = self.git(&[
+            "pack-objects",
+            "-q",
+            "--non-empty",
+            "--no-reuse-delta",
+            packs.join("pack").as_str(),
+        ]);
         let made = git?.text(Feed::Write(&mut feed))?;
         File::open(&packs).and_then(|packs| packs.sync_all()).map_err(io_at("sync", &packs))?;
         for name in names.iter().filter(|name| **name != made) {

@@ -54,7 +54,7 @@ pub(crate) struct Plan<'a> {
     top: Top,
     pub(crate) listed: &'a Listed,
     start: Option<&'a Start>,
-    fs_now: i128,
+    fs_now: i64,
     /// What is recorded of each path.
     pub(crate) files: Vec<Option<Recorded>>,
     /// What git does not have yet.
@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
         tree: &WorkTree,
         listed: &'a Listed,
         start: Option<&'a Start>,
-        fs_now: i128,
+        fs_now: i64,
     ) -> Result<Plan<'a>, SnapshotError> {
         let top = Top::open(&tree.top).map_err(io_at("open", &tree.top))?;
         Ok(Plan {

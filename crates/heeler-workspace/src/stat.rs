@@ -9,9 +9,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use camino::Utf8Path;
+use flate2::Crc;
 use heeler_transcript::plain;
 use rustix::fs::Stat as OsStat;
-use sha2::{Digest as _, Sha256};
 
 use crate::oid::Oid;
 use crate::paths::Paths;
@@ -19,7 +19,7 @@ use crate::snapshot::Commit;
 use crate::store::{SnapshotError, io_at};
 
 /// A file touched so shortly before it was looked at is looked at again.
-pub(crate) const RACY_NS: i128 = 2_000_000_000;
+pub(crate) const RACY_NS: i64 = 2_000_000_000;
 
 /// The largest cache that is read: some ten million files.
 const CACHE_BYTES_MAX: u64 = 2 << 30;
@@ -30,8 +30,8 @@ const MAGIC: &[u8; 8] = b"heeler2\n";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) size: u64,
-    pub(crate) mtime_ns: i128,
-    pub(crate) ctime_ns: i128,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
     pub(crate) inode: u64,
     pub(crate) device: u64,
     pub(crate) mode: u32,
@@ -40,11 +40,10 @@ pub(crate) struct Stat {
 impl Stat {
     #[expect(clippy::unnecessary_cast, reason = "the fields have other widths elsewhere")]
     pub(crate) fn of(stat: &OsStat) -> Stat {
-        let ns = |seconds: i128, nanos: i128| seconds * 1_000_000_000 + nanos;
         Stat {
             size: stat.st_size as u64,
-            mtime_ns: ns(stat.st_mtime.into(), stat.st_mtime_nsec as i128),
-            ctime_ns: ns(stat.st_ctime.into(), stat.st_ctime_nsec as i128),
+            mtime_ns: ns(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            ctime_ns: ns(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
             inode: stat.st_ino as u64,
             device: stat.st_dev as u64,
             mode: stat.st_mode as u32,
@@ -52,8 +51,8 @@ impl Stat {
     }
 
     /// Says whether a change after this look would show.
-    pub(crate) fn is_settled(&self, fs_now_ns: i128) -> bool {
-        self.mtime_ns.max(self.ctime_ns) + RACY_NS <= fs_now_ns
+    pub(crate) fn is_settled(&self, fs_now_ns: i64) -> bool {
+        self.mtime_ns.max(self.ctime_ns).saturating_add(RACY_NS) <= fs_now_ns
     }
 
     /// Returns git's mode for it.
@@ -115,14 +114,17 @@ pub(crate) struct Recorded {
 /// All paths of a snapshot.
 pub(crate) type Files = Paths<Recorded>;
 
+/// What tells one state of an index from another: its size, a checksum, and the digest that git ends it with.
+pub(crate) type IndexState = [u8; 32];
+
 /// The last snapshot of a work tree, as a start for the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cache {
     pub(crate) commit: Commit,
     /// The tree of that commit.
     pub(crate) tree: Oid,
-    /// The digest of the user's index then, and the tree that it makes.
-    pub(crate) index: Option<([u8; 32], Oid)>,
+    /// The state of the user's index then, and the tree that it makes.
+    pub(crate) index: Option<(IndexState, Oid)>,
     pub(crate) files: Files,
 }
 
@@ -130,11 +132,11 @@ impl Cache {
     /// Reads a cache; one that is damaged counts as missing.
     pub(crate) fn read(path: &Utf8Path) -> Option<Cache> {
         let mut bytes = plain::read(path, CACHE_BYTES_MAX).ok()?;
-        let (body, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-        if Sha256::digest(body).as_slice() != digest {
+        let (body, sum) = bytes.split_last_chunk()?;
+        if checksum(body).to_le_bytes() != *sum {
             return None;
         }
-        bytes.truncate(bytes.len() - 32);
+        bytes.truncate(bytes.len() - size_of::<u32>());
         decode(bytes)
     }
 }
@@ -143,7 +145,7 @@ impl Cache {
 pub(crate) struct CacheHead<'a> {
     pub(crate) commit: &'a Commit,
     pub(crate) tree: Oid,
-    pub(crate) index: Option<([u8; 32], Oid)>,
+    pub(crate) index: Option<(IndexState, Oid)>,
 }
 
 /// Returns a cache as it is written.
@@ -170,9 +172,16 @@ pub(crate) fn encode<'a>(
             body.extend_from_slice(&stat.mode.to_le_bytes());
         }
     }
-    let digest = Sha256::digest(&body);
-    body.extend_from_slice(&digest);
+    let sum = checksum(&body);
+    body.extend_from_slice(&sum.to_le_bytes());
     body
+}
+
+/// Returns what tells a damaged text from a whole one; quick also where no instruction computes digests.
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
 }
 
 /// Puts what is at most a path, so that its length fits.
@@ -202,8 +211,8 @@ fn decode(body: Vec<u8>) -> Option<Cache> {
 fn decode_stat(rest: &mut &[u8]) -> Option<Stat> {
     Some(Stat {
         size: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
-        mtime_ns: i128::from_le_bytes(*rest.split_off(..16)?.as_array()?),
-        ctime_ns: i128::from_le_bytes(*rest.split_off(..16)?.as_array()?),
+        mtime_ns: i64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
+        ctime_ns: i64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
         inode: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
         device: u64::from_le_bytes(*rest.split_off(..8)?.as_array()?),
         mode: u32::from_le_bytes(*rest.split_off(..4)?.as_array()?),
@@ -215,13 +224,19 @@ fn get<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     rest.split_off(..usize::try_from(len).ok()?)
 }
 
+/// A time in the far future or past is the last or first that there is: it was set by somebody, and then
+/// the other time shows a change.
+fn ns(seconds: i64, nanos: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
 /// Returns when a file or folder was last changed.
-pub(crate) fn mtime_ns(found: &fs::Metadata) -> i128 {
-    i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec())
+pub(crate) fn mtime_ns(found: &fs::Metadata) -> i64 {
+    ns(found.mtime(), found.mtime_nsec())
 }
 
 /// Returns the file system's idea of now, which need not be the clock's: it is what stamps files.
-pub(crate) fn fs_now_ns(scratch: &Utf8Path) -> Result<i128, SnapshotError> {
+pub(crate) fn fs_now_ns(scratch: &Utf8Path) -> Result<i64, SnapshotError> {
     let probe = scratch.join("now");
     fs::write(&probe, b"").map_err(io_at("write", &probe))?;
     Ok(mtime_ns(&fs::metadata(&probe).map_err(io_at("read", &probe))?))

@@ -43,6 +43,10 @@ const SETTINGS_TAKEN: [&str; 9] = [
 /// No file is converted on its way to or from a work tree, whatever `.gitattributes` says: this has the last word.
 const ATTRIBUTES: &str = "* -text !eol !crlf -ident !filter !working-tree-encoding !diff !merge\n";
 
+/// Objects that a partial clone lacks are no damage. There is no such remote, and none is asked.
+const PARTIAL: &str =
+    "[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n";
+
 /// Why something about snapshots was not done.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
@@ -445,9 +449,14 @@ impl<'a> Work<'a> {
             let folder = git.join(folder);
             folders.create(&folder).map_err(io_at("make", &folder))?;
         }
+        let mut config = config(snapshots.format, false);
+        let packs = entries(&snapshots.objects().join("pack"))?;
+        if packs.iter().any(|name| name.ends_with(".promisor")) {
+            config.push_str(PARTIAL);
+        }
         let files = [
             ("HEAD", "ref: refs/heads/none\n"),
-            ("config", &config(snapshots.format, false)),
+            ("config", &config),
             ("info/attributes", ATTRIBUTES),
         ];
         for (name, text) in files {

@@ -1,13 +1,13 @@
 //! Taking a snapshot: what changed since the last one is read, the rest is known.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs;
 use std::io::{self, Write};
 
 use camino::Utf8PathBuf;
 use heeler_transcript::plain;
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 
 use crate::commit::Draft;
 use crate::git::Feed;
@@ -17,7 +17,7 @@ use crate::pack::Pack;
 use crate::paths::Paths;
 use crate::plan::{Plan, Start};
 use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
-use crate::stat::{Cache, CacheHead, Mode, encode, fs_now_ns};
+use crate::stat::{Cache, CacheHead, IndexState, Mode, checksum, encode, fs_now_ns};
 use crate::store::{SnapshotError, Snapshots, Work, io_at};
 use crate::walk::{Known, KnownFiles, walk};
 use crate::work_tree::WorkTree;
@@ -51,7 +51,7 @@ impl Snapshots {
 struct Index {
     /// The copy of it; may be missing.
     copy: Utf8PathBuf,
-    digest: [u8; 32],
+    state: IndexState,
 }
 
 /// What `git ls-files` says of a work tree.
@@ -113,7 +113,7 @@ impl Work<'_> {
         if let Some(name) = name {
             self.snapshots.set_ref(&self.snapshots.ref_path(name), &stored.commit)?;
         }
-        let index = Some((index.digest, index_tree));
+        let index = Some((index.state, index_tree));
         let head_of_cache = CacheHead { commit: &stored.commit, tree: stored.tree, index };
         let cache = encode(&head_of_cache, plan.recorded());
         self.note_last(&tree.top, &head_of_cache, &cache)?;
@@ -144,7 +144,7 @@ impl Work<'_> {
                 fs::write(&to, shared).map_err(io_at("write", &to))?;
             }
         }
-        Ok(Index { copy, digest: Sha256::digest(&bytes).into() })
+        Ok(Index { copy, state: state_of(&bytes) })
     }
 
     /// Takes over where the history of a shallow clone ends.
@@ -187,7 +187,7 @@ impl Work<'_> {
         cache: Option<&Cache>,
     ) -> Result<Oid, SnapshotError> {
         let known = cache.and_then(|cache| cache.index.as_ref());
-        if let Some((_, tree)) = known.filter(|(digest, _)| *digest == index.digest) {
+        if let Some((_, tree)) = known.filter(|(state, _)| *state == index.state) {
             return Ok(*tree);
         }
         if !listed.conflicts.is_empty() {
@@ -285,7 +285,8 @@ impl Listed {
         let mut conflicts = HashMap::new();
         let mut rows = Vec::with_capacity(output.len() / 80);
         let mut start = 0;
-        for record in output.split(|&byte| byte == 0) {
+        while let Ok(record) = CStr::from_bytes_until_nul(&output[start..]) {
+            let record = record.to_bytes();
             let end = start + record.len();
             if let Some((path, known)) = read_record(record, &mut conflicts) {
                 rows.push((end - path..end, known));
@@ -296,6 +297,16 @@ impl Listed {
     }
 }
 
+fn state_of(index: &[u8]) -> IndexState {
+    let mut state = [0; 32];
+    state[..8].copy_from_slice(&(index.len() as u64).to_le_bytes());
+    state[8..12].copy_from_slice(&checksum(index).to_le_bytes());
+    if let Some(digest) = index.last_chunk::<20>() {
+        state[12..].copy_from_slice(digest);
+    }
+    state
+}
+
 /// Returns the length of a record's path, and what is known of it.
 fn read_record(record: &[u8], conflicts: &mut HashMap<Vec<u8>, Side>) -> Option<(usize, Known)> {
     let (tag, rest) = (record.first()?, record.get(2..)?);
@@ -303,12 +314,12 @@ fn read_record(record: &[u8], conflicts: &mut HashMap<Vec<u8>, Side>) -> Option<
         // A folder is a repository of its own; the walk finds it.
         return (!rest.ends_with(b"/")).then_some((rest.len(), Known::Untracked));
     }
-    let tab = rest.iter().position(|&byte| byte == b'\t')?;
+    // Mode, id and stage have a fixed length, but for the two lengths of ids.
+    let tab = [49, 73].into_iter().find(|at| rest.get(*at) == Some(&b'\t'))?;
     let (fields, path) = (&rest[..tab], &rest[tab + 1..]);
-    let mut fields = fields.split(|&byte| byte == b' ');
-    let mode = Mode::parse(fields.next()?)?;
-    let oid = Oid::parse(fields.next()?)?;
-    let stage = fields.next()?.first()?.wrapping_sub(b'0');
+    let mode = Mode::parse(&fields[..6])?;
+    let oid = Oid::parse(&fields[7..tab - 2])?;
+    let stage = fields[tab - 1].wrapping_sub(b'0');
     if stage != 0 {
         let side = Side { stage, mode, oid };
         let kept = conflicts.entry(path.to_vec()).or_insert(side);

@@ -3,7 +3,7 @@
 //! A worktree is made under a draft's name and renamed when it is whole. To git it is a linked worktree
 //! of `repo.git`, locked, so that no `git worktree prune` drops it.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
@@ -11,7 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{OsDisk, create_folder, plain, temp_name};
 use jiff::Timestamp;
 
-use crate::commit::{read_commit, staged_in};
+use crate::commit::{read_commit, staged_in, tree_in};
 use crate::git::Git;
 use crate::oid::{Oid, short_digest};
 use crate::paths::Paths;
@@ -50,10 +50,11 @@ impl Snapshots {
         let none = || SnapshotError::NotASnapshot { commit: snapshot.to_string() };
         let recorded = read_commit(snapshot, &text).ok_or_else(none)?;
         let staged = staged_in(&text).ok_or_else(none)?;
+        let tree = tree_in(&text).ok_or_else(none)?;
         let draft = Pending::new(self, &at)?;
         work.check_out(snapshot, &draft.path)?;
         work.admit(&recorded, &staged, &draft.path, &at)?;
-        work.remember(snapshot, &draft.path, &at)?;
+        work.remember((snapshot, tree), &draft.path, &at)?;
         fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
         draft.done()?;
         WorkTree::find(&at)?.ok_or(SnapshotError::NotAWorktree { at })
@@ -234,6 +235,11 @@ impl Work<'_> {
         }
         let index = folder.join("index");
         fs::rename(self.scratch.join("index"), &index).map_err(io_at("make", &index))?;
+        // A power loss may take the files of a young worktree, as of any git's, but not harm our repository.
+        for name in entries(&folder)?.iter().map(String::as_str).chain([""]) {
+            let path = folder.join(name);
+            File::open(&path).and_then(|file| file.sync_all()).map_err(io_at("sync", &path))?;
+        }
         create_folder(&OsDisk, &repo.join("worktrees"))?;
         // One that is there is of a worktree that is gone.
         remove_folder(&admin)?;
@@ -243,7 +249,7 @@ impl Work<'_> {
     /// Records what is in a new worktree, so that its first snapshot reads only what changed.
     fn remember(
         &self,
-        commit: &Commit,
+        (commit, tree): (&Commit, Oid),
         draft: &Utf8Path,
         at: &Utf8Path,
     ) -> Result<(), SnapshotError> {
@@ -266,9 +272,6 @@ impl Work<'_> {
             let stat = stat.filter(|stat| stat.is_settled(fs_now));
             files.push((path, Recorded { mode, oid, stat }));
         }
-        let tree = self.git(&["rev-parse", &format!("{commit}^{{tree}}")])?.text(self.feed())?;
-        let none = SnapshotError::NotASnapshot { commit: tree.clone() };
-        let tree = Oid::parse(tree.as_bytes()).ok_or(none)?;
         let head = CacheHead { commit, tree, index: None };
         let files = files.iter().map(|(path, file)| (*path, file));
         self.note_last(at, &head, &encode(&head, files))

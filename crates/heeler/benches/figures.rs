@@ -22,6 +22,8 @@ mod scene;
 mod sessions;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
+#[path = "figures/workspaces.rs"]
+mod workspaces;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -109,6 +111,9 @@ fn main() {
     }
     if wants("recovery") {
         figures.push(recovery::figure(&bench));
+    }
+    if wants("workspaces") {
+        figures.extend(workspaces::figures(&bench));
     }
     print(&figures);
 }

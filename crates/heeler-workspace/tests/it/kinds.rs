@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use heeler_workspace::{FindError, LeftOut, WorkTree};
+use heeler_workspace::{FindError, LeftOut, Snapshots, WorkTree};
 
 use crate::scene::{Scene, git, git_command, items, name, names, now};
 
@@ -223,4 +223,37 @@ fn refs_are_found_loose_packed_and_detached() {
     scene.git(&["checkout", "-q", "--detach"]);
     let detached = scene.take("detached");
     assert_eq!((detached.base.unwrap().as_str(), detached.branch), (head.as_str(), None));
+}
+
+#[test]
+fn a_partial_clone_is_recorded_and_pruned_without_what_it_lacks() {
+    let scene = Scene::new();
+    scene.write("old", "in the first commit only");
+    scene.git(&["add", "-A"]);
+    scene.git(&["commit", "-qm", "old"]);
+    scene.git(&["rm", "-q", "old"]);
+    scene.git(&["commit", "-qm", "gone"]);
+    scene.git(&["config", "uploadpack.allowFilter", "true"]);
+    let (url, clone) = (format!("file://{}", scene.repo), scene.root.join("clone"));
+    git(&scene.root, &["clone", "-q", "--filter=blob:none", &url, clone.as_str()]);
+    let tree = WorkTree::find(&clone).unwrap().unwrap();
+    let snapshots = Snapshots::open(&scene.dir, &tree).unwrap();
+    for text in ["1", "2"] {
+        fs::write(clone.join("new"), text).unwrap();
+        let taken = snapshots.take(&tree, &name(text), "a note", now()).unwrap();
+        let stored: jiff::Timestamp = std::time::SystemTime::now().try_into().unwrap();
+        snapshots.prune(stored + jiff::SignedDuration::from_hours(48)).unwrap();
+        let at = scene.root.join(format!("fork-{text}"));
+        let fork = snapshots.add_worktree(&taken.commit, &at).unwrap();
+        assert_eq!(items(&fork.top), items(&clone));
+    }
+}
+
+#[test]
+fn a_repository_with_a_reftable_is_refused_and_says_what_to_do() {
+    let scene = Scene::new();
+    // As git writes it where refs are a reftable, also where this git does not know them.
+    scene.write(".git/HEAD", "ref: refs/heads/.invalid\n");
+    let error = scene.open().take(&scene.tree(), &name("1"), "a note", now()).unwrap_err();
+    assert!(error.to_string().contains("git refs migrate --ref-format=files"), "{error}");
 }

@@ -160,3 +160,21 @@ pub(crate) fn listing(folder: &Utf8Path) -> BTreeMap<String, (u32, i64, i64, Vec
 pub(crate) fn odd(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }
+
+/// Does something on a thread to which permissions apply, whoever runs the tests: also root's.
+pub(crate) fn as_anybody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            #[cfg(target_os = "linux")]
+            {
+                use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+                let mut sets = capabilities(None).unwrap();
+                let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+                sets.effective.remove(all);
+                set_capabilities(None, sets).unwrap();
+            }
+            act()
+        });
+        thread.join().unwrap()
+    })
+}
