@@ -409,7 +409,9 @@ fn request(fleet: &Fleet, setup: &Setup, wanted: &Wanted) -> Result<Box<JobReque
 /// Returns where a session that is asked for has its own place: a worktree, or wherever somebody
 /// worked in it before we knew it.
 fn own_directory(fleet: &Fleet, wanted: &Wanted) -> Result<Option<Utf8PathBuf>, Refused> {
-    let Wish::Given { id } = &wanted.session else { return Ok(None) };
+    let (Wish::Given { id } | Wish::Fork { source: id, .. }) = &wanted.session else {
+        return Ok(None);
+    };
     let trouble = |error: &dyn std::error::Error| Refused::new(RefusedKind::Trouble, chain(error));
     let reader = Reader::open(&fleet.dir).map_err(|error| trouble(&error))?;
     let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;

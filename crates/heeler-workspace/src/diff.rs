@@ -83,7 +83,15 @@ impl Work<'_> {
         how: &str,
     ) -> Result<(Vec<u8>, bool), SnapshotError> {
         let mut args = vec!["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv"];
-        args.extend(["--no-color", "--src-prefix=a/", "--dst-prefix=b/", how]);
+        // So that a patch can be applied, binary files too.
+        args.extend([
+            "--binary",
+            "--full-index",
+            "--no-color",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            how,
+        ]);
         args.extend([from.as_str(), to.as_str()]);
         let (mut bytes, mut cut) = (Vec::new(), false);
         let mut read = |out: &mut dyn Read| {

@@ -217,11 +217,15 @@ impl Work<'_> {
         }
         let packs = self.snapshots.objects().join("pack");
         let mut oids = Vec::new();
+        let mut merged = Vec::new();
         for name in &names {
             let index = index_of(&packs.join(format!("pack-{name}")));
             match plain::read(&index, INDEX_BYTES_MAX) {
-                Ok(bytes) => listed_in(&bytes, self.snapshots.format, &mut oids),
-                // Somebody else has made one of them, and that is there already.
+                Ok(bytes) => {
+                    listed_in(&bytes, self.snapshots.format, &mut oids);
+                    merged.push(name);
+                }
+                // Somebody else has merged it, or is just putting it in place.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(io_at("read", &index)(error)),
             }
@@ -240,7 +244,7 @@ impl Work<'_> {
         ]);
         let made = git?.text(Feed::Write(&mut feed))?;
         File::open(&packs).and_then(|packs| packs.sync_all()).map_err(io_at("sync", &packs))?;
-        for name in names.iter().filter(|name| **name != made) {
+        for name in merged.into_iter().filter(|name| **name != made) {
             self.drop_pack(name)?;
         }
         Ok(())

@@ -114,13 +114,20 @@ impl Snapshots {
         Ok(snapshot)
     }
 
-    /// Returns where git keeps what it knows of a worktree of ours.
+    /// Returns where git keeps what it knows of a worktree of ours. An agent can write the file that
+    /// says so: what it names must know the worktree in turn.
     fn admin_of(&self, at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
         let none = || SnapshotError::NotAWorktree { at: at.to_owned() };
         let text = plain::read_text(&at.join(".git")).map_err(|_| none())?;
         let admin = Utf8PathBuf::from(text.strip_prefix("gitdir: ").ok_or_else(none)?.trim_end());
         let ours = self.root.join("repo.git/worktrees");
-        if admin.parent() == Some(&ours) && admin.is_dir() { Ok(admin) } else { Err(none()) }
+        let is_below = |name: &str| admin == ours.join(name) && !matches!(name, "." | "..");
+        let named = plain::read_text(&admin.join("gitdir"));
+        let is_its = named.is_ok_and(|named| named.trim_end() == at.join(".git").as_str());
+        match admin.file_name().is_some_and(is_below) && is_its {
+            true => Ok(admin),
+            false => Err(none()),
+        }
     }
 }
 

@@ -44,6 +44,11 @@ pub(super) fn prepare(
     let source = source.ok_or_else(|| unknown(id))?;
     let agent = setup.find_agent(wish.agent.as_deref().unwrap_or(&source.agent))?;
     check_runtime(&source, agent)?;
+    if source.workspace.is_some() && !wish.workspace {
+        let message = format!("session {id} has its own worktree, and the fork would be without");
+        let refused = Refused::new(RefusedKind::NotAllowed, message);
+        return Err(refused.hint("--workspace gives it one too"));
+    }
     let own_id = source.agent_session_id.clone().ok_or_else(|| {
         let message = format!("session {} has not begun: there is nothing to fork", source.id);
         Refused::new(RefusedKind::NotAllowed, message)
@@ -80,8 +85,8 @@ fn make(
         false => None,
     };
     let directory = place.as_ref().map(|place| place.directory.clone());
-    let directory = directory.or_else(|| source.working_directory.clone());
-    let directory = directory.unwrap_or_else(|| agent.working_directory.clone());
+    let sources = source.working_directory.clone().filter(|_| source.agent == agent.name.as_str());
+    let directory = directory.or(sources).unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&directory, &own);
     copy_log(&fleet.dir, log, &log_path, cut.end)?;
     let is_whole = cut.number == source.message_count.unsigned_abs();

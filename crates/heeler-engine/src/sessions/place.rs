@@ -39,9 +39,11 @@ pub(super) fn worktree(
     let Some(note) = &cut.snapshot else {
         let message = format!("no snapshot of the files was taken at message {}", cut.number);
         let refused = Refused::new(RefusedKind::NotAllowed, format!("{message} of {}", source.id));
-        let hint = "snapshots need a working directory in a git repository, and `session.snapshots`; \
-            without --workspace the conversation alone is forked";
-        return Err(refused.hint(hint));
+        let id = &source.id;
+        return Err(refused.hint(format!(
+            "heeler session show {id} --history marks messages with snapshots by *+; they need a \
+             working directory in a git repository, and `session.snapshots`"
+        )));
     };
     let commit = Commit::parse(&note.commit).ok_or_else(|| {
         Refused::new(RefusedKind::Trouble, "the log names no commit for the snapshot")
@@ -78,36 +80,16 @@ fn left_out(note: &SnapshotNote) -> Vec<String> {
     lines
 }
 
-/// Takes the worktree of a session away, after what is in it was recorded. One that holds what no
-/// snapshot can is left where it is.
+/// Takes the worktree of a purged session away: a person said that all of it may go.
 pub(super) fn remove(dir: &StateDir, session: &Session, now: Timestamp) {
     let Some((top, snapshots)) = found(dir, session) else { return };
     let Some(name) = removed(session) else { return };
-    match snapshots.remove_worktree(&top, &name, Unrecorded::Keep, now) {
+    match snapshots.remove_worktree(&top, &name, Unrecorded::Discard, now) {
         Ok(_) => tracing::info!(session = %session.id, %top, "its worktree is removed"),
-        Err(error @ SnapshotError::WouldLose { .. }) => {
-            tracing::warn!(session = %session.id, reason = chain(&error), "its worktree stays");
-        }
         Err(error) => {
             tracing::warn!(session = %session.id, reason = chain(&error), "its worktree stays");
         }
     }
-}
-
-/// Makes the worktree of a session again that came back.
-pub(super) fn bring_back(dir: &StateDir, session: &Session) -> Result<(), SnapshotError> {
-    let Some(top) = &session.workspace else { return Ok(()) };
-    let Some(name) = removed(session).filter(|_| !top.exists() && is_ours(dir, top)) else {
-        return Ok(());
-    };
-    for key in Snapshots::keys(&dir.workspaces())? {
-        let snapshots = Snapshots::open_key(&dir.workspaces(), &key)?;
-        if let Some(commit) = snapshots.commit_of(&name)? {
-            snapshots.add_worktree(&commit, top)?;
-            return Ok(());
-        }
-    }
-    Ok(())
 }
 
 /// Forgets what our repositories hold for a session that was purged; says whether nothing is left to

@@ -175,8 +175,7 @@ pub(super) fn prepare_restore(
         return Ok(());
     };
     let trash = dir.trashed_session(id);
-    move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))?;
-    place::bring_back(dir, &deleted.session).map_err(|error| trouble(&error))
+    move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))
 }
 
 /// Brings a session back.
@@ -241,8 +240,9 @@ fn bury(
     if is_purged && !trash.exists() && own_files(dir, home, session).is_empty() {
         return Ok(());
     }
-    put_away(dir, home, deleted, &trash, now).map_err(|error| chain(&error))?;
+    put_away(dir, home, deleted, &trash).map_err(|error| chain(&error))?;
     if is_purged {
+        place::remove(dir, session, now);
         let is_all = place::forget(dir, reader, session, now).map_err(|error| chain(&error))?;
         purge(&trash, is_all).map_err(|error| chain(&error))?;
     }
@@ -255,7 +255,6 @@ fn put_away(
     home: &Utf8Path,
     deleted: &DeletedSession,
     trash: &Utf8Path,
-    now: Timestamp,
 ) -> Result<(), DiskError> {
     let session = &deleted.session;
     let tombstone = trash.join(TOMBSTONE);
@@ -267,7 +266,6 @@ fn put_away(
         });
         replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
-    place::remove(dir, session, now);
     let mut files = own_files(dir, home, session);
     // The log last: once it is gone, nobody looks for the rest.
     files.sort_by_key(|file| file.extension() == Some("jsonl"));
@@ -325,7 +323,6 @@ fn bring_back(
             continue;
         }
         move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
-        place::bring_back(dir, &session).map_err(|error| chain(&error))?;
         drop(std::fs::remove_dir_all(entry.path()));
     }
     Ok(())

@@ -20,9 +20,9 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session diff sess-1a2b --at-message 6 --stat
   heeler session diff sess-1a2b | git apply     # in another checkout
 
-From the files as they were at that message (without one: when the session's first turn had ended;
-for a fork: where it was cut) to the files as they are now, or as they last were if their folder is
-gone. Snapshots are taken after each finished turn where the agent works in a git repository; what
+From the files as they were at that message (for a fork without one: where it was cut; else: as the
+commit has them that was checked out at the session's first turn) to the files as they are now, or as
+they last were if their folder is gone. Snapshots are taken after each finished turn where the agent works in a git repository; what
 they leave out (ignored files, nested repositories, submodules) is not compared.
 Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 
@@ -60,7 +60,9 @@ pub(crate) fn run(global: &Global, args: &DiffArgs) -> Outcome {
     let tree = session.workspace.as_deref().unwrap_or(&last.top);
     // Of a folder that is now something else nothing is compared.
     let tree = WorkTree::find(tree).ok().flatten().filter(|found| found.top == tree);
-    let (begin, end) = (commit(&from)?, commit(&last)?);
+    let is_begin = args.at_message.is_none() && session.forked_at_message.is_none();
+    let base = from.base.as_deref().filter(|_| is_begin).and_then(Commit::parse);
+    let (begin, end) = (base.map_or_else(|| commit(&from), Ok)?, commit(&last)?);
     let to = tree.as_ref().map_or(DiffTo::Commit(&end), DiffTo::Now);
     let diff = snapshots.diff(&begin, to, place::now()).map_err(failed)?;
     print(args, &session, &from, &diff)
@@ -123,6 +125,9 @@ fn print(args: &DiffArgs, session: &Session, from: &SnapshotNote, diff: &Diff) -
             "session": session.id, "from": from, "summary": diff.summary, "patch": patch,
             "cut": diff.cut,
         }))?);
+    }
+    if diff.patch.is_empty() {
+        return Ok(output::note("nothing has changed")?);
     }
     if args.stat {
         return Ok(output::line(diff.summary.trim_end())?);

@@ -5,14 +5,14 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use heeler_engine::{Answer, Command, SessionOrder};
 use heeler_model::{Session, SessionStatus};
-use heeler_store::{LookupError, Reader};
+use heeler_store::{DeletedSession, LookupError, Reader};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
-use crate::output;
+use crate::output::{self, Lines};
 use crate::place::{self, Place};
 use crate::since;
 
@@ -23,8 +23,9 @@ pub(crate) const DELETE: &str = "Examples:
   heeler session delete sess-1a2b --purge
 
 Its log goes to trash/sessions/ in the state directory, its record becomes a tombstone; `restore`
-brings both back. What the agent's own program remembers (for claude: ~/.claude/projects) stays.
---purge removes what is in the trash for good, and asks before it does.
+brings both back. A worktree of its own stays until it is purged. What the agent's own program
+remembers (for claude: ~/.claude/projects) and the logs of its jobs stay in any case.
+--purge removes log, snapshots and worktree for good, and asks before it does.
 Exit codes: 0 deleted, 4 not found, 5 refused: it is in use, or nobody said yes.";
 
 /// What the help of `session cleanup` shows at its end.
@@ -56,8 +57,8 @@ pub(crate) struct DeleteArgs {
 /// Arguments of `session restore`.
 #[derive(Args)]
 pub(crate) struct RestoreArgs {
-    /// The session that was deleted
-    id: String,
+    /// The session that was deleted; without one, those that are in the trash are listed
+    id: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -115,8 +116,8 @@ fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {
-            let message = format!("there is no session `{text}`");
-            Err(Failure::message(Code::NotFound, message).hint("heeler session list"))
+            let message = format!("no session `{text}` is in the trash");
+            Err(Failure::message(Code::NotFound, message).hint("heeler session restore lists them"))
         }
         _ => Err(Failure::message(
             Code::Usage,
@@ -142,8 +143,9 @@ fn confirm(session: &Session) -> Outcome {
 pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
     let place = Place::find(global)?;
     place.bring_up_to_date()?;
-    let reader = place.reader_for("session", &args.id)?;
-    let session = deleted(&reader, &args.id)?.id;
+    let Some(id) = &args.id else { return trash(&place, args.json) };
+    let reader = place.reader_for("session", id)?;
+    let session = deleted(&reader, id)?.id;
     drop(reader);
     let order = SessionOrder::Restore { session: session.clone() };
     let answer = daemon::ask(&place, &Command::Session { order, by: place.who() })?;
@@ -151,6 +153,40 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs) -> Outcome {
         return daemon::tell(&answer, args.json);
     }
     Ok(output::line(format!("{session} is back"))?)
+}
+
+/// Lists what is in the trash.
+fn trash(place: &Place, is_json: bool) -> Outcome {
+    let all = match place.reader()? {
+        Some(reader) => reader.deleted_sessions()?,
+        None => Vec::new(),
+    };
+    let all: Vec<_> = all.into_iter().filter(|deleted| deleted.purged_at.is_none()).collect();
+    if is_json {
+        let rows = all.iter().map(|it| {
+            json!({
+                "id": it.session.id, "agentId": it.session.agent, "deletedAt": it.at,
+                "deletedBy": it.by, "messageCount": it.session.message_count,
+            })
+        });
+        let rows: Vec<_> = rows.collect();
+        return Ok(output::json(&json!({ "sessions": rows, "total": rows.len() }))?);
+    }
+    if all.is_empty() {
+        return Ok(output::line("no session is in the trash")?);
+    }
+    let now = place::now();
+    let mut lines = Lines::new(&["ID", "AGENT", "DELETED", "BY", "MESSAGES"], &["AGENT", "BY"]);
+    for DeletedSession { session, at, by, .. } in &all {
+        lines.push(vec![
+            session.id.as_str().into(),
+            output::one_line(&session.agent).into(),
+            output::relative(*at, now).into(),
+            output::one_line(by).into(),
+            session.message_count.to_string().into(),
+        ]);
+    }
+    Ok(lines.print()?)
 }
 
 /// Deletes sessions that nobody is expected to use any more.
@@ -167,8 +203,11 @@ pub(crate) fn cleanup(global: &Global, args: &CleanupArgs) -> Outcome {
     if args.json || global.quiet {
         return daemon::tell(&answer, args.json);
     }
+    for session in sessions {
+        output::line(session.as_str())?;
+    }
     let count = output::counted(sessions.len() as u64, "session");
-    Ok(output::line(format!("{count} deleted; `heeler session restore ID` brings one back"))?)
+    Ok(output::note(&format!("{count} deleted; `heeler session restore ID` brings one back"))?)
 }
 
 /// Says what would be deleted.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use heeler_model::Session;
+use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
 
 use crate::cli::{self, Global};
@@ -18,7 +19,8 @@ It is a new job of the session's agent, in the session, whatever state that is i
 it is known to the agent. Without a prompt the agent is told that it was interrupted.
 If somebody went on with the session outside (with `claude --resume`), you are asked whether what
 they said is to be taken in; --take-in says yes.
-Exit codes: those of `trigger`; 4 no such session, 5 refused: it is in use, or moved on outside.";
+One that is in use is waited for.
+Exit codes: those of `trigger`; 4 no such session, 5 refused: it moved on outside.";
 
 /// What an agent is told whom nobody tells anything.
 const GO_ON: &str = "You were stopped before you had finished. Look at what is done already, then \
@@ -86,6 +88,11 @@ pub(crate) fn of_agent(global: &Global, args: &AgentResumeArgs) -> Outcome {
 }
 
 fn go_on(global: &Global, session: &Session, how: &How) -> Outcome {
+    if session.runtime == RuntimeType::Command.as_str() {
+        let message = format!("{} is a command, which has no session to go on in", session.agent);
+        let hint = format!("heeler trigger {}", session.agent);
+        return Err(Failure::message(Code::Refused, message).hint(hint));
+    }
     let prompt = how.prompt.clone().unwrap_or_else(|| GO_ON.to_owned());
     let mut args =
         TriggerArgs::in_session(&session.agent, session.id.as_str(), Some(prompt), how.json);
