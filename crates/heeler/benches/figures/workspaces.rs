@@ -175,7 +175,7 @@ fn git(folder: &Utf8Path, args: &[&str], env: &[(&str, &str)]) {
     let mut git = Command::new("git");
     git.args(["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]);
     // Searching a gigabyte of fresh content for likeness takes minutes and finds none.
-    git.args(["-c", "maintenance.auto=false", "-c", "pack.window=0"])
+    git.args(["-c", "maintenance.auto=false", "-c", "pack.window=0", "-c", "core.compression=1"])
         .args(args)
         .envs(env.iter().copied());
     let output = git.current_dir(folder).output().expect("git is installed");
