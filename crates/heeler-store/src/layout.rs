@@ -6,7 +6,7 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, slug};
-use heeler_transcript::{DiskError, OsDisk, create_folder, resolve_inside};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
 
 /// The folders of a state directory, below its root.
@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 16] = [
+const OURS: [&str; 17] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -31,6 +31,7 @@ const OURS: [&str; 16] = [
     "hooks",
     "workspaces",
     "worktrees",
+    ".gitignore",
 ];
 
 /// Where event logs of sessions are: ours, and those that herdctl's containers left.
@@ -130,8 +131,15 @@ impl StateDir {
 
     /// Opens the directory, first making it and its folders where they are missing.
     pub fn create(root: &Utf8Path) -> Result<StateDir, LayoutError> {
+        let is_new = !root.exists();
         make_folder(root)?;
         let dir = StateDir::open(root)?;
+        if is_new {
+            // Whoever keeps the fleet in git wants none of this there, nor `git clean` to take it.
+            let ignore = dir.root.join(".gitignore");
+            replace_file(&OsDisk, &ignore, b"*\n")
+                .map_err(|error| io_error(error.action, &error.path, error.source))?;
+        }
         for folder in FOLDERS {
             make_folder(&dir.root.join(folder))?;
         }

@@ -26,7 +26,8 @@ const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_hours(1);
 const OTHERS: u32 = 0o077;
 
 /// Folders that are not ours to judge: copies as they were found, and what was thrown away.
-const NOT_EXAMINED: [&str; 2] = [".before-heeler", "trash"];
+// Files of our repositories may be links of the user's, and worktrees are agents' own.
+const NOT_EXAMINED: [&str; 4] = [".before-heeler", "trash", "workspaces", "worktrees"];
 
 /// Everything in a state directory that is ours or was herdctl's, symbolic links left alone.
 ///

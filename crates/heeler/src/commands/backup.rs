@@ -65,6 +65,9 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
             "skipped": report.skipped,
         }))?);
     }
+    if place.state_dir.join("workspaces").exists() {
+        output::line("left out: workspaces/ and worktrees/, the snapshots and files of forks")?;
+    }
     for skipped in &report.skipped {
         output::line(format!("left out: {skipped}"))?;
     }
