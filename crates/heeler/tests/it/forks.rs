@@ -169,6 +169,8 @@ fn a_deleted_session_is_in_the_trash_until_it_is_restored_or_purged() {
     let said = fleet.run(&["session", "resume", &source, "-p", "p3"]).ok();
     assert_eq!(said.trim(), "Turn 3: p3. Before: p1 | p2.");
 
+    // What a fork in the trash may need stays.
+    fleet.run(&["session", "delete", &fork, "--purge", "--yes"]).ok();
     let told = fleet.run(&["session", "delete", &source, "--purge"]).fails(5);
     assert!(told.contains("cannot be undone"), "{told}");
     fleet.run(&["session", "delete", &source, "--purge", "--yes"]).ok();

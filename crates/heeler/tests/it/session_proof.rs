@@ -196,7 +196,7 @@ impl World {
         let (number, turn) = numbers[random.usize(..numbers.len())];
         let at_message = (number, turn) != numbers[numbers.len() - 1];
         let at_message = (at_message || random.bool()).then_some(number);
-        let workspace = random.bool();
+        let workspace = known.workspace.is_some() || random.bool();
         let order =
             SessionOrder::Fork { session: source.clone(), at_message, agent: None, workspace };
         let made = match self.ask(&Command::Session { order, by: "the test".to_owned() }) {
