@@ -473,7 +473,7 @@ fn refusal(error: &StartError) -> Refused {
     let kind = match error {
         StartError::NoSession { .. } => RefusedKind::NotFound,
         StartError::SessionBusy { .. } => RefusedKind::Busy,
-        StartError::OthersSession { .. } => RefusedKind::NotAllowed,
+        StartError::OthersSession { .. } | StartError::Deleted { .. } => RefusedKind::NotAllowed,
         _ => RefusedKind::Trouble,
     };
     let refused = Refused::new(kind, chain(error));

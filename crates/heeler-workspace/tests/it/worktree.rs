@@ -79,6 +79,25 @@ fn a_worktree_with_what_no_snapshot_holds_stays_unless_told() {
 }
 
 #[test]
+fn what_an_agent_writes_into_its_worktree_names_no_other_folder_to_be_removed() {
+    let scene = Scene::new();
+    let fork = scene.fork(&scene.take("1"));
+    let told = fs::read_to_string(fork.top.join(".git")).unwrap();
+    let admin = told.trim_end().strip_prefix("gitdir: ").unwrap().to_owned();
+    let folders = admin.rsplit_once('/').unwrap().0;
+    let other = format!("{folders}/other");
+    fs::create_dir(&other).unwrap();
+    fs::write(format!("{other}/gitdir"), "/elsewhere/.git\n").unwrap();
+    for named in [format!("{folders}/.."), format!("{folders}/."), other.clone()] {
+        fs::write(fork.top.join(".git"), format!("gitdir: {named}\n")).unwrap();
+        let removed =
+            scene.open().remove_worktree(&fork.top, &name("x"), Unrecorded::Discard, now());
+        assert!(removed.is_err(), "{named}");
+        assert!(fs::exists(&other).unwrap() && fs::exists(&admin).unwrap(), "{named}");
+    }
+}
+
+#[test]
 fn nothing_but_a_worktree_of_ours_is_removed_and_no_place_is_taken_twice() {
     let scene = Scene::new();
     let snapshot = scene.take("1");

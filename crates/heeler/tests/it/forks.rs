@@ -206,6 +206,91 @@ fn a_cleanup_takes_what_is_completed_or_expired_and_old_enough() {
 }
 
 #[test]
+fn a_deleted_session_is_not_gone_on_with_nor_does_its_tombstone_take_anothers_log() {
+    let (fleet, source) = with_turns(1);
+    let own = fleet.session(&source)["agentSessionId"].as_str().unwrap().to_owned();
+    let log = fleet.session(&source)["log"].as_str().map(PathBuf::from).unwrap();
+    fleet.run(&["session", "export", &source, "-o", "s.json"]).ok();
+    fleet.run(&["session", "delete", &source]).ok();
+    let told = fleet.run(&["trigger", "coder", "--session", &own, "-p", "x"]).fails(5);
+    assert!(told.contains(&format!("heeler session restore {source}")), "{told}");
+    let told = fleet.run(&["session", "import", "s.json"]).fails(5);
+    assert!(told.contains("it is in the trash"), "{told}");
+    let listed = fleet.json(&["session", "restore", "--json"]);
+    assert_eq!(listed["sessions"][0]["id"], source.as_str());
+
+    fleet.run(&["session", "delete", &source, "--purge", "--yes"]).ok();
+    wait_for("the log to go", || (!log.exists()).then_some(()));
+    let taken = fleet.json(&["session", "import", "s.json", "--json"]);
+    let id = taken["id"].as_str().unwrap();
+    assert_ne!(id, source, "a purged id is not used again");
+    let bytes = std::fs::read(&log).unwrap();
+    // Every change of sessions has tombstones looked at.
+    let fork = fleet.fork(&[id])["id"].as_str().unwrap().to_owned();
+    fleet.run(&["session", "delete", &fork]).ok();
+    assert_eq!(std::fs::read(&log).unwrap(), bytes);
+    let said = fleet.run(&["session", "resume", id, "-p", "p2"]).ok();
+    assert_eq!(said.trim(), "Turn 2: p2. Before: p1.");
+}
+
+#[test]
+fn a_session_that_a_job_waits_for_is_not_deleted() {
+    let agent = format!(
+        "instances: {{max_concurrent: 1}}\n{}",
+        scripted("{run: 'read line < gate'}, {say: Hi.}")
+    );
+    let fleet = fleet(&[("coder", &agent)]);
+    let gate = fleet.file("gate");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &gate,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let mut open = std::fs::File::options().read(true).write(true).open(gate).unwrap();
+    std::io::Write::write_all(&mut open, b"\n").unwrap();
+    fleet.run(&["trigger", "coder"]).ok();
+    let first = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let first = first.as_str().unwrap();
+    // Another job keeps the agent busy, so that this one waits.
+    fleet.run(&["trigger", "coder", "--detach"]).ok();
+    let waits = fleet.run(&["trigger", "coder", "--session", first, "--detach", "-q"]).ok();
+    let told = fleet.run(&["session", "delete", first]).fails(5);
+    assert!(told.contains(waits.trim()), "{told}");
+    fleet.run(&["jobs", "cancel", waits.trim()]).ok();
+    fleet.run(&["session", "delete", first]).ok();
+    std::io::Write::write_all(&mut open, b"\n").unwrap();
+    wait_for("the other job to end", || {
+        let jobs = fleet.json(&["jobs", "--status", "running", "--json"]);
+        (jobs["total"] == 0).then_some(())
+    });
+}
+
+#[test]
+fn jobs_that_find_the_context_full_go_on_from_it_one_after_the_other() {
+    let agent =
+        "session: {mode: persistent, max_context_tokens: 1}\ninstances: {max_concurrent: 2}";
+    let agent =
+        format!("{agent}\n{}", scripted("{usage: {input: 50, output: 5}}, {say: '{remembered}'}"));
+    let fleet = fleet(&[("coder", &agent)]);
+    fleet.run(&["trigger", "coder", "-p", "p1"]).ok();
+    for prompt in ["p2", "p3"] {
+        fleet.run(&["trigger", "coder", "-p", prompt, "--detach"]).ok();
+    }
+    wait_for("both to end", || {
+        let jobs = fleet.json(&["jobs", "--status", "completed", "--json"]);
+        (jobs["total"] == 3).then_some(())
+    });
+    let said = fleet.run(&["trigger", "coder", "-p", "p4"]).ok();
+    let at = |prompt: &str| said.find(prompt).unwrap_or_else(|| panic!("{prompt} is lost: {said}"));
+    assert!(at("p1") < at("p2").min(at("p3")), "{said}");
+    let sessions = fleet.json(&["session", "list", "--json"]);
+    assert_eq!(sessions["total"], 4, "each went on from the one before: {sessions}");
+}
+
+#[test]
 fn what_is_ours_is_listed_and_removed_only_when_nobody_uses_it() {
     let (fleet, _) = with_turns(1);
     let listed = fleet.json(&["doctor", "--footprint", "--json"]);
