@@ -3,7 +3,7 @@
 //! A bundle is one JSON document in a fixed layout, an entry a line, so that it is written and read
 //! with the memory of one line. Lines of logs stand in it as they are; those that are no JSON object
 //! stand as a text, those that are no text as base64. At its end are the sums of its parts, so that
-//! one that was cut off or changed is refused. Start at [`write`], [`open`] and [`place`].
+//! one that was cut off or changed is refused. Start at [`write()`], [`open`] and [`place()`].
 
 mod place;
 mod read;

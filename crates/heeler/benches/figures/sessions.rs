@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::record::BEFORE_KEY;
-use heeler_model::{Session, SessionStatus};
+use heeler_model::{AgentSessionId, Session, SessionStatus};
 use heeler_store::history::history;
 use heeler_store::{DbError, Reader, SessionFilter, StateDir, Store};
 use jiff::{SignedDuration, Timestamp};
@@ -20,13 +20,15 @@ const LOG_BYTES: u64 = 1_000_000_000;
 const TURNS_PER_RUN: u64 = 20;
 const TEXT_BYTES: usize = 1_500;
 const SESSIONS: u64 = 10_000;
+const FORKED_BYTES: u64 = 100_000_000;
 
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
-    vec![last_messages(bench), newest_sessions(bench)]
+    vec![last_messages(bench), newest_sessions(bench), fork(bench)]
 }
 
 fn last_messages(bench: &Bench) -> Figure {
-    let log = long_session(bench);
+    let log = bench.folder.join("1gb-session.jsonl");
+    long_session(&log, LOG_BYTES);
     let ours = median(200, || {
         // It is its own agent's file as well: what the agent remembers is looked up too.
         let page = history(&log, Some(&log), None, 50).expect("the log is there");
@@ -42,12 +44,11 @@ fn last_messages(bench: &Bench) -> Figure {
 }
 
 /// A session of so many bytes; made once.
-fn long_session(bench: &Bench) -> Utf8PathBuf {
-    let path = bench.folder.join("1gb-session.jsonl");
-    if std::fs::metadata(&path).is_ok_and(|file| file.len() >= LOG_BYTES) {
-        return path;
+fn long_session(path: &Utf8PathBuf, size: u64) {
+    if std::fs::metadata(path).is_ok_and(|file| file.len() >= size) {
+        return;
     }
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(&path).expect("disk has space"));
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("disk has space"));
     let text = "x".repeat(TEXT_BYTES);
     let (mut bytes, mut entry, mut messages, mut turn) = (0, 0_u128, 0_u64, 0_u64);
     let mut write = |row: serde_json::Value| {
@@ -80,13 +81,61 @@ fn long_session(bench: &Bench) -> Utf8PathBuf {
                 "isSidechain": false, "timestamp": "2026-11-15T00:00:00.000Z",
                 "message": {"role": kind, "id": name, "content": content}}));
         }
-        if write(json!({"type": "result", "subtype": "success", "uuid": Uuid::nil()})) >= LOG_BYTES
-        {
+        if write(json!({"type": "result", "subtype": "success", "uuid": Uuid::nil()})) >= size {
             break;
         }
     }
     out.flush().expect("disk has space");
-    path
+}
+
+/// Forks a session in its middle, by the command, with a daemon that runs.
+fn fork(bench: &Bench) -> Figure {
+    let folder = bench.folder.join("fork");
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir_all(&folder).expect("disk has space");
+    let config = "agents:\n  - {name: coder, runtime: scripted, script: [{say: Hi.}]}\n";
+    std::fs::write(folder.join("heeler.yaml"), config).expect("disk has space");
+    let folder = folder.canonicalize_utf8().expect("it was made above");
+    let id: AgentSessionId = Uuid::from_u128(7).to_string().parse().expect("a UUID is an id");
+    let dir = StateDir::create(&folder.join(".heeler")).expect("disk has space");
+    let relative = StateDir::session_log_relative(&folder, &id);
+    let log = dir.root().join(&relative);
+    std::fs::create_dir_all(log.parent().expect("it has one")).expect("disk has space");
+    long_session(&log, FORKED_BYTES);
+    let own = folder.join("home/scripted/projects").join(heeler_model::slug(&folder));
+    std::fs::create_dir_all(&own).expect("disk has space");
+    std::fs::copy(&log, own.join(format!("{id}.jsonl"))).expect("disk has space");
+    let total = history(&log, None, None, 1).expect("the log is there").total;
+    let at = Timestamp::from_second(1_700_000_000).expect("a legal time");
+    let session = Session {
+        agent_session_id: Some(id),
+        status: SessionStatus::Paused,
+        runtime: "scripted".to_owned(),
+        message_count: total as i64,
+        working_directory: Some(folder.clone()),
+        log_path: Some(relative),
+        ..Session::new("sess-00000007".parse().expect("it has the form"), "coder", at)
+    };
+    let store = Store::open(&dir, "bench", at).expect("the store opens").store;
+    store.write::<_, DbError, _>(move |tx| tx.put_session(&session)).expect("it is inserted");
+    drop(store);
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_heeler"));
+        command.args(args).current_dir(&folder).env("HEELER_HOME", folder.join("home"));
+        let output = command.output().expect("it was built");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["start", "-d"]);
+    let middle = (total / 2).to_string();
+    let ours = median(9, || run(&["session", "fork", "sess-00000007", "-m", &middle, "-q"]));
+    run(&["stop"]);
+    let theirs = bench.node("fork.mjs", &[log.as_str()]);
+    Figure {
+        what: "fork of a 100 MB session, cold process".to_owned(),
+        ours: ours.into(),
+        goal: Goal::AtMost(Duration::from_millis(150).into()),
+        alternative: Some(("node reads, parses, writes".to_owned(), theirs.into())),
+    }
 }
 
 fn newest_sessions(bench: &Bench) -> Figure {
