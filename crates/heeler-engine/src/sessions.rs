@@ -4,6 +4,7 @@
 //! cut off anywhere: nothing refers to it yet. Then one transaction makes it count. What is done to
 //! files after that can be done again by the next daemon. Start at [`prepare`].
 
+mod expiry;
 mod fork;
 mod place;
 mod removal;
@@ -23,7 +24,8 @@ use crate::fleet::Fleet;
 use crate::reading::Around;
 use crate::setup::Setup;
 
-pub(crate) use removal::{Moving, complete, expire, expired};
+pub(crate) use expiry::{expire, expired};
+pub(crate) use removal::{Moving, complete};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
 pub const NATIVE: &str = "claude";

@@ -1,4 +1,4 @@
-//! Sessions that go: expired ones are put aside, deleted ones into the trash, purged ones away.
+//! Sessions that go: deleted ones into the trash, purged ones away.
 //!
 //! Files go after the record and come back before it, so that a session on record has its log in its
 //! place. What a crash left undone the next daemon does ([`complete`]): a session whose record is a
@@ -9,19 +9,17 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::SessionRules;
-use heeler_model::session_choice::{Wish, expired_by};
-use heeler_model::{Session, SessionEvent, SessionId, SessionMode, SessionStatus, Wanted, chain};
-use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
+use heeler_model::session_choice::Wish;
+use heeler_model::{Session, SessionId, SessionStatus, Wanted, chain};
+use heeler_store::{DbError, DeletedSession, Reader, StateDir, Tx};
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
 use super::{holder, place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
-use crate::setup::Setup;
 
 /// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
@@ -31,43 +29,6 @@ const TOMBSTONE_VERSION: u32 = 1;
 
 /// How many sessions are looked at at once.
 const PAGE: usize = 1000;
-
-/// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
-pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<usize, DbError> {
-    let mut expired = expired(tx, setup, now)?;
-    for session in &mut expired {
-        session.meets(SessionEvent::Expire);
-        tx.put_session(session)?;
-    }
-    Ok(expired.len())
-}
-
-/// Lists those sessions. A schedule may have rules of its own: what one of them would still go on with
-/// has not expired.
-pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Session>, DbError> {
-    let mut found = Vec::new();
-    for agent in &setup.loaded.agents {
-        let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
-        let rules = std::iter::once(&agent.session).chain(schedules);
-        let rules: Vec<&SessionRules> =
-            rules.filter(|rules| rules.mode != SessionMode::FreshPerJob).collect();
-        let limits = |rules: &&SessionRules| [rules.expires_after, rules.idle_timeout];
-        let limits = rules.iter().flat_map(limits).flatten().map(|limit| limit.get());
-        let Some(limit) = limits.min() else { continue };
-        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        let before = now.checked_sub(limit).unwrap_or(Timestamp::MIN);
-        for status in [SessionStatus::Paused, SessionStatus::Created] {
-            let unused = db.unused_kept_sessions(agent.name.as_str(), status, before, PAGE)?;
-            // A fork that waits to be used is not forgotten.
-            let has_expired = |session: &Session| {
-                session.fork.is_none()
-                    && rules.iter().all(|rules| expired_by(session, rules, now).is_some())
-            };
-            found.extend(unused.into_iter().filter(has_expired));
-        }
-    }
-    Ok(found)
-}
 
 /// Lists sessions that have expired or ended and were last used before a moment.
 pub(super) fn old(reader: &Reader, before: Timestamp) -> Result<Vec<SessionId>, DbError> {
