@@ -13,11 +13,12 @@ pub(crate) mod taking;
 
 use clap::Subcommand;
 use heeler_model::{JobId, Session};
-use heeler_store::Reader;
+use heeler_store::{LookupError, Reader};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::failure::Outcome;
+use crate::failure::{Code, Failure, Outcome};
+use crate::place::Place;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
@@ -70,6 +71,22 @@ impl SessionCommand {
             SessionCommand::Restore(args) => args.json,
             SessionCommand::Cleanup(args) => args.json,
         }
+    }
+}
+
+/// Finds a session that a command names; of one that was deleted it says how it comes back.
+pub(crate) fn find(place: &Place, text: &str) -> Outcome<Session> {
+    let reader = place.reader_for("session", text)?;
+    match reader.find_session(text) {
+        Err(LookupError::Unknown { .. }) => match removal::deleted(&reader, text) {
+            Ok(deleted) => {
+                let message = format!("session {} is deleted", deleted.id);
+                let hint = format!("heeler session restore {}", deleted.id);
+                Err(Failure::message(Code::NotFound, message).hint(hint))
+            }
+            Err(_) => Ok(reader.find_session(text)?),
+        },
+        found => Ok(found?),
     }
 }
 

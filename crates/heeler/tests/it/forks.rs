@@ -212,6 +212,8 @@ fn a_deleted_session_is_not_gone_on_with_nor_does_its_tombstone_take_anothers_lo
     let log = fleet.session(&source)["log"].as_str().map(PathBuf::from).unwrap();
     fleet.run(&["session", "export", &source, "-o", "s.json"]).ok();
     fleet.run(&["session", "delete", &source]).ok();
+    let told = fleet.run(&["session", "resume", &source, "-p", "x"]).fails(4);
+    assert!(told.contains(&format!("session {source} is deleted")), "{told}");
     let told = fleet.run(&["trigger", "coder", "--session", &own, "-p", "x"]).fails(5);
     assert!(told.contains(&format!("heeler session restore {source}")), "{told}");
     let told = fleet.run(&["session", "import", "s.json"]).fails(5);

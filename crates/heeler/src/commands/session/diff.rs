@@ -49,7 +49,7 @@ pub(crate) struct DiffArgs {
 /// Shows what changed.
 pub(crate) fn run(global: &Global, args: &DiffArgs) -> Outcome {
     let place = Place::find(global)?;
-    let session = place.reader_for("session", &args.id)?.find_session(&args.id)?;
+    let session = super::find(&place, &args.id)?;
     let dir = place.dir()?;
     let log = dir.session_log_path(place.home.as_deref(), &session);
     let log = log.filter(|log| log.is_file()).ok_or_else(|| no_snapshot(&session))?;

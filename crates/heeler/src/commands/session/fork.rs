@@ -79,7 +79,7 @@ pub(crate) struct How {
 pub(crate) fn run(global: &Global, args: &ForkArgs) -> Outcome {
     let place = Place::find(global)?;
     place.bring_up_to_date()?;
-    let session = place.reader_for("session", &args.id)?.find_session(&args.id)?;
+    let session = super::find(&place, &args.id)?;
     fork(global, &place, session.id, args.at_message, &args.how)
 }
 

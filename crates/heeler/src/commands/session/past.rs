@@ -5,6 +5,7 @@ use std::io;
 
 use anstyle::{AnsiColor, Style};
 use heeler_model::iso_millis;
+use heeler_model::record::OUTSIDE_KEY;
 use heeler_store::history::{Cut, History, HistoryMessage, Role, ToolCall};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -119,10 +120,19 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> Text {
     let number = Text::styled(Style::new().bold(), &message.number.to_string());
     let line = number.then(" ").then(Text::styled(style, who)).then(at.unwrap_or_default());
     let line = line.then(Text::styled(Style::new().bold(), mark));
+    let line = match is_from_outside(message) {
+        true => line.then(Text::styled(AnsiColor::Yellow.on_default(), " from outside")),
+        false => line,
+    };
     match message.in_context {
         true => line,
         false => line.then(Text::styled(AnsiColor::Yellow.on_default(), " not in context")),
     }
+}
+
+/// Says whether somebody said it who went on with the session by themselves.
+fn is_from_outside(message: &HistoryMessage) -> bool {
+    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == Value::Bool(true))
 }
 
 /// A part of what was said.
@@ -242,6 +252,7 @@ pub(super) fn to_json(message: &HistoryMessage) -> Value {
         "safeCut": why.is_none(),
         "whyUnsafe": why,
         "inContext": message.in_context,
+        "fromOutside": is_from_outside(message),
         "snapshot": message.snapshot,
         "rowsLeftOut": message.left_out,
     })

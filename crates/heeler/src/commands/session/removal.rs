@@ -106,7 +106,7 @@ pub(crate) fn delete(global: &Global, args: &DeleteArgs) -> Outcome {
 }
 
 /// Finds a session that was deleted.
-fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
+pub(super) fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
     let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
     let is_meant = |session: &Session| {
         let own = session.agent_session_id.as_ref().map(|id| id.as_str());

@@ -67,7 +67,7 @@ pub(crate) struct AgentResumeArgs {
 pub(crate) fn run(global: &Global, args: &ResumeArgs) -> Outcome {
     let place = Place::find(global)?;
     place.bring_up_to_date()?;
-    let session = place.reader_for("session", &args.id)?.find_session(&args.id)?;
+    let session = super::find(&place, &args.id)?;
     go_on(global, &session, &args.how)
 }
 
