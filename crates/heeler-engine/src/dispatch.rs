@@ -30,6 +30,7 @@ use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
+pub use orders::GO_ON;
 
 use crate::cancel;
 use crate::command::{Command, DaemonMode, Gone, Input, Refused, Reply};

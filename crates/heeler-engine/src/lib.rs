@@ -46,7 +46,7 @@ pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{Ended, Loader};
+pub use dispatch::{Ended, GO_ON, Loader};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};

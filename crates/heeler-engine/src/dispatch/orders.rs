@@ -18,7 +18,7 @@ use crate::command::{AgentChange, Answer, Command, Refused, RefusedKind, Schedul
 use crate::setup::Setup;
 
 /// What an agent is told that a person lets go on.
-const GO_ON: &str = "You were stopped before you had finished. Look at what is done already, then \
+pub const GO_ON: &str = "You were stopped before you had finished. Look at what is done already, then \
     go on with your task.";
 
 impl Turn<'_, '_> {

@@ -284,7 +284,9 @@ fn bring_back(
             continue;
         }
         move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
-        drop(std::fs::remove_dir_all(entry.path()));
+        // What could not be moved, since something has its place, stays in the trash.
+        remove(&entry.path().join(TOMBSTONE)).map_err(|error| chain(&error))?;
+        drop(std::fs::remove_dir(entry.path()));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `heeler session resume` and `heeler agent resume`: go on in a session.
 
 use clap::Args;
+use heeler_engine::GO_ON;
 use heeler_model::Session;
 use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
@@ -21,10 +22,6 @@ If somebody went on with the session outside (with `claude --resume`), you are a
 they said is to be taken in; --take-in says yes.
 One that is in use is waited for.
 Exit codes: those of `trigger`; 4 no such session, 5 refused: it moved on outside.";
-
-/// What an agent is told whom nobody tells anything.
-const GO_ON: &str = "You were stopped before you had finished. Look at what is done already, then \
-    go on with your task.";
 
 /// How to go on.
 #[derive(Args)]
