@@ -81,6 +81,12 @@ pub struct Expression {
     source: String,
 }
 
+impl std::fmt::Display for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
 impl Expression {
     /// Reads an expression.
     pub fn parse(text: &str) -> Result<Expression, TemplateError> {
@@ -96,10 +102,8 @@ impl Expression {
     /// Returns its value.
     pub fn value(&self, scope: &Scope<'_>) -> Result<Json, RenderError> {
         let value = self.evaluate(scope)?;
-        serde_json::to_value(&value).map_err(|error| RenderError {
-            text: self.source.clone(),
-            message: error.to_string(),
-        })
+        serde_json::to_value(&value)
+            .map_err(|error| RenderError { text: self.source.clone(), message: error.to_string() })
     }
 
     fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
