@@ -23,8 +23,8 @@ pub use entry::{Decision, Entry, How, Part};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
 pub use status::CourseStatus;
 pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_MAX, PARTS_PER_STEP, Piece, PieceWork,
-    Question, Step,
+    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Piece,
+    PieceWork, Question, Step,
 };
 pub use template::{Expression, RenderError, Scope, Template, TemplateError};
 
