@@ -5,11 +5,12 @@
 //! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
 //! [`Course::step`].
 
-
 mod definition;
 mod entry;
+pub mod graph;
+pub mod inputs;
 mod output;
-
+mod parse;
 mod template;
 
 pub use definition::{
@@ -19,5 +20,5 @@ pub use definition::{
 };
 pub use entry::{Decision, Entry, How, Part};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
+pub use parse::{Cron, LoadedWorkflow, WorkflowSettings, load};
 pub use template::{Expression, RenderError, Scope, Template, TemplateError};
-

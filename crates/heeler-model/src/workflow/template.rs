@@ -96,10 +96,8 @@ impl Expression {
     /// Returns its value.
     pub fn value(&self, scope: &Scope<'_>) -> Result<Json, RenderError> {
         let value = self.evaluate(scope)?;
-        serde_json::to_value(&value).map_err(|error| RenderError {
-            text: self.source.clone(),
-            message: error.to_string(),
-        })
+        serde_json::to_value(&value)
+            .map_err(|error| RenderError { text: self.source.clone(), message: error.to_string() })
     }
 
     fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
