@@ -9,9 +9,13 @@ mod definition;
 mod entry;
 pub mod graph;
 pub mod inputs;
+mod old;
 mod output;
 mod parse;
+mod scan;
+mod shell;
 mod template;
+mod translate;
 
 pub use definition::{
     Figure, Foreach, Gate, GateDefault, GateKind, Input, InputType, Language, Marker, Messages,
@@ -21,4 +25,4 @@ pub use definition::{
 pub use entry::{Decision, Entry, How, Part};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
 pub use parse::{Cron, LoadedWorkflow, WorkflowSettings, load};
-pub use template::{Expression, RenderError, Scope, Template, TemplateError};
+pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
