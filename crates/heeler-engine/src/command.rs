@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::run::RunResult;
-use heeler_model::{AgentName, JobId, JobStatus, RunId, SessionId, Wanted};
+use heeler_model::workflow::CourseStatus;
+use heeler_model::{AgentName, JobId, JobStatus, RunId, SessionId, Wanted, WorkflowRunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -19,6 +20,7 @@ use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
 use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
+use crate::workflows::WorkflowOrder;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -83,6 +85,13 @@ pub enum Command {
     Session {
         /// What.
         order: SessionOrder,
+        /// Who wants it.
+        by: String,
+    },
+    /// Do something with workflows.
+    Workflow {
+        /// What.
+        order: WorkflowOrder,
         /// Who wants it.
         by: String,
     },
@@ -193,6 +202,15 @@ pub enum Answer {
     Sessions {
         /// Which.
         sessions: Vec<SessionId>,
+    },
+    /// About a run of a workflow.
+    WorkflowRun {
+        /// The run.
+        run: WorkflowRunId,
+        /// Where it is.
+        status: CourseStatus,
+        /// Whether it was begun by this.
+        is_new: bool,
     },
     /// The config was read again.
     Reloaded {

@@ -17,6 +17,7 @@ mod status;
 mod turn;
 mod watches;
 mod webhook;
+mod workflows;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -390,8 +391,9 @@ impl Dispatcher {
         let mut admitted = Vec::new();
         for job in waiting {
             let Some(asked) = board.asked.get(&job) else { continue };
-            let Some(agent) = board.setup.agent(asked.wanted.agent.as_str()) else { continue };
-            if board.hindrance(agent, now).is_none() && !board.is_behind(asked) {
+            let setup = Arc::clone(&board.setup);
+            let Ok(agent) = setup.agent_for(&asked.wanted) else { continue };
+            if board.hindrance(&agent, now).is_none() && !board.is_behind(asked) {
                 admitted.push((job.clone(), asked.wanted.clone()));
                 board.set_stage(&job, Stage::Preparing);
             }

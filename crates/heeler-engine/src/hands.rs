@@ -391,7 +391,7 @@ fn collect(shared: &Arc<Shared>, run: RunId) {
 }
 
 fn request(fleet: &Fleet, setup: &Setup, wanted: &Wanted) -> Result<Box<JobRequest>, Refused> {
-    let agent = setup.find_agent(wanted.agent.as_str())?;
+    let agent = &*setup.agent_for(wanted)?;
     make_ready(agent, &setup.env, (fleet.now)())
         .map_err(|error| Refused::new(RefusedKind::Trouble, chain(&error)))?;
     let directory = own_directory(fleet, wanted)?;

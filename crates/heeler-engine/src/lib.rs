@@ -35,6 +35,7 @@ mod sockets;
 mod start;
 mod watcher;
 mod watching;
+mod workflows;
 
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
@@ -61,6 +62,7 @@ pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
+pub use workflows::{WorkflowMode, WorkflowOrder};
 
 #[cfg(test)]
 mod tests;

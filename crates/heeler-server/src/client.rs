@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::bodies::{
     AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
+    WorkflowBody,
 };
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
@@ -168,6 +169,7 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
             request
         }
         Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
+        Command::Workflow { order, by } => post("/v1/workflows", json(&WorkflowBody { order, by })),
         Command::Agent { agent, change, by } => {
             post(&format!("/v1/agents/{}", segment(&agent)), json(&AgentBody { change, by }))
         }

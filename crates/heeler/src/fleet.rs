@@ -147,6 +147,8 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         config,
         home,
         loaded: Arc::new(loaded),
+        workflows: Vec::new(),
+        workflow_settings: heeler_model::workflow::WorkflowSettings::default(),
     })
 }
 

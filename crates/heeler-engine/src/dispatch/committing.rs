@@ -127,6 +127,11 @@ impl Dispatcher {
                 deeds.extend(more);
             }
             let (_, more) = work.attempt(tx, |turn| {
+                turn.go_on_with_workflows()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            let (_, more) = work.attempt(tx, |turn| {
                 turn.expire()?;
                 turn.unpark()?;
                 turn.explain()?;
@@ -164,6 +169,7 @@ impl Dispatcher {
         let mut queue = board.queue();
         schedules
             || is_new_day
+            || board.has_more_of_workflows()
             || queue.any(|asked| is_due(asked.row.expires_at))
             || board.parked.values().any(|parked| parked.until <= now)
     }

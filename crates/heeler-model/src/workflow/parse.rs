@@ -11,7 +11,7 @@ use crate::config::{Agent, CronExpr, Faults, ReadFile};
 use crate::{AgentName, Name};
 
 /// What the fleet file says of all workflows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkflowSettings {
     /// The folder that holds them.
     pub folder: Utf8PathBuf,

@@ -85,19 +85,29 @@ fn no_list_scans_or_sorts() {
     let place = place();
     drop(place.store());
     let reader = place.reader();
-    let lists =
-        [db::jobs::ALL_SQL, db::sessions::ALL_SQL, db::effects::ALL_SQL, db::views::ALL_SQL];
+    let lists = [
+        db::jobs::ALL_SQL,
+        db::sessions::ALL_SQL,
+        db::effects::ALL_SQL,
+        db::views::ALL_SQL,
+        db::workflows::ALL_SQL,
+        db::approvals::ALL_SQL,
+    ];
     let mut plans = String::new();
     for (name, sql) in lists.concat() {
         if !name.starts_with("PAGE")
             && !name.starts_with("COUNT_SINCE")
             && !name.contains("IDS_")
-            && name != "OF_CHANNEL"
+            && !name.starts_with("JOURNAL")
+            && !["OF_CHANNEL", "EVENTS", "ACTIVE", "ID_OF_ASK", "NEXT_EXPIRY"].contains(&name)
         {
             continue;
         }
         let plan = plan_of(&reader, sql);
-        assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
+        // The front of an index that has only what waits.
+        let may_scan = ["IDS_ACTIVE", "IDS_ALL_UNDELIVERED", "NEXT_EXPIRY"].contains(&name);
+        assert!(!plan.contains("SCAN") || may_scan, "{name}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{name}: {plan}");
         plans += &format!("{name}: {plan}\n");
     }
     expect![[r#"
@@ -210,6 +220,10 @@ fn a_job_comes_back_as_it_was_written() {
     job.error = Some("boom".to_owned());
     job.prompt = Some("x".repeat(100_000));
     job.output_text = Some("out".to_owned());
+    job.phase = Some("build".to_owned());
+    job.part = Some(heeler_model::workflow::Part::Fix(2));
+    job.seq = Some(7);
+    job.decision = Some(heeler_model::workflow::Decision::Approved);
     insert_jobs(&store, vec![job.clone()]);
     assert_eq!(place.reader().job(&job.head.id).unwrap(), Some(job));
 }

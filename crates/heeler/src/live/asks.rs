@@ -430,6 +430,7 @@ mod tests {
             kind: kind.to_owned(),
             tool: "AskUserQuestion".to_owned(),
             input,
+            until: None,
         }
     }
 
