@@ -156,6 +156,12 @@ enum Form {
     New { source: String, names: Vec<Path> },
 }
 
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Expression {
     /// Reads an expression: one of Last Light's forms, else one of ours. `{{ }}` or `${ }` around
     /// it may be left out.
@@ -175,11 +181,6 @@ impl Expression {
         check_words(source).map_err(|message| TemplateError { message, line: None })?;
         let names = paths(parsed.undeclared_variables(true));
         Ok(Expression { text, form: Form::New { source: source.to_owned(), names } })
-    }
-
-    /// Returns it as it is written.
-    pub fn as_str(&self) -> &str {
-        &self.text
     }
 
     /// Says whether it holds.
