@@ -31,8 +31,8 @@ pub use output::{OUTPUT_BYTES_MAX, cut_output};
 pub use parse::{Cron, LoadedWorkflow, WorkflowSettings, load};
 pub use status::CourseStatus;
 pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_MAX, PARTS_PER_STEP, Piece, PieceWork,
-    Question, Step,
+    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Piece,
+    PieceWork, Question, Step,
 };
 pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
 
