@@ -16,7 +16,7 @@ use heeler_model::config::{
 };
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
-use heeler_model::{SessionMode, Wanted};
+use heeler_model::{Approvals, SessionMode, Wanted};
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -154,11 +154,12 @@ pub fn prepare(
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
         limits: limits(agent, schedule),
-        attendance: match wanted.attended {
+        attendance: match wanted.attended || agent.approvals == Approvals::Interactive {
             true => Attendance::Person { timeout_ms: ANSWER_WAIT_MS },
             false => Attendance::Nobody,
         },
         sync_each_row: around.durability == Durability::Event,
+        keep_output: false,
         brief: Brief { protocol: PROTOCOL, prompt, env, secrets, work, send_files_to: None },
     })
 }

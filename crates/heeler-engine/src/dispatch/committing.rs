@@ -44,6 +44,11 @@ impl Task {
     fn told_once(&self) -> Option<Task> {
         match self {
             Task::Hook(outcome) => Some(Task::Hook(outcome.clone())),
+            Task::Questions { run, asks, delivered } => Some(Task::Questions {
+                run: *run,
+                asks: asks.clone(),
+                delivered: delivered.clone(),
+            }),
             Task::Fired { wanted, changed } => {
                 Some(Task::Fired { wanted: wanted.clone(), changed: changed.clone() })
             }

@@ -31,6 +31,7 @@ impl Turn<'_, '_> {
             }
             Command::Webhook(call) => self.webhook(&call),
             Command::Agent { agent, change, by } => self.change_agent(&agent, change, &by),
+            Command::Approval { approval, answer, by } => self.answer(&approval, &answer, &by),
             // The dispatcher deals with these itself.
             Command::Trigger(_)
             | Command::Retry { .. }

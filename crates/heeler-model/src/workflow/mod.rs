@@ -5,11 +5,10 @@
 //! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
 //! [`Course::step`].
 
-
 mod definition;
 mod entry;
 mod output;
-
+mod status;
 mod template;
 
 pub use definition::{
@@ -19,5 +18,5 @@ pub use definition::{
 };
 pub use entry::{Decision, Entry, How, Part};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
+pub use status::CourseStatus;
 pub use template::{Expression, RenderError, Scope, Template, TemplateError};
-
