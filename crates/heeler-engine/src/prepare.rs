@@ -159,7 +159,7 @@ pub fn prepare(
             false => Attendance::Nobody,
         },
         sync_each_row: around.durability == Durability::Event,
-        keep_output: false,
+        keep_output: wanted.phase.is_some(),
         brief: Brief { protocol: PROTOCOL, prompt, env, secrets, work, send_files_to: None },
     })
 }

@@ -134,6 +134,8 @@ words! {
         Unusable = "unusable",
         /// It cannot be done.
         Impossible = "impossible",
+        /// It was cut off too often.
+        GaveUp = "gave_up",
     }
 }
 
@@ -142,7 +144,11 @@ impl Decision {
     pub fn is_failure(self) -> bool {
         matches!(
             self,
-            Decision::Blocked | Decision::Unmarked | Decision::Unusable | Decision::Impossible
+            Decision::Blocked
+                | Decision::Unmarked
+                | Decision::Unusable
+                | Decision::Impossible
+                | Decision::GaveUp
         )
     }
 }

@@ -52,9 +52,10 @@ pub(super) fn judge(rules: &OutputRules, output: &str, context: &Json) -> Ruling
 fn is_bypassed(marker: &Marker, context: &Json) -> bool {
     let labels = context["labels"].as_array().map_or(&[][..], Vec::as_slice);
     let label_of = |label: &Json| label.as_str().or(label["name"].as_str()).map(str::to_owned);
-    let by_label = marker.unless_label.as_ref().is_some_and(|wanted| {
-        labels.iter().filter_map(label_of).any(|label| label == *wanted)
-    });
+    let by_label = marker
+        .unless_label
+        .as_ref()
+        .is_some_and(|wanted| labels.iter().filter_map(label_of).any(|label| label == *wanted));
     let title = context["title"].as_str().unwrap_or_default().to_lowercase();
     let by_title = marker.unless_title_matches.as_ref();
     by_label || by_title.is_some_and(|text| title.contains(&text.to_lowercase()))
@@ -125,8 +126,7 @@ mod tests {
         check("BLOCKED", &json!({"labels": ["bootstrap"]}), Ruling::Bypassed);
         check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), Ruling::Bypassed);
         check("BLOCKED", &json!({"title": "A scaffold"}), Ruling::Bypassed);
-        let marked =
-            OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
+        let marked = OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
         assert_eq!(judge(&marked, "done", &json!({})), Ruling::Failed(Decision::Unmarked));
         assert_eq!(judge(&marked, "DONE: x", &json!({})), Ruling::Clear);
     }

@@ -4,19 +4,19 @@ use crate::words::words;
 
 words! {
     /// Where a run of a workflow is in its life.
-    pub enum CourseStatus ("status of a workflow run") {
-        /// It waits for its turn.
-        Queued = "queued",
-        /// Its phases are at work.
+    pub enum CourseStatus ("workflow run status") {
+        /// Parts of it are done, or wait for their turn.
         Running = "running",
-        /// It waits for a person, and for nothing else.
+        /// It waits for people.
         Paused = "paused",
-        /// It ended well.
+        /// All that was to be done is done.
         Succeeded = "succeeded",
-        /// It ended badly.
+        /// Something has failed.
         Failed = "failed",
         /// A person ended it.
         Cancelled = "cancelled",
+        /// It waits for its turn.
+        Queued = "queued",
     }
 }
 

@@ -125,7 +125,8 @@ fn runs_page_and_are_counted_by_every_filter() {
     commit(&store, |tx| {
         for number in 0..40 {
             let workflow = if number % 2 == 0 { "build" } else { "triage" };
-            let status = CourseStatus::ALL[(number % 3) as usize + 3];
+            let over = [CourseStatus::Succeeded, CourseStatus::Failed, CourseStatus::Cancelled];
+            let status = over[(number % 3) as usize];
             tx.insert_workflow_run(&run(number, workflow, "t", status))?.unwrap();
         }
         assert!(!tx.recount()?, "the counters were right");
