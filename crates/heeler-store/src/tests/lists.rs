@@ -154,7 +154,7 @@ fn no_list_scans_or_sorts() {
         IDS_FROM: SEARCH workflow_approvals USING COVERING INDEX sqlite_autoindex_workflow_approvals_1 (id>? AND id<?)
         IDS_UNDELIVERED: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id>?)
         IDS_EXPIRED: SEARCH workflow_approvals USING INDEX idx_approvals_expiry (status=? AND expires_at>? AND expires_at<?)
-        NEXT_EXPIRY: SEARCH workflow_approvals USING COVERING INDEX idx_approvals_expiry (status=? AND expires_at>?)
+        NEXT_EXPIRY: SEARCH workflow_approvals USING INDEX idx_approvals_expiry (status=? AND expires_at>?)
         ID_OF_ASK: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id=?)
     "#]].assert_eq(&plans);
 }
