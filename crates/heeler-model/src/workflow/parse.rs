@@ -14,15 +14,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::definition::{Input, Workflow};
 use super::inputs;
-use super::keys::{self, InputKeys, WorkflowKeys};
-use super::references::Use;
+use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
+use super::references::{Names, Use};
 use super::template::{HOLDERS, Template};
 use super::translate::is_path;
 use crate::AgentName;
 use crate::config::inert;
 use crate::config::policy::AgentRef;
 use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
-use crate::config::value::{At, Filled, Value as _, expected};
+use crate::config::value::{At, Filled, Value as _};
 use crate::config::yaml::{self, Kind, Node};
 use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Fault, Faults, ReadFile};
 
@@ -195,6 +195,7 @@ impl<'a> Loader<'a> {
     pub(super) fn finish(self, workflow: Option<Workflow>) -> Result<LoadedWorkflow, Faults> {
         let refused = self.reader.errors_seen() > 0;
         let (warnings, _) = self.reader.finish();
+        debug_assert!(refused || workflow.is_some(), "what is refused is told why");
         match workflow.filter(|_| !refused) {
             None => Err(warnings),
             Some(workflow) => Ok(LoadedWorkflow {
@@ -211,32 +212,38 @@ impl<'a> Loader<'a> {
     pub(super) fn workflow(&mut self, tree: &Node) -> Option<Workflow> {
         inert::warn_workflow(tree, keys::INERT, &mut self.reader);
         let keys = WorkflowKeys::read(tree, &mut self.reader)?;
-        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
-        let agent = self.default_agent(keys.agent.as_ref());
-        if keys.phases.value.is_empty() {
-            return expected(&mut self.reader, tree.get("phases")?, "at least one phase");
-        }
-        if keys.phases.value.len() > PHASES_MAX {
+        if keys.phases.0.len() > PHASES_MAX {
+            let at = tree.get("phases").map_or(tree.at, |list| list.at);
             let message = format!("the workflow has more than {PHASES_MAX} phases");
-            self.reader.error(keys.phases.at, message).expected("this is too much");
+            self.reader.error(at, message).expected("this is too much");
             return None;
         }
-        let phases = self.phases(&keys.phases.value, agent.as_ref())?;
+        // What a phase names may be in one that cannot be read.
+        let is_whole = self.reader.errors_seen() == 0;
+        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
+        let agent = self.default_agent(keys.agent.as_ref());
+        let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        let has_agent = agent.is_some() || keys.agent.is_some();
+        let waits = if is_whole { self.dependencies(&phases) } else { None };
+        let made = self.phases(&phases, has_agent, waits.as_deref());
         if let Some(message) = &keys.final_message {
             self.uses.push(Use::of(message.at, message.value.references(), None));
         }
-        let workflow = Workflow {
+        self.check_references(&Names {
+            phases: &phases,
+            waits: waits.as_deref()?,
+            inputs: &inputs,
+        });
+        Some(Workflow {
             name: keys.name.value,
             description: keys.description,
             agent,
             inputs,
             max_parallel: NonZeroU32::new(keys.max_parallel.get().unsigned_abs())?,
             budget: keys.budget,
-            phases,
+            phases: made?,
             final_message: keys.final_message.map(|message| message.value),
-        };
-        self.check_references(&workflow);
-        Some(workflow)
+        })
     }
 
     fn inputs(

@@ -99,6 +99,18 @@ fn faults_of_cron_files_are_told() {
             2 | name: x
               |       ^ it is also in /fleet/workflows/a.yaml
 
+            error: there is no input `m`; there are: n
+             --> b.yaml:5:11
+              |
+            5 | context: {m: 1, n: x}
+              |           ^ what `nightly` is started with
+
+            error: `n` is a number, and "x" is none
+             --> b.yaml:5:11
+              |
+            5 | context: {m: 1, n: x}
+              |           ^ what `nightly` is started with
+
             error: the key `workflow` is missing
              --> c.yaml:2:7
               |
