@@ -10,6 +10,7 @@ use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
+use heeler_model::workflow::LoadedWorkflow;
 use jiff::tz::TimeZone;
 use sha2::{Digest as _, Sha256};
 
@@ -43,6 +44,11 @@ impl Setup {
     /// Returns an agent by its qualified name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         self.loaded.agent(name)
+    }
+
+    /// Returns a workflow by its name.
+    pub fn workflow(&self, name: &str) -> Option<&Arc<LoadedWorkflow>> {
+        self.loaded.workflows.iter().find(|loaded| loaded.workflow.name.as_str() == name)
     }
 
     /// Finds an agent by its qualified name, or by its own name while that is unique.

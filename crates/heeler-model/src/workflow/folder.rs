@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use super::inputs;
 use super::keys::{self, CronKeys};
-use super::parse::{Known, LoadedWorkflow, Loader, WorkflowSettings, together};
+use super::parse::{Known, LoadedWorkflow, Loader, WorkflowSettings};
 use crate::Name;
 use crate::config::inert;
 use crate::config::reader::{Pos, did_you_mean};
@@ -82,7 +82,7 @@ pub fn load_all(
     let Folder { mut all, faults, refused, .. } = folder;
     all.files.sort();
     all.files.dedup();
-    all.warnings = together(faults);
+    all.warnings = Faults::together(faults);
     match refused {
         true => Err(all.warnings),
         false => Ok(all),

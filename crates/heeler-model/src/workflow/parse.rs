@@ -24,7 +24,7 @@ use crate::config::policy::AgentRef;
 use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
 use crate::config::value::{At, Filled, Value as _};
 use crate::config::yaml::{self, Kind, Node};
-use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Fault, Faults, ReadFile};
+use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
 
 /// The most phases of a workflow.
 pub const PHASES_MAX: usize = 10_000;
@@ -426,16 +426,4 @@ fn list(paths: &[Utf8PathBuf]) -> String {
         }
     }
     names.join(", ")
-}
-
-/// Puts faults of several files together, errors first.
-pub(super) fn together(all: impl IntoIterator<Item = Faults>) -> Faults {
-    let mut list: Vec<Fault> = Vec::new();
-    let mut dropped = 0;
-    for faults in all {
-        list.extend(faults.list);
-        dropped += faults.dropped;
-    }
-    list.sort_by_key(|fault| fault.severity);
-    Faults { list, dropped }
 }

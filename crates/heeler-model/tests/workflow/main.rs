@@ -8,6 +8,7 @@
 mod cron;
 mod faults;
 mod freezing;
+mod goldens;
 mod graph;
 mod inputs;
 mod lastlight;
