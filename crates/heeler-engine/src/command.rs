@@ -8,17 +8,23 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::run::RunResult;
-use heeler_model::{AgentName, JobId, JobStatus, RunId, SessionId, Wanted};
+use heeler_model::run::{Closed, RunResult};
+use heeler_model::workflow::CourseStatus;
+use heeler_model::{
+    AgentName, ApprovalAnswer, ApprovalId, JobId, JobStatus, RunId, SessionId, Wanted,
+    WorkflowRunId,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 
+use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
 use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
+use crate::workflows::WorkflowOrder;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -84,6 +90,22 @@ pub enum Command {
         /// What.
         order: SessionOrder,
         /// Who wants it.
+        by: String,
+    },
+    /// Do something with workflows.
+    Workflow {
+        /// What.
+        order: WorkflowOrder,
+        /// Who wants it.
+        by: String,
+    },
+    /// Answer what people are asked.
+    Approval {
+        /// What.
+        approval: ApprovalId,
+        /// The answer.
+        answer: ApprovalAnswer,
+        /// Who answers.
         by: String,
     },
     /// Read the config again.
@@ -194,6 +216,15 @@ pub enum Answer {
         /// Which.
         sessions: Vec<SessionId>,
     },
+    /// About a run of a workflow.
+    WorkflowRun {
+        /// The run.
+        run: WorkflowRunId,
+        /// Where it is.
+        status: CourseStatus,
+        /// Whether it was begun by this.
+        is_new: bool,
+    },
     /// The config was read again.
     Reloaded {
         /// What is different, one line each.
@@ -302,6 +333,15 @@ pub(crate) enum Input {
         /// The files that changed.
         changed: Vec<Utf8PathBuf>,
     },
+    /// A run asks something, or was answered.
+    Questions {
+        /// The run.
+        run: RunId,
+        /// What it asks and asked.
+        asks: Box<RunAsks>,
+        /// What it was given the answer to.
+        delivered: Option<ApprovalId>,
+    },
     /// What came of hooks.
     Hook(HookOutcome),
 }
@@ -313,6 +353,8 @@ pub(crate) struct Gone {
     pub(crate) result: RunResult,
     /// What its agent wrote down for its hooks.
     pub(crate) metadata: Option<Json>,
+    /// How its questions ended.
+    pub(crate) closed: Vec<Closed>,
 }
 
 /// A way to the dispatcher. Whoever has one may ask.

@@ -134,6 +134,8 @@ pub(crate) fn conclude(
     run.finished_at = Some(result.finished_at);
     run.committed = true;
     tx.update_run(&run)?;
+    // It is the job's from now on; one text is enough.
+    job.output_text = result.output.take().or(job.output_text);
     tx.set_run_result(run.id, &result)?;
 
     let planned = match &job.head.session_id {
@@ -150,7 +152,7 @@ pub(crate) fn conclude(
         tx.remove_session(session)?;
         job.head.session_id = None;
     } else {
-        leave_session(tx, root, planned, &run, &result)?;
+        leave_session(tx, root, planned, (&job, &run), &result)?;
     }
     job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
@@ -237,6 +239,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
     job.stop_reason = result.stop_reason.clone();
     job.interrupted = result.end == End::Interrupted && status != JobStatus::Cancelled;
     job.error = result.error.as_ref().map(|error| error.message.clone());
+    job.output_text = result.output.clone().or(job.output_text.take());
     add_figures(job, result);
 }
 
@@ -260,7 +263,7 @@ fn leave_session(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
     planned: Option<Session>,
-    run: &Run,
+    (job, run): (&Job, &Run),
     result: &RunResult,
 ) -> Result<(), DbError> {
     let at = result.finished_at;
@@ -278,7 +281,8 @@ fn leave_session(
     match planned {
         None => Ok(()),
         Some(session) if is_planned => {
-            let becomes_own = begins_own(&session) && !outlives(tx, &session)?;
+            // What a workflow does is no part of the agent's own conversation.
+            let becomes_own = job.seq.is_none() && begins_own(&session) && !outlives(tx, &session)?;
             write_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {

@@ -5,6 +5,7 @@
 //! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
 //! [`Control`].
 
+mod asks;
 mod cancel;
 mod checkout;
 mod command;
@@ -35,6 +36,7 @@ mod sockets;
 mod start;
 mod watcher;
 mod watching;
+mod workflows;
 
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
@@ -61,6 +63,7 @@ pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
+pub use workflows::{WorkflowMode, WorkflowOrder};
 
 #[cfg(test)]
 mod tests;

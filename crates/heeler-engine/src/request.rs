@@ -53,6 +53,9 @@ pub struct JobRequest {
     pub attendance: Attendance,
     /// Whether each row is synced before it counts.
     pub sync_each_row: bool,
+    /// Whether what the agent says at last is kept with the job.
+    #[serde(default)]
+    pub keep_output: bool,
     /// What the agent is told and given.
     pub brief: Brief,
 }

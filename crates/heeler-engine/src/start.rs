@@ -383,5 +383,6 @@ fn spec(
         attendance: request.attendance,
         sync_each_row: request.sync_each_row,
         workspaces: request.rules.snapshots.then(|| dir.workspaces()),
+        keep_output: request.keep_output,
     }
 }

@@ -169,6 +169,7 @@ impl Place {
             limits: Limits::default(),
             attendance: Attendance::Nobody,
             sync_each_row: false,
+            keep_output: false,
             brief: Brief {
                 protocol: PROTOCOL,
                 prompt: format!("use {SECRET}"),

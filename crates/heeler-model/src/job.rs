@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::words::words;
+use crate::workflow::{Decision, Part};
 use crate::{AgentSessionId, JobId};
 
 /// The longest `summary` of a job, in bytes; the full text is in its transcript.
@@ -189,6 +190,14 @@ pub struct Job {
     pub issue_number: Option<i64>,
     /// The workflow run it belongs to.
     pub workflow_run_id: Option<String>,
+    /// The phase of that run which it is a part of.
+    pub phase: Option<String>,
+    /// Which part.
+    pub part: Option<Part>,
+    /// Its place in the journal of that run.
+    pub seq: Option<u64>,
+    /// What was decided about it when it ended.
+    pub decision: Option<Decision>,
     /// The job whose session it forked.
     pub forked_from: Option<JobId>,
     /// The model's own reason for stopping.
@@ -207,7 +216,7 @@ pub struct Job {
     pub error: Option<String>,
     /// What the agent was asked.
     pub prompt: Option<String>,
-    /// The final text of a loop iteration, when a workflow needs it.
+    /// The final text, when a workflow needs it; cut to a bound.
     pub output_text: Option<String>,
 }
 
@@ -256,6 +265,10 @@ impl Job {
             repo: None,
             issue_number: None,
             workflow_run_id: None,
+            phase: None,
+            part: None,
+            seq: None,
+            decision: None,
             forked_from: None,
             stop_reason: None,
             interrupted: false,

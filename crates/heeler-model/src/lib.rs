@@ -4,6 +4,7 @@
 //! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
 
 mod agent;
+mod approval;
 pub mod calendar;
 pub mod config;
 pub mod fate;
@@ -14,6 +15,7 @@ pub mod ledger;
 pub mod message;
 pub mod outcome;
 mod own_sessions;
+pub mod question;
 pub mod record;
 pub mod redact;
 pub mod run;
@@ -29,6 +31,10 @@ mod words;
 pub mod workflow;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
+pub use approval::{
+    APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
+    ApprovalStatus,
+};
 pub use ids::{
     AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId, WorkflowRunId,
 };

@@ -6,6 +6,7 @@
 
 mod class;
 mod cure;
+mod printed;
 mod spent;
 
 use serde_json::Value as Json;
@@ -15,8 +16,10 @@ use crate::message::{
     ApiError, Assistant, Body, INTERRUPTED, Message, RateLimit, TurnResult, text_of,
 };
 use crate::run::{Cost, ErrorClass, RunError};
+use crate::workflow::cut_output;
 use crate::{ExitReason, SUMMARY_BYTES_MAX};
 use class::Symptoms;
+use printed::Printed;
 use spent::Spent;
 
 /// How much of what an agent wrote to standard error is told.
@@ -103,6 +106,8 @@ pub struct Conclusion {
     pub error: Option<RunError>,
     /// What was spent.
     pub cost: Cost,
+    /// What the agent said at last, or all that a command printed, cut to a bound.
+    pub output: Option<String>,
 }
 
 /// What is remembered of a run's messages until it is judged.
@@ -112,6 +117,10 @@ pub struct Tally {
     received: u64,
     garbage: u64,
     last_text: Option<String>,
+    /// The last text, not as short.
+    last_words: Option<String>,
+    /// What a command printed.
+    printed: Printed,
     result: Option<TurnResult>,
     /// A turn began after the last result, so that one is not how the run ended.
     is_open: bool,
@@ -198,12 +207,16 @@ impl Tally {
         self.is_open |= is_main;
         self.is_unbilled = true;
         let text = said.message.get("content").map(text_of).unwrap_or_default();
+        if self.by_exit_code {
+            self.printed.line(&text);
+        }
         match &said.api_error {
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
             None => {
                 self.error = None;
                 if is_main && !text.trim().is_empty() {
                     self.last_text = Some(summary(&text));
+                    self.last_words = (!self.by_exit_code).then(|| cut_output(&text));
                 }
             }
         }
@@ -223,7 +236,12 @@ impl Tally {
         let result = self.result.as_ref();
         let final_text = result.filter(|result| !result.is_error);
         let final_text = final_text.and_then(|result| result.text.as_deref());
-        let final_text = final_text.filter(|text| !text.trim().is_empty()).map(summary);
+        let final_text = final_text.filter(|text| !text.trim().is_empty());
+        let output = match self.by_exit_code {
+            true => (!self.printed.is_empty()).then(|| self.printed.text()),
+            false => final_text.map(cut_output).or_else(|| self.last_words.clone()),
+        };
+        let final_text = final_text.map(summary);
         let mut cost = self.spent.cost();
         if self.is_unbilled {
             cost.usd = None;
@@ -237,6 +255,7 @@ impl Tally {
             summary: final_text.or_else(|| self.last_text.clone()),
             error,
             cost,
+            output,
         }
     }
 

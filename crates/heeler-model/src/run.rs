@@ -15,7 +15,9 @@ pub use brief::{Brief, ClaudeBrief, McpBrief, Work};
 pub use control::{
     Answer, Happening, Op, Reply, ReplyBody, Request, RunState, SOCKET_NAME_LEN, socket_name,
 };
-pub use result::{Ask, Cost, End, ErrorClass, Recovery, RunError, RunResult, SessionEnd, Started};
+pub use result::{
+    Ask, Closed, Closing, Cost, End, ErrorClass, Recovery, RunError, RunResult, SessionEnd, Started,
+};
 pub use spec::{Attendance, Limits, RunSpec, SessionPlan, SessionStart};
 
 /// The version that everything of this protocol carries.

@@ -1,16 +1,19 @@
 //! What an agent asks of people, until it is closed.
 //!
-//! A question is a file in the run's folder before it counts as asked, and the file goes when it is
-//! closed, by whoever is first. What a crash leaves there is moot: the agent died with its runner.
+//! A question is a file in the run's folder before it counts as asked. When it is closed, by whoever
+//! is first, another file says how, and then the first one goes. What a crash leaves there is moot: the
+//! agent died with its runner.
 //! It knows nothing of rows and sockets. Start at [`Asks`].
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::Ask;
+use heeler_model::chain;
+use heeler_model::run::{Ask, Closed, Closing, PROTOCOL};
 use heeler_transcript::checked_id;
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::files::{self, FileError};
@@ -46,6 +49,19 @@ pub(crate) struct Open {
     pub(crate) agent_id: String,
     /// Until when it waits.
     until: Option<Instant>,
+}
+
+/// How a question ended.
+#[derive(Debug)]
+pub(crate) struct AskEnd {
+    /// How.
+    pub(crate) how: Closing,
+    /// Who answered.
+    pub(crate) by: Option<String>,
+    /// The answer in words, redacted.
+    pub(crate) text: Option<String>,
+    /// When.
+    pub(crate) at: Timestamp,
 }
 
 impl Asks {
@@ -93,9 +109,15 @@ impl Asks {
         Some(open.ask.id.clone())
     }
 
-    /// Closes a question; `how` is for those who come later.
-    pub(crate) fn close(&mut self, id: &str, how: String) -> Option<Open> {
+    /// Closes a question; `told` is for those who come later.
+    pub(crate) fn close(&mut self, id: &str, end: AskEnd, told: String) -> Option<Open> {
         let open = self.open.shift_remove(id)?;
+        let AskEnd { how, by, text, at } = end;
+        let closed = Closed { protocol: PROTOCOL, ask: open.ask.clone(), at, how, by, text };
+        if let Err(error) = files::write_closed(&self.dir, &closed) {
+            // Who answered is in the job's log too; on record it then counts as withdrawn.
+            tracing::warn!(reason = chain(&error), ask = id, "how a question ended is not kept");
+        }
         let file = self.dir.join(format!("asks/{id}.json"));
         if let Err(error) = std::fs::remove_file(file) {
             // The run's result makes it moot; until then status does not list it.
@@ -104,7 +126,7 @@ impl Asks {
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
         }
-        self.closed.push_back((id.to_owned(), how));
+        self.closed.push_back((id.to_owned(), told));
         Some(open)
     }
 
@@ -140,8 +162,6 @@ impl Asks {
 
 #[cfg(test)]
 mod tests {
-    use heeler_model::run::PROTOCOL;
-    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -154,7 +174,13 @@ mod tests {
             kind: "permission".to_owned(),
             tool: "Bash".to_owned(),
             input: json!({}),
+            until: None,
         }
+    }
+
+    fn answered() -> AskEnd {
+        let by = Some("ada".to_owned());
+        AskEnd { how: Closing::Allowed, by, text: None, at: Timestamp::UNIX_EPOCH }
     }
 
     #[test]
@@ -168,7 +194,11 @@ mod tests {
         }
         asks.add(ask("q1"), "q1".to_owned(), None).unwrap();
         assert_ne!(asks.name("q1"), "q1");
-        asks.close("q1", "answered".to_owned()).unwrap();
+        asks.close("q1", answered(), "answered".to_owned()).unwrap();
+        let closed = std::fs::read_to_string(asks.dir.join("asks/q1.closed")).unwrap();
+        let closed: Closed = serde_json::from_str(&closed).unwrap();
+        assert_eq!((closed.how, closed.by.as_deref()), (Closing::Allowed, Some("ada")));
+        assert!(!asks.dir.join("asks/q1.json").exists());
         assert_ne!(asks.name("q1"), "q1");
     }
 
@@ -179,7 +209,7 @@ mod tests {
         for number in 0..=CLOSED_MAX {
             let id = format!("q{number}");
             asks.open.insert(id.clone(), Open { ask: ask(&id), agent_id: id.clone(), until: None });
-            asks.close(&id, format!("how {number}")).unwrap();
+            asks.close(&id, answered(), format!("how {number}")).unwrap();
         }
         assert_eq!(asks.refusal("q1"), "how 1");
         assert_eq!(asks.refusal("q0"), "there is no open question `q0`");

@@ -1,5 +1,5 @@
 //! The files of a run's folder: `spec.json`, `started.json`, `asks/<id>.json`,
-//! `result.json`.
+//! `asks/<id>.closed`, `result.json`.
 //!
 //! What is read may have come with a clone: it is bounded, links are not followed, and the paths in
 //! it must stay in the state directory. The result is written once, into space that was reserved
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_model::run::file::{self, FormError};
-use heeler_model::run::{Ask, RunResult, RunSpec, Started};
+use heeler_model::run::{Ask, Closed, RunResult, RunSpec, Started};
 use heeler_transcript::{
     Disk as _, DiskError, LockFile, NameError, OsDisk, checked_id, create_folder, plain,
     replace_file,
@@ -27,7 +27,8 @@ use thiserror::Error;
 use crate::session;
 
 /// The largest result; so much space is reserved before the agent starts. What a text of it has
-/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut, and figures by model are left out if it is still larger.
+/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut, its output is if it is still larger, and then figures by
+/// model are left out.
 pub(crate) const RESULT_BYTES_MAX: usize = 256 * 1024;
 /// The longest text in a result. Each byte may take six when it is written.
 const RESULT_TEXT_BYTES_MAX: usize = 6 * 1024;
@@ -157,6 +158,12 @@ pub(crate) fn write_started(dir: &Utf8Path, started: &Started) -> Result<(), Fil
     write(&dir.join(file::STARTED), started)
 }
 
+/// Writes `asks/<id>.closed`. Once this returns, it survives a power loss.
+pub(crate) fn write_closed(dir: &Utf8Path, closed: &Closed) -> Result<(), FileError> {
+    let path = dir.join(format!("asks/{}.closed", checked_id(&closed.ask.id)?));
+    write(&path, closed)
+}
+
 /// Writes `asks/<id>.json`. Once this returns, it survives a power loss.
 pub(crate) fn write_ask(dir: &Utf8Path, ask: &Ask) -> Result<(), FileError> {
     let asks = dir.join("asks");
@@ -258,7 +265,15 @@ fn bounded(result: &RunResult) -> Vec<u8> {
         bytes.push(b'\n');
         bytes
     };
-    let bytes = written(&result);
+    let mut bytes = written(&result);
+    // What an output takes depends on what is in it.
+    while bytes.len() > RESULT_BYTES_MAX
+        && let Some(output) = result.output.take()
+    {
+        let half = output.floor_char_boundary(output.len() / 2);
+        result.output = Some(output[..half].to_owned()).filter(|output| !output.is_empty());
+        bytes = written(&result);
+    }
     if bytes.len() <= RESULT_BYTES_MAX {
         return bytes;
     }

@@ -306,6 +306,7 @@ fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -
         finished_at: last_at.unwrap_or(started.at).max(started.at),
         exit_code: None,
         settled: Some(Recovery { processes_ended: ended.processes, rows_completed: completed }),
+        output: conclusion.output.filter(|_| spec.keep_output),
     }
 }
 

@@ -18,6 +18,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use thiserror::Error;
 
 pub(crate) mod agents;
+pub(crate) mod approvals;
 pub(crate) mod counters;
 pub(crate) mod deleted;
 pub(crate) mod effects;
@@ -26,17 +27,19 @@ pub(crate) mod jobs;
 pub(crate) mod meta;
 pub(crate) mod migrate;
 pub(crate) mod money;
+pub(crate) mod overrides;
 pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod views;
+pub(crate) mod workflows;
 
 /// How long a statement waits for another connection's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many prepared statements a connection keeps: more than there are.
-pub(crate) const STATEMENTS_MAX: usize = 200;
+pub(crate) const STATEMENTS_MAX: usize = 256;
 
 /// Sorts after every time and every id: where a list of newest first begins.
 const AFTER_ALL: &str = "~";
@@ -411,6 +414,17 @@ impl<'r, 'c> Columns<'r, 'c> {
         Ok(self.get::<i64>()? != 0)
     }
 
+    /// A number that counts something.
+    pub(crate) fn count(&mut self) -> Result<u64, DbError> {
+        Ok(self.maybe_count()?.unwrap_or(0))
+    }
+
+    pub(crate) fn maybe_count(&mut self) -> Result<Option<u64>, DbError> {
+        let number: Option<i64> = self.get()?;
+        let read = |number| u64::try_from(number).map_err(|_| self.bad(format!("{number} < 0")));
+        number.map(read).transpose()
+    }
+
     /// A word, an id: whatever is parsed from text.
     pub(crate) fn word<T: FromStr<Err: ToString>>(&mut self) -> Result<T, DbError> {
         let text: String = self.get()?;
@@ -439,6 +453,11 @@ impl<'r, 'c> Columns<'r, 'c> {
         let row = self.row.get::<_, String>(0).unwrap_or_else(|_| "?".to_owned());
         DbError::BadRow { table: self.table, row, reason }
     }
+}
+
+/// A count as SQL has it.
+pub(crate) fn integer(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Collects the rows of a prepared query.

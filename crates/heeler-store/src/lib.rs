@@ -23,17 +23,23 @@ mod views;
 
 pub use archive::{ArchiveError, ArchiveReport, Manifest, ManifestFile, backup_to_file};
 pub use backup::{BackupError, daily as backup_daily, list as backups};
+pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::deleted::DeletedSession;
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
 pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
 pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::money::{Reservation, Spent};
+pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::queue::{Parked, Queued};
 pub use db::runs::{Run, is_run_alive};
 pub use db::schedules::{Occurrence, Override, ScheduleMark, SkipRow};
 pub use db::sessions::{SessionCursor, SessionFilter};
 pub use db::views::ViewRow;
+pub use db::workflows::{
+    JournalRow, Step, WorkflowEvent, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead,
+    WorkflowRunRow,
+};
 pub use db::{Db, DbError, LookupError, OpenError};
 pub use layout::{LayoutError, StateDir};
 pub use reader::Reader;

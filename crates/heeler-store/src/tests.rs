@@ -10,6 +10,7 @@ mod locks;
 mod races;
 mod recovery;
 mod views;
+mod workflows;
 mod writer;
 
 use camino::Utf8PathBuf;

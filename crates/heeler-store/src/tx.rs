@@ -4,6 +4,7 @@
 //! transaction. Nothing here touches a file. Start at [`Tx`].
 
 mod daemon;
+mod workflows;
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -21,8 +22,8 @@ use crate::db::foreign::ForeignTable;
 use crate::db::jobs::ForeignExecution;
 use crate::db::runs::Run;
 use crate::db::{
-    Attempt as _, Db, DbError, agents, counters, deleted, effects, foreign, jobs, meta, runs,
-    sessions, views,
+    Attempt as _, Db, DbError, agents, approvals, counters, deleted, effects, foreign, jobs, meta,
+    runs, sessions, views, workflows as workflow_runs,
 };
 use crate::layout::StateDir;
 use crate::views::View;
@@ -348,7 +349,18 @@ impl<'c> Tx<'c> {
     /// Inserts a row of Last Light's as it comes, values in the order of
     /// [`ForeignTable::columns`]; returns whether its key was new.
     pub fn import_row(&mut self, table: ForeignTable, values: &[Value]) -> Result<bool, DbError> {
-        foreign::insert(&self.conn, table, values)
+        let fresh = foreign::insert(&self.conn, table, values)?;
+        if let (true, Some((kind, name))) = (fresh, table.counted()) {
+            let text = |column: &str| {
+                let at = table.columns().position(|name| name == column);
+                match at.and_then(|at| values.get(at)) {
+                    Some(Value::Text(text)) => text.as_str(),
+                    _ => "",
+                }
+            };
+            self.count(kind, text(name), text("status"), 1)?;
+        }
+        Ok(fresh)
     }
 
     /// Marks a view as due: its file is written again by the next publication.
@@ -368,12 +380,14 @@ impl<'c> Tx<'c> {
         views::adopt(&self.conn, &view.path(), sha256, now)
     }
 
-    /// Counts jobs and sessions anew and returns whether a counter was wrong.
+    /// Counts jobs, sessions, workflow runs and approvals anew and returns whether a counter was wrong.
     pub fn recount(&mut self) -> Result<bool, DbError> {
         let mut was_wrong = false;
         for (kind, real) in [
             (Kind::Job, jobs::real_counts(&self.conn)?),
             (Kind::Session, sessions::real_counts(&self.conn)?),
+            (Kind::WorkflowRun, workflow_runs::real_counts(&self.conn)?),
+            (Kind::Approval, approvals::real_counts(&self.conn)?),
         ] {
             if counters::by_kind(&self.conn, kind)? != real {
                 was_wrong = true;

@@ -346,6 +346,10 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
                 output::line(session.as_str())?;
             }
         }
+        Answer::WorkflowRun { run, status, is_new } => {
+            let known = if *is_new { "" } else { " (it was there already)" };
+            output::line(format!("{run} {status}{known}"))?;
+        }
         Answer::Reloaded { changes } if changes.is_empty() => {
             output::line("read again; nothing has changed")?;
         }
@@ -359,7 +363,8 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
     Ok(())
 }
 
-fn to_json(answer: &Answer) -> Value {
+/// Returns what programs get of an answer.
+pub(crate) fn to_json(answer: &Answer) -> Value {
     match answer {
         Answer::Job { job, status, waits } => {
             json!({ "job": { "id": job, "status": status, "waits": waits } })
@@ -383,6 +388,9 @@ fn to_json(answer: &Answer) -> Value {
             "workingDirectory": taken.working_directory,
         }),
         Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
+        Answer::WorkflowRun { run, status, is_new } => {
+            json!({ "run": { "id": run, "status": status, "isNew": is_new } })
+        }
         Answer::Reloaded { changes } => json!({ "changes": changes }),
         Answer::Status(status) => json!(status),
     }

@@ -174,7 +174,8 @@ impl Fleets {
 pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let home = place.home.clone().ok_or_else(place::no_home)?;
     let config = place.config_file()?.to_owned();
-    let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
+    let root = loaded.fleets.first();
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(place, &config)?;
     Ok(Setup {
         sockets: place.sockets()?,
@@ -184,6 +185,8 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         env,
         config,
         home,
+        workflows: loaded.workflows.clone(),
+        workflow_settings: root.map(|fleet| fleet.workflows.clone()).unwrap_or_default(),
         loaded: Arc::new(loaded),
     })
 }

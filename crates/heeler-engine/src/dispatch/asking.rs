@@ -10,6 +10,7 @@ use crate::command::{
     Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
 };
 use crate::origin::Origin;
+use crate::workflows::WorkflowOrder;
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
@@ -56,7 +57,11 @@ impl Dispatcher {
         match command {
             Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
             Command::Trigger(wanted) => self.trigger(*wanted, reply),
-            Command::Webhook(_) => match self.refuses_new() {
+            Command::Webhook(_)
+            | Command::Workflow {
+                order: WorkflowOrder::Run { .. } | WorkflowOrder::Retry { .. },
+                ..
+            } => match self.refuses_new() {
                 Some(refused) => reply(Err(refused)),
                 None => return Some((Task::Order(command), Some(reply))),
             },
@@ -89,6 +94,10 @@ impl Dispatcher {
                 }
                 return Some((Task::Order(command), Some(reply)));
             }
+            Command::Approval { ref approval, ref answer, .. } => {
+                let reply = self.hands.delivering(approval.clone(), answer, reply);
+                return Some((Task::Order(command), Some(reply)));
+            }
             Command::Session { order, by } => self.hands.order(order, by, reply),
             Command::Reload => return self.reload(reply),
             Command::Stop(how) => self.begin_stop(how, reply),
@@ -110,6 +119,11 @@ impl Dispatcher {
     }
 
     fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+        // What a part of a workflow does, its definition says.
+        if wanted.phase.is_some() {
+            let message = "only a workflow asks for its parts";
+            return reply(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
         if let Some(refused) = self.refuses_new() {
             return reply(Err(refused));
         }

@@ -192,6 +192,7 @@ impl Shell<'_> {
             attendance: Attendance::Nobody,
             sync_each_row: false,
             workspaces: None,
+            keep_output: false,
         })
     }
 

@@ -51,6 +51,8 @@ impl Place {
                 protected: Vec::new(),
                 zone: TimeZone::UTC,
                 services: crate::hooks::Services::default(),
+                workflows: Vec::new(),
+                workflow_settings: Default::default(),
             })
         });
         let daemon = Daemon::open(Settings {

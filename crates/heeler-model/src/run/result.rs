@@ -52,6 +52,42 @@ pub struct Ask {
     pub tool: String,
     /// What it wants to do, or asks: redacted.
     pub input: Json,
+    /// Until when an answer is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+words! {
+    /// How a question ended.
+    pub enum Closing ("end of a question") {
+        /// A person said yes, or answered.
+        Allowed = "allowed",
+        /// A person said no.
+        Denied = "denied",
+        /// Nobody answered in time.
+        Expired = "expired",
+        /// The agent does not want to know any more.
+        Withdrawn = "withdrawn",
+    }
+}
+
+/// `asks/<id>.closed`: how a question ended. Written before the agent hears of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Closed {
+    /// [`super::PROTOCOL`].
+    pub protocol: u32,
+    /// What was asked.
+    pub ask: Ask,
+    /// When it ended.
+    pub at: Timestamp,
+    /// How.
+    pub how: Closing,
+    /// Who answered, where somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The answer in words, or the reason: redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 words! {
@@ -208,6 +244,10 @@ pub struct RunResult {
     pub exit_code: Option<i32>,
     /// What settling found, when a settling wrote this.
     pub settled: Option<Recovery>,
+    /// What the agent said at last, or all that a command printed, cut to a bound; only if it is to be
+    /// kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 impl RunResult {
@@ -233,6 +273,7 @@ impl RunResult {
             finished_at: now,
             exit_code: None,
             settled: None,
+            output: None,
         }
     }
 
@@ -241,6 +282,7 @@ impl RunResult {
         let clean = |text: &mut String| *text = redactor.text(text).into_owned();
         self.stop_reason.iter_mut().for_each(clean);
         self.summary.iter_mut().for_each(clean);
+        self.output.iter_mut().for_each(clean);
         if let Some(error) = &mut self.error {
             clean(&mut error.message);
             clean(&mut error.cure);

@@ -48,6 +48,9 @@ pub struct RunSpec {
     /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspaces: Option<Utf8PathBuf>,
+    /// Whether the result is to have what the agent said at last, or all that a command printed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_output: bool,
 }
 
 /// Which conversation a run continues or begins, and why that one.

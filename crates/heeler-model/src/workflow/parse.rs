@@ -3,7 +3,7 @@
 //! A workflow is frozen with the files that it was read from, so that a run goes by what it began
 //! with. Start at [`load`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
 
@@ -60,8 +60,6 @@ pub struct LoadedWorkflow {
     pub root: Utf8PathBuf,
     /// Every file that was read for it, its own included, with its text.
     pub files: BTreeMap<Utf8PathBuf, String>,
-    /// Its gates that are turned off.
-    pub gates_off: BTreeSet<String>,
     /// What works, but not as its author may think.
     pub warnings: Faults,
 }
@@ -87,7 +85,6 @@ struct Frozen {
     files: BTreeMap<Utf8PathBuf, String>,
     /// The agent of phases that name none.
     agent: Option<AgentName>,
-    gates_off: BTreeSet<String>,
 }
 
 /// Returns all that a run needs to go by this workflow, as JSON, and what identifies it.
@@ -96,7 +93,6 @@ pub fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
         root: loaded.root.clone(),
         files: loaded.files.clone(),
         agent: loaded.workflow.agent.clone(),
-        gates_off: loaded.gates_off.clone(),
     };
     let json = serde_json::to_string(&frozen).expect("text and lists of text are JSON");
     let digest = Sha256::digest(json.as_bytes());
@@ -120,8 +116,7 @@ pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
     let settings = WorkflowSettings {
         folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
         agent: frozen.agent.clone(),
-        gates: frozen.gates_off.iter().map(|gate| (gate.clone(), false)).collect(),
-        max_concurrent: None,
+        ..WorkflowSettings::default()
     };
     let fleet = Known { agents, settings: &settings, takes_any_agent: true };
     let mut loader = Loader::new(&frozen.root, &read, fleet);
@@ -148,7 +143,6 @@ pub(super) struct Loader<'a> {
     files: BTreeMap<Utf8PathBuf, String>,
     /// The sources of files that were read, in the reader.
     sources: BTreeMap<Utf8PathBuf, usize>,
-    pub(super) gates_off: BTreeSet<String>,
     /// Every template and expression, for the check of what they name.
     pub(super) uses: Vec<Use>,
 }
@@ -162,7 +156,6 @@ impl<'a> Loader<'a> {
             root: root.to_owned(),
             files: BTreeMap::new(),
             sources: BTreeMap::new(),
-            gates_off: BTreeSet::new(),
             uses: Vec::new(),
         }
     }
@@ -198,13 +191,9 @@ impl<'a> Loader<'a> {
         debug_assert!(refused || workflow.is_some(), "what is refused is told why");
         match workflow.filter(|_| !refused) {
             None => Err(warnings),
-            Some(workflow) => Ok(LoadedWorkflow {
-                workflow,
-                root: self.root,
-                files: self.files,
-                gates_off: self.gates_off,
-                warnings,
-            }),
+            Some(workflow) => {
+                Ok(LoadedWorkflow { workflow, root: self.root, files: self.files, warnings })
+            }
         }
     }
 

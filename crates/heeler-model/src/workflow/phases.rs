@@ -311,10 +311,8 @@ impl Loader<'_> {
         let name = place.keys.name.value.to_string();
         let message = self.template(keys.gate_message.as_ref(), place);
         let timeout = self.timeout(keys.gate_timeout, keys.gate_default.as_ref(), keys.gate_kind);
-        if !keys.interactive || self.is_off(&name) {
-            return None;
-        }
-        Some(Gate { name, kind: keys.gate_kind, message, artifact: None, timeout })
+        let gate = Gate { name, kind: keys.gate_kind, message, artifact: None, timeout };
+        keys.interactive.then_some(gate)
     }
 
     fn gate(
@@ -331,19 +329,8 @@ impl Loader<'_> {
         }
         let message = self.template(own.as_ref().or(message), place);
         let timeout = self.timeout(*timeout, default.as_ref(), GateKind::Approve);
-        if self.is_off(name.as_str()) {
-            return None;
-        }
         let (name, artifact) = (name.to_string(), artifact.cloned());
         Some(Gate { name, kind: GateKind::Approve, message, artifact, timeout })
-    }
-
-    fn is_off(&mut self, gate: &str) -> bool {
-        let is_off = self.fleet.settings.gates.get(gate) == Some(&false);
-        if is_off {
-            self.gates_off.insert(gate.to_owned());
-        }
-        is_off
     }
 
     /// Reads how long an answer is waited for, and what counts as one then: no, unless something

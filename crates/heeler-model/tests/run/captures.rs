@@ -66,7 +66,7 @@ fn exited(code: i32, stderr: &str) -> Ending {
 
 fn shown(played: &Played) -> String {
     let mut text = String::new();
-    let Conclusion { exit_reason, stop_reason, summary, error, cost } = &played.conclusion;
+    let Conclusion { exit_reason, stop_reason, summary, error, cost, .. } = &played.conclusion;
     let conclusion = json!({
         "exit_reason": exit_reason, "stop_reason": stop_reason, "summary": summary,
         "error": error, "cost": cost,

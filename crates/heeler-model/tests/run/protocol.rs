@@ -5,9 +5,9 @@ use expect_test::{ExpectFile, expect_file};
 use heeler_model::config::RuntimeType;
 use heeler_model::redact::Redactor;
 use heeler_model::run::{
-    Answer, Ask, Attendance, Brief, ClaudeBrief, Cost, End, ErrorClass, Happening, Limits,
-    McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult, RunSpec,
-    RunState, SessionEnd, SessionPlan, SessionStart, Started, Work,
+    Answer, Ask, Attendance, Brief, ClaudeBrief, Closed, Closing, Cost, End, ErrorClass, Happening,
+    Limits, McpBrief, Op, PROTOCOL, Recovery, Reply, ReplyBody, Request, RunError, RunResult,
+    RunSpec, RunState, SessionEnd, SessionPlan, SessionStart, Started, Work,
 };
 use heeler_model::{ExitReason, OwnMark, TriggerType, Usage};
 use indexmap::IndexMap;
@@ -66,6 +66,7 @@ fn spec() -> RunSpec {
         attendance: Attendance::Person { timeout_ms: 300_000 },
         sync_each_row: false,
         workspaces: None,
+        keep_output: false,
     }
 }
 
@@ -91,6 +92,7 @@ fn specs() {
     let fresh = RunSpec {
         session: SessionPlan::new(SessionStart::Fresh { id: "new".parse().unwrap() }, "as asked"),
         runtime: RuntimeType::Command,
+        keep_output: true,
         ..fork.clone()
     };
     let start = SessionStart::Continue {
@@ -191,6 +193,7 @@ fn ask() -> Ask {
         kind: "permission".to_owned(),
         tool: "Write".to_owned(),
         input: json!({"file_path": "/srv/demo/a.txt", "content": "x"}),
+        until: None,
     }
 }
 
@@ -202,7 +205,24 @@ fn asks() {
         input: json!({"questions": [{"question": "Which?"}]}),
         ..ask()
     };
-    check(&[ask(), question], &expect_file!["protocol/ask.json"]);
+    let until = Some(at(300));
+    let questions = [ask(), question.clone(), Ask { until, ..ask() }];
+    check(&questions, &expect_file!["protocol/ask.json"]);
+    let closed = |how, by: Option<&str>, text: Option<&str>| Closed {
+        protocol: PROTOCOL,
+        ask: question.clone(),
+        at: at(5),
+        how,
+        by: by.map(str::to_owned),
+        text: text.map(str::to_owned),
+    };
+    let closed = [
+        closed(Closing::Allowed, Some("ada"), Some("B")),
+        closed(Closing::Denied, Some("the terminal"), Some("not now")),
+        closed(Closing::Expired, None, None),
+        closed(Closing::Withdrawn, None, None),
+    ];
+    check(&closed, &expect_file!["protocol/closed.json"]);
 }
 
 fn result() -> RunResult {
@@ -242,6 +262,7 @@ fn result() -> RunResult {
         finished_at: at(9),
         exit_code: Some(0),
         settled: None,
+        output: None,
     }
 }
 
@@ -272,8 +293,9 @@ fn results() {
         exit_reason: ExitReason::Error,
         ..settled.clone()
     };
+    let kept = RunResult { output: Some("did it\nand said so".to_owned()), ..result() };
     let results =
-        [result(), limited, settled.clone(), bare(End::NeverStarted), bare(End::SessionBusy)];
+        [result(), limited, settled.clone(), bare(End::NeverStarted), bare(End::SessionBusy), kept];
     check(&results, &expect_file!["protocol/result.json"]);
 }
 
@@ -283,6 +305,7 @@ fn nothing_that_an_agent_says_brings_a_secret_into_a_result() {
     let text = || format!("it said {secret}");
     let mut result = result();
     (result.summary, result.stop_reason) = (Some(text()), Some(text()));
+    result.output = Some(text());
     let cure = text();
     result.error = Some(RunError { cure, ..RunError::of(ErrorClass::AgentFailed, &text()) });
     let figures = json!({secret: secret});
@@ -290,7 +313,7 @@ fn nothing_that_an_agent_says_brings_a_secret_into_a_result() {
     result.redact(&Redactor::new(&[secret.to_owned()]));
     let written = serde_json::to_string(&result).unwrap();
     assert!(!written.contains(secret), "{written}");
-    assert_eq!(written.matches("[secret]").count(), 7, "{written}");
+    assert_eq!(written.matches("[secret]").count(), 8, "{written}");
 }
 
 #[test]

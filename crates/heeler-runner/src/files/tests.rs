@@ -60,6 +60,7 @@ impl Folder {
             attendance: Attendance::Nobody,
             sync_each_row: false,
             workspaces: None,
+            keep_output: false,
         };
         let folder = Folder { _temp: temp, state, dir, spec };
         folder.write_spec(&folder.spec);
@@ -102,6 +103,7 @@ impl Folder {
             finished_at: Timestamp::UNIX_EPOCH,
             exit_code: Some(0),
             settled: None,
+            output: None,
         }
     }
 }
@@ -252,6 +254,7 @@ fn a_question_is_a_file_named_by_its_id() {
         kind: "permission".to_owned(),
         tool: "Bash".to_owned(),
         input: json!({"command": "ls"}),
+        until: None,
     };
     write_ask(&folder.dir, &ask("toolu_1")).unwrap();
     let read: Option<Ask> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();

@@ -6,7 +6,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use heeler_model::run::{Answer, Ask, Attendance, Happening, Op, PROTOCOL, ReplyBody, RunState};
+use heeler_model::run::{
+    Answer, Ask, Attendance, Closing, Happening, Op, PROTOCOL, ReplyBody, RunState,
+};
 use heeler_model::{chain, iso_millis};
 use heeler_transcript::DiskError;
 use serde_json::Value as Json;
@@ -14,7 +16,7 @@ use uuid::Uuid;
 
 use super::Pump;
 use super::steps::DiskFull;
-use crate::asks::ASK_BYTES_MAX;
+use crate::asks::{ASK_BYTES_MAX, AskEnd};
 use crate::control::Asked;
 use crate::files::FileError;
 use crate::runtime::{AskKind, Step};
@@ -113,20 +115,37 @@ impl Pump<'_> {
             }
             Answer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
-        self.close_ask(id, "answered", &said, Some(answer));
+        let (how, text) = match answer {
+            Answer::Allow { input } => (Closing::Allowed, input.as_ref().and_then(answers_in)),
+            Answer::Deny { message, .. } => (Closing::Denied, Some(message.clone())),
+        };
+        let end = self.ask_end(how, Some(by), text.as_deref());
+        self.close_ask(id, end, "answered", &said, Some(answer));
         Ok(())
     }
 
     /// Closes a question: file, row, agent, subscribers. Without an answer the agent hears nothing.
-    fn close_ask(&mut self, id: &str, subtype: &str, said: &str, answer: Option<&Answer>) {
-        let how = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
-        let Some(open) = self.run.asks.close(id, how) else { return };
+    fn close_ask(
+        &mut self,
+        id: &str,
+        end: AskEnd,
+        subtype: &str,
+        said: &str,
+        answer: Option<&Answer>,
+    ) {
+        let told = format!("too late: {said}, at {}", iso_millis(end.at));
+        let Some(open) = self.run.asks.close(id, end, told) else { return };
         self.run.note(subtype, &format!("{said} (question {id})"));
         if let Some(answer) = answer {
             let steps = self.run.runtime.answer(&open.agent_id, answer);
             self.todo.extend(steps);
         }
         self.tell_after_rows(&Happening::Settled { ask: id.to_owned() });
+    }
+
+    fn ask_end(&self, how: Closing, by: Option<&str>, text: Option<&str>) -> AskEnd {
+        let clean = |text: &str| self.run.redactor.text(text).into_owned();
+        AskEnd { how, by: by.map(clean), text: text.map(clean), at: (self.run.now)() }
     }
 
     /// Asks a person, or denies where none is there.
@@ -147,16 +166,19 @@ impl Pump<'_> {
         let again =
             Step::Ask { id: agent_id.clone(), kind, tool: tool.clone(), input: input.clone() };
         self.run.redactor.json(&mut input);
+        let at = (self.run.now)();
+        let wait = Duration::from_millis(timeout_ms);
         let ask = Ask {
             protocol: PROTOCOL,
             // With a secret in it, it is no name for a file.
             id: self.run.asks.name(&self.run.redactor.text(&agent_id)),
-            at: (self.run.now)(),
+            at,
             kind: kind.as_str().to_owned(),
             tool: self.run.redactor.text(&tool).into_owned(),
             input,
+            until: at.checked_add(wait).ok(),
         };
-        let until = Instant::now().checked_add(Duration::from_millis(timeout_ms));
+        let until = Instant::now().checked_add(wait);
         match self.run.asks.add(ask.clone(), agent_id.clone(), until) {
             Ok(()) => {}
             Err(error) if is_full(&error) => {
@@ -213,22 +235,32 @@ impl Pump<'_> {
     pub(super) fn expire_ask(&mut self, id: &str) {
         let message = "nobody answered in time".to_owned();
         let answer = Answer::Deny { message: message.clone(), interrupt: false };
-        self.close_ask(id, "denied", &message, Some(&answer));
+        let end = self.ask_end(Closing::Expired, None, None);
+        self.close_ask(id, end, "denied", &message, Some(&answer));
     }
 
     /// The agent does not want to know any more.
     pub(super) fn withdraw(&mut self, agent_id: &str) {
         if let Some(id) = self.run.asks.find(agent_id) {
-            self.close_ask(&id, "withdrawn", "the agent withdrew it", None);
+            let end = self.ask_end(Closing::Withdrawn, None, None);
+            self.close_ask(&id, end, "withdrawn", "the agent withdrew it", None);
         }
     }
 
     /// Closes what is still open when the agent is gone.
     pub(super) fn close_asks(&mut self) {
         for ask in self.run.asks.list() {
-            self.close_ask(&ask.id, "withdrawn", "the agent ended before an answer", None);
+            let end = self.ask_end(Closing::Withdrawn, None, None);
+            self.close_ask(&ask.id, end, "withdrawn", "the agent ended before an answer", None);
         }
     }
+}
+
+/// Returns the answers to a question in words: they are part of the input that is handed back.
+fn answers_in(input: &Json) -> Option<String> {
+    let answers = input["answers"].as_object()?;
+    let said = |answer: &Json| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+    Some(answers.values().map(said).collect::<Vec<_>>().join("\n"))
 }
 
 /// Says whether it may succeed when there is space again.

@@ -118,7 +118,7 @@ impl Order<'_> {
     }
 
     pub(super) fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {
-        let Conclusion { exit_reason, stop_reason, summary, error, cost } = conclusion;
+        let Conclusion { exit_reason, stop_reason, summary, error, cost, output } = conclusion;
         RunResult {
             protocol: PROTOCOL,
             run: self.spec.run,
@@ -134,6 +134,7 @@ impl Order<'_> {
             finished_at: (self.host.now)(),
             exit_code: None,
             settled: None,
+            output: output.filter(|_| self.spec.keep_output),
         }
     }
 

@@ -52,7 +52,7 @@ sql! {
     AGENT_SESSIONS = "SELECT name, session_id FROM agents WHERE session_id IS NOT NULL ORDER BY name";
     SET_AGENT_SESSION = "UPDATE agents SET session_id = ?2 WHERE name = ?1";
     NAMES = "SELECT name FROM agents WHERE removed = 0 \
-        UNION SELECT agent FROM counters WHERE total > 0 ORDER BY 1";
+        UNION SELECT agent FROM counters WHERE kind IN ('job', 'session') AND total > 0 ORDER BY 1";
 }
 
 impl Db {

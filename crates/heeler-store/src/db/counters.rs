@@ -21,6 +21,10 @@ sql! {
 pub(crate) enum Kind {
     Job,
     Session,
+    /// By the workflow's name in place of an agent's.
+    WorkflowRun,
+    /// By its kind in place of an agent's name.
+    Approval,
 }
 
 impl Kind {
@@ -28,6 +32,8 @@ impl Kind {
         match self {
             Kind::Job => "job",
             Kind::Session => "session",
+            Kind::WorkflowRun => "workflow_run",
+            Kind::Approval => "approval",
         }
     }
 }

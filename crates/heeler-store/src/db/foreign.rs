@@ -1,8 +1,9 @@
-//! The tables that Last Light has and Heeler fills later: rows go in as they come.
+//! The tables that Last Light has too: its rows go in as they come.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
+use super::counters::Kind;
 use super::{Db, DbError, collect, execute, sql};
 
 sql! {
@@ -55,6 +56,15 @@ impl ForeignTable {
             ForeignTable::WorkflowOverrides => "workflow_overrides",
             ForeignTable::MessagingSessions => "messaging_sessions",
             ForeignTable::MessagingMessages => "messaging_messages",
+        }
+    }
+
+    /// Returns as what its rows are counted, and the column by whose values.
+    pub(crate) fn counted(self) -> Option<(Kind, &'static str)> {
+        match self {
+            ForeignTable::WorkflowRuns => Some((Kind::WorkflowRun, "workflow_name")),
+            ForeignTable::WorkflowApprovals => Some((Kind::Approval, "kind")),
+            _ => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Jobs: the table `executions`.
 
+use heeler_model::workflow::{Decision, cut_output};
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobHead, JobId, JobStatus, SUMMARY_BYTES_MAX, TriggerType,
     Usage, iso_millis,
@@ -9,7 +10,7 @@ use rusqlite::{Connection, Row, named_params, params};
 
 use super::{
     AFTER_ALL, Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters,
-    execute, first, sql,
+    execute, first, integer, sql,
 };
 
 macro_rules! head_columns {
@@ -24,7 +25,7 @@ macro_rules! page_of {
         concat!(
             "SELECT ",
             head_columns!(),
-            " FROM executions WHERE ",
+            " FROM executions WHERE step IS NULL AND ",
             $filter,
             "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
         )
@@ -37,19 +38,23 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
-    PAGE_OF_SESSION = page_of!("session_id = ?1 AND ");
-    COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE started_at >= ?3";
-    COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions WHERE agent = ?1 AND started_at >= ?3";
-    COUNT_SINCE_OF_STATUS = "SELECT COUNT(*) FROM executions WHERE status = ?2 AND started_at >= ?3";
-    COUNT_SINCE_OF_AGENT_STATUS =
-        "SELECT COUNT(*) FROM executions WHERE agent = ?1 AND status = ?2 AND started_at >= ?3";
+    PAGE_OF_SESSION = concat!("SELECT ", head_columns!(), " FROM executions WHERE session_id = ?1 \
+        AND (started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5");
+    COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE step IS NULL AND started_at >= ?3";
+    COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions \
+        WHERE step IS NULL AND agent = ?1 AND started_at >= ?3";
+    COUNT_SINCE_OF_STATUS = "SELECT COUNT(*) FROM executions \
+        WHERE step IS NULL AND status = ?2 AND started_at >= ?3";
+    COUNT_SINCE_OF_AGENT_STATUS = "SELECT COUNT(*) FROM executions \
+        WHERE step IS NULL AND agent = ?1 AND status = ?2 AND started_at >= ?3";
     JOB = concat!("SELECT ", head_columns!(), ", version, run_started_at, trigger_id, skill, repo, \
         issue_number, workflow_run_id, forked_from, stop_reason, interrupted, restart_count, turns, \
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
-        output_tokens, working_directory, origin, error, usage_json, prompt, output_text \
-        FROM executions WHERE id = ?1");
+        output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
+        phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
     ERROR = "SELECT error FROM executions WHERE id = ?1 AND error IS NOT NULL";
-    IDS_FROM = "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    IDS_FROM = "SELECT id FROM executions \
+        WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
     IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
     KEY = "SELECT agent, status, version, session_id FROM executions WHERE id = ?1";
@@ -59,13 +64,13 @@ sql! {
         success, interrupted, restart_count, forked_from, stop_reason, turns, input_tokens, \
         cache_creation_input_tokens, cache_read_input_tokens, output_tokens, api_duration_ms, \
         issue_number, workflow_run_id, skill, repo, origin, working_directory, trigger_id, \
-        summary, error, usage_json, prompt, output_text) \
+        summary, error, usage_json, prompt, output_text, phase, part, seq, decision) \
         VALUES (:id, :agent, :schedule, :trigger_type, :status, :exit_reason, \
         :started_at, :finished_at, :duration_ms, :cost_usd, :session_id, :version, :run_started_at, \
         :success, :interrupted, :restart_count, :forked_from, :stop_reason, :turns, :input_tokens, \
         :cache_creation_input_tokens, :cache_read_input_tokens, :output_tokens, :api_duration_ms, \
         :issue_number, :workflow_run_id, :skill, :repo, :origin, :working_directory, :trigger_id, \
-        :summary, :error, :usage_json, :prompt, :output_text) ON CONFLICT(id) DO NOTHING";
+        :summary, :error, :usage_json, :prompt, :output_text, :phase, :part, :seq, :decision) ON CONFLICT(id) DO NOTHING";
     // `started_at` never changes: lists page by it.
     UPDATE = "UPDATE executions SET agent = :agent, schedule = :schedule, \
         trigger_type = :trigger_type, status = :status, exit_reason = :exit_reason, \
@@ -78,11 +83,13 @@ sql! {
         api_duration_ms = :api_duration_ms, issue_number = :issue_number, \
         workflow_run_id = :workflow_run_id, skill = :skill, repo = :repo, origin = :origin, \
         working_directory = :working_directory, trigger_id = :trigger_id, summary = :summary, \
-        error = :error, usage_json = :usage_json, prompt = :prompt, output_text = :output_text \
+        error = :error, usage_json = :usage_json, prompt = :prompt, output_text = :output_text, \
+        phase = :phase, part = :part, seq = :seq, decision = :decision \
         WHERE id = :id AND version = :version AND :started_at <> ''";
     SET_FOREIGN = "UPDATE executions SET owner = ?2, triggered_by = ?3, trigger_actor_type = ?4, \
         extension_status = ?5, skills_status = ?6 WHERE id = ?1";
-    COUNTS = "SELECT agent, status, COUNT(*) FROM executions GROUP BY agent, status";
+    COUNTS = "SELECT agent, status, COUNT(*) FROM executions \
+        WHERE step IS NULL GROUP BY agent, status";
 }
 
 /// Which jobs a list shows.
@@ -303,6 +310,10 @@ fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
         repo: columns.get()?,
         issue_number: columns.get()?,
         workflow_run_id: columns.get()?,
+        phase: None,
+        part: None,
+        seq: None,
+        decision: None,
         forked_from: columns.maybe_word()?,
         stop_reason: columns.get()?,
         interrupted: columns.flag()?,
@@ -328,6 +339,10 @@ fn read_job(row: &Row<'_>) -> Result<Job, DbError> {
     }
     job.prompt = columns.get()?;
     job.output_text = columns.get()?;
+    job.phase = columns.get()?;
+    job.part = columns.maybe_word()?;
+    job.seq = columns.maybe_count()?;
+    job.decision = columns.maybe_word()?;
     Ok(job)
 }
 
@@ -443,7 +458,11 @@ fn bind(
         ":error": job.error,
         ":usage_json": per_model,
         ":prompt": job.prompt,
-        ":output_text": job.output_text,
+        ":output_text": job.output_text.as_deref().map(cut_output),
+        ":phase": job.phase,
+        ":part": job.part.map(|part| part.to_string()),
+        ":seq": job.seq.map(integer),
+        ":decision": job.decision.map(Decision::as_str),
     };
     execute(conn, sql, params, attempt)
 }

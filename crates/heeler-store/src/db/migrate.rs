@@ -16,6 +16,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     ("results", include_str!("../../migrations/002_results.sql")),
     ("daemon", include_str!("../../migrations/003_daemon.sql")),
     ("sessions", include_str!("../../migrations/004_sessions.sql")),
+    ("workflows", include_str!("../../migrations/005_workflows.sql")),
 ];
 
 /// The schema that this version of Heeler knows.

@@ -20,7 +20,7 @@ sql! {
     // These two are for a check-up.
     NOT_PENDING = "SELECT queue.job_id FROM queue JOIN executions ON executions.id = queue.job_id \
         WHERE executions.status NOT IN ('pending', 'running') ORDER BY queue.job_id";
-    NOT_QUEUED = "SELECT id FROM executions WHERE status = 'pending' \
+    NOT_QUEUED = "SELECT id FROM executions WHERE status = 'pending' AND step IS NULL \
         AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.job_id = executions.id) \
         AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.job_id = executions.id AND committed = 0) \
         ORDER BY started_at, id";

@@ -46,7 +46,7 @@ const PARTS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// Rows that views and logs know nothing of: since which schema there are such, where, and what
 /// people call them.
-const ONLY_IN_DATABASE: [(i64, &str, &str); 15] = [
+const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
     (1, "runs", "runs"),
     (1, "effects", "effects"),
     (1, "workflow_runs", "workflow runs"),
@@ -54,6 +54,9 @@ const ONLY_IN_DATABASE: [(i64, &str, &str); 15] = [
     (1, "messaging_sessions", "chat threads"),
     (1, "messaging_messages", "chat messages"),
     (1, "cron_overrides", "settings of schedules"),
+    (1, "workflow_overrides", "settings of workflows"),
+    (5, "executions WHERE step IS NOT NULL", "steps of workflow runs"),
+    (5, "workflow_events", "events of workflow runs"),
     (3, "agents WHERE enabled = 0", "disabled agents"),
     (3, "schedules WHERE anchor IS NOT NULL", "marks of how far schedules have come"),
     (3, "occurrences", "records of due times that were run"),

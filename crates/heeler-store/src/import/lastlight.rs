@@ -8,7 +8,8 @@ mod read;
 mod snapshot;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{Job, iso_millis};
+use heeler_model::workflow::CourseStatus;
+use heeler_model::{ApprovalId, ApprovalKind, ApprovalStatus, Job, WorkflowRunId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
@@ -189,6 +190,10 @@ impl LastLight<'_> {
             settled += u64::from(settle(table, &mut row, &now));
             set_origin(table, &mut row, &self.origin);
             row.default_missing(defaults(table));
+            if let Err(reason) = in_our_words(table, &mut row) {
+                self.report.refuse(kind, format!("{}: {}", table.name(), row.key()), reason);
+                return Ok(());
+            }
             bytes += row.bytes();
             batch.push(RawRow { key: row.key(), values: row.take(columns.len()) });
             if batch.len() >= BATCH_ROWS || bytes >= BATCH_BYTES {
@@ -357,6 +362,42 @@ fn defaults(table: ForeignTable) -> &'static [(&'static str, &'static str)] {
         }
         ForeignTable::MessagingSessions | ForeignTable::MessagingMessages => &[],
     }
+}
+
+/// Writes ids, words and times as we read them; the error is the reason for a refusal.
+fn in_our_words(table: ForeignTable, row: &mut ForeignRow) -> Result<(), String> {
+    let (began, times): (&str, &[&str]) = match table {
+        ForeignTable::WorkflowRuns => {
+            let id = row.key().parse::<WorkflowRunId>();
+            id.map_err(|error| error.to_string())?;
+            let known = row.text("status").is_some_and(|it| it.parse::<CourseStatus>().is_ok());
+            if !known {
+                row.set("status", Value::Text(CourseStatus::Failed.to_string()));
+            }
+            ("started_at", &["updated_at", "finished_at"])
+        }
+        ForeignTable::WorkflowApprovals => {
+            row.key().parse::<ApprovalId>().map_err(|error| error.to_string())?;
+            let status = row.text("status").unwrap_or_default();
+            if status.parse::<ApprovalStatus>().is_err() {
+                row.set("status", Value::Text(ApprovalStatus::Withdrawn.to_string()));
+            }
+            let kind = row.text("kind").unwrap_or_default();
+            if kind.parse::<ApprovalKind>().is_err() {
+                row.set("kind", Value::Text(ApprovalKind::Approve.to_string()));
+            }
+            ("created_at", &["responded_at"])
+        }
+        _ => return Ok(()),
+    };
+    let at = row.time(began).ok_or_else(|| format!("its `{began}` is not a time"))?;
+    row.set(began, Value::Text(iso_millis(at)));
+    for name in times {
+        let time = row.time(name).map(iso_millis);
+        let time = time.or_else(|| (*name == "updated_at").then(|| iso_millis(at)));
+        row.set(name, time.map_or(Value::Null, Value::Text));
+    }
+    Ok(())
 }
 
 /// Ends a workflow run that nobody works on; says whether it had to.

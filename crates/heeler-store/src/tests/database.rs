@@ -19,7 +19,8 @@ fn released_migrations_are_never_edited() {
         base 989e2b2b285c5d29
         results 2f0f3676aca10225
         daemon e0fc4af70a4f6b90
-        sessions 423a4084bac48eb5"#]]
+        sessions 423a4084bac48eb5
+        workflows a87615c7935df812"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -31,6 +32,7 @@ fn every_statement_fits_the_schema() {
     let mut count = 0;
     for (name, sql) in [
         db::agents::ALL_SQL,
+        db::approvals::ALL_SQL,
         db::counters::ALL_SQL,
         db::deleted::ALL_SQL,
         db::effects::ALL_SQL,
@@ -38,11 +40,13 @@ fn every_statement_fits_the_schema() {
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
         db::money::ALL_SQL,
+        db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
         db::runs::ALL_SQL,
         db::schedules::ALL_SQL,
         db::sessions::ALL_SQL,
         db::views::ALL_SQL,
+        db::workflows::ALL_SQL,
     ]
     .concat()
     {

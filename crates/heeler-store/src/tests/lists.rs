@@ -85,14 +85,21 @@ fn no_list_scans_or_sorts() {
     let place = place();
     drop(place.store());
     let reader = place.reader();
-    let lists =
-        [db::jobs::ALL_SQL, db::sessions::ALL_SQL, db::effects::ALL_SQL, db::views::ALL_SQL];
+    let lists = [
+        db::jobs::ALL_SQL,
+        db::sessions::ALL_SQL,
+        db::effects::ALL_SQL,
+        db::views::ALL_SQL,
+        db::workflows::ALL_SQL,
+        db::approvals::ALL_SQL,
+    ];
     let mut plans = String::new();
     for (name, sql) in lists.concat() {
         if !name.starts_with("PAGE")
             && !name.starts_with("COUNT_SINCE")
             && !name.contains("IDS_")
-            && name != "OF_CHANNEL"
+            && !name.starts_with("JOURNAL")
+            && !["OF_CHANNEL", "EVENTS", "ACTIVE", "ID_OF_ASK", "NEXT_EXPIRY"].contains(&name)
         {
             continue;
         }
@@ -110,7 +117,7 @@ fn no_list_scans_or_sorts() {
         COUNT_SINCE_OF_AGENT: SEARCH executions USING COVERING INDEX idx_executions_agent (agent=? AND started_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH executions USING COVERING INDEX idx_executions_agent_status (agent=? AND status=? AND started_at>?)
-        IDS_FROM: SEARCH executions USING COVERING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
+        IDS_FROM: SEARCH executions USING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
         IDS_OF_SESSION: SEARCH executions USING COVERING INDEX idx_executions_session (session_id=?)
         PAGE: SEARCH sessions USING INDEX idx_sessions_newest ((last_active_at,id)<(?,?))
         PAGE_OF_AGENT: SEARCH sessions USING INDEX idx_sessions_agent (agent=? AND (last_active_at,id)<(?,?))
@@ -127,6 +134,28 @@ fn no_list_scans_or_sorts() {
         OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=?)
         IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
         IDS_FROM_AGENT_SESSION: SEARCH sessions USING INDEX sqlite_autoindex_sessions_2 (agent_session_id>? AND agent_session_id<?)
+        PAGE: SEARCH workflow_runs USING INDEX idx_workflow_runs_newest ((started_at,id)<(?,?))
+        PAGE_OF_NAME: SEARCH workflow_runs USING INDEX idx_workflow_runs_name (workflow_name=? AND (started_at,id)<(?,?))
+        PAGE_OF_STATUS: SEARCH workflow_runs USING INDEX idx_workflow_runs_status (status=? AND (started_at,id)<(?,?))
+        PAGE_OF_NAME_STATUS: SEARCH workflow_runs USING INDEX idx_workflow_runs_name_status (workflow_name=? AND status=? AND (started_at,id)<(?,?))
+        COUNT_SINCE: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_newest (started_at>?)
+        COUNT_SINCE_OF_NAME: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_name (workflow_name=? AND started_at>?)
+        COUNT_SINCE_OF_STATUS: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_status (status=? AND started_at>?)
+        COUNT_SINCE_OF_NAME_STATUS: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_name_status (workflow_name=? AND status=? AND started_at>?)
+        IDS_FROM: SEARCH workflow_runs USING COVERING INDEX sqlite_autoindex_workflow_runs_1 (id>? AND id<?)
+        IDS_ACTIVE: SEARCH workflow_runs USING INDEX idx_workflow_runs_status (status=?)
+        ACTIVE: SEARCH workflow_runs USING INDEX idx_workflow_runs_active (workflow_name=? AND trigger_id=?)
+        JOURNAL_OF_EXECUTIONS: SEARCH executions USING INDEX idx_executions_journal (workflow_run_id=? AND seq>?); CORRELATED SCALAR SUBQUERY 1; SEARCH runs USING INDEX idx_runs_job (job_id=?)
+        JOURNAL_OF_GATES: SEARCH workflow_approvals USING INDEX idx_approvals_journal (workflow_run_id=? AND seq>?)
+        EVENTS: SEARCH workflow_events USING INDEX sqlite_autoindex_workflow_events_1 (workflow_run_id=? AND number>?)
+        PAGE: SEARCH workflow_approvals USING INDEX idx_approvals_newest ((created_at,id)<(?,?))
+        PAGE_OF_STATUS: SEARCH workflow_approvals USING INDEX idx_approvals_status (status=? AND (created_at,id)<(?,?))
+        PAGE_OF_RUN: SEARCH workflow_approvals USING INDEX idx_approvals_workflow (workflow_run_id=? AND (created_at,id)<(?,?))
+        IDS_FROM: SEARCH workflow_approvals USING COVERING INDEX sqlite_autoindex_workflow_approvals_1 (id>? AND id<?)
+        IDS_UNDELIVERED: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id>?)
+        IDS_EXPIRED: SEARCH workflow_approvals USING INDEX idx_approvals_expiry (status=? AND expires_at>? AND expires_at<?)
+        NEXT_EXPIRY: SEARCH workflow_approvals USING COVERING INDEX idx_approvals_expiry (status=? AND expires_at>?)
+        ID_OF_ASK: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id=?)
     "#]].assert_eq(&plans);
 }
 
@@ -210,6 +239,10 @@ fn a_job_comes_back_as_it_was_written() {
     job.error = Some("boom".to_owned());
     job.prompt = Some("x".repeat(100_000));
     job.output_text = Some("out".to_owned());
+    job.phase = Some("build".to_owned());
+    job.part = Some(heeler_model::workflow::Part::Fix(2));
+    job.seq = Some(7);
+    job.decision = Some(heeler_model::workflow::Decision::Approved);
     insert_jobs(&store, vec![job.clone()]);
     assert_eq!(place.reader().job(&job.head.id).unwrap(), Some(job));
 }

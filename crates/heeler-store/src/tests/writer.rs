@@ -166,6 +166,7 @@ fn how_a_run_ended_is_kept_whole() {
         finished_at: now(),
         exit_code: Some(0),
         settled: None,
+        output: None,
     };
     let written = result.clone();
     commit(&store, move |tx| tx.set_run_result(id, &written));

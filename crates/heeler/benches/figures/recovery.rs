@@ -129,6 +129,7 @@ fn spec(scene: &Scene<'_>, number: usize, now: Timestamp) -> RunSpec {
         attendance: Attendance::Nobody,
         sync_each_row: false,
         workspaces: None,
+        keep_output: false,
     }
 }
 

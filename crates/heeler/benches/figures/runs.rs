@@ -143,6 +143,7 @@ impl<'a> Place<'a> {
             attendance: Attendance::Nobody,
             sync_each_row: false,
             workspaces: None,
+            keep_output: false,
         };
         let text = serde_json::to_vec(&spec).expect("a spec is JSON");
         std::fs::write(dir.join("spec.json"), text).expect("disk has space");

@@ -83,6 +83,7 @@ impl Scene {
             attendance: Attendance::Nobody,
             sync_each_row: false,
             workspaces: None,
+            keep_output: false,
         };
         let dir = self.root.join(format!("state/runs/{}", spec.run));
         std::fs::create_dir(&dir).unwrap();

@@ -99,6 +99,7 @@ impl Rig {
             attendance: Attendance::Nobody,
             sync_each_row: false,
             workspaces: None,
+            keep_output: false,
         };
         let claude = ClaudeBrief {
             program: claude(),

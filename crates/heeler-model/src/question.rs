@@ -1,0 +1,102 @@
+//! Questions that agents put to people (`AskUserQuestion`), and answers to them.
+//!
+//! The answers become part of the tool's input, by the text of each question.
+
+use serde_json::{Map, Value as Json};
+
+/// Returns the questions in the input of a tool that asks.
+pub fn questions(input: &Json) -> &[Json] {
+    input["questions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns what can be chosen.
+pub fn options(question: &Json) -> &[Json] {
+    question["options"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Says whether more than one can be chosen.
+pub fn takes_several(question: &Json) -> bool {
+    question["multiSelect"] == Json::Bool(true)
+}
+
+/// Returns the labels whose numbers were typed; the line itself where it is no list of numbers, is a
+/// label, or stands in quotes.
+pub fn chosen(question: &Json, line: &str) -> Result<String, String> {
+    let options = options(question);
+    let label = |option: &Json| text(&option["label"]).to_owned();
+    let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
+    let parts = line.split([',', ' ']).filter(|part| !part.is_empty());
+    let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
+    let numbers = match (quoted, numbers) {
+        (Some(own), _) => return Ok(own.to_owned()),
+        (None, Ok(numbers)) if !options.is_empty() => numbers,
+        _ => return Ok(line.to_owned()),
+    };
+    if options.iter().any(|option| label(option) == line) {
+        return Ok(line.to_owned());
+    }
+    if numbers.len() > 1 && !takes_several(question) {
+        return Err("only one of them can be chosen".to_owned());
+    }
+    let pick = |number: i64| {
+        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        place.and_then(|place| options.get(place)).map(label).ok_or_else(|| {
+            let last = options.len();
+            format!("there is no {number}: 1 to {last}, or \"{number}\" in quotes if that is your answer")
+        })
+    };
+    Ok(numbers.into_iter().map(pick).collect::<Result<Vec<String>, String>>()?.join(", "))
+}
+
+/// Returns the input with the answers to all of its questions: to one the whole text, to several a
+/// line each.
+pub fn answered(input: &Json, reply: &str) -> Result<Json, String> {
+    let questions = questions(input);
+    let reply = reply.trim();
+    let lines: Vec<&str> = match questions.len() {
+        1 => vec![reply],
+        _ => reply.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
+    };
+    if questions.is_empty() {
+        return Err("it has no question that words could answer".to_owned());
+    }
+    if lines.len() != questions.len() || lines.contains(&"") {
+        let all = questions.len();
+        return Err(format!("it has {all} questions: answer each on a line of its own"));
+    }
+    let mut answers = Map::new();
+    for (question, line) in questions.iter().zip(lines) {
+        answers.insert(text(&question["question"]).to_owned(), chosen(question, line)?.into());
+    }
+    let mut input = input.clone();
+    input["answers"] = Json::Object(answers);
+    Ok(input)
+}
+
+fn text(value: &Json) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_question_takes_the_whole_reply_and_several_a_line_each() {
+        let options = json!([{"label": "red"}, {"label": "blue"}]);
+        let one = json!({"questions": [{"question": "Which?", "options": options}]});
+        let answer =
+            |input: &Json, reply: &str| answered(input, reply).map(|it| it["answers"].clone());
+        assert_eq!(answer(&one, " 2 \n"), Ok(json!({"Which?": "blue"})));
+        assert_eq!(answer(&one, "green,\nI think"), Ok(json!({"Which?": "green,\nI think"})));
+        assert!(answer(&one, "3").unwrap_err().contains("there is no 3"));
+        assert!(answer(&one, " ").unwrap_err().contains("1 questions"));
+        let two = json!({"questions": [{"question": "A?"}, {"question": "B?"}]});
+        assert_eq!(answer(&two, "x\n\ny"), Ok(json!({"A?": "x", "B?": "y"})));
+        assert!(answer(&two, "x").unwrap_err().contains("2 questions"));
+        assert!(answer(&json!({}), "x").is_err());
+        assert_eq!(answered(&one, "1").unwrap()["questions"], one["questions"]);
+    }
+}

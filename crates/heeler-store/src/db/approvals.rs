@@ -1,0 +1,358 @@
+//! What people are asked, and their answers: the table `workflow_approvals`.
+
+use heeler_model::{
+    APPROVAL_SUMMARY_BYTES_MAX, Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobId, RunId,
+    iso_millis,
+};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, named_params, params};
+
+use super::{
+    AFTER_ALL, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
+    first, integer, sql,
+};
+
+macro_rules! listed_columns {
+    () => {
+        "id, workflow_run_id, gate, kind, status, requested_by, responded_by, responded_at, \
+         created_at, expires_at, default_answer, job_id, run_id, ask_id, delivered_at, phase, \
+         part, seq, version, summary"
+    };
+}
+
+macro_rules! page_of {
+    ($filter:literal) => {
+        concat!(
+            "SELECT ",
+            listed_columns!(),
+            " FROM workflow_approvals WHERE ",
+            $filter,
+            "(created_at, id) < (?3, ?4) ORDER BY created_at DESC, id DESC LIMIT ?5"
+        )
+    };
+}
+
+sql! {
+    PAGE = page_of!("");
+    PAGE_OF_STATUS = page_of!("status = ?2 AND ");
+    PAGE_OF_RUN = page_of!("workflow_run_id = ?1 AND ");
+    APPROVAL = concat!("SELECT ", listed_columns!(), ", response, detail, artifact \
+        FROM workflow_approvals WHERE id = ?1");
+    COUNT_OF_RUN = "SELECT COUNT(*) FROM workflow_approvals WHERE workflow_run_id = ?1 \
+        AND (CAST(?2 AS TEXT) IS NULL OR status = ?2)";
+    IDS_FROM = "SELECT id FROM workflow_approvals WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    IDS_UNDELIVERED = "SELECT id FROM workflow_approvals \
+        WHERE run_id = ?1 AND ask_id IS NOT NULL AND delivered_at IS NULL";
+    IDS_EXPIRED = "SELECT id FROM workflow_approvals \
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+    NEXT_EXPIRY = "SELECT expires_at FROM workflow_approvals \
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        ORDER BY expires_at LIMIT 1";
+    ID_OF_ASK = "SELECT id FROM workflow_approvals WHERE run_id = ?1 AND ask_id = ?2";
+    KEY = "SELECT kind, status FROM workflow_approvals WHERE id = ?1";
+    INSERT = "INSERT INTO workflow_approvals (id, workflow_run_id, gate, kind, status, \
+        requested_by, responded_by, responded_at, created_at, expires_at, default_answer, job_id, \
+        run_id, ask_id, delivered_at, phase, part, seq, version, summary, response, detail, \
+        artifact) VALUES (:id, :workflow_run_id, :gate, :kind, :status, :requested_by, \
+        :responded_by, :responded_at, :created_at, :expires_at, :default_answer, :job_id, \
+        :run_id, :ask_id, :delivered_at, :phase, :part, :seq, :version, :summary, :response, \
+        :detail, :artifact) ON CONFLICT DO NOTHING";
+    ANSWER = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
+        responded_at = ?5, version = version + 1 WHERE id = ?1 AND status = 'pending'";
+    OVERRULE = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
+        responded_at = ?5, version = version + 1 WHERE id = ?1";
+    SET_DETAIL = "UPDATE workflow_approvals SET detail = ?2, version = version + 1 WHERE id = ?1";
+    DELIVERED = "UPDATE workflow_approvals SET delivered_at = ?2, version = version + 1 \
+        WHERE id = ?1 AND delivered_at IS NULL";
+    COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status";
+}
+
+/// Which approvals a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApprovalFilter {
+    /// Only those of this workflow run, or of this plain job.
+    pub run: Option<String>,
+    /// Only those in this state.
+    pub status: Option<ApprovalStatus>,
+}
+
+/// Where a page of approvals ends; the next one begins after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalCursor {
+    /// The last approval's `created_at`.
+    pub created_at: Timestamp,
+    /// The last approval's id.
+    pub id: ApprovalId,
+}
+
+impl ApprovalCursor {
+    /// Returns the cursor that continues after `approval`.
+    pub fn after(approval: &Approval) -> ApprovalCursor {
+        ApprovalCursor { created_at: approval.created_at, id: approval.id.clone() }
+    }
+}
+
+impl Db {
+    /// Returns a page of approvals, newest first, continuing after `before`; without what is asked
+    /// and answered in full.
+    pub fn approvals(
+        &self,
+        filter: &ApprovalFilter,
+        before: Option<&ApprovalCursor>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, DbError> {
+        let sql = match (&filter.run, filter.status) {
+            (None, None) => PAGE,
+            (None, Some(_)) => PAGE_OF_STATUS,
+            (Some(_), _) => PAGE_OF_RUN,
+        };
+        let status = filter.status.map(ApprovalStatus::as_str);
+        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.created_at));
+        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        // A run has few: those in another state are left out here.
+        let all = filter.run.is_some() && filter.status.is_some();
+        let most = if all { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) };
+        let params = params![filter.run, status, at, id, most];
+        let mut page = collect(&self.conn, sql, params, "list approvals", |row| {
+            read_listed(&mut Columns::new("workflow_approvals", row))
+        })?;
+        page.retain(|approval| filter.status.is_none_or(|status| approval.status == status));
+        page.truncate(limit);
+        Ok(page)
+    }
+
+    /// Counts the approvals that a filter shows.
+    pub fn count_approvals(&self, filter: &ApprovalFilter) -> Result<i64, DbError> {
+        let status = filter.status.map(ApprovalStatus::as_str);
+        let Some(run) = &filter.run else {
+            return counters::total(&self.conn, counters::Kind::Approval, None, status);
+        };
+        let count =
+            first(&self.conn, COUNT_OF_RUN, params![run, status], "count approvals", |row| {
+                Columns::new("workflow_approvals", row).get()
+            })?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Returns an approval, whole.
+    pub fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>, DbError> {
+        first(&self.conn, APPROVAL, [id.as_str()], "read an approval", read)
+    }
+
+    /// Finds an approval by its id or by a beginning that only one id has.
+    pub fn find_approval(&self, text: &str) -> Result<Approval, LookupError> {
+        if let Ok(id) = text.parse::<ApprovalId>()
+            && let Some(approval) = self.approval(&id)?
+        {
+            return Ok(approval);
+        }
+        let unknown = || LookupError::Unknown { what: "approval", text: text.to_owned() };
+        let mut ids = self.approval_ids_from(text, CANDIDATES_MAX + 1)?;
+        match ids.len() {
+            0 => Err(unknown()),
+            1 => self.approval(&ids.remove(0))?.ok_or_else(unknown),
+            _ => Err(LookupError::Ambiguous {
+                text: text.to_owned(),
+                candidates: ids.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Lists ids of approvals that begin with `prefix`, in their own order.
+    pub fn approval_ids_from(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<ApprovalId>, DbError> {
+        if prefix.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = format!("{prefix}{AFTER_ALL}");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.approval_ids(IDS_FROM, params![prefix, end, limit])
+    }
+
+    /// Returns what became of a run's question.
+    pub fn approval_of_ask(&self, run: RunId, ask: &str) -> Result<Option<Approval>, DbError> {
+        let ids = self.approval_ids(ID_OF_ASK, params![run.to_string(), ask])?;
+        ids.first().map_or(Ok(None), |id| self.approval(id))
+    }
+
+    /// Lists what nobody has answered yet of a workflow run or a plain job, oldest first.
+    pub fn pending_approvals_of(&self, run: &str) -> Result<Vec<Approval>, DbError> {
+        let status = Some(ApprovalStatus::Pending);
+        let filter = ApprovalFilter { run: Some(run.to_owned()), status };
+        let mut pending = self.approvals(&filter, None, usize::MAX)?;
+        pending.reverse();
+        Ok(pending)
+    }
+
+    /// Lists what the agent of a run asked and was not given the answer to, whole.
+    pub fn undelivered_approvals(&self, run: RunId) -> Result<Vec<Approval>, DbError> {
+        let ids = self.approval_ids(IDS_UNDELIVERED, params![run.to_string()])?;
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            found.extend(self.approval(&id)?);
+        }
+        Ok(found)
+    }
+
+    /// Lists the gates that waited for an answer until a moment that has come, longest due first. What
+    /// a running agent asks is its runner's to end.
+    pub fn expired_gates(&self, now: Timestamp, limit: usize) -> Result<Vec<Approval>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let ids = self.approval_ids(IDS_EXPIRED, params![iso_millis(now), limit])?;
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            found.extend(self.approval(&id)?);
+        }
+        Ok(found)
+    }
+
+    /// Returns when the next gate expires.
+    pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DbError> {
+        first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
+            Columns::new("workflow_approvals", row).time()
+        })
+    }
+
+    fn approval_ids(
+        &self,
+        sql: &'static str,
+        params: impl rusqlite::Params,
+    ) -> Result<Vec<ApprovalId>, DbError> {
+        collect(&self.conn, sql, params, "look up approvals", |row| {
+            Columns::new("workflow_approvals", row).word()
+        })
+    }
+}
+
+fn read_listed(columns: &mut Columns<'_, '_>) -> Result<Approval, DbError> {
+    Ok(Approval {
+        id: columns.word()?,
+        workflow_run_id: columns.get()?,
+        gate: columns.get()?,
+        kind: columns.word()?,
+        status: columns.word()?,
+        requested_by: columns.get()?,
+        responded_by: columns.get()?,
+        responded_at: columns.maybe_time()?,
+        created_at: columns.time()?,
+        expires_at: columns.maybe_time()?,
+        default_answer: columns.get()?,
+        job_id: columns.maybe_word()?,
+        run_id: columns.maybe_word()?,
+        ask_id: columns.get()?,
+        delivered_at: columns.maybe_time()?,
+        phase: columns.get()?,
+        part: columns.maybe_word()?,
+        seq: columns.maybe_count()?,
+        version: columns.get()?,
+        summary: columns.get()?,
+        response: None,
+        detail: None,
+        artifact: None,
+    })
+}
+
+fn read(row: &Row<'_>) -> Result<Approval, DbError> {
+    let mut columns = Columns::new("workflow_approvals", row);
+    let listed = read_listed(&mut columns)?;
+    let response = columns.get()?;
+    let detail: Option<String> = columns.get()?;
+    let detail = detail.map(|text| serde_json::from_str(&text)).transpose();
+    Ok(Approval {
+        response,
+        detail: detail.map_err(|error| columns.bad(format!("detail: {error}")))?,
+        artifact: columns.get()?,
+        ..listed
+    })
+}
+
+/// What a change needs to know of the row it changes.
+pub(crate) fn key(
+    conn: &Connection,
+    id: &ApprovalId,
+) -> Result<Option<(ApprovalKind, ApprovalStatus)>, DbError> {
+    first(conn, KEY, [id.as_str()], "read an approval", |row| {
+        let mut columns = Columns::new("workflow_approvals", row);
+        Ok((columns.word()?, columns.word()?))
+    })
+}
+
+/// Inserts and says whether its id, its place in a journal or its question was new.
+pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DbError> {
+    let summary = approval.summary.as_str();
+    let params = named_params! {
+        ":id": approval.id.as_str(),
+        ":workflow_run_id": approval.workflow_run_id,
+        ":gate": approval.gate,
+        ":kind": approval.kind.as_str(),
+        ":status": approval.status.as_str(),
+        ":requested_by": approval.requested_by,
+        ":responded_by": approval.responded_by,
+        ":responded_at": approval.responded_at.map(iso_millis),
+        ":created_at": iso_millis(approval.created_at),
+        ":expires_at": approval.expires_at.map(iso_millis),
+        ":default_answer": approval.default_answer,
+        ":job_id": approval.job_id.as_ref().map(JobId::as_str),
+        ":run_id": approval.run_id.map(|run| run.to_string()),
+        ":ask_id": approval.ask_id,
+        ":delivered_at": approval.delivered_at.map(iso_millis),
+        ":phase": approval.phase,
+        ":part": approval.part.map(|part| part.to_string()),
+        ":seq": approval.seq.map(integer),
+        ":version": approval.version,
+        ":summary": &summary[..summary.floor_char_boundary(APPROVAL_SUMMARY_BYTES_MAX)],
+        ":response": approval.response,
+        ":detail": approval.detail.as_ref().map(ToString::to_string),
+        ":artifact": approval.artifact,
+    };
+    Ok(execute(conn, INSERT, params, "insert an approval")? == 1)
+}
+
+/// Answers, and says whether nobody had.
+pub(crate) fn answer(
+    conn: &Connection,
+    id: &ApprovalId,
+    status: ApprovalStatus,
+    response: Option<&str>,
+    (by, now): (&str, Timestamp),
+) -> Result<bool, DbError> {
+    let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
+    Ok(execute(conn, ANSWER, params, "answer an approval")? == 1)
+}
+
+/// Replaces an answer.
+pub(crate) fn overrule(
+    conn: &Connection,
+    id: &ApprovalId,
+    status: ApprovalStatus,
+    response: Option<&str>,
+    (by, now): (&str, Timestamp),
+) -> Result<(), DbError> {
+    let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
+    execute(conn, OVERRULE, params, "correct an answer").map(|_| ())
+}
+
+pub(crate) fn set_detail(conn: &Connection, id: &ApprovalId, detail: &str) -> Result<(), DbError> {
+    execute(conn, SET_DETAIL, params![id.as_str(), detail], "complete an approval").map(|_| ())
+}
+
+pub(crate) fn set_delivered(
+    conn: &Connection,
+    id: &ApprovalId,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let params = params![id.as_str(), iso_millis(now)];
+    Ok(execute(conn, DELIVERED, params, "note that an answer arrived")? == 1)
+}
+
+/// Counts approvals by kind and status from the rows themselves, to check the counters by.
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
+    collect(conn, COUNTS, [], "count approvals", |row| {
+        let mut columns = Columns::new("workflow_approvals", row);
+        Ok((columns.get()?, columns.get()?, columns.get()?))
+    })
+}

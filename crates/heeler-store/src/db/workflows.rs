@@ -1,0 +1,646 @@
+//! Runs of workflows and their journals: `workflow_runs`, `workflow_definitions`, `workflow_events`,
+//! and those rows of `executions` that no process did.
+//!
+//! The journal of a run is its executions and its gates, by `seq`. Start at [`WorkflowRunRow`].
+
+use heeler_model::workflow::{CourseStatus, Decision, How, Part, cut_output};
+use heeler_model::{
+    ApprovalId, ApprovalStatus, ExitReason, JobId, JobStatus, SUMMARY_BYTES_MAX, WorkflowRunId,
+    iso_millis,
+};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, named_params, params};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    AFTER_ALL, Attempt as _, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters,
+    execute, first, integer, sql,
+};
+
+macro_rules! head_columns {
+    () => {
+        "id, workflow_name, trigger_id, trigger_type, current_phase, status, restart_count, \
+         started_at, updated_at, finished_at, spent, origin, error"
+    };
+}
+
+macro_rules! row_columns {
+    () => {
+        concat!(head_columns!(), ", version, seq, definition, mode, triggered_by, context, scratch")
+    };
+}
+
+macro_rules! page_of {
+    ($filter:literal) => {
+        concat!(
+            "SELECT ",
+            head_columns!(),
+            " FROM workflow_runs WHERE ",
+            $filter,
+            "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
+        )
+    };
+}
+
+sql! {
+    PAGE = page_of!("");
+    PAGE_OF_NAME = page_of!("workflow_name = ?1 AND ");
+    PAGE_OF_STATUS = page_of!("status = ?2 AND ");
+    PAGE_OF_NAME_STATUS = page_of!("workflow_name = ?1 AND status = ?2 AND ");
+    COUNT_SINCE = "SELECT COUNT(*) FROM workflow_runs WHERE started_at >= ?3";
+    COUNT_SINCE_OF_NAME =
+        "SELECT COUNT(*) FROM workflow_runs WHERE workflow_name = ?1 AND started_at >= ?3";
+    COUNT_SINCE_OF_STATUS =
+        "SELECT COUNT(*) FROM workflow_runs WHERE status = ?2 AND started_at >= ?3";
+    COUNT_SINCE_OF_NAME_STATUS = "SELECT COUNT(*) FROM workflow_runs \
+        WHERE workflow_name = ?1 AND status = ?2 AND started_at >= ?3";
+    RUN = concat!("SELECT ", row_columns!(), " FROM workflow_runs WHERE id = ?1");
+    IDS_FROM = "SELECT id FROM workflow_runs WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    IDS_ACTIVE = "SELECT id FROM workflow_runs \
+        WHERE status IN ('queued', 'running', 'paused') AND origin IS NULL";
+    ACTIVE = "SELECT id FROM workflow_runs WHERE workflow_name = ?1 AND trigger_id = ?2 \
+        AND status IN ('queued', 'running', 'paused') AND origin IS NULL";
+    KEY = "SELECT workflow_name, status, version FROM workflow_runs WHERE id = ?1";
+    INSERT = "INSERT INTO workflow_runs (id, workflow_name, trigger_id, trigger_type, \
+        current_phase, status, restart_count, started_at, updated_at, finished_at, spent, origin, \
+        error, version, seq, definition, mode, triggered_by, context, scratch) VALUES (:id, \
+        :workflow, :trigger_id, :trigger_type, :current_phase, :status, :restart_count, \
+        :started_at, :updated_at, :finished_at, :spent, :origin, :error, :version, :seq, \
+        :definition, :mode, :triggered_by, :context, :scratch) ON CONFLICT DO NOTHING";
+    // The context never changes, and `started_at` neither: lists page by it.
+    UPDATE = "UPDATE workflow_runs SET current_phase = :current_phase, status = :status, \
+        restart_count = :restart_count, updated_at = :updated_at, finished_at = :finished_at, \
+        spent = :spent, error = :error, version = :version + 1, seq = :seq, \
+        definition = :definition, mode = :mode, scratch = :scratch \
+        WHERE id = :id AND version = :version";
+    COUNTS = "SELECT workflow_name, status, COUNT(*) FROM workflow_runs \
+        GROUP BY workflow_name, status";
+    JOURNAL_OF_EXECUTIONS = "SELECT id, phase, part, seq, step, status, exit_reason, interrupted, \
+        decision, output_text, error, \
+        (SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id) FROM executions \
+        WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
+    JOURNAL_OF_GATES = "SELECT id, phase, part, seq, status, response FROM workflow_approvals \
+        WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
+    INSERT_STEP = "INSERT INTO executions (id, agent, trigger_type, status, exit_reason, \
+        started_at, finished_at, duration_ms, success, interrupted, workflow_run_id, skill, \
+        error, output_text, phase, part, seq, decision, step) VALUES (:id, '', :trigger_type, \
+        :status, :exit_reason, :at, :at, 0, :success, :interrupted, :run, :skill, :error, \
+        :output, :phase, :part, :seq, :decision, 1)";
+    PUT_DEFINITION = "INSERT INTO workflow_definitions (hash, name, created_at, files) \
+        VALUES (?1, ?2, ?3, ?4) ON CONFLICT(hash) DO NOTHING";
+    DEFINITION = "SELECT files FROM workflow_definitions WHERE hash = ?1";
+    ADD_EVENT = "INSERT INTO workflow_events (workflow_run_id, number, at, kind, phase, text) \
+        SELECT ?1, COALESCE(MAX(number), 0) + 1, ?2, ?3, ?4, ?5 FROM workflow_events \
+        WHERE workflow_run_id = ?1";
+    EVENTS = "SELECT number, at, kind, phase, text FROM workflow_events \
+        WHERE workflow_run_id = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
+}
+
+/// The longest error of a run that is kept, in bytes.
+const ERROR_BYTES_MAX: usize = SUMMARY_BYTES_MAX;
+
+/// The longest text of an event that is kept, in bytes.
+const EVENT_BYTES_MAX: usize = 16 << 10;
+
+/// What a list shows of a run of a workflow. Everything here has a bounded size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkflowRunHead {
+    /// The run's id.
+    pub id: WorkflowRunId,
+    /// The workflow's name.
+    pub workflow: String,
+    /// What the run is about: an issue, a thread, a schedule. One active run has it.
+    pub trigger_id: String,
+    /// What started it.
+    pub trigger_type: Option<String>,
+    /// The phase that it is in.
+    pub current_phase: String,
+    /// Where it is.
+    pub status: CourseStatus,
+    /// How often it went on after a crash.
+    pub restart_count: i64,
+    /// When it was asked for; never changes, so lists can page by it.
+    pub started_at: Timestamp,
+    /// When it last came further.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// What it cost so far, in millionths of a dollar.
+    pub spent: i64,
+    /// Where the record came from, when it was imported.
+    pub origin: Option<String>,
+    /// What went wrong, cut to a bound.
+    pub error: Option<String>,
+}
+
+/// A run of a workflow, whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkflowRunRow {
+    /// What lists show.
+    pub head: WorkflowRunHead,
+    /// Grows by one with each change; an update names the version it was decided on.
+    pub version: i64,
+    /// The last `seq` that an entry of its journal has.
+    pub seq: u64,
+    /// The hash of the definition that it goes by.
+    pub definition: Option<String>,
+    /// How it plays: for real where there is none.
+    pub mode: Option<String>,
+    /// Who asked for it.
+    pub triggered_by: Option<String>,
+    /// What it was given; never changes.
+    pub context: Json,
+    /// What its phases keep.
+    pub scratch: Map<String, Json>,
+}
+
+/// Which runs a list shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkflowRunFilter {
+    /// Only this workflow's.
+    pub workflow: Option<String>,
+    /// Only those in this state.
+    pub status: Option<CourseStatus>,
+    /// Only those asked for at or after this moment.
+    pub since: Option<Timestamp>,
+}
+
+/// Where a page of runs ends; the next one begins after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowRunCursor {
+    /// The last run's `started_at`.
+    pub started_at: Timestamp,
+    /// The last run's id.
+    pub id: WorkflowRunId,
+}
+
+impl WorkflowRunCursor {
+    /// Returns the cursor that continues after `head`.
+    pub fn after(head: &WorkflowRunHead) -> WorkflowRunCursor {
+        WorkflowRunCursor { started_at: head.started_at, id: head.id.clone() }
+    }
+}
+
+/// An entry of a run's journal: a part of a phase that was begun.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JournalRow {
+    /// The phase's name.
+    pub phase: String,
+    /// Which part of it.
+    pub part: Part,
+    /// Counts the entries of a run, by their beginning.
+    pub seq: u64,
+    /// The job that does it, where one does.
+    pub job: Option<JobId>,
+    /// What was asked, where it is a gate.
+    pub approval: Option<ApprovalId>,
+    /// How it ended; none while it goes on.
+    pub how: Option<How>,
+    /// What was decided about it.
+    pub decision: Option<Decision>,
+    /// What it said, or was answered.
+    pub output: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What counts as spent by it, in millionths of a dollar.
+    pub micros: i64,
+}
+
+/// An entry of a journal that no process does: it begins and ends at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<'a> {
+    /// The run that it is an entry of.
+    pub run: &'a WorkflowRunId,
+    /// The workflow's name and the part's label, as jobs have them.
+    pub skill: String,
+    /// What started the run.
+    pub trigger_type: &'a str,
+    /// The phase's name.
+    pub phase: &'a str,
+    /// Which part of it.
+    pub part: Part,
+    /// Its place in the journal.
+    pub seq: u64,
+    /// How it ended.
+    pub how: How,
+    /// What was decided about it.
+    pub decision: Option<Decision>,
+    /// What it says.
+    pub output: Option<&'a str>,
+    /// What went wrong.
+    pub error: Option<&'a str>,
+}
+
+/// Something that was said or happened in a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowEvent {
+    /// Counts the events of a run from one.
+    pub number: i64,
+    /// When.
+    pub at: Timestamp,
+    /// What sort of event.
+    pub kind: String,
+    /// The phase that it concerns.
+    pub phase: Option<String>,
+    /// What is said, cut to a bound.
+    pub text: String,
+}
+
+impl Db {
+    /// Returns a page of workflow runs, newest first, continuing after `before`.
+    pub fn workflow_runs(
+        &self,
+        filter: &WorkflowRunFilter,
+        before: Option<&WorkflowRunCursor>,
+        limit: usize,
+    ) -> Result<Vec<WorkflowRunHead>, DbError> {
+        let sql = match (&filter.workflow, filter.status) {
+            (None, None) => PAGE,
+            (Some(_), None) => PAGE_OF_NAME,
+            (None, Some(_)) => PAGE_OF_STATUS,
+            (Some(_), Some(_)) => PAGE_OF_NAME_STATUS,
+        };
+        let status = filter.status.map(CourseStatus::as_str);
+        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
+        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![filter.workflow, status, at, id, limit];
+        let mut page = collect(&self.conn, sql, params, "list workflow runs", |row| {
+            read_head(&mut Columns::new("workflow_runs", row))
+        })?;
+        if let Some(since) = filter.since {
+            // Newest first: whatever follows the first older one is older still.
+            page.truncate(page.partition_point(|head| head.started_at >= since));
+        }
+        Ok(page)
+    }
+
+    /// Counts the runs that a filter shows: from counters, or over an index where `since` is set.
+    pub fn count_workflow_runs(&self, filter: &WorkflowRunFilter) -> Result<i64, DbError> {
+        let name = filter.workflow.as_deref();
+        let status = filter.status.map(CourseStatus::as_str);
+        let Some(since) = filter.since else {
+            return counters::total(&self.conn, counters::Kind::WorkflowRun, name, status);
+        };
+        let sql = match (name, status) {
+            (None, None) => COUNT_SINCE,
+            (Some(_), None) => COUNT_SINCE_OF_NAME,
+            (None, Some(_)) => COUNT_SINCE_OF_STATUS,
+            (Some(_), Some(_)) => COUNT_SINCE_OF_NAME_STATUS,
+        };
+        let attempt = "count workflow runs";
+        let params = params![name, status, iso_millis(since)];
+        let count = first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Returns a run of a workflow, whole.
+    pub fn workflow_run(&self, id: &WorkflowRunId) -> Result<Option<WorkflowRunRow>, DbError> {
+        first(&self.conn, RUN, [id.as_str()], "read a workflow run", read_row)
+    }
+
+    /// Finds a run by its id or by a beginning that only one id has.
+    pub fn find_workflow_run(&self, text: &str) -> Result<WorkflowRunRow, LookupError> {
+        if let Ok(id) = text.parse::<WorkflowRunId>()
+            && let Some(run) = self.workflow_run(&id)?
+        {
+            return Ok(run);
+        }
+        let unknown = || LookupError::Unknown { what: "workflow run", text: text.to_owned() };
+        let mut ids = self.workflow_run_ids_from(text, CANDIDATES_MAX + 1)?;
+        match ids.len() {
+            0 => Err(unknown()),
+            1 => self.workflow_run(&ids.remove(0))?.ok_or_else(unknown),
+            _ => Err(LookupError::Ambiguous {
+                text: text.to_owned(),
+                candidates: ids.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// Lists ids of workflow runs that begin with `prefix`, in their own order.
+    pub fn workflow_run_ids_from(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<WorkflowRunId>, DbError> {
+        if prefix.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = format!("{prefix}{AFTER_ALL}");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![prefix, end, limit];
+        collect(&self.conn, IDS_FROM, params, "look up a workflow run", |row| {
+            Columns::new("workflow_runs", row).word()
+        })
+    }
+
+    /// Lists the runs of ours that have not ended, oldest first.
+    pub fn active_workflow_runs(&self) -> Result<Vec<WorkflowRunRow>, DbError> {
+        let attempt = "list active workflow runs";
+        let ids: Vec<WorkflowRunId> = collect(&self.conn, IDS_ACTIVE, [], attempt, |row| {
+            Columns::new("workflow_runs", row).word()
+        })?;
+        let mut runs = Vec::with_capacity(ids.len());
+        for id in ids {
+            runs.extend(self.workflow_run(&id)?);
+        }
+        runs.sort_by(|a, b| (a.head.started_at, &a.head.id).cmp(&(b.head.started_at, &b.head.id)));
+        Ok(runs)
+    }
+
+    /// Returns the active run of a workflow for a trigger.
+    pub fn active_workflow_run(
+        &self,
+        workflow: &str,
+        trigger_id: &str,
+    ) -> Result<Option<WorkflowRunId>, DbError> {
+        first(&self.conn, ACTIVE, [workflow, trigger_id], "look up an active run", |row| {
+            Columns::new("workflow_runs", row).word()
+        })
+    }
+
+    /// Returns the journal of a run: its executions and its gates, by `seq`.
+    pub fn journal(&self, run: &WorkflowRunId) -> Result<Vec<JournalRow>, DbError> {
+        let attempt = "read the journal of a workflow run";
+        let id = [run.as_str()];
+        let mut journal = collect(&self.conn, JOURNAL_OF_EXECUTIONS, id, attempt, read_execution)?;
+        journal.extend(collect(&self.conn, JOURNAL_OF_GATES, id, attempt, read_gate)?);
+        journal.sort_by_key(|row| row.seq);
+        Ok(journal)
+    }
+
+    /// Returns the frozen form of a definition.
+    pub fn definition(&self, hash: &str) -> Result<Option<String>, DbError> {
+        first(&self.conn, DEFINITION, [hash], "read a definition", |row| {
+            Columns::new("workflow_definitions", row).get()
+        })
+    }
+
+    /// Returns the events of a run after a number, in order.
+    pub fn workflow_events(
+        &self,
+        run: &WorkflowRunId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<WorkflowEvent>, DbError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![run.as_str(), after, limit];
+        collect(&self.conn, EVENTS, params, "read the events of a workflow run", |row| {
+            let mut columns = Columns::new("workflow_events", row);
+            Ok(WorkflowEvent {
+                number: columns.get()?,
+                at: columns.time()?,
+                kind: columns.get()?,
+                phase: columns.get()?,
+                text: columns.get()?,
+            })
+        })
+    }
+}
+
+fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> {
+    Ok(WorkflowRunHead {
+        id: columns.word()?,
+        workflow: columns.get()?,
+        trigger_id: columns.get()?,
+        trigger_type: columns.get()?,
+        current_phase: columns.get()?,
+        status: columns.word()?,
+        restart_count: columns.get()?,
+        started_at: columns.time()?,
+        updated_at: columns.time()?,
+        finished_at: columns.maybe_time()?,
+        spent: columns.get()?,
+        origin: columns.get()?,
+        error: columns.get()?,
+    })
+}
+
+fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DbError> {
+    let mut columns = Columns::new("workflow_runs", row);
+    let head = read_head(&mut columns)?;
+    let ours = head.origin.is_none();
+    Ok(WorkflowRunRow {
+        head,
+        version: columns.get()?,
+        seq: columns.count()?,
+        definition: columns.get()?,
+        mode: columns.get()?,
+        triggered_by: columns.get()?,
+        context: read_json(&mut columns, ours)?,
+        scratch: match read_json(&mut columns, ours)? {
+            Json::Object(map) => map,
+            _ => Map::new(),
+        },
+    })
+}
+
+/// Reads JSON; what another system kept need not be any.
+fn read_json(columns: &mut Columns<'_, '_>, ours: bool) -> Result<Json, DbError> {
+    let Some(text) = columns.get::<Option<String>>()? else { return Ok(Json::Null) };
+    match serde_json::from_str(&text) {
+        Ok(value) => Ok(value),
+        Err(error) if ours => Err(columns.bad(format!("it holds no JSON: {error}"))),
+        Err(_) => Ok(Json::String(text)),
+    }
+}
+
+fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
+    let mut columns = Columns::new("executions", row);
+    let id: JobId = columns.word()?;
+    let (phase, part, seq) = (columns.get()?, columns.word()?, columns.count()?);
+    let is_step = columns.get::<Option<i64>>()?.is_some();
+    let status: JobStatus = columns.word()?;
+    let reason: Option<ExitReason> = columns.maybe_word()?;
+    let interrupted = columns.flag()?;
+    Ok(JournalRow {
+        phase,
+        part,
+        seq,
+        job: (!is_step).then_some(id),
+        approval: None,
+        how: how_of(status, reason, interrupted),
+        decision: columns.maybe_word()?,
+        output: columns.get()?,
+        error: columns.get()?,
+        micros: columns.get::<Option<i64>>()?.unwrap_or(0),
+    })
+}
+
+/// Says how a part ended, by what its job says.
+fn how_of(status: JobStatus, reason: Option<ExitReason>, interrupted: bool) -> Option<How> {
+    match (status, reason) {
+        (JobStatus::Pending | JobStatus::Running, _) => None,
+        (JobStatus::Cancelled, _) => Some(How::Cancelled),
+        (JobStatus::Failed, _) if interrupted => Some(How::Interrupted),
+        (_, Some(ExitReason::MaxTurns)) => Some(How::Soft),
+        (JobStatus::Completed, _) => Some(How::Succeeded),
+        (JobStatus::Failed, _) => Some(How::Failed),
+    }
+}
+
+/// What a row says so that [`how_of`] says the same.
+fn words_of(how: How) -> (JobStatus, ExitReason) {
+    match how {
+        How::Succeeded => (JobStatus::Completed, ExitReason::Success),
+        How::Soft => (JobStatus::Completed, ExitReason::MaxTurns),
+        How::Failed | How::Interrupted => (JobStatus::Failed, ExitReason::Error),
+        How::Cancelled => (JobStatus::Cancelled, ExitReason::Cancelled),
+    }
+}
+
+fn read_gate(row: &Row<'_>) -> Result<JournalRow, DbError> {
+    let mut columns = Columns::new("workflow_approvals", row);
+    let id: ApprovalId = columns.word()?;
+    let (phase, part, seq) = (columns.get()?, columns.word()?, columns.count()?);
+    let how = match columns.word()? {
+        ApprovalStatus::Pending => None,
+        ApprovalStatus::Approved => Some(How::Succeeded),
+        ApprovalStatus::Rejected | ApprovalStatus::Expired => Some(How::Failed),
+        ApprovalStatus::Withdrawn => Some(How::Cancelled),
+    };
+    Ok(JournalRow {
+        phase,
+        part,
+        seq,
+        job: None,
+        approval: Some(id),
+        how,
+        decision: None,
+        output: columns.get()?,
+        error: None,
+        micros: 0,
+    })
+}
+
+/// What a change needs to know of the row it changes.
+pub(crate) struct RunKey {
+    pub(crate) workflow: String,
+    pub(crate) status: String,
+    pub(crate) version: i64,
+}
+
+pub(crate) fn key(conn: &Connection, id: &str) -> Result<Option<RunKey>, DbError> {
+    first(conn, KEY, [id], "read a workflow run", |row| {
+        let mut columns = Columns::new("workflow_runs", row);
+        Ok(RunKey { workflow: columns.get()?, status: columns.get()?, version: columns.get()? })
+    })
+}
+
+/// Inserts and says whether neither its id nor its trigger was taken.
+pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DbError> {
+    let head = &run.head;
+    let params = named_params! {
+        ":id": head.id.as_str(),
+        ":workflow": head.workflow,
+        ":trigger_id": head.trigger_id,
+        ":trigger_type": head.trigger_type,
+        ":current_phase": head.current_phase,
+        ":status": head.status.as_str(),
+        ":restart_count": head.restart_count,
+        ":started_at": iso_millis(head.started_at),
+        ":updated_at": iso_millis(head.updated_at),
+        ":finished_at": head.finished_at.map(iso_millis),
+        ":spent": head.spent,
+        ":origin": head.origin,
+        ":error": head.error.as_deref().map(bounded_error),
+        ":version": run.version,
+        ":seq": integer(run.seq),
+        ":definition": run.definition,
+        ":mode": run.mode,
+        ":triggered_by": run.triggered_by,
+        ":context": run.context.to_string(),
+        ":scratch": scratch_text(run),
+    };
+    Ok(execute(conn, INSERT, params, "insert a workflow run")? == 1)
+}
+
+/// Updates and says whether the version was the current one.
+pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DbError> {
+    let head = &run.head;
+    let params = named_params! {
+        ":id": head.id.as_str(),
+        ":current_phase": head.current_phase,
+        ":status": head.status.as_str(),
+        ":restart_count": head.restart_count,
+        ":updated_at": iso_millis(head.updated_at),
+        ":finished_at": head.finished_at.map(iso_millis),
+        ":spent": head.spent,
+        ":error": head.error.as_deref().map(bounded_error),
+        ":version": run.version,
+        ":seq": integer(run.seq),
+        ":definition": run.definition,
+        ":mode": run.mode,
+        ":scratch": scratch_text(run),
+    };
+    Ok(execute(conn, UPDATE, params, "update a workflow run")? == 1)
+}
+
+fn scratch_text(run: &WorkflowRunRow) -> String {
+    serde_json::to_string(&run.scratch).expect("a map of JSON values is JSON")
+}
+
+fn bounded_error(error: &str) -> &str {
+    &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
+}
+
+/// Counts runs by workflow and status from the rows themselves, to check the counters by.
+pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DbError> {
+    collect(conn, COUNTS, [], "count workflow runs", |row| {
+        let mut columns = Columns::new("workflow_runs", row);
+        Ok((columns.get()?, columns.get()?, columns.get()?))
+    })
+}
+
+pub(crate) fn insert_step(
+    conn: &Connection,
+    step: &Step<'_>,
+    at: Timestamp,
+) -> Result<(), DbError> {
+    let (status, reason) = words_of(step.how);
+    let params = named_params! {
+        ":id": format!("{}-{}", step.run, step.seq),
+        ":trigger_type": step.trigger_type,
+        ":status": status.as_str(),
+        ":exit_reason": reason.as_str(),
+        ":at": iso_millis(at),
+        ":success": i64::from(status == JobStatus::Completed),
+        ":interrupted": i64::from(step.how == How::Interrupted),
+        ":run": step.run.as_str(),
+        ":skill": step.skill,
+        ":error": step.error.map(bounded_error),
+        // Cut, a list of items would be none.
+        ":output": step.output.map(|text| match step.part {
+            Part::Items => text.to_owned(),
+            _ => cut_output(text),
+        }),
+        ":phase": step.phase,
+        ":part": step.part.to_string(),
+        ":seq": integer(step.seq),
+        ":decision": step.decision.map(Decision::as_str),
+    };
+    execute(conn, INSERT_STEP, params, "write an entry of a journal").map(|_| ())
+}
+
+pub(crate) fn put_definition(
+    conn: &Connection,
+    hash: &str,
+    name: &str,
+    files: &str,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let params = params![hash, name, iso_millis(now), files];
+    execute(conn, PUT_DEFINITION, params, "keep a definition").map(|_| ())
+}
+
+pub(crate) fn add_event(
+    conn: &Connection,
+    run: &WorkflowRunId,
+    (kind, phase, text): (&str, Option<&str>, &str),
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let text = &text[..text.floor_char_boundary(EVENT_BYTES_MAX)];
+    let params = params![run.as_str(), iso_millis(now), kind, phase, text];
+    execute(conn, ADD_EVENT, params, "write an event of a workflow run").map(|_| ())
+}
