@@ -43,7 +43,7 @@ pub struct Setup {
     /// Where chats are.
     pub services: Services,
     /// The workflows that there are.
-    pub workflows: Vec<LoadedWorkflow>,
+    pub workflows: Vec<Arc<LoadedWorkflow>>,
     /// What holds for all of them.
     pub workflow_settings: WorkflowSettings,
 }
@@ -71,7 +71,7 @@ impl Setup {
     /// Finds a workflow by its name.
     pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
         let found = self.workflows.iter().find(|it| it.workflow.name.as_str() == name);
-        found.ok_or_else(|| {
+        found.map(|found| &**found).ok_or_else(|| {
             let names: Vec<&str> =
                 self.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
             let refused =
