@@ -6,6 +6,7 @@
 //! Start at [`history`].
 
 mod chain;
+mod fields;
 mod marks;
 mod page;
 
