@@ -466,6 +466,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_copied_goes_to_the_end_in_the_kernel_and_by_hand() {
+        let (_temp, folder) = folder();
+        let source = folder.join("source");
+        let bytes: Vec<u8> = (0..COPY_BLOCK_BYTES + 7).map(|at| at as u8).collect();
+        std::fs::write(&source, &bytes).unwrap();
+        let source = File::open(source).unwrap();
+        let in_kernel = |file: &File, offset, len| OsDisk.copy(file, &source, offset, len);
+        let by_hand = |file: &File, offset, len| {
+            copy_by_hand(&source, offset, len, |block| OsDisk.write(file, block))
+        };
+        let ways: [(&str, &dyn Fn(&File, u64, u64) -> io::Result<u64>); 2] =
+            [("in-kernel", &in_kernel), ("by-hand", &by_hand)];
+        for (name, copy) in ways {
+            let path = folder.join(name);
+            let file = OsDisk.create(&path).unwrap();
+            OsDisk.write(&file, b"<").unwrap();
+            let (mut at, end) = (1, bytes.len() as u64);
+            while at < end {
+                at += copy(&file, at, end - at).unwrap();
+            }
+            assert_eq!(copy(&file, end, 9).unwrap(), 0, "{name}: the source has ended");
+            OsDisk.write(&file, b">").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), [b"<", &bytes[1..], b">"].concat(), "{name}");
+        }
+    }
+
+    #[test]
     fn created_folders_are_private_and_existing_ones_are_left_alone() {
         let (_temp, folder) = folder();
         create_folder(&OsDisk, &folder.join("a/b")).unwrap();

@@ -2,9 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
-use heeler_model::run::{ErrorClass, SessionStart};
+use heeler_model::run::{ErrorClass, RunResult, SessionStart};
+use heeler_store::history::{Cut, find_cut, history};
+use heeler_store::native;
 use heeler_testkit::{Script, Step};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -120,6 +122,50 @@ fn a_session_that_a_person_went_on_with_is_refused_and_then_taken_in() {
     }
 }
 
+#[test]
+fn two_claudes_at_once_on_one_session_are_noticed_by_whoever_comes_next() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let first = rig.run(rig.plan(runtime, &says("one", "First.")));
+        succeeded(&first);
+        // Ours is in the middle of a turn while a person goes on with the same session, and is killed
+        // before it could say more: the conversation goes on from the person's words.
+        let mut plan = rig.script(runtime, &Script::new().step(Step::tools([rig.endless()])));
+        plan.claude().permission_mode = "bypassPermissions".to_owned();
+        let plan = plan.after(&first);
+        let spec = plan.spec.clone();
+        let mut live = rig.start(plan);
+        let [_, claude] = rig.pids();
+        let mut by_hand = rig.plan(runtime, "");
+        rig.by_hand(&mut by_hand, &first.session_id(), &says("by hand", "Hand."));
+        live.child.kill().unwrap();
+        live.child.wait().unwrap();
+        rig.settle(&spec);
+        super::gone(claude);
+
+        let settled = std::fs::read(rig.run_dir(&spec).join("result.json")).unwrap();
+        let settled: RunResult = serde_json::from_slice(&settled).unwrap();
+        let next = || {
+            let mut plan = rig.plan(runtime, &says("two", "Second.")).resume(&first);
+            plan.spec.session.own = settled.session.as_ref().unwrap().own;
+            plan
+        };
+        let refused = rig.run(next());
+        let error = refused.result.error.as_ref().expect("it was refused");
+        assert_eq!(error.class, ErrorClass::SessionMovedOn, "{error:#?}");
+        let said = "somebody else wrote to the session at the same time: 2 messages were added";
+        assert!(error.message.contains(said), "{error:#?}");
+        assert!(error.message.contains("does not remember the last"), "{error:#?}");
+        let mut plan = next();
+        plan.spec.session.take_in = true;
+        let taken = rig.run(plan);
+        succeeded(&taken);
+        let expected =
+            ["user: one", "assistant: First.", "user: by hand", "assistant: Hand.", "user: two"];
+        assert_eq!(shown(&taken), expected);
+    }
+}
+
 /// The id of the last thing that the agent said.
 #[track_caller]
 fn last_said(end: &End) -> Uuid {
@@ -132,6 +178,31 @@ fn fork(rig: &Rig, runtime: RuntimeType, prompt: &str, source: &End, at: Uuid) -
     let (source, id) = (source.session_id(), new_session());
     plan.spec.session.start = SessionStart::Fork { source, id, at: Some(at) };
     plan
+}
+
+/// claude's own file tells that all is remembered, and where turns end: of seven messages the second,
+/// fifth and last; also when it is read as that of a person's session.
+#[track_caller]
+fn read_as_it_is(end: &End, own: &Utf8Path) {
+    let log = &end.result.session.as_ref().unwrap().log;
+    let page = history(log, Some(own), None, 50).unwrap();
+    let forgotten: Vec<_> = page.messages.iter().filter(|message| !message.in_context).collect();
+    assert!(page.total == 7 && forgotten.is_empty(), "{forgotten:#?}");
+    let safe = page.messages.iter().filter(|message| message.cut == Cut::Safe);
+    assert_eq!(safe.map(|message| message.number).collect::<Vec<_>>(), [2, 5, 7]);
+    for (asked, found) in [(1, None), (2, Some(2)), (4, Some(2)), (6, Some(5)), (7, Some(7))] {
+        let cut = find_cut(log, Some(own), Some(asked)).ok();
+        assert_eq!(cut.map(|cut| cut.number), found, "{asked}");
+    }
+    let native = native::find(own.parent().unwrap().parent().unwrap(), end.session_id().as_str());
+    let native = native.unwrap();
+    assert_eq!((native.messages, native.is_estimate), (7, false));
+    assert_eq!(native.last, page.messages.last().unwrap().uuid);
+    assert!(native.title.as_ref().unwrap().starts_with("one"), "{native:?}");
+    assert!(native.cwd.as_ref().unwrap().ends_with("work") && native.tokens > 0, "{native:?}");
+    let whole = history(own, Some(own), None, 50).unwrap();
+    assert_eq!(whole.total, 7);
+    assert!(whole.messages.iter().all(|message| message.in_context));
 }
 
 #[test]
@@ -150,6 +221,7 @@ fn a_fork_at_each_safe_message_has_exactly_what_was_said_before() {
             whole
         };
         let own = rig.own(&first.session_id());
+        read_as_it_is(&third, &own);
         let before = std::fs::read(&own).unwrap();
         let cuts = [(&first, 2), (&second, 8), (&third, 10)];
         // All at once: they do not wait for each other or for the source.
