@@ -15,13 +15,11 @@ use std::error::Error;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, Session, SessionId, chain};
 use heeler_store::{DbError, Reader, Tx};
-use heeler_transcript::LockFile;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
-use crate::reading::Around;
 use crate::setup::Setup;
 
 pub(crate) use expiry::{expire, expired};
@@ -179,23 +177,6 @@ pub(crate) fn has_own_place(session: &Session) -> bool {
     session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE)
 }
 
-/// Returns the agent's own file of a session.
-pub(crate) fn own_file(
-    setup: &Setup,
-    session: &Session,
-    id: &AgentSessionId,
-) -> Option<Utf8PathBuf> {
-    let around = Around { loaded: Some(&setup.loaded), env: &setup.env, home: &setup.home };
-    around.own_file(session, id)
-}
-
-/// Says who is at a session.
-fn holder(home: &Utf8Path, session: &Session) -> Option<String> {
-    let id = session.agent_session_id.as_ref()?;
-    let state = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??;
-    Some(state.holder.map_or("another process".to_owned(), |holder| holder.to_string()))
-}
-
 fn trouble(error: &dyn Error) -> Refused {
     Refused::new(RefusedKind::Trouble, chain(error))
 }
@@ -204,3 +185,6 @@ fn unknown(session: &SessionId) -> Refused {
     let refused = Refused::new(RefusedKind::NotFound, format!("there is no session {session}"));
     refused.hint("heeler session list")
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,10 @@ use heeler_model::config::{Agent, RuntimeType};
 use heeler_model::{AgentSessionId, ForkCut, Session, SessionId};
 use heeler_store::history::{FoundCut, find_cut};
 use heeler_store::{DbError, Reader, StateDir, Tx};
-use heeler_transcript::{OsDisk, UpTo, copy_prefix, create_folder};
+use heeler_transcript::{OsDisk, UpTo, copy_prefix, create_folder, resolve_inside};
 use jiff::Timestamp;
 
-use super::{MadeSession, own_file, place, trouble, unknown};
+use super::{MadeSession, place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
 use crate::prepare::runtime_type;
@@ -60,7 +60,7 @@ pub(super) fn prepare(
         let message = format!("the log of session {} is not there", source.id);
         Refused::new(RefusedKind::Trouble, message).hint("heeler doctor")
     })?;
-    let own = own_file(setup, &source, remembered);
+    let own = setup.around().own_file(&source, remembered);
     let cut = find_cut(&log, own.as_deref(), wish.at_message).map_err(|error| {
         Refused::new(RefusedKind::NotAllowed, format!("cannot fork {}: {error}", source.id))
             .hint(format!("heeler session show {} --history marks where it can be cut", source.id))
@@ -125,7 +125,7 @@ fn copy_log(
     relative: &Utf8Path,
     end: u64,
 ) -> Result<(), Refused> {
-    let copy = dir.root().join(relative);
+    let copy = resolve_inside(dir.root(), relative.as_str()).map_err(|error| trouble(&error))?;
     let folder = copy.parent().expect("a log is in its project's folder");
     create_folder(&OsDisk, folder).map_err(|error| trouble(&error))?;
     copy_prefix(&OsDisk, source, &copy, UpTo::Offset(end)).map_err(|error| trouble(&error))?;

@@ -63,7 +63,7 @@ fn directory(top: &Utf8Path, note: &SnapshotNote) -> Result<Utf8PathBuf, Refused
         return Ok(top.to_owned());
     }
     let directory = resolve_inside(top, note.cwd.as_str()).map_err(|error| trouble(&error))?;
-    std::fs::create_dir_all(&directory).map_err(|error| trouble(&error))?;
+    create_folder(&OsDisk, &directory).map_err(|error| trouble(&error))?;
     Ok(directory)
 }
 

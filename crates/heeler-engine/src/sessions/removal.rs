@@ -12,14 +12,17 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::session_choice::Wish;
 use heeler_model::{Session, SessionId, SessionStatus, Wanted, chain};
 use heeler_store::{DbError, DeletedSession, Reader, StateDir, Tx};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
+use heeler_transcript::{
+    DiskError, NameError, OsDisk, create_folder, replace_file, resolve_inside,
+};
 use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::{holder, place, trouble, unknown};
+use super::{place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
+use crate::start::{AtWork, at_work};
 
 /// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
@@ -95,10 +98,10 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
     if session.status == SessionStatus::Active {
         return Ok(Err(busy("a job runs in it".to_owned()).hint("heeler status")));
     }
-    if let Some(holder) = holder(home, session) {
+    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
+    if let Some(AtWork { holder, .. }) = at_work(home, own) {
         return Ok(Err(busy(holder)));
     }
-    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
     for queued in tx.queue()? {
         let wanted: Option<Wanted> = serde_json::from_str(&queued.wanted).ok();
         let named = wanted.and_then(|wanted| match wanted.session {
@@ -135,7 +138,7 @@ pub(super) fn prepare_restore(
         // The transaction says why not.
         return Ok(());
     };
-    let trash = dir.trashed_session(id);
+    let trash = trash_of(dir, id).map_err(|error| trouble(&error))?;
     move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))
 }
 
@@ -195,7 +198,7 @@ fn bury(
     if is_back || other.map_err(|error| chain(&error))?.flatten().is_some() {
         return Ok(());
     }
-    let trash = dir.trashed_session(&session.id);
+    let trash = trash_of(dir, &session.id).map_err(|error| chain(&error))?;
     // Purged, and gone with the last of it.
     let is_purged = deleted.purged_at.is_some();
     if is_purged && !trash.exists() && own_files(dir, home, session).is_empty() {
@@ -208,6 +211,13 @@ fn bury(
         purge(&trash, is_all).map_err(|error| chain(&error))?;
     }
     Ok(())
+}
+
+/// Returns where a deleted session's files are; one that is a link is not ours.
+fn trash_of(dir: &StateDir, id: &SessionId) -> Result<Utf8PathBuf, NameError> {
+    let trash = dir.trashed_session(id);
+    let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
+    resolve_inside(dir.root(), relative.as_str())
 }
 
 /// Moves what a session has to the trash, with a tombstone that says whose it was.
@@ -283,10 +293,11 @@ fn bring_back(
         if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             continue;
         }
-        move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
+        let trash = trash_of(dir, &id).map_err(|error| chain(&error))?;
+        move_back(dir, home, &session, &trash).map_err(|error| chain(&error))?;
         // What could not be moved, since something has its place, stays in the trash.
-        remove(&entry.path().join(TOMBSTONE)).map_err(|error| chain(&error))?;
-        drop(std::fs::remove_dir(entry.path()));
+        remove(&trash.join(TOMBSTONE)).map_err(|error| chain(&error))?;
+        drop(std::fs::remove_dir(&trash));
     }
     Ok(())
 }

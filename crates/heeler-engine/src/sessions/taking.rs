@@ -9,10 +9,10 @@ use std::io::{self, Read};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Agent, RuntimeType};
 use heeler_model::record::without_own_keys;
-use heeler_model::{AgentSessionId, OwnMark, OwnSessions, Session, SessionId, SessionStatus};
+use heeler_model::{AgentSessionId, OwnMark, Session, SessionId, SessionStatus};
 use heeler_store::native::{self, Cleaner, NativeError};
 use heeler_store::{Db, DbError, Reader, StateDir, Tx, bundle};
-use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file};
+use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file, resolve_inside};
 
 use super::{NATIVE, TakenSession, trouble};
 use crate::command::{Answer, Refused, RefusedKind};
@@ -194,11 +194,7 @@ fn own_projects(
     runtime: RuntimeType,
 ) -> Result<(Option<Utf8PathBuf>, Vec<String>), Refused> {
     let given = environment::give(agent, &setup.env).map_err(|error| trouble(&error))?;
-    let own = OwnSessions::of(runtime, &given.env, &setup.home, &agent.working_directory);
-    let projects = match own {
-        OwnSessions::In(projects) => Some(projects),
-        OwnSessions::None | OwnSessions::Unknown => None,
-    };
+    let projects = setup.around().projects(runtime, &given.env, &agent.working_directory);
     Ok((projects, given.secrets))
 }
 
@@ -210,7 +206,7 @@ fn copy(
     relative: &Utf8Path,
     cleaner: Cleaner,
 ) -> Result<(), Refused> {
-    let log = dir.root().join(relative);
+    let log = resolve_inside(dir.root(), relative.as_str()).map_err(|error| trouble(&error))?;
     match std::fs::remove_file(&log) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble(&error)),
         _ => {}

@@ -20,6 +20,9 @@ use crate::skim::{Keep, skim};
 /// meanwhile.
 const SNAPSHOT_LATE_MAX: usize = 8;
 
+/// Less of a log than this is walked.
+const SKIPPED_BYTES_MIN: u64 = if cfg!(test) { 1024 } else { 1024 * 1024 };
+
 const BLOCK: Keep = Keep::Fields(&[("type", Keep::Word)]);
 
 /// What is needed of a row to number and mark it.
@@ -95,8 +98,27 @@ pub(super) struct Runs<'l> {
 
 impl<'l> Runs<'l> {
     pub(super) fn of(log: &'l Utf8Path) -> Result<Runs<'l>, DiskError> {
-        let lines = LinesBack::open(log)?;
-        Ok(Runs { log, lines, end: u64::MAX, forked_at: None, is_done: false })
+        Runs::before(log, u64::MAX)
+    }
+
+    fn before(log: &'l Utf8Path, end: u64) -> Result<Runs<'l>, DiskError> {
+        let lines = LinesBack::open_before(log, end)?;
+        Ok(Runs { log, lines, end, forked_at: None, is_done: false })
+    }
+
+    /// Passes over runs that have so many messages before them, or more: by halves, since the counts of a
+    /// log only grow. At most as much is read as by walking.
+    pub(super) fn skip_from(&mut self, messages: u64) -> Result<(), DiskError> {
+        let mut low = 0;
+        while !self.is_done && self.end - low > SKIPPED_BYTES_MIN && self.end < u64::MAX {
+            let middle = low + (self.end - low) / 2;
+            let mut runs = Runs::before(self.log, middle)?;
+            match runs.next_count(low)? {
+                Some((_, before)) if before >= messages => *self = runs,
+                _ => low = middle,
+            }
+        }
+        Ok(())
     }
 
     /// Returns the run before the last one returned. Its rows are not parsed.
@@ -105,9 +127,18 @@ impl<'l> Runs<'l> {
             return Ok(None);
         }
         let (end, forked_at) = (self.end, self.forked_at.take());
+        if let Some((start, before)) = self.next_count(0)? {
+            return Ok(Some(Run { start, end, before, is_ours: true, forked_at }));
+        }
+        self.is_done = true;
+        Ok((end > 0).then_some(Run { start: 0, end, before: 0, is_ours: false, forked_at }))
+    }
+
+    /// Walks back to the next row at or behind `low` that counts; returns where it is, and its count.
+    fn next_count(&mut self, low: u64) -> Result<Option<(u64, u64)>, DiskError> {
         let needle = format!("\"{BEFORE_KEY}\"");
         let counts = memmem::Finder::new(&needle);
-        while let Some(line) = self.lines.next_line()? {
+        while let Some(line) = self.lines.next_line()?.filter(|line| line.offset >= low) {
             if counts.find(line.bytes).is_none() {
                 continue;
             }
@@ -116,12 +147,10 @@ impl<'l> Runs<'l> {
                 let Some(counted) = counted_before(&row) else { continue };
                 (self.end, self.is_done) = (line.offset, line.offset == 0);
                 self.forked_at = uuid(&row["forkedFrom"]["messageUuid"]);
-                let (start, before) = (line.offset, counted.messages);
-                return Ok(Some(Run { start, end, before, is_ours: true, forked_at }));
+                return Ok(Some((line.offset, counted.messages)));
             }
         }
-        self.is_done = true;
-        Ok((end > 0).then_some(Run { start: 0, end, before: 0, is_ours: false, forked_at }))
+        Ok(None)
     }
 
     /// Finds the messages of a run.

@@ -131,6 +131,30 @@ fn pipes_links_and_folders_in_place_of_files_do_not_hang_or_lead_away() {
 }
 
 #[test]
+fn a_repository_of_ours_that_leads_elsewhere_is_not_used() {
+    let scene = Scene::new();
+    let snapshot = scene.take("1");
+    let key = scene.open().key().to_owned();
+    let root = scene.dir.join(&key);
+    for name in
+        ["", "repo.git", "repo.git/objects", "repo.git/objects/pack", "refs", "packs", "kept"]
+    {
+        let path = if name.is_empty() { root.clone() } else { root.join(name) };
+        let outside = scene.root.join("outside");
+        fs::rename(&path, &outside).unwrap();
+        std::os::unix::fs::symlink(&outside, &path).unwrap();
+        let before = listing(&outside);
+        let error = Snapshots::open_key(&scene.dir, &key).unwrap_err();
+        assert!(error.to_string().contains("is a symbolic link"), "{name}: {error}");
+        Snapshots::open(&scene.dir, &scene.tree()).unwrap_err();
+        assert_eq!(listing(&outside), before, "{name}");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&outside, &path).unwrap();
+    }
+    scene.restored(&snapshot);
+}
+
+#[test]
 fn the_state_directory_is_never_recorded_into_itself() {
     let scene = Scene::new();
     let dir = scene.repo.join(".heeler [x]/workspaces");

@@ -1,8 +1,9 @@
 //! What a snapshot holds, what it says of the rest, and what it leaves alone.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use camino::Utf8Path;
 use heeler_workspace::{DiffTo, LeftOut, SnapshotName, Snapshots, WorkTree};
 
 use crate::scene::{Item, Scene, git, items, listing, name, names, now, odd};
@@ -317,10 +318,22 @@ fn an_export_comes_back_equal_and_is_written_equal_again() {
 fn all_of_it_is_private() {
     let scene = Scene::new();
     let fork = scene.fork(&scene.take("1"));
-    let mode = |path: &camino::Utf8Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&scene.dir.join(scene.open().key())), 0o700);
+    scene.write("new/file", "1");
+    scene.take("2");
+    let snapshots = scene.open();
+    snapshots.prune(now()).unwrap();
+    let mode = |path: &Utf8Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&scene.dir), 0o700);
     assert_eq!(mode(&fork.top), 0o700);
+    let root = scene.dir.join(snapshots.key());
+    assert_eq!(mode(&root), 0o700);
+    let found = listing(&root);
+    assert!(found.len() > 20, "{found:?}");
+    for path in found.keys().map(Utf8Path::new) {
+        // What is linked has the user's mode: to change it would change theirs.
+        let is_linked = path.is_file() && fs::metadata(path).unwrap().nlink() > 1;
+        assert!(is_linked || mode(path) & 0o077 == 0, "{path}: {:o}", mode(path));
+    }
 }
 
 #[test]
@@ -344,6 +357,34 @@ fn many_snapshots_are_few_packs_and_each_comes_back() {
     }
     let fork = scene.fork(&taken[0].0);
     git(&fork.top, &["fsck", "--full", "--strict"]);
+}
+
+#[test]
+fn a_pack_that_is_just_being_put_in_place_is_not_merged_away() {
+    let scene = Scene::new();
+    scene.write("first", "1");
+    let first = scene.take("first");
+    let wanted = items(&scene.repo);
+    let root = scene.dir.join(scene.open().key());
+    let noted = root.join("packs").read_dir_utf8().unwrap().next().unwrap().unwrap();
+    // Another process has noted its pack and renamed it; the index comes next.
+    let index = root.join(format!("repo.git/objects/pack/pack-{}.idx", noted.file_name()));
+    let later = scene.root.join("index-of-another");
+    fs::rename(&index, &later).unwrap();
+    for number in 0..45 {
+        scene.write("changing", format!("state {number}"));
+        scene.take(&format!("{number}"));
+    }
+    assert!(root.join("packs").join(noted.file_name()).exists());
+    fs::rename(&later, &index).unwrap();
+    assert_eq!(scene.restored(&first), wanted);
+    // Once it is whole it is one of those that are merged.
+    for number in 45..90 {
+        scene.write("changing", format!("state {number}"));
+        scene.take(&format!("{number}"));
+    }
+    assert!(!index.exists());
+    assert_eq!(scene.restored(&first), wanted);
 }
 
 #[test]
