@@ -100,6 +100,8 @@ pub struct TakenSession {
     pub messages: u64,
     /// Where it goes on.
     pub working_directory: Option<Utf8PathBuf>,
+    /// How many snapshots of its files came along.
+    pub snapshots: u64,
 }
 
 /// A session that was made, as its maker is told.

@@ -381,6 +381,7 @@ fn to_json(answer: &Answer) -> Value {
             "agentId": taken.agent,
             "messageCount": taken.messages,
             "workingDirectory": taken.working_directory,
+            "snapshots": taken.snapshots,
         }),
         Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
         Answer::Reloaded { changes } => json!({ "changes": changes }),

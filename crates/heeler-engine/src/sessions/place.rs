@@ -1,7 +1,10 @@
 //! The worktree that a fork has to itself: made from a snapshot, recorded before it goes.
 
+use std::io;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{Session, SessionId, chain};
+use heeler_store::bundle::Bundle;
 use heeler_store::history::{FoundCut, SnapshotNote};
 use heeler_store::{DbError, DeletedSession, Reader, StateDir};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside};
@@ -78,6 +81,20 @@ fn left_out(note: &SnapshotNote) -> Vec<String> {
         lines.push(format!("what {jobs} had half done in the same folder may be in there"));
     }
     lines
+}
+
+/// Takes over the snapshots that came with an exported session; says how many. They are named by the
+/// session, which is nobody's here: no name of another's is changed.
+pub(super) fn import(dir: &StateDir, bundle: &Bundle) -> Result<u64, Refused> {
+    let Some(id) = &bundle.session.agent_session_id else { return Ok(0) };
+    let prefix = SnapshotName::parse(id.as_str()).map_err(|error| trouble(&error))?;
+    let mut count = 0;
+    let taken = bundle.repositories(|key, bytes| {
+        let imported = Snapshots::import(&dir.workspaces(), key, &prefix, bytes);
+        count += imported.map_err(io::Error::other)?.1.len() as u64;
+        Ok(())
+    });
+    taken.map(|()| count).map_err(|error| trouble(&error))
 }
 
 /// Takes the worktree of a purged session away: a person said that all of it may go.

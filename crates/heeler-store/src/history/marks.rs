@@ -227,6 +227,11 @@ impl Mark {
     }
 }
 
+/// Reads what is needed of a row.
+pub(super) fn snapshot_row(text: &str) -> Option<Json> {
+    skim(text.as_bytes(), &ROW)
+}
+
 /// Says what a row that begins no message is part of.
 pub(super) fn part_of(text: &str) -> PartOf {
     skim(text.as_bytes(), &ROW).map_or(PartOf::Nothing, |row| PartOf::read(&row))
@@ -247,7 +252,7 @@ pub(super) enum PartOf {
 }
 
 impl PartOf {
-    fn read(row: &Json) -> PartOf {
+    pub(super) fn read(row: &Json) -> PartOf {
         let is_apart = |key: &str| row[key] == Json::Bool(true);
         if is_apart("isSidechain")
             || is_apart("isApiErrorMessage")
@@ -284,7 +289,7 @@ struct RawSnapshot {
 
 /// Reads a snapshot. One whose names cannot be those of a commit and of a folder came with somebody
 /// else's state.
-fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
+pub(super) fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
     let raw = RawSnapshot::deserialize(value).ok()?;
     let is_commit = |text: &str| {
         matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())

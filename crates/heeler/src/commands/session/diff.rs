@@ -72,7 +72,8 @@ fn failed(error: heeler_workspace::SnapshotError) -> Failure {
     Failure::new(Code::Failed, error)
 }
 
-fn no_snapshot(session: &Session) -> Failure {
+/// Says that a session has no snapshots.
+pub(super) fn no_snapshot(session: &Session) -> Failure {
     let message = format!("no snapshot of the files of session {} was taken", session.id);
     Failure::message(Code::Refused, message)
         .hint("snapshots need a working directory in a git repository, and `session.snapshots`")
