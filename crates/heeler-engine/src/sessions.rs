@@ -25,6 +25,7 @@ use crate::reading::Around;
 use crate::setup::Setup;
 
 pub(crate) use expiry::{expire, expired};
+pub(crate) use place::{lacks_worktree, make_worktree_again};
 pub(crate) use removal::{Moving, complete};
 
 /// Where a session came from that somebody made with the agent's program, not through us.

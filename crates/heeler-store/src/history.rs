@@ -23,7 +23,7 @@ use uuid::Uuid;
 pub(crate) use self::chain::{Chain, end_of_entry};
 use self::marks::{Mark, Runs};
 use self::page::Around;
-pub use self::snapshots::snapshots;
+pub use self::snapshots::{NotedSnapshot, snapshots};
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

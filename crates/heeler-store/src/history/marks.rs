@@ -5,7 +5,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::message::read_row;
-use heeler_model::record::{BEFORE_KEY, MessageCount, counted_before};
+use heeler_model::record::{BEFORE_KEY, BEGINNING_KEY, MessageCount, counted_before};
 use heeler_transcript::{DiskError, Entry, LinesBack, Record, Scan, checked_id};
 use memchr::memmem;
 use serde::Deserialize;
@@ -34,6 +34,7 @@ const ROW: Keep = Keep::Fields(&[
     (BEFORE_KEY, Keep::All),
     ("snapshot", Keep::All),
     ("messageUuid", Keep::Word),
+    ("sessionId", Keep::Word),
 ]);
 
 /// A message and where it stands.
@@ -197,6 +198,10 @@ impl Walk {
     }
 
     fn snapshot(&mut self, record: &Record, row: &Json) {
+        // What the files were before the first turn is behind no message.
+        if is_beginning(row) {
+            return;
+        }
         let Some(note) = read_snapshot(&row["snapshot"]) else { return };
         let named = uuid(&row["messageUuid"]);
         let recent = self.marks.len().saturating_sub(SNAPSHOT_LATE_MAX);
@@ -268,6 +273,11 @@ impl PartOf {
             _ => PartOf::Nothing,
         }
     }
+}
+
+/// Says whether a snapshot is of the files before the first turn.
+pub(super) fn is_beginning(row: &Json) -> bool {
+    row["snapshot"][BEGINNING_KEY] == Json::Bool(true)
 }
 
 /// A snapshot as a row has it.

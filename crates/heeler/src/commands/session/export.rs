@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use heeler_model::redact::Redactor;
 use heeler_model::{Session, iso_millis};
 use heeler_store::bundle::{self, Export, OwnFile, Repository, Sums};
-use heeler_store::history::snapshots;
+use heeler_store::history::{NotedSnapshot, snapshots};
 use heeler_store::{JobCursor, Reader, StateDir};
 use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots};
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ impl Files {
         let notes = log.map(snapshots).transpose().map_err(failed)?.unwrap_or_default();
         let id = session.agent_session_id.as_ref().map_or("", |id| id.as_str());
         let mut wanted: BTreeMap<String, BTreeSet<Commit>> = BTreeMap::new();
-        for note in notes {
+        for NotedSnapshot { note, .. } in notes {
             let commit = Commit::parse(&note.commit);
             wanted.entry(note.repository).or_default().extend(commit);
         }
