@@ -26,14 +26,17 @@ mod time;
 pub mod timetable;
 mod wanted;
 mod words;
+pub mod workflow;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
-pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId};
+pub use ids::{
+    AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId, WorkflowRunId,
+};
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use own_sessions::OwnSessions;
 pub use session::{Approvals, ForkCut, OwnMark, Session, SessionEvent, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
-pub use wanted::{PROMPT_BYTES_MAX, Wanted};
+pub use wanted::{PROMPT_BYTES_MAX, PhaseJob, PhaseOrder, Wanted};
 pub use words::UnknownWord;
