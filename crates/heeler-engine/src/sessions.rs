@@ -23,6 +23,7 @@ use crate::fleet::Fleet;
 use crate::setup::Setup;
 
 pub(crate) use expiry::{expire, expired};
+pub(crate) use place::{lacks_worktree, make_worktree_again};
 pub(crate) use removal::{Moving, complete};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
@@ -98,6 +99,8 @@ pub struct TakenSession {
     pub messages: u64,
     /// Where it goes on.
     pub working_directory: Option<Utf8PathBuf>,
+    /// How many snapshots of its files came along.
+    pub snapshots: u64,
 }
 
 /// A session that was made, as its maker is told.

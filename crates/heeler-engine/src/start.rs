@@ -259,7 +259,11 @@ fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> Sessio
     };
     let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
-    choose(&request.session, known, &context, new_id)
+    let mut plan = choose(&request.session, known, &context, new_id);
+    if let Some(note) = &request.note {
+        plan.reason = format!("{}; {note}", plan.reason);
+    }
+    plan
 }
 
 /// Takes a job up that waited, or whose last run came to nothing.

@@ -145,6 +145,7 @@ impl Place {
 
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
+            note: None,
             take_in: false,
             agent: "coder".parse().unwrap(),
             fleet_agents: vec!["coder".parse().unwrap(), "writer".parse().unwrap()],

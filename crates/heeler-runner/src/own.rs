@@ -158,6 +158,11 @@ impl Since {
     }
 }
 
+/// Returns what others added to the agent's own record of a session since we left it, oldest first.
+pub fn said_outside(path: &Utf8Path, left: &OwnMark) -> Result<Vec<Json>, DiskError> {
+    Ok(since(path, left)?.added)
+}
+
 /// Compares a record with the mark at which we left it. One that only grew by what is no part of the
 /// conversation has not moved on.
 pub(crate) fn since(path: &Utf8Path, left: &OwnMark) -> Result<Since, DiskError> {

@@ -9,6 +9,7 @@ mod chain;
 mod fields;
 mod marks;
 mod page;
+mod snapshots;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -20,9 +21,10 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
-pub(crate) use self::chain::Chain;
+pub(crate) use self::chain::{Chain, end_of_entry};
 use self::marks::{Mark, Runs};
 use self::page::Around;
+pub use self::snapshots::{NotedSnapshot, snapshots};
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -131,14 +131,15 @@ pub enum SnapshotError {
         /// What would be lost. The snapshot of the rest has been taken.
         left_out: Vec<LeftOut>,
     },
-    /// A file that is no export of ours, or is damaged.
-    #[error("{path} holds no snapshots: {reason}")]
+    /// What was read is no export of ours, or is damaged.
+    #[error("the export holds no snapshots that can be taken over: {reason}")]
     BadExport {
-        /// The file.
-        path: Utf8PathBuf,
         /// What is wrong.
         reason: String,
     },
+    /// An export cannot be written.
+    #[error("cannot write the snapshots")]
+    Export(#[source] io::Error),
 }
 
 fn said(left_out: &[LeftOut]) -> String {
@@ -595,7 +596,7 @@ fn key_of_ours<'a>(dir: &Utf8Path, common_dir: &'a Utf8Path) -> Option<&'a str> 
     (dir.join(key).join("repo.git") == common_dir).then_some(key)
 }
 
-fn is_key(text: &str) -> bool {
+pub(crate) fn is_key(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !text.is_empty() && text.len() <= 100 && text.bytes().all(plain)
 }

@@ -386,6 +386,7 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
             "agentId": taken.agent,
             "messageCount": taken.messages,
             "workingDirectory": taken.working_directory,
+            "snapshots": taken.snapshots,
         }),
         Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
         Answer::WorkflowRun { run, status, is_new } => {

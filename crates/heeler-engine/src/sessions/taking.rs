@@ -14,7 +14,7 @@ use heeler_store::native::{self, Cleaner, NativeError};
 use heeler_store::{Db, DbError, Reader, StateDir, Tx, bundle};
 use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file, resolve_inside};
 
-use super::{NATIVE, TakenSession, trouble};
+use super::{NATIVE, TakenSession, place, trouble};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
 use crate::prepare::{environment, real_folder, runtime_type};
@@ -119,6 +119,7 @@ pub(super) fn import(
     let placed = bundle::place(&fleet.dir, &bundle, projects.as_deref(), &cwd);
     let placed = placed
         .map_err(|error| Refused::new(RefusedKind::NotAllowed, heeler_model::chain(&error)))?;
+    let snapshots = place::import(&fleet.dir, &bundle)?;
     let session = Session {
         agent: agent.name.to_string(),
         runtime: runtime.to_string(),
@@ -128,7 +129,9 @@ pub(super) fn import(
         channel_id: None,
         ..placed.session
     };
-    Ok(taken(session))
+    let mut taken = taken(session);
+    taken.taken.snapshots = snapshots;
+    Ok(taken)
 }
 
 fn taken(session: Session) -> Taken {
@@ -138,6 +141,7 @@ fn taken(session: Session) -> Taken {
         agent: session.agent.clone(),
         messages: session.message_count.unsigned_abs(),
         working_directory: session.working_directory.clone(),
+        snapshots: 0,
     };
     Taken { session, taken: told }
 }

@@ -58,6 +58,19 @@ impl Chain {
     }
 }
 
+/// Returns where an entry ends in an agent's own file; `None` if it is not in it.
+pub(crate) fn end_of_entry(own: &Utf8Path, wanted: Uuid) -> Result<Option<u64>, DiskError> {
+    let text = wanted.hyphenated().to_string();
+    let finder = memmem::Finder::new(&text);
+    let mut lines = LinesBack::open(own)?;
+    while let Some(line) = lines.next_line()? {
+        if finder.find(line.bytes).is_some() && entry(line.bytes).is_some_and(|it| it.0 == wanted) {
+            return Ok(Some(line.offset + line.bytes.len() as u64 + 1));
+        }
+    }
+    Ok(None)
+}
+
 /// Reads an entry's id and that of the one before it.
 fn entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
     match plain_entry(line) {

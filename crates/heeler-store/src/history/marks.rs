@@ -5,7 +5,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::message::read_row;
-use heeler_model::record::{BEFORE_KEY, MessageCount, counted_before};
+use heeler_model::record::{BEFORE_KEY, BEGINNING_KEY, MessageCount, counted_before};
 use heeler_transcript::{DiskError, Entry, LinesBack, Record, Scan, checked_id};
 use memchr::memmem;
 use serde::Deserialize;
@@ -37,6 +37,7 @@ const ROW: Keep = Keep::Fields(&[
     (BEFORE_KEY, Keep::All),
     ("snapshot", Keep::All),
     ("messageUuid", Keep::Word),
+    ("sessionId", Keep::Word),
 ]);
 
 /// A message and where it stands.
@@ -226,6 +227,10 @@ impl Walk {
     }
 
     fn snapshot(&mut self, record: &Record, row: &Json) {
+        // What the files were before the first turn is behind no message.
+        if is_beginning(row) {
+            return;
+        }
         let Some(note) = read_snapshot(&row["snapshot"]) else { return };
         let named = uuid(&row["messageUuid"]);
         let recent = self.marks.len().saturating_sub(SNAPSHOT_LATE_MAX);
@@ -256,6 +261,11 @@ impl Mark {
     }
 }
 
+/// Reads what is needed of a row.
+pub(super) fn snapshot_row(text: &str) -> Option<Json> {
+    skim(text.as_bytes(), &ROW)
+}
+
 /// Says what a row that begins no message is part of.
 pub(super) fn part_of(text: &str) -> PartOf {
     skim(text.as_bytes(), &ROW).map_or(PartOf::Nothing, |row| PartOf::read(&row))
@@ -276,7 +286,7 @@ pub(super) enum PartOf {
 }
 
 impl PartOf {
-    fn read(row: &Json) -> PartOf {
+    pub(super) fn read(row: &Json) -> PartOf {
         let is_apart = |key: &str| row[key] == Json::Bool(true);
         if is_apart("isSidechain")
             || is_apart("isApiErrorMessage")
@@ -292,6 +302,11 @@ impl PartOf {
             _ => PartOf::Nothing,
         }
     }
+}
+
+/// Says whether a snapshot is of the files before the first turn.
+pub(super) fn is_beginning(row: &Json) -> bool {
+    row["snapshot"][BEGINNING_KEY] == Json::Bool(true)
 }
 
 /// A snapshot as a row has it.
@@ -313,7 +328,7 @@ struct RawSnapshot {
 
 /// Reads a snapshot. One whose names cannot be those of a commit and of a folder came with somebody
 /// else's state.
-fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
+pub(super) fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
     let raw = RawSnapshot::deserialize(value).ok()?;
     let is_commit = |text: &str| {
         matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())

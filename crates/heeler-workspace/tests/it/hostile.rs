@@ -64,8 +64,7 @@ fn nothing_planted_in_the_users_repository_runs_or_changes_a_byte() {
     scene.write("crlf", "$Id$\r\ny\r\n");
     let diff = scene.open().diff(&first.commit, DiffTo::Now(&scene.tree()), now()).unwrap();
     assert!(String::from_utf8_lossy(&diff.patch).contains("+y\r\n"));
-    let file = scene.root.join("x.bundle");
-    scene.open().export(&[name("1")], &file).unwrap();
+    scene.open().export(&[(name("1"), first.commit)], &mut Vec::new()).unwrap();
     scene.open().prune(now()).unwrap();
     assert!(!ran.exists(), "{}", fs::read_to_string(&ran).unwrap());
     assert_eq!(listing(&scene.repo.join(".git")), before);

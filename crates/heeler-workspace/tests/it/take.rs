@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use camino::Utf8Path;
-use heeler_workspace::{DiffTo, LeftOut, SnapshotName, Snapshots, WorkTree};
+use heeler_workspace::{DiffTo, LeftOut, SnapshotError, SnapshotName, Snapshots, WorkTree};
 
 use crate::scene::{Item, Scene, git, items, listing, name, names, now, odd};
 
@@ -295,23 +295,37 @@ fn an_export_comes_back_equal_and_is_written_equal_again() {
     scene.write("README", "more\n");
     let two = scene.take("s/2");
     let names = [name("s/1"), name("s/2")];
-    let (file, again) = (scene.root.join("a.bundle"), scene.root.join("b.bundle"));
-    scene.open().export(&names, &file).unwrap();
+    let both = [(names[0].clone(), one.commit.clone()), (names[1].clone(), two.commit.clone())];
+    let export = |snapshots: &Snapshots| {
+        let mut out = Vec::new();
+        snapshots.export(&both, &mut out).map(|()| out)
+    };
+    let exported = export(&scene.open()).unwrap();
     let elsewhere = scene.root.join("elsewhere");
-    let (there, found) = Snapshots::import(&elsewhere, "imported-1", &file).unwrap();
+    let import = |key: &str, prefix: &str, bytes: &[u8]| {
+        let mut bytes = bytes;
+        Snapshots::import(&elsewhere, key, &name(prefix), &mut bytes)
+    };
+    let (there, found) = import("imported-1", "s", &exported).unwrap();
     assert_eq!(found, names);
     assert_eq!(there.find(&names[0]).unwrap(), Some(one));
     assert_eq!(there.find(&names[1]).unwrap(), Some(two.clone()));
-    there.export(&names, &again).unwrap();
-    assert_eq!(fs::read(&file).unwrap(), fs::read(&again).unwrap());
+    assert!(export(&there).unwrap() == exported);
+    import("imported-1", "s", &exported).expect("what was cut off is done again");
+    assert!(export(&there).unwrap() == exported);
     let at = scene.root.join("restored");
     assert_eq!(items(&there.add_worktree(&two.commit, &at).unwrap().top), items(&scene.repo));
-    assert!(scene.open().export(&names, &file).is_err(), "nothing is overwritten");
-    fs::write(&file, "no bundle").unwrap();
-    assert!(Snapshots::import(&elsewhere, "imported-2", &file).is_err());
-    let whole = fs::read(&again).unwrap();
-    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
-    assert!(Snapshots::import(&elsewhere, "imported-3", &file).is_err());
+    let refused = [
+        import("imported-2", "s", b"no bundle"),
+        import("imported-3", "s", &exported[..exported.len() / 2]),
+        import("imported-1", "somebody-else", &exported),
+        import("../out", "s", &exported),
+    ];
+    for refused in refused {
+        let error = refused.map(|_| ()).unwrap_err();
+        assert!(matches!(error, SnapshotError::BadExport { .. }), "{error}");
+    }
+    assert!(!scene.root.join("out").exists());
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod list;
 pub(crate) mod native;
+mod outside;
 mod past;
 pub(crate) mod removal;
 pub(crate) mod resume;

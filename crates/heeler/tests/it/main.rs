@@ -30,4 +30,5 @@ mod steering;
 mod terminal;
 mod tidy;
 mod trigger;
+mod workspaces;
 mod writes;

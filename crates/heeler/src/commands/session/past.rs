@@ -15,6 +15,9 @@ use crate::failure::Outcome;
 use crate::live::gist;
 use crate::output::{self, Text, one_line, shortened};
 
+/// What a row says of itself that no job has taken in yet.
+pub(super) const NOT_TAKEN_IN: &str = "not taken in";
+
 /// How far what is said stands from the number of its message.
 const MARGIN: usize = 2;
 /// The narrowest screen that text is wrapped for.
@@ -49,7 +52,9 @@ fn screen_width() -> Option<usize> {
 
 /// Says how to see more, and what to do with it.
 fn notes(session: &str, past: &History) -> Vec<String> {
-    let (Some(first), Some(last)) = (past.messages.first(), past.messages.last()) else {
+    let pending = past.messages.iter().filter(|message| is_pending(message)).count();
+    let taken = &past.messages[..past.messages.len() - pending];
+    let (Some(first), Some(last)) = (taken.first(), taken.last()) else {
         return vec![format!("no messages; the session has {}", past.total)];
     };
     let mut notes = vec![format!(
@@ -69,6 +74,13 @@ fn notes(session: &str, past: &History) -> Vec<String> {
         notes.push(format!(
             "behind a * it can be forked: heeler session fork {session} --at-message {}{files}",
             cut.number
+        ));
+    }
+    if pending > 0 {
+        let what = output::counted(pending as u64, "message");
+        notes.push(format!(
+            "{what} from outside: the session's next job asks what to do; --take-in makes them \
+             part of it"
         ));
     }
     notes
@@ -117,22 +129,31 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> Text {
         (Cut::Unsafe(_), _) => "",
     };
     let at = message.at.map(|at| at.to_zoned(zone.clone()).strftime(" %H:%M:%S").to_string());
-    let number = Text::styled(Style::new().bold(), &message.number.to_string());
+    // Only what is in our log has a number.
+    let number = if is_pending(message) { "-".to_owned() } else { message.number.to_string() };
+    let number = Text::styled(Style::new().bold(), &number);
     let line = number.then(" ").then(Text::styled(style, who)).then(at.unwrap_or_default());
     let line = line.then(Text::styled(Style::new().bold(), mark));
-    let line = match is_from_outside(message) {
-        true => line.then(Text::styled(AnsiColor::Yellow.on_default(), " from outside")),
-        false => line,
+    let yellow = |text| Text::styled(AnsiColor::Yellow.on_default(), text);
+    let line = match (is_pending(message), is_from_outside(message)) {
+        (true, _) => return line.then(yellow(" from outside, not taken in yet")),
+        (false, true) => line.then(yellow(" from outside")),
+        (false, false) => line,
     };
     match message.in_context {
         true => line,
-        false => line.then(Text::styled(AnsiColor::Yellow.on_default(), " not in context")),
+        false => line.then(yellow(" not in context")),
     }
 }
 
 /// Says whether somebody said it who went on with the session by themselves.
 fn is_from_outside(message: &HistoryMessage) -> bool {
     message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == Value::Bool(true))
+}
+
+/// Says whether it was said outside and is in the agent's own file only.
+fn is_pending(message: &HistoryMessage) -> bool {
+    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == NOT_TAKEN_IN)
 }
 
 /// A part of what was said.
@@ -243,7 +264,7 @@ pub(super) fn to_json(message: &HistoryMessage) -> Value {
         Cut::Unsafe(why) => Some(why),
     };
     json!({
-        "number": message.number,
+        "number": (!is_pending(message)).then_some(message.number),
         "role": message.role,
         "uuid": message.uuid,
         "timestamp": message.at.map(iso_millis),
@@ -252,7 +273,8 @@ pub(super) fn to_json(message: &HistoryMessage) -> Value {
         "safeCut": why.is_none(),
         "whyUnsafe": why,
         "inContext": message.in_context,
-        "fromOutside": is_from_outside(message),
+        "fromOutside": is_from_outside(message) || is_pending(message),
+        "takenIn": !is_pending(message),
         "snapshot": message.snapshot,
         "rowsLeftOut": message.left_out,
     })
@@ -353,6 +375,32 @@ mod tests {
         let lines = shown(&long, None, &TimeZone::UTC);
         assert_eq!(lines.len(), LINES_MAX + 2);
         assert_eq!(lines.last().unwrap().plain(), "  … 2 lines more: --json");
+    }
+
+    #[test]
+    fn what_was_said_outside_is_marked_and_has_a_number_only_once_it_is_taken_in() {
+        let mut one = message("By hand.".into());
+        one.rows[0][OUTSIDE_KEY] = NOT_TAKEN_IN.into();
+        one.cut = Cut::Unsafe("it is not taken in yet");
+        check(
+            &one,
+            None,
+            expect![[r#"
+                - assistant 10:00:01 from outside, not taken in yet
+                  By hand.
+            "#]],
+        );
+        let json = to_json(&one);
+        assert_eq!((&json["number"], &json["takenIn"]), (&Value::Null, &false.into()));
+        one.rows[0][OUTSIDE_KEY] = true.into();
+        check(
+            &one,
+            None,
+            expect![[r#"
+                42 assistant 10:00:01 from outside
+                  By hand.
+            "#]],
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use heeler_store::history::{History, history};
 use serde_json::{Value, json};
 
 use super::native::{self, Natives};
-use super::{jobs_of, past, to_json};
+use super::{jobs_of, outside, past, to_json};
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet::Fleets;
@@ -119,7 +119,9 @@ fn read(place: &Place, session: &Session, page: &Page) -> Outcome<History> {
     let fleets = Fleets::of(place)?;
     let own = id.and_then(|id| fleets.own_file(session, id));
     let past = history(&log, own.as_deref(), page.before, page.count);
-    past.map_err(|error| Failure::new(Code::Failed, error))
+    let mut past = past.map_err(|error| Failure::new(Code::Failed, error))?;
+    outside::add(session, own.as_deref(), page, &fleets.secrets(), &mut past)?;
+    Ok(past)
 }
 
 /// What is told of a session beside its record.

@@ -297,7 +297,7 @@ fn the_files_are_recorded_at_the_end_of_a_turn() {
         plan.spec.workspaces = Some(rig.path("state/workspaces"));
         let end = rig.run(plan);
         succeeded(&end);
-        let row = end.session.iter().find(|row| row["subtype"] == "snapshot");
+        let row = end.session.iter().rfind(|row| row["subtype"] == "snapshot");
         let row = row.unwrap_or_else(|| panic!("no snapshot: {:#?}", end.rows));
         assert_eq!(row["messageUuid"], json!(last_said(&end).to_string()));
         assert_eq!(row["snapshot"]["top"], json!(rig.path("work")));
