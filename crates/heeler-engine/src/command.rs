@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
-use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
+use crate::sessions::{Change, KeptSession, MadeSession, SessionOrder, TakenSession};
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -193,6 +193,9 @@ pub enum Answer {
     Sessions {
         /// Which.
         sessions: Vec<SessionId>,
+        /// Those that were to be changed as well and were not.
+        #[serde(default)]
+        kept: Vec<KeptSession>,
     },
     /// The config was read again.
     Reloaded {

@@ -5,6 +5,7 @@
 
 mod agent;
 pub mod calendar;
+mod channel;
 pub mod config;
 pub mod fate;
 pub mod hook;
@@ -28,6 +29,7 @@ mod wanted;
 mod words;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
+pub use channel::{CHANNEL_BYTES_MAX, ChannelError, ChannelKey};
 pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId};
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use own_sessions::OwnSessions;

@@ -122,6 +122,22 @@ pub fn search(
     Ok(searched)
 }
 
+/// Finds a query in a text, as [`search`] does in files.
+#[derive(Debug)]
+pub struct Finder(RegexMatcher);
+
+impl Finder {
+    /// Makes one; fails as the search would.
+    pub fn of(query: &Query) -> Result<Finder, QueryError> {
+        matcher(query).map(Finder)
+    }
+
+    /// Says whether a line has what is looked for.
+    pub fn is_in(&self, line: &str) -> bool {
+        matches!(self.0.is_match(line.as_bytes()), Ok(true))
+    }
+}
+
 fn matcher(query: &Query) -> Result<RegexMatcher, QueryError> {
     let mut builder = RegexMatcherBuilder::new();
     builder

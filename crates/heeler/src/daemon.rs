@@ -341,7 +341,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
         Answer::Taken(taken) => output::line(taken.id.as_str())?,
-        Answer::Sessions { sessions } => {
+        Answer::Sessions { sessions, .. } => {
             for session in sessions {
                 output::line(session.as_str())?;
             }
@@ -359,7 +359,8 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
     Ok(())
 }
 
-fn to_json(answer: &Answer) -> Value {
+/// Returns an answer for programs.
+pub(crate) fn to_json(answer: &Answer) -> Value {
     match answer {
         Answer::Job { job, status, waits } => {
             json!({ "job": { "id": job, "status": status, "waits": waits } })
@@ -373,7 +374,9 @@ fn to_json(answer: &Answer) -> Value {
             "atMessage": made.at_message,
             "askedFor": made.asked_for,
             "workspace": made.workspace,
+            "leftBehind": made.left_behind,
             "leftOut": made.left_out,
+            "others": made.others,
         }),
         Answer::Taken(taken) => json!({
             "id": taken.id,
@@ -382,7 +385,9 @@ fn to_json(answer: &Answer) -> Value {
             "messageCount": taken.messages,
             "workingDirectory": taken.working_directory,
         }),
-        Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
+        Answer::Sessions { sessions, .. } => {
+            json!({ "sessions": sessions, "total": sessions.len() })
+        }
         Answer::Reloaded { changes } => json!({ "changes": changes }),
         Answer::Status(status) => json!(status),
     }
