@@ -101,6 +101,16 @@ text_id! {
     AgentSessionId, "an agent session id", check_plain
 }
 
+text_id! {
+    /// A run of a workflow: `wf-2026-11-15-a1b2c3`, or the id another system gave it.
+    WorkflowRunId, "a workflow run id", check_plain
+}
+
+text_id! {
+    /// Something that a person is asked: `ask-a1b2c3d4`, or the id another system gave it.
+    ApprovalId, "an approval id", check_plain
+}
+
 fn check_plain(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {
         return Err("it is empty");
@@ -168,21 +178,39 @@ impl AgentName {
 impl JobId {
     /// Mints an id from the UTC date and a random number. The caller checks that it is new.
     pub fn mint(now: Timestamp, random: u64) -> JobId {
-        let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string();
-        let mut suffix = [b'0'; 6];
-        let mut rest = random;
-        for byte in suffix.iter_mut().rev() {
-            *byte = b"0123456789abcdefghijklmnopqrstuvwxyz"[(rest % 36) as usize];
-            rest /= 36;
-        }
-        let suffix = suffix.map(char::from).iter().collect::<String>();
-        JobId(format!("job-{date}-{suffix}"))
+        JobId(dated("job", now, random))
     }
 
     /// Says whether this is an id of the form `job-YYYY-MM-DD-xxxxxx`.
     pub fn is_own(&self) -> bool {
         is_own_job_id(&self.0)
     }
+}
+
+impl WorkflowRunId {
+    /// Mints an id from the UTC date and a random number. The caller checks that it is new.
+    pub fn mint(now: Timestamp, random: u64) -> WorkflowRunId {
+        WorkflowRunId(dated("wf", now, random))
+    }
+}
+
+impl ApprovalId {
+    /// Mints an id from a random number. The caller checks that it is new.
+    pub fn mint(random: u32) -> ApprovalId {
+        ApprovalId(format!("ask-{random:08x}"))
+    }
+}
+
+fn dated(prefix: &str, now: Timestamp, random: u64) -> String {
+    let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string();
+    let mut suffix = [b'0'; 6];
+    let mut rest = random;
+    for byte in suffix.iter_mut().rev() {
+        *byte = b"0123456789abcdefghijklmnopqrstuvwxyz"[(rest % 36) as usize];
+        rest /= 36;
+    }
+    let suffix = suffix.map(char::from).iter().collect::<String>();
+    format!("{prefix}-{date}-{suffix}")
 }
 
 impl SessionId {

@@ -27,10 +27,13 @@ mod time;
 pub mod timetable;
 mod wanted;
 mod words;
+pub mod workflow;
 
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
 pub use channel::{CHANNEL_BYTES_MAX, ChannelError, ChannelKey};
-pub use ids::{AgentName, AgentSessionId, IdError, JobId, Name, RunId, SessionId};
+pub use ids::{
+    AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId, WorkflowRunId,
+};
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use own_sessions::OwnSessions;
 pub use session::{Approvals, ForkCut, OwnMark, Session, SessionEvent, SessionMode, SessionStatus};

@@ -255,6 +255,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_text_is_searched_as_a_file_is() {
+        let finder = |pattern: Pattern, case: Case| {
+            Finder::of(&Query { pattern, case, hits_max: 1 })
+                .map(|it| it.is_in("A [secret] Sheep."))
+        };
+        let literal = |text: &str| Pattern::Literal(text.to_owned());
+        assert!(finder(literal("[secret]"), Case::Smart).unwrap());
+        assert!(finder(literal("sheep"), Case::Smart).unwrap());
+        assert!(!finder(literal("SHEEP"), Case::Smart).unwrap());
+        assert!(finder(Pattern::Regex("S.*p".to_owned()), Case::Sensitive).unwrap());
+        assert!(finder(Pattern::Regex("(".to_owned()), Case::Smart).is_err());
+    }
+
+    #[test]
     fn lines_that_are_too_long_are_cut_and_nothing_moves() {
         let text = b"ab\n0123456789\ncd\n01234567890123456789".repeat(20);
         let cuts = RefCell::new(Vec::new());

@@ -277,6 +277,20 @@ fn a_session_that_has_expired_is_shown_so_before_anybody_put_it_aside() {
     let dry =
         fleet.json(&["session", "cleanup", "--older-than", "2100-01-01", "--dry-run", "--json"]);
     assert_eq!(dry["sessions"], json!(coder));
+
+    // Page by page, as if it were on record.
+    fleet.write("heeler.yaml", &agent("1ms", "1ms"));
+    let page = |more: &[&str]| {
+        let args = ["session", "list", "--status", "expired", "--limit", "1", "--json"];
+        let page = fleet.json(&[&args, more].concat());
+        assert_eq!(page["total"], 2, "{page:#}");
+        page["sessions"][0]["id"].as_str().unwrap_or_default().to_owned()
+    };
+    let first = page(&[]);
+    let second = page(&["--before", &first]);
+    assert_eq!([&second, &first], [&coder[0], &other[0]]);
+    assert_eq!(page(&["--before", &second]), "");
+    assert!(ids(&fleet, &["--status", "paused"]).is_empty());
 }
 
 #[test]

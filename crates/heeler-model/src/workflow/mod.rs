@@ -1,0 +1,34 @@
+//! Workflows: phases that agents and commands do, in order, in loops, with people's consent.
+//!
+//! A [`Workflow`] is what a file says. A [`Course`] is one run of it: a fold over the entries of its
+//! journal, which the database keeps. Every decision is an entry before anything is done because of
+//! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
+//! [`Course::step`].
+
+mod course;
+mod definition;
+mod entry;
+mod output;
+mod status;
+mod step;
+mod template;
+
+pub use course::{Course, NodeEnd, RESTARTS_MAX};
+pub use definition::{
+    Figure, Foreach, Gate, GateDefault, GateKind, Input, InputType, Language, Marker, Messages,
+    OutputRules, Phase, PhaseWork, Repeat, Retry, ReviewLoop, SoftFailure, TriggerRule, UntilLoop,
+    Workflow,
+};
+pub use entry::{Decision, Entry, How, Part};
+pub use output::{OUTPUT_BYTES_MAX, cut_output};
+pub use status::CourseStatus;
+pub use step::{
+    Answer, Around, Effect, Ended, Happening, ITEMS_MAX, PARTS_PER_STEP, Piece, PieceWork,
+    Question, Step,
+};
+pub use template::{Expression, RenderError, Scope, Template, TemplateError};
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What a part said: how much of it is kept, and what it means.
+
+use super::definition::{Marker, OutputRules};
+use super::entry::Decision;
+use serde_json::Value as Json;
+
+/// The most of an output that is kept with its entry, in bytes; the rest is in the transcript.
+pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+/// How much of a long output is its beginning.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Cuts an output to what is kept: its beginning and its end, which says most.
+pub fn cut_output(text: &str) -> String {
+    if text.len() <= OUTPUT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let room = OUTPUT_BYTES_MAX - HEAD_BYTES - 64;
+    let head = &text[..text.floor_char_boundary(HEAD_BYTES)];
+    let tail = &text[text.ceil_char_boundary(text.len() - room)..];
+    let left_out = text[head.len()..text.len() - tail.len()].chars().count();
+    format!("{head}\n…[truncated {left_out} chars]\n{tail}")
+}
+
+/// What a marker in an output comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ruling {
+    /// Nothing.
+    Clear,
+    /// The part has failed.
+    Failed(Decision),
+    /// It would have, but the context says otherwise.
+    Bypassed,
+}
+
+/// Says what an output means by the rules of its phase.
+pub(super) fn judge(rules: &OutputRules, output: &str, context: &Json) -> Ruling {
+    if rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker)) {
+        return Ruling::Failed(Decision::Unmarked);
+    }
+    match &rules.blocked {
+        Some(marker) if output.to_ascii_uppercase().contains("BLOCKED") => {
+            match is_bypassed(marker, context) {
+                true => Ruling::Bypassed,
+                false => Ruling::Failed(Decision::Blocked),
+            }
+        }
+        _ => Ruling::Clear,
+    }
+}
+
+fn is_bypassed(marker: &Marker, context: &Json) -> bool {
+    let labels = context["labels"].as_array().map_or(&[][..], Vec::as_slice);
+    let label_of = |label: &Json| label.as_str().or(label["name"].as_str()).map(str::to_owned);
+    let by_label = marker
+        .unless_label
+        .as_ref()
+        .is_some_and(|wanted| labels.iter().filter_map(label_of).any(|label| label == *wanted));
+    let title = context["title"].as_str().unwrap_or_default().to_lowercase();
+    let by_title = marker.unless_title_matches.as_ref();
+    by_label || by_title.is_some_and(|text| title.contains(&text.to_lowercase()))
+}
+
+/// Returns what a review says, by a line of its own, or by its first word.
+pub(super) fn verdict(output: &str) -> Option<Decision> {
+    let lines = output.lines().filter_map(|line| {
+        let line = line.trim();
+        let word = line.get(..8).filter(|it| it.eq_ignore_ascii_case("VERDICT:"))?;
+        let rest = line[word.len()..].trim();
+        match () {
+            () if rest.eq_ignore_ascii_case("APPROVED") => Some(Decision::Approved),
+            () if rest.eq_ignore_ascii_case("REQUEST_CHANGES") => Some(Decision::RequestChanges),
+            () => None,
+        }
+    });
+    // The last one counts: a review may quote an earlier one.
+    lines.last().or_else(|| {
+        let upper = output.trim_start().to_ascii_uppercase();
+        let approves = upper.starts_with("APPROVED") && !upper.contains("REQUEST_CHANGES");
+        approves.then_some(Decision::Approved)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_long_output_keeps_its_beginning_and_its_end() {
+        assert_eq!(cut_output("short"), "short");
+        let exact = "x".repeat(OUTPUT_BYTES_MAX);
+        assert_eq!(cut_output(&exact), exact);
+        let long = format!("begin{}end", "ä".repeat(OUTPUT_BYTES_MAX));
+        let cut = cut_output(&long);
+        assert!(cut.len() <= OUTPUT_BYTES_MAX, "{}", cut.len());
+        assert!(cut.starts_with("begin") && cut.ends_with("end") && cut.contains("…[truncated "));
+    }
+
+    #[test]
+    fn a_review_says_its_verdict_on_a_line_of_its_own() {
+        let check = |text: &str, expected| assert_eq!(verdict(text), expected, "{text:?}");
+        check("Fine.\n  verdict: approved  \n", Some(Decision::Approved));
+        check("VERDICT: REQUEST_CHANGES", Some(Decision::RequestChanges));
+        check("> VERDICT: APPROVED", None);
+        check("VERDICT: APPROVED\nVERDICT: REQUEST_CHANGES", Some(Decision::RequestChanges));
+        check("approved, all good", Some(Decision::Approved));
+        check("Approved? No: REQUEST_CHANGES", None);
+        check("VERDICT: maybe", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_blocked_output_has_failed_unless_the_context_says_otherwise() {
+        let marker = Marker {
+            unless_label: Some("bootstrap".to_owned()),
+            unless_title_matches: Some("Scaffold".to_owned()),
+            ..Marker::default()
+        };
+        let rules = OutputRules { blocked: Some(marker), requires_marker: None };
+        let check = |output: &str, context: &Json, expected| {
+            assert_eq!(judge(&rules, output, context), expected, "{output:?} {context}");
+        };
+        check("all good", &json!({}), Ruling::Clear);
+        check("I am blocked.", &json!({}), Ruling::Failed(Decision::Blocked));
+        check("BLOCKED", &json!({"labels": ["bootstrap"]}), Ruling::Bypassed);
+        check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), Ruling::Bypassed);
+        check("BLOCKED", &json!({"title": "A scaffold"}), Ruling::Bypassed);
+        let marked = OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
+        assert_eq!(judge(&marked, "done", &json!({})), Ruling::Failed(Decision::Unmarked));
+        assert_eq!(judge(&marked, "DONE: x", &json!({})), Ruling::Clear);
+    }
+}

@@ -1,0 +1,335 @@
+//! Random workflows whose engine dies at any commit: what the journal says is all that it knew.
+//!
+//! Each workflow is played twice: once undisturbed, once with deaths before and after commits, parts
+//! that are cut off, and events in another order. Both end alike, no part that is over is done again,
+//! and what is read from the journal is what the one who wrote it had in mind.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use heeler_testkit::Proof;
+use jiff::Timestamp;
+use serde_json::{Map, Value as Json, json};
+
+use super::tests::{gate, phase, workflow};
+use super::*;
+
+/// What a database holds of a run.
+#[derive(Clone)]
+struct Record {
+    journal: BTreeMap<u64, Entry>,
+    status: CourseStatus,
+    scratch: Map<String, Json>,
+    restarts: u32,
+    error: Option<String>,
+    current: String,
+    has_more: bool,
+}
+
+struct World {
+    workflow: Arc<Workflow>,
+    context: Json,
+    record: Record,
+    /// Its dice say what each part comes to, whenever it is done.
+    seed: u64,
+    interrupts_left: u32,
+}
+
+const AROUND: Around<'static> = Around { run: "wf-1", is_off: &|gate| matches!(gate, "off") };
+
+fn random_workflow(random: &mut Rng) -> Workflow {
+    let count = random.usize(1..8);
+    let phases = (0..count).map(|place| random_phase(place, random)).collect();
+    let max_parallel = NonZeroU32::new(random.u32(1..4)).unwrap();
+    Workflow { max_parallel, ..workflow(phases) }
+}
+
+fn random_phase(place: usize, random: &mut Rng) -> Phase {
+    let depends_on: Vec<usize> = (0..place).filter(|_| random.u8(0..3) == 0).collect();
+    let mut made = phase(&format!("p{place}"), &depends_on);
+    let rules = TriggerRule::ALL;
+    made.trigger_rule = rules[random.usize(..rules.len())];
+    made.retry.max = random.u32(0..3);
+    if random.u8(0..4) == 0 {
+        made.gate = Some(random_gate(random));
+    }
+    if random.u8(0..5) == 0 && place > 0 {
+        let on = random.usize(..place);
+        made.skip_if = vec![Expression::parse(&format!("'3' in outputs.p{on}")).unwrap()];
+    }
+    if random.u8(0..4) == 0 {
+        made.on_output.blocked = Some(Marker::default());
+    }
+    let template = |text: &str| Template::parse(text).unwrap();
+    let maybe_gate = |random: &mut Rng| (random.u8(0..3) == 0).then(|| random_gate(random));
+    made.repeat = match random.u8(0..8) {
+        0 => Repeat::Review(Box::new(ReviewLoop {
+            max_cycles: random.u32(0..3),
+            fix_prompt: template("fix {{ review }}"),
+            fix_model: None,
+            re_review_prompt: template("again"),
+            gate: maybe_gate(random),
+        })),
+        1 | 2 => Repeat::Until(Box::new(UntilLoop {
+            max_iterations: Figure::Fixed(random.u32(1..4)),
+            until: random.bool().then(|| Expression::parse("'5' in output").unwrap()),
+            until_bash: random.bool().then(|| template("true")),
+            gate: maybe_gate(random),
+            scratch_key: random.bool().then(|| "shared".to_owned()),
+            fresh_context: random.bool(),
+            on_soft_failure: SoftFailure { retries: random.u32(0..2), completes: random.bool() },
+        })),
+        3 => Repeat::Each(Box::new(Foreach {
+            items: Expression::parse("inputs.items").unwrap(),
+            name: "item".to_owned(),
+            max_parallel: NonZeroU32::new(random.u32(0..3)),
+        })),
+        _ => Repeat::Once,
+    };
+    if random.u8(0..3) == 0 && !matches!(made.repeat, Repeat::Review(_)) {
+        made.work = PhaseWork::Context;
+    }
+    made
+}
+
+fn random_gate(random: &mut Rng) -> Gate {
+    let kind = if random.bool() { GateKind::Approve } else { GateKind::Reply };
+    gate(if random.u8(0..4) == 0 { "off" } else { "on" }, kind)
+}
+
+impl World {
+    fn new(workflow: &Arc<Workflow>, seed: u64, interrupts_left: u32) -> World {
+        let record = Record {
+            journal: BTreeMap::new(),
+            status: CourseStatus::Running,
+            scratch: Map::new(),
+            restarts: 0,
+            error: None,
+            current: String::new(),
+            has_more: true,
+        };
+        let context = json!({"items": ["x", "y", "z"]});
+        World { workflow: Arc::clone(workflow), context, record, seed, interrupts_left }
+    }
+
+    /// Reads the run from its journal.
+    fn restore(&self) -> Course {
+        let mut course = Course::new(Arc::clone(&self.workflow), self.context.clone());
+        self.record.journal.values().for_each(|entry| course.fold(entry));
+        course.status = self.record.status;
+        course.scratch = self.record.scratch.clone();
+        course.restarts = self.record.restarts;
+        course.error = self.record.error.clone();
+        course.current = self.record.current.clone();
+        course
+    }
+
+    fn commit(&mut self, course: &Course, step: Step) {
+        for effect in step.effects {
+            match effect {
+                Effect::Start { entry, .. } | Effect::Ask { entry, .. } => {
+                    let before = self.record.journal.insert(entry.seq, entry);
+                    assert!(before.is_none(), "an entry was overwritten");
+                }
+                Effect::Note { entry } => {
+                    let before = self.record.journal.insert(entry.seq, entry);
+                    assert!(before.is_none(), "an entry was overwritten");
+                }
+                Effect::Close { entry } => {
+                    let before = self.record.journal.insert(entry.seq, entry);
+                    assert!(before.is_some_and(|it| it.how.is_none()), "it was over already");
+                }
+                Effect::Say { .. } | Effect::Stop => {}
+            }
+        }
+        self.record.status = course.status;
+        self.record.scratch = course.scratch.clone();
+        self.record.restarts = course.restarts;
+        self.record.error = course.error.clone();
+        self.record.current = course.current.clone();
+        self.record.has_more = step.has_more;
+    }
+
+    fn open(&self) -> Vec<Entry> {
+        self.record.journal.values().filter(|entry| entry.how.is_none()).cloned().collect()
+    }
+
+    /// Draws what a part comes to: the same whenever it is done for the same time.
+    fn fate(&self, entry: &Entry) -> u64 {
+        let same = self.record.journal.values().filter(|it| {
+            (it.phase, it.part) == (entry.phase, entry.part)
+                && it.seq < entry.seq
+                && it.how != Some(How::Interrupted)
+        });
+        let mut hasher = DefaultHasher::new();
+        (self.seed, entry.phase, entry.part.to_string(), same.count()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn event(&mut self, entry: &Entry, random: &mut Rng) -> Happening {
+        let fate = self.fate(entry);
+        if let Part::Gate(_) = entry.part {
+            let answer = Answer {
+                consents: fate % 8 != 0,
+                text: Some(format!("answer {}", fate % 10)),
+                by: "ada".to_owned(),
+                at: Timestamp::UNIX_EPOCH,
+                seq: entry.seq,
+            };
+            return Happening::Answered { phase: entry.phase, part: entry.part, answer };
+        }
+        let mut how = match fate % 10 {
+            0 => How::Failed,
+            1 => How::Soft,
+            _ => How::Succeeded,
+        };
+        if self.interrupts_left > 0 && random.u8(0..6) == 0 {
+            self.interrupts_left -= 1;
+            how = How::Interrupted;
+        }
+        let output = match fate / 10 % 12 {
+            0 => "BLOCKED".to_owned(),
+            1..4 => "VERDICT: APPROVED".to_owned(),
+            other => format!("said {other}"),
+        };
+        Happening::Ended(Ended {
+            phase: entry.phase,
+            part: entry.part,
+            seq: entry.seq,
+            job: "job-1".parse().unwrap(),
+            how,
+            output: Some(output),
+            error: None,
+            micros: 1,
+        })
+    }
+
+    /// Does one thing that a person asks, on record.
+    fn ask(&mut self, happening: Happening) {
+        let mut course = self.restore();
+        let step = course.step(happening, &AROUND);
+        self.commit(&course, step);
+        self.check(&course);
+    }
+
+    /// Ends what a cancelled run has left, lets it go on from somewhere, and plays it to its end.
+    fn cancel_and_retry(&mut self, random: &mut Rng) {
+        self.ask(Happening::Cancel { by: "ada".to_owned() });
+        for mut entry in self.open() {
+            if let Part::Gate(_) = entry.part {
+                entry.how = Some(How::Cancelled);
+                self.record.journal.insert(entry.seq, entry);
+                continue;
+            }
+            let mut happening = self.event(&entry, random);
+            if let Happening::Ended(ended) = &mut happening {
+                ended.how = How::Cancelled;
+            }
+            self.ask(happening);
+        }
+        let places = self.workflow.phases.len();
+        self.ask(Happening::Retry { from: random.bool().then(|| random.usize(..places)) });
+        self.play(random, true, usize::MAX);
+        assert!(self.record.status.is_final(), "it does not end");
+    }
+
+    /// Plays the run to its end, or so far.
+    fn play(&mut self, random: &mut Rng, dies: bool, most: usize) {
+        let mut course = self.restore();
+        for _ in 0..most.min(10_000) {
+            let open = self.open();
+            let happening = match open.len() {
+                _ if self.record.has_more => Happening::GoOn,
+                0 => break,
+                count => {
+                    let entry = &open[random.usize(..count)];
+                    self.event(entry, random)
+                }
+            };
+            let step = course.step(happening, &AROUND);
+            if dies && random.u8(0..4) == 0 {
+                // Nothing of it was committed.
+                course = self.restore();
+                continue;
+            }
+            self.commit(&course, step);
+            self.check(&course);
+            if dies && random.u8(0..4) == 0 {
+                course = self.restore();
+            }
+        }
+    }
+
+    /// Checks that the journal says all that its writer knows.
+    fn check(&self, course: &Course) {
+        let mut read = self.restore();
+        assert!(read.knows_what(course), "{read:#?}\nis read, and this was written:\n{course:#?}");
+        if !self.record.has_more && !course.status.is_final() {
+            let step = read.step(Happening::GoOn, &AROUND);
+            assert!(step.effects.is_empty(), "something was forgotten: {:#?}", step.effects);
+        }
+        let jobs = self.open().iter().filter(|it| !matches!(it.part, Part::Gate(_))).count();
+        assert!(jobs <= self.workflow.max_parallel.get() as usize, "too many at once");
+        let mut done: Vec<(usize, Part)> = Vec::new();
+        for entry in self.record.journal.values() {
+            let key = (entry.phase, entry.part);
+            if entry.part == Part::Reset {
+                done.retain(|(phase, _)| *phase != entry.phase);
+                continue;
+            }
+            assert!(!done.contains(&key), "{key:?} is done again");
+            if entry.how == Some(How::Succeeded) && entry.decision != Some(Decision::Blocked) {
+                done.push(key);
+            }
+        }
+    }
+
+    /// Returns what the run came to, without what a crash may change.
+    fn outcome(&self) -> (CourseStatus, Vec<Option<NodeEnd>>, Vec<String>) {
+        let course = self.restore();
+        let ends = (0..self.workflow.phases.len()).map(|place| course.end_of(place)).collect();
+        let names = self.workflow.phases.iter().map(|phase| phase.name.as_str());
+        let outputs = names.map(|name| format!("{:?}", course.output_of(name))).collect();
+        (course.status, ends, outputs)
+    }
+}
+
+impl Course {
+    /// Says whether all that counts is known here as there.
+    fn knows_what(&self, other: &Course) -> bool {
+        let counts = |it: &Course| (it.status, it.open, it.asked, it.seq, it.spent);
+        counts(self) == counts(other)
+            && self.nodes == other.nodes
+            && self.due == other.due
+            && self.scratch == other.scratch
+            && self.outputs == other.outputs
+    }
+}
+
+#[test]
+fn proof_a_workflow_that_dies_at_any_commit_ends_as_one_that_does_not() {
+    let proof = Proof::new(10_000);
+    for round in 0..proof.rounds {
+        let random = &mut proof.random(round);
+        let flow = Arc::new(random_workflow(random));
+        let seed = random.u64(..);
+        let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut calm = World::new(&flow, seed, 0);
+            calm.play(random, false, usize::MAX);
+            let mut rough = World::new(&flow, seed, RESTARTS_MAX);
+            rough.play(random, true, usize::MAX);
+            assert!(calm.record.status.is_final(), "it does not end");
+            assert_eq!(calm.outcome(), rough.outcome());
+            let mut cut = World::new(&flow, seed, RESTARTS_MAX);
+            cut.play(random, true, random.usize(..20));
+            cut.cancel_and_retry(random);
+        }));
+        if let Err(panic) = played {
+            eprintln!("round {round}, HEELER_PROOF_SEED={}: {flow:#?}", proof.seed);
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
