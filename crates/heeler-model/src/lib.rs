@@ -40,5 +40,5 @@ pub use session::{Approvals, ForkCut, OwnMark, Session, SessionEvent, SessionMod
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
 pub use time::{from_iso, iso_millis};
-pub use wanted::{PROMPT_BYTES_MAX, Wanted};
+pub use wanted::{PROMPT_BYTES_MAX, PhaseJob, PhaseOrder, Wanted};
 pub use words::UnknownWord;

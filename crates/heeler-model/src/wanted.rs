@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::session_choice::Wish;
-use crate::{AgentName, JobId, TriggerType};
+use crate::{AgentName, JobId, TriggerType, WorkflowRunId};
 
 /// The longest prompt that can be asked.
 pub const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -44,6 +44,47 @@ pub struct Wanted {
     /// The job that asks for it.
     #[serde(default)]
     pub parent: Option<JobId>,
+    /// The part of a workflow run that it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Box<PhaseOrder>>,
+}
+
+/// What a job does as a part of a workflow run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PhaseOrder {
+    /// The run.
+    pub run: WorkflowRunId,
+    /// What is done, in its agent's name.
+    pub work: PhaseJob,
+    /// How long it may take, if not as long as its agent.
+    pub timeout_ms: Option<u64>,
+    /// Where, inside of its agent's folder.
+    pub folder: Option<String>,
+    /// What is left of the run's budget, in millionths of a dollar.
+    pub micros_left: Option<i64>,
+}
+
+/// What is done in an agent's name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum PhaseJob {
+    /// The agent is asked.
+    Ask {
+        /// The model that answers, if not the agent's own.
+        model: Option<String>,
+    },
+    /// A command is run where the agent works; what it is asked is its input.
+    Command {
+        /// The command.
+        command: String,
+        /// Further variables.
+        env: Vec<(String, String)>,
+    },
+    /// Nobody is asked: this is what would have been said.
+    Play {
+        /// The words.
+        text: String,
+    },
 }
 
 impl Wanted {
@@ -61,7 +102,14 @@ impl Wanted {
             trigger: TriggerType::Manual,
             priority: 0,
             parent: None,
+            phase: None,
         }
+    }
+
+    /// Says whether no agent is asked, only something done in its name.
+    pub fn is_in_name_only(&self) -> bool {
+        let work = self.phase.as_ref().map(|phase| &phase.work);
+        matches!(work, Some(PhaseJob::Command { .. } | PhaseJob::Play { .. }))
     }
 }
 

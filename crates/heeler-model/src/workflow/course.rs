@@ -177,6 +177,10 @@ impl Course {
             (Part::Reset, _) => return self.reset(place),
             (Part::Skip, _) => return self.finish(place, NodeEnd::Skipped),
             (part, None) => self.open_part(place, part),
+            // Whichever way its command ended, it said what was asked.
+            (Part::Check(_), _) if entry.decision.is_some() => {
+                self.close_part(entry, How::Succeeded);
+            }
             (_, Some(how)) => self.close_part(entry, how),
         }
         match self.next(place) {

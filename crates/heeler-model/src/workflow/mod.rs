@@ -8,10 +8,17 @@
 mod course;
 mod definition;
 mod entry;
+pub mod graph;
+pub mod inputs;
+mod old;
 mod output;
+mod parse;
+mod scan;
+mod shell;
 mod status;
 mod step;
 mod template;
+mod translate;
 
 pub use course::{Course, NodeEnd, RESTARTS_MAX};
 pub use definition::{
@@ -21,12 +28,13 @@ pub use definition::{
 };
 pub use entry::{Decision, Entry, How, Part};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
+pub use parse::{Cron, LoadedWorkflow, WorkflowSettings, load};
 pub use status::CourseStatus;
 pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_MAX, PARTS_PER_STEP, Piece, PieceWork,
-    Question, Step,
+    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Piece,
+    PieceWork, Question, Step,
 };
-pub use template::{Expression, RenderError, Scope, Template, TemplateError};
+pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
 
 #[cfg(test)]
 mod simulation;

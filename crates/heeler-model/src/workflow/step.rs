@@ -24,6 +24,9 @@ pub const PARTS_PER_STEP: usize = 256;
 /// The most items of a list.
 pub const ITEMS_MAX: usize = 10_000;
 
+/// The most bytes of a list of items.
+pub const ITEMS_BYTES_MAX: usize = 1 << 20;
+
 /// How many earlier phases' outputs a command finds in its environment, the nearest first.
 const OUTPUTS_IN_ENVIRONMENT: usize = 32;
 
@@ -53,6 +56,8 @@ pub enum Happening {
     Cancel {
         /// Who.
         by: String,
+        /// At once, not gracefully.
+        now: bool,
     },
     /// A person lets it go on: what has failed, and all that waits for it, is done anew.
     Retry {
@@ -134,7 +139,10 @@ pub enum Effect {
         text: String,
     },
     /// Jobs of it that go on or wait are ended, and its questions withdrawn.
-    Stop,
+    Stop {
+        /// At once, not gracefully.
+        now: bool,
+    },
 }
 
 /// What a job of a run is to do.
@@ -223,7 +231,7 @@ impl Course {
             Happening::Answered { phase, part, answer } => {
                 self.answered(phase, part, &answer, around, &mut step);
             }
-            Happening::Cancel { by } => self.cancel(&by, &mut step),
+            Happening::Cancel { by, now } => self.cancel(&by, now, &mut step),
             Happening::Retry { from } => self.retry(from, &mut step),
         }
         if !self.status.is_final() {
@@ -272,9 +280,6 @@ impl Course {
                 Some(How::Failed) if entry.error.is_none() => Some(Decision::ConditionNotMet),
                 _ => None,
             };
-            if entry.decision.is_some() {
-                entry.how = Some(How::Succeeded);
-            }
             return;
         }
         if entry.how != Some(How::Succeeded) || matches!(entry.part, Part::Fix(_)) {
@@ -402,13 +407,13 @@ impl Course {
         }
     }
 
-    fn cancel(&mut self, by: &str, step: &mut Step) {
+    fn cancel(&mut self, by: &str, now: bool, step: &mut Step) {
         if self.status.is_final() {
             return;
         }
         self.status = CourseStatus::Cancelled;
         self.error = Some(format!("cancelled by {by}"));
-        step.effects.push(Effect::Stop);
+        step.effects.push(Effect::Stop { now });
     }
 
     /// Lets everything be done anew that has failed or was cut off, and what waits for that.
@@ -508,7 +513,7 @@ impl Course {
         }
         for expression in &self.workflow.phases[place].skip_if {
             match self.holds(expression, place, &[], around) {
-                Ok(true) => return Some(Ok(format!("`skip_if` holds: {expression}"))),
+                Ok(true) => return Some(Ok(format!("`skip_if` holds: {}", expression.as_str()))),
                 Ok(false) => {}
                 Err(error) => return Some(Err(error)),
             }
@@ -555,8 +560,7 @@ impl Course {
         let items = each.items.value(&self.scope(&scope));
         let items = items.map_err(|error| error.to_string()).and_then(as_list);
         match items {
-            Ok(items) => {
-                let text = serde_json::to_string(&items).expect("a list of values is JSON");
+            Ok(text) => {
                 self.note(place, Part::Items, How::Succeeded, Some(text), step);
                 self.after(place, around, step);
             }
@@ -873,8 +877,8 @@ fn gate_of(phase: &Phase, number: u32) -> Option<&Gate> {
     }
 }
 
-/// Returns the items of a value: a list, or text with one in each line.
-fn as_list(value: Json) -> Result<Vec<Json>, String> {
+/// Returns the items of a value as JSON: a list, or text with one in each line.
+fn as_list(value: Json) -> Result<String, String> {
     let items = match value {
         Json::Array(items) => items,
         Json::String(text) => match serde_json::from_str(&text) {
@@ -887,9 +891,13 @@ fn as_list(value: Json) -> Result<Vec<Json>, String> {
         Json::Null => Vec::new(),
         other => return Err(format!("`foreach` wants a list, not {other}")),
     };
-    match items.len() {
-        0..=ITEMS_MAX => Ok(items),
-        count => Err(format!("`foreach` has {count} items; {ITEMS_MAX} are the most")),
+    if items.len() > ITEMS_MAX {
+        return Err(format!("`foreach` has {} items; {ITEMS_MAX} are the most", items.len()));
+    }
+    let text = serde_json::to_string(&items).expect("a list of values is JSON");
+    match text.len() {
+        0..=ITEMS_BYTES_MAX => Ok(text),
+        size => Err(format!("`foreach` has {size} bytes of items; {ITEMS_BYTES_MAX} are the most")),
     }
 }
 

@@ -1,25 +1,38 @@
 //! Text with places that are filled when it is used, and expressions over the same values.
 //!
-//! A value is put in as it is: whatever it holds, it is never read as a template again. Start at
-//! [`Template::parse`] and [`Expression::parse`].
+//! A value is put in as it is: whatever it holds, it is never read as a template again. Only the
+//! values that a template names are made ready for it. Start at [`Template::parse`] and
+//! [`Expression::parse`].
 
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Write};
 use std::sync::{Arc, LazyLock};
 
 use indexmap::IndexMap;
-use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Object, Serde, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
+use super::old::OldForm;
+use super::scan;
+use super::shell;
+use super::translate::{Slot, Target, Translated, output_name, translate};
+
 /// How many steps a template or an expression may take.
 const FUEL: u64 = 1_000_000;
+/// The most text that a template may make, in bytes.
+pub const RENDERED_BYTES_MAX: usize = 8 << 20;
+/// The most characters of a slug.
+const SLUG_CHARS_MAX: usize = 40;
 
-static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut environment = Environment::empty();
-    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
-    environment.set_fuel(Some(FUEL));
-    environment
-});
+/// Names that hold more than one value. They come before what a run is started with.
+pub(super) const HOLDERS: [&str; 5] = ["inputs", "context", "scratch", "outputs", "phaseOutputs"];
+
+static TEXT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_text));
+static SHELL: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_word));
 
 /// Text that cannot be read as a template or an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -48,8 +61,8 @@ pub struct Scope<'s> {
     pub context: &'s Json,
     /// What phases have left for each other: `scratch`.
     pub scratch: &'s Map<String, Json>,
-    /// What phases said, by their names and `output_var`: `outputs.NAME`, `NAME.output`, and
-    /// `${NAME.output}`; by an `output_var` also as a name of its own.
+    /// What phases said, by their names and `output_var`: `outputs.NAME`, `NAME.output`, `NAME`
+    /// and `${NAME.output}`.
     pub outputs: &'s IndexMap<String, Arc<str>>,
     /// Further names, which come before all others.
     pub more: &'s [(&'s str, Json)],
@@ -58,40 +71,115 @@ pub struct Scope<'s> {
 /// Text with places that are filled when it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    source: String,
+    text: String,
+    target: Target,
+    translated: Translated,
+    names: Vec<Path>,
 }
+
+/// A name, and the names within it.
+pub(super) type Path = Vec<String>;
 
 impl Template {
     /// Reads a template.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
-        ENVIRONMENT.template_from_str(text).map_err(fault)?;
-        Ok(Template { source: text.to_owned() })
+        Template::read(text, Target::Text)
+    }
+
+    /// Reads the template of a shell command: what is put in is quoted, so that `/bin/sh` takes it
+    /// as it is. A place where that cannot be is refused; `| raw` puts a value in unquoted.
+    pub fn parse_shell(text: &str) -> Result<Template, TemplateError> {
+        Template::read(text, Target::Shell)
+    }
+
+    fn read(text: &str, target: Target) -> Result<Template, TemplateError> {
+        let translated = translate(text, target)?;
+        let parsed = TEXT.template_from_str(&translated.source).map_err(|error| fault(&error))?;
+        let names = paths(parsed.undeclared_variables(true));
+        for (at, code) in &translated.code {
+            let line = Some(text[..*at].matches('\n').count() + 1);
+            check_words(code).map_err(|message| TemplateError { message, line })?;
+        }
+        Ok(Template { text: text.to_owned(), target, translated, names })
+    }
+
+    /// Returns it as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 
     /// Fills it in.
     pub fn render(&self, scope: &Scope<'_>) -> Result<String, RenderError> {
-        let filled = ENVIRONMENT.render_str(&self.source, values(scope));
-        filled.map_err(|error| misfit(&self.source, &error))
+        let environment = match self.target {
+            Target::Text => &*TEXT,
+            Target::Shell => &*SHELL,
+        };
+        let misfit = |error: Error| misfit(&self.text, &error);
+        let template = environment.template_from_str(&self.translated.source).map_err(misfit)?;
+        let values = scope.values(&self.names, &self.translated.slots);
+        let mut out = Bounded(Vec::new());
+        match template.render_captured_to(values, &mut out) {
+            Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
+            Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(RenderError {
+                text: beginning(&self.text),
+                message: format!("it comes to more than {RENDERED_BYTES_MAX} bytes"),
+            }),
+            Err(error) => Err(misfit(error)),
+        }
+    }
+
+    /// Returns the values that it names.
+    pub(super) fn references(&self) -> Vec<Path> {
+        let slots = self.translated.slots.iter().filter_map(|slot| match slot {
+            Slot::Path(path) => Some(path.clone()),
+            Slot::Output(name) => Some(vec!["outputs".to_owned(), name.clone()]),
+            Slot::BranchUrl(_) | Slot::ArtifactUrl(_) => None,
+        });
+        let code = self.translated.code.iter().flat_map(|(_, code)| scan::held_names(code));
+        let names = self.names.iter().filter(|path| !path[0].starts_with("_slot")).cloned();
+        names.chain(slots).chain(code).collect()
     }
 }
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
-    source: String,
+    text: String,
+    form: Form,
 }
 
-impl std::fmt::Display for Expression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.source)
-    }
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Form {
+    /// One of Last Light's.
+    Old(OldForm),
+    /// One of ours.
+    New { source: String, names: Vec<Path> },
 }
 
 impl Expression {
-    /// Reads an expression.
+    /// Reads an expression: one of Last Light's forms, else one of ours. `{{ }}` or `${ }` around
+    /// it may be left out.
     pub fn parse(text: &str) -> Result<Expression, TemplateError> {
-        ENVIRONMENT.compile_expression(text).map_err(fault)?;
-        Ok(Expression { source: text.to_owned() })
+        let trimmed = text.trim();
+        let inner = trimmed.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
+        let source = inner.unwrap_or(trimmed).trim();
+        let text = text.to_owned();
+        if let Some(name) = output_name(source).filter(|name| source.len() == name.len() + 10) {
+            let path = vec!["outputs".to_owned(), name.to_owned()];
+            return Ok(Expression { text, form: Form::Old(OldForm::Value(path)) });
+        }
+        if let Some(old) = OldForm::of(source) {
+            return Ok(Expression { text, form: Form::Old(old) });
+        }
+        let parsed = TEXT.compile_expression(source).map_err(|error| fault(&error))?;
+        check_words(source).map_err(|message| TemplateError { message, line: None })?;
+        let names = paths(parsed.undeclared_variables(true));
+        Ok(Expression { text, form: Form::New { source: source.to_owned(), names } })
+    }
+
+    /// Returns it as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 
     /// Says whether it holds.
@@ -102,36 +190,301 @@ impl Expression {
     /// Returns its value.
     pub fn value(&self, scope: &Scope<'_>) -> Result<Json, RenderError> {
         let value = self.evaluate(scope)?;
-        serde_json::to_value(&value)
-            .map_err(|error| RenderError { text: self.source.clone(), message: error.to_string() })
+        serde_json::to_value(&value).map_err(|error| RenderError {
+            text: beginning(&self.text),
+            message: error.to_string(),
+        })
     }
 
     fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
-        let expression = ENVIRONMENT.compile_expression(&self.source);
-        let value = expression.and_then(|it| it.eval(values(scope)));
-        value.map_err(|error| misfit(&self.source, &error))
+        match &self.form {
+            Form::Old(form) => Ok(form.evaluate(scope)),
+            Form::New { source, names } => {
+                let expression = TEXT.compile_expression(source);
+                let value = expression.and_then(|it| it.eval(scope.values(names, &[])));
+                value.map_err(|error| misfit(&self.text, &error))
+            }
+        }
+    }
+
+    /// Returns the values that it names.
+    pub(super) fn references(&self) -> Vec<Path> {
+        match &self.form {
+            Form::Old(form) => vec![form.path().to_vec()],
+            Form::New { source, names } => {
+                names.iter().cloned().chain(scan::held_names(source)).collect()
+            }
+        }
     }
 }
 
-fn values(scope: &Scope<'_>) -> Value {
-    let mut all = Map::new();
-    if let Json::Object(context) = scope.context {
-        all.extend(context.clone());
+impl Scope<'_> {
+    /// Makes the named values ready, and no others: a run may have ten thousand outputs.
+    fn values(&self, names: &[Path], slots: &[Slot]) -> Value {
+        let heads: BTreeSet<&str> = names.iter().map(|path| path[0].as_str()).collect();
+        let mut values: Vec<(String, Value)> = Vec::new();
+        for head in heads {
+            let uses = names.iter().filter(|path| path[0] == head);
+            let within: Vec<Option<&str>> =
+                uses.map(|path| path.get(1).map(String::as_str)).collect();
+            if let Some(value) = self.head(head, &within) {
+                values.push((head.to_owned(), value));
+            }
+        }
+        for (number, slot) in slots.iter().enumerate() {
+            values.extend(self.slot(slot).map(|value| (format!("_slot{number}"), value)));
+        }
+        map_of(values)
     }
-    all.insert("inputs".to_owned(), scope.context.clone());
-    all.insert("scratch".to_owned(), Json::Object(scope.scratch.clone()));
-    let outputs = scope.outputs.iter();
-    let outputs = outputs.map(|(name, text)| (name.clone(), Json::from(&**text)));
-    all.insert("outputs".to_owned(), Json::Object(outputs.collect()));
-    all.extend(scope.more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    Value::from(Serde(&all))
+
+    fn head(&self, head: &str, within: &[Option<&str>]) -> Option<Value> {
+        let is_holder = HOLDERS.contains(&head) && !self.more.iter().any(|(name, _)| *name == head);
+        if is_holder && within.iter().all(Option::is_some) {
+            let value = |name: &str| self.find(&[head, name]).map(|value| (name.to_owned(), value));
+            return Some(map_of(within.iter().flatten().filter_map(|name| value(name))));
+        }
+        let value = self.find(&[head])?;
+        let is_output = !is_holder && self.json(head).is_none();
+        let wants_output = within.contains(&Some("output"));
+        match is_output && wants_output {
+            true => Some(Value::from_object(Said(value))),
+            false => Some(value),
+        }
+    }
+
+    /// Returns what is at a path.
+    pub(super) fn find(&self, path: &[&str]) -> Option<Value> {
+        let (head, rest) = path.split_first()?;
+        if let Some(json) = self.json(head) {
+            return walk(json, rest).map(|json| Value::from(Serde(json)));
+        }
+        match (*head, rest) {
+            ("scratch", []) => Some(Value::from(Serde(self.scratch))),
+            ("scratch", [key, rest @ ..]) => {
+                let json = walk(self.scratch.get(*key)?, rest)?;
+                Some(Value::from(Serde(json)))
+            }
+            ("outputs" | "phaseOutputs", []) => {
+                let outputs = self.outputs.iter();
+                Some(map_of(outputs.map(|(name, text)| (name.clone(), Value::from(text)))))
+            }
+            ("outputs" | "phaseOutputs", [name, rest @ ..]) => self.output(name, rest),
+            (name, rest) => self.output(name, rest),
+        }
+    }
+
+    /// Returns what stands behind a name in JSON: one of ours, or one of the run's context.
+    fn json(&self, head: &str) -> Option<&Json> {
+        let more = self.more.iter().find(|(name, _)| *name == head).map(|(_, json)| json);
+        match head {
+            _ if more.is_some() => more,
+            "inputs" | "context" => Some(self.context),
+            _ if HOLDERS.contains(&head) => None,
+            _ => self.context.get(head),
+        }
+    }
+
+    fn output(&self, name: &str, rest: &[&str]) -> Option<Value> {
+        let text = self.outputs.get(name)?;
+        matches!(rest, [] | ["output"]).then(|| Value::from(text))
+    }
+
+    fn slot(&self, slot: &Slot) -> Option<Value> {
+        let text = |name: &str| self.find(&[name])?.as_str().map(str::to_owned);
+        match slot {
+            Slot::Path(path) => self.find(&path.iter().map(String::as_str).collect::<Vec<_>>()),
+            Slot::Output(name) => self.output(name, &[]),
+            Slot::BranchUrl(file) => {
+                let url = || {
+                    let (owner, repo) = (text("owner")?, text("repo")?);
+                    Some(format!(
+                        "https://github.com/{owner}/{repo}/blob/{}/{file}",
+                        text("branch")?
+                    ))
+                };
+                Some(Value::from(url().unwrap_or_else(|| file.clone())))
+            }
+            Slot::ArtifactUrl(file) => {
+                let base = text("artifactsUrl").filter(|base| !base.is_empty());
+                let url = base.map(|base| format!("{}/{file}", base.trim_end_matches('/')));
+                Some(Value::from(url.unwrap_or_else(|| file.clone())))
+            }
+        }
+    }
 }
 
-fn fault(error: minijinja::Error) -> TemplateError {
-    TemplateError { message: error.to_string(), line: error.line() }
+fn map_of(values: impl IntoIterator<Item = (String, Value)>) -> Value {
+    let values = values.into_iter().map(|(name, value)| (Value::from(name), value));
+    Value::from_object(values.collect::<IndexMap<Value, Value>>())
 }
 
-fn misfit(source: &str, error: &minijinja::Error) -> RenderError {
-    let end = source.floor_char_boundary(60);
-    RenderError { text: source[..end].to_owned(), message: error.to_string() }
+fn walk<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
+    path.iter().try_fold(json, |at, key| match at {
+        Json::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => at.get(key),
+    })
 }
+
+/// The output of a phase of which a template also wants `.output`.
+#[derive(Debug)]
+struct Said(Value);
+
+impl Object for Said {
+    fn get_value(self: &Arc<Said>, key: &Value) -> Option<Value> {
+        (key.as_str() == Some("output")).then(|| self.0.clone())
+    }
+    fn render(self: &Arc<Said>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A value that is put into a command as it is. A type of ours: no other filter can make one.
+#[derive(Debug)]
+struct Raw(Value);
+
+impl Object for Raw {
+    fn render(self: &Arc<Raw>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&plain(&self.0))
+    }
+}
+
+type Writer = fn(&mut Output<'_>, &Value) -> Result<(), Error>;
+
+fn environment(write: Writer) -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_fuel(Some(FUEL));
+    environment.set_debug(false);
+    let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.expect("the usual delimiters are legal"));
+    environment.set_formatter(move |out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value| {
+        write(out, value)
+    });
+    environment.set_unknown_method_callback(|_, value, method, arguments| {
+        match (method, arguments) {
+            ("contains", [needle]) => Ok(Value::from(plain(value).contains(&plain(needle)))),
+            _ => Err(Error::new(ErrorKind::UnknownMethod, format!("there is no `.{method}()`"))),
+        }
+    });
+    environment.add_filter("slugify", |value: Value| slugify(&plain(&value)));
+    environment.add_filter("json", |value: Value| json(&value));
+    environment.add_filter("raw", |value: Value| Value::from_object(Raw(value)));
+    // They have to do with HTML and with this library's own tests.
+    for name in ["safe", "escape", "e"] {
+        environment.remove_filter(name);
+    }
+    environment.remove_global("debug");
+    environment
+}
+
+fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
+    Ok(out.write_str(&plain(value))?)
+}
+
+/// Writes a value so that the shell takes it as it is.
+fn write_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
+    let text = plain(value);
+    if text.contains('\0') {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a command cannot hold a NUL"));
+    }
+    match value.downcast_object_ref::<Raw>() {
+        Some(_) => Ok(out.write_str(&text)?),
+        None => Ok(out.write_str(&shell::quote(&text))?),
+    }
+}
+
+/// Returns a value as text: nothing for what is missing, JSON for lists and maps.
+pub(super) fn plain(value: &Value) -> String {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => String::new(),
+        ValueKind::Map | ValueKind::Seq | ValueKind::Iterable
+            if value.downcast_object_ref::<Said>().is_none()
+                && value.downcast_object_ref::<Raw>().is_none() =>
+        {
+            json(value).unwrap_or_else(|_| value.to_string())
+        }
+        _ => value.to_string(),
+    }
+}
+
+fn json(value: &Value) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+}
+
+fn slugify(text: &str) -> String {
+    let mut slug = String::new();
+    for c in text.to_lowercase().chars() {
+        match c.is_ascii_alphanumeric() {
+            true => slug.push(c),
+            false if slug.is_empty() || slug.ends_with('-') => {}
+            false => slug.push('-'),
+        }
+    }
+    let slug: String = slug.chars().take(SLUG_CHARS_MAX).collect();
+    slug.trim_end_matches('-').to_owned()
+}
+
+/// Holds that every filter, test and function is known: it would be found out only when used.
+fn check_words(code: &str) -> Result<(), String> {
+    for (kind, name) in scan::words(code) {
+        let (what, probe, unknown) = match kind {
+            scan::Word::Filter => ("filter", format!("0|{name}"), ErrorKind::UnknownFilter),
+            scan::Word::Test => ("test", format!("0 is {name}"), ErrorKind::UnknownTest),
+            scan::Word::Function => ("function", format!("{name}()"), ErrorKind::UnknownFunction),
+        };
+        let probed = TEXT.compile_expression(&probe).and_then(|probe| probe.eval(()));
+        if probed.is_err_and(|error| error.kind() == unknown) {
+            return Err(format!("there is no {what} `{name}`"));
+        }
+    }
+    Ok(())
+}
+
+fn paths(names: impl IntoIterator<Item = String>) -> Vec<Path> {
+    let mut paths: Vec<Path> =
+        names.into_iter().map(|name| name.split('.').map(str::to_owned).collect()).collect();
+    paths.sort();
+    paths
+}
+
+/// Takes so much and no more.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        match self.0.len() > RENDERED_BYTES_MAX {
+            true => Err(io::Error::other("too long")),
+            false => Ok(bytes.len()),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn fault(error: &Error) -> TemplateError {
+    TemplateError { message: reason(error), line: error.line() }
+}
+
+fn misfit(text: &str, error: &Error) -> RenderError {
+    RenderError { text: beginning(text), message: reason(error) }
+}
+
+fn reason(error: &Error) -> String {
+    let reason = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => return format!("it takes more than {FUEL} steps"),
+        (ErrorKind::SyntaxError, Some(detail)) => detail.to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    reason.replace("_slot", "value ")
+}
+
+fn beginning(text: &str) -> String {
+    text[..text.floor_char_boundary(60)].to_owned()
+}
+
+#[cfg(test)]
+mod tests;

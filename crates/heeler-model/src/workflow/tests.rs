@@ -131,7 +131,7 @@ impl Play {
                 self.open.push(entry);
             }
             Effect::Say { text, .. } => writeln!(self.log, "  say {text}").unwrap(),
-            Effect::Stop => writeln!(self.log, "  stop").unwrap(),
+            Effect::Stop { .. } => writeln!(self.log, "  stop").unwrap(),
         }
     }
 
@@ -385,7 +385,7 @@ fn a_command_may_say_whether_a_pass_was_the_last() {
           start fix check:1: $ make test
           running
         fix check:1 ends Failed: 
-          close fix check:1: Succeeded (condition_not_met)
+          close fix check:1: Failed (condition_not_met)
           start fix iteration:2: do fix
           running
         fix iteration:2 ends Succeeded: again
@@ -484,7 +484,7 @@ fn a_cancelled_run_stops_and_can_go_on() {
     let flow = workflow(vec![phase("a", &[]), phase("b", &[0]), phase("c", &[1])]);
     let mut play = Play::new(flow);
     play.says("a", "work", "A");
-    play.happens(Happening::Cancel { by: "ada".to_owned() });
+    play.happens(Happening::Cancel { by: "ada".to_owned(), now: false });
     play.ends("b", "work", How::Cancelled, "");
     play.happens(Happening::Retry { from: None });
     play.says("b", "work", "B").says("c", "work", "C");

@@ -1,0 +1,105 @@
+//! The words of an expression, as far as they can be told from its text alone.
+
+use super::template::{HOLDERS, Path};
+
+/// What a word in an expression names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// `value | filter`.
+    Filter,
+    /// `value is test`.
+    Test,
+    /// `function(…)`.
+    Function,
+}
+
+/// Words before a bracket that call nothing.
+const KEYWORDS: [&str; 10] = ["and", "or", "not", "in", "is", "if", "elif", "else", "for", "loop"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'t> {
+    Word(&'t str),
+    Text(&'t str),
+    Sign(char),
+}
+
+/// Returns the filters, tests and functions that an expression names.
+pub(super) fn words(code: &str) -> Vec<(Word, &str)> {
+    let tokens = tokens(code);
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let Token::Word(name) = *token else { continue };
+        let before = at.checked_sub(1).map(|at| tokens[at]);
+        let second = at.checked_sub(2).map(|at| tokens[at]);
+        let is_test = match before {
+            Some(Token::Word("is")) => name != "not",
+            Some(Token::Word("not")) => second == Some(Token::Word("is")),
+            _ => false,
+        };
+        match before {
+            Some(Token::Sign('|')) => found.push((Word::Filter, name)),
+            _ if is_test => found.push((Word::Test, name)),
+            Some(Token::Sign('.')) => {}
+            _ if tokens.get(at + 1) == Some(&Token::Sign('(')) && !KEYWORDS.contains(&name) => {
+                found.push((Word::Function, name));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns what an expression names by brackets, such as `outputs["read-it"]`.
+pub(super) fn held_names(code: &str) -> Vec<Path> {
+    let tokens = tokens(code);
+    let held = tokens.windows(4).filter_map(|four| match four {
+        [Token::Word(head), Token::Sign('['), Token::Text(name), Token::Sign(']')]
+            if HOLDERS.contains(head) =>
+        {
+            Some(vec![(*head).to_owned(), (*name).to_owned()])
+        }
+        _ => None,
+    });
+    held.collect()
+}
+
+fn tokens(code: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let mut rest = code;
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '"' | '\'' => {
+                let end = end_of_text(rest, c);
+                tokens.push(Token::Text(&rest[1..end]));
+                (end + 1).min(rest.len())
+            }
+            _ if c.is_alphanumeric() || c == '_' => {
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                let end = end.unwrap_or(rest.len());
+                tokens.push(Token::Word(&rest[..end]));
+                end
+            }
+            _ => {
+                if !c.is_whitespace() {
+                    tokens.push(Token::Sign(c));
+                }
+                c.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    tokens
+}
+
+fn end_of_text(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}

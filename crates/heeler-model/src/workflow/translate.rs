@@ -1,0 +1,333 @@
+//! Last Light's template forms, put into the words of our template language.
+//!
+//! Only the text of a template is translated, when it is read. Values never pass through here.
+//! Start at [`translate`].
+
+use super::shell::Shell;
+use super::template::TemplateError;
+
+/// A template in the words of our template language.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Translated {
+    pub(super) source: String,
+    /// What the names `_slot0`, `_slot1` and so on in it stand for.
+    pub(super) slots: Vec<Slot>,
+    /// What stands within `{{ }}` and `{% %}`, with its place in the text.
+    pub(super) code: Vec<(usize, String)>,
+}
+
+/// A value that our template language has no words for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// What is at a path, such as `models.pr-fix`.
+    Path(Vec<String>),
+    /// What a phase said: `${phase.output}`.
+    Output(String),
+    /// Where a file of the branch can be seen.
+    BranchUrl(String),
+    /// Where an artifact can be seen.
+    ArtifactUrl(String),
+}
+
+/// The kind of text that a template makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Text for people and agents.
+    Text,
+    /// A command for `/bin/sh`.
+    Shell,
+}
+
+/// A part of a template's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece<'t> {
+    Text(&'t str),
+    /// What stands within `{{ }}`.
+    Print(&'t str),
+    /// What stands within `{% %}`.
+    Block(&'t str),
+    /// `{% raw %}text{% endraw %}`.
+    Raw(&'t str),
+    /// A comment.
+    Comment,
+    /// The name within `${name.output}`.
+    Output(&'t str),
+}
+
+/// Puts a template into the words of our template language.
+pub(super) fn translate(text: &str, target: Target) -> Result<Translated, TemplateError> {
+    let mut translator = Translator {
+        text,
+        at: 0,
+        out: Translated::default(),
+        shell: (target == Target::Shell).then(Shell::default),
+        blocks: Vec::new(),
+    };
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (piece, length) = first_piece(rest).map_err(|message| translator.fault(message))?;
+        translator.piece(piece)?;
+        translator.at += length;
+        rest = &rest[length..];
+    }
+    Ok(translator.out)
+}
+
+struct Translator<'t> {
+    text: &'t str,
+    at: usize,
+    out: Translated,
+    shell: Option<Shell>,
+    /// How the shell's quotes stood where each open block began.
+    blocks: Vec<Shell>,
+}
+
+impl Translator<'_> {
+    fn fault(&self, message: impl Into<String>) -> TemplateError {
+        let line = self.text[..self.at].matches('\n').count() + 1;
+        TemplateError { message: message.into(), line: Some(line) }
+    }
+
+    fn piece(&mut self, piece: Piece<'_>) -> Result<(), TemplateError> {
+        match piece {
+            Piece::Text(text) | Piece::Raw(text) => {
+                if let Some(shell) = &mut self.shell {
+                    shell.read(text);
+                }
+                match piece {
+                    Piece::Raw(_) => self.push("{% raw %}", text, "{% endraw %}"),
+                    _ => self.out.source.push_str(text),
+                }
+                Ok(())
+            }
+            Piece::Comment => Ok(()),
+            Piece::Output(name) => {
+                let slot = self.slot(Slot::Output(name.to_owned()));
+                self.print(&slot)
+            }
+            Piece::Print(code) => self.expression(code),
+            Piece::Block(code) => {
+                self.balance(code.trim_matches(['-', '+']).trim())?;
+                self.code(code);
+                self.push("{%", code, "%}");
+                Ok(())
+            }
+        }
+    }
+
+    fn expression(&mut self, code: &str) -> Result<(), TemplateError> {
+        let words = code.trim();
+        if let Some(condition) = words.strip_prefix("#if ") {
+            return self.old_if(condition.trim());
+        }
+        let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+        let rest = rest.trim();
+        let code = match word {
+            "/if" if rest.is_empty() => {
+                self.balance("endif")?;
+                self.out.source.push_str("{% endif %}");
+                return Ok(());
+            }
+            _ if word.starts_with(['#', '/']) => {
+                let message = format!("`{{{{{words}}}}}` is not known");
+                return Err(self.fault(message + ": write `{% for … %}` or `{% if … %}`"));
+            }
+            "slugify" if is_path(rest) => format!("{}|slugify", self.path(rest)),
+            "branchUrl" if is_file(rest) => self.slot(Slot::BranchUrl(rest.to_owned())),
+            "artifactUrl" if is_file(rest) => self.slot(Slot::ArtifactUrl(rest.to_owned())),
+            _ if is_path(words) => self.path(words),
+            _ => {
+                self.code(code);
+                code.to_owned()
+            }
+        };
+        self.print(&code)
+    }
+
+    fn old_if(&mut self, condition: &str) -> Result<(), TemplateError> {
+        let (not, path) = match condition.strip_prefix('!') {
+            Some(path) => ("not ", path.trim()),
+            None => ("", condition),
+        };
+        if !is_path(path) {
+            let message = format!("`{{{{#if {condition}}}}}` names no value");
+            return Err(self.fault(message + ": write `{% if … %}` for more than a name"));
+        }
+        self.balance("if")?;
+        let path = self.path(path);
+        self.out.source.push_str(&format!("{{% if {not}{path} %}}"));
+        Ok(())
+    }
+
+    /// Returns a path in the words of our language: as it is, or as a slot.
+    fn path(&mut self, path: &str) -> String {
+        let is_name =
+            |part: &str| !part.contains('-') && !part.starts_with(|c: char| c.is_ascii_digit());
+        match path.split('.').all(is_name) {
+            true => path.to_owned(),
+            false => self.slot(Slot::Path(path.split('.').map(str::to_owned).collect())),
+        }
+    }
+
+    fn slot(&mut self, slot: Slot) -> String {
+        let known = self.out.slots.iter().position(|known| *known == slot);
+        let number = known.unwrap_or_else(|| {
+            self.out.slots.push(slot);
+            self.out.slots.len() - 1
+        });
+        format!("_slot{number}")
+    }
+
+    /// Prints a value; in a command, so that the shell takes it as one word or part of one.
+    fn print(&mut self, code: &str) -> Result<(), TemplateError> {
+        let quote = match &self.shell {
+            Some(shell) if !is_raw(code) => shell.place().map_err(|why| self.fault(why))?,
+            _ => "",
+        };
+        // A value brings its own quotes: those that it stands in end before it and begin anew.
+        let before = format!("{quote}{{{{ ");
+        let code = code.trim();
+        self.push(&before, code, &format!(" }}}}{quote}"));
+        if let Some(shell) = &mut self.shell {
+            shell.read_value();
+        }
+        Ok(())
+    }
+
+    /// Holds that quotes of a command that begin within a block end within it.
+    fn balance(&mut self, code: &str) -> Result<(), TemplateError> {
+        let Some(shell) = &self.shell else { return Ok(()) };
+        let word = code.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let is_set = word == "set" && code.contains('=');
+        match word {
+            "if" | "for" | "with" | "filter" | "autoescape" => self.blocks.push(shell.clone()),
+            "set" if !is_set => self.blocks.push(shell.clone()),
+            "elif" | "else" => return self.check_balance(self.blocks.last()),
+            _ if word.starts_with("end") => {
+                let start = self.blocks.pop();
+                return self.check_balance(start.as_ref());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_balance(&self, start: Option<&Shell>) -> Result<(), TemplateError> {
+        match (start, &self.shell) {
+            (Some(start), Some(now)) if !start.same_place(now) => {
+                Err(self.fault("quotes that begin within a block of a command must end within it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn code(&mut self, code: &str) {
+        self.out.code.push((self.at, code.to_owned()));
+    }
+
+    fn push(&mut self, before: &str, text: &str, after: &str) {
+        let source = &mut self.out.source;
+        source.push_str(before);
+        source.push_str(text);
+        source.push_str(after);
+    }
+}
+
+/// Returns the first part of a text that is not empty, and its length.
+fn first_piece(text: &str) -> Result<(Piece<'_>, usize), String> {
+    if let Some(rest) = text.strip_prefix("{{") {
+        let end = end_of(rest, "}}").ok_or("`{{` has no `}}`")?;
+        return Ok((Piece::Print(&rest[..end]), end + 4));
+    }
+    if let Some(rest) = text.strip_prefix("{#") {
+        let end = rest.find("#}").ok_or("`{#` has no `#}`")?;
+        return Ok((Piece::Comment, end + 4));
+    }
+    if let Some(rest) = text.strip_prefix("{%") {
+        let end = end_of(rest, "%}").ok_or("`{%` has no `%}`")?;
+        return match rest[..end].trim_matches(['-', '+']).trim() {
+            "raw" => raw_piece(text, end + 4),
+            _ => Ok((Piece::Block(&rest[..end]), end + 4)),
+        };
+    }
+    if let Some(name) = output_name(text) {
+        return Ok((Piece::Output(name), name.len() + "${.output}".len()));
+    }
+    let starts = |at: &usize| {
+        let rest = &text[*at..];
+        ["{{", "{#", "{%"].iter().any(|mark| rest.starts_with(mark)) || output_name(rest).is_some()
+    };
+    let marks = text.char_indices().map(|(at, _)| at).skip(1);
+    let end = marks.filter(|at| matches!(text.as_bytes()[*at], b'{' | b'$')).find(starts);
+    let end = end.unwrap_or(text.len());
+    Ok((Piece::Text(&text[..end]), end))
+}
+
+fn raw_piece(text: &str, start: usize) -> Result<(Piece<'_>, usize), String> {
+    let mut from = start;
+    while let Some(found) = text[from..].find("{%") {
+        let at = from + found;
+        let inner = &text[at + 2..];
+        let end = inner.find("%}").unwrap_or(inner.len());
+        if inner[..end].trim_matches(['-', '+']).trim() == "endraw" {
+            return Ok((Piece::Raw(&text[start..at]), at + end + 4));
+        }
+        from = at + 2;
+    }
+    Err("`{% raw %}` has no `{% endraw %}`".to_owned())
+}
+
+/// Finds the end of `{{` or `{%`, which does not lie within a string. The file name of an old form
+/// is no string.
+fn end_of(text: &str, end: &str) -> Option<usize> {
+    if text.trim_start().starts_with("artifactUrl ") || text.trim_start().starts_with("branchUrl ")
+    {
+        return text.find(end);
+    }
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match quote {
+            _ if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if text[at..].starts_with(end) => return Some(at),
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None => {}
+        }
+    }
+    None
+}
+
+/// Returns the name within `${name.output}` at the beginning of a text.
+pub(super) fn output_name(text: &str) -> Option<&str> {
+    let (name, _) = text.strip_prefix("${")?.split_once(".output}")?;
+    (is_path(name) && !name.contains('.')).then_some(name)
+}
+
+/// Says whether a text is a path of the old form: words with hyphens, between dots.
+pub(super) fn is_path(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        !part.is_empty()
+            && part.chars().all(inner)
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && text.split('.').all(is_part)
+}
+
+fn is_file(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['{', '}', '"', '|', '('])
+}
+
+/// Says whether a value is put into a command as it is.
+fn is_raw(code: &str) -> bool {
+    code.trim()
+        .trim_end_matches('-')
+        .trim_end()
+        .strip_suffix("raw")
+        .is_some_and(|before| before.trim_end().ends_with('|'))
+}
