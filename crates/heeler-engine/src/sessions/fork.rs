@@ -90,6 +90,7 @@ fn make(
     let log_path = StateDir::session_log_relative(&directory, &own);
     copy_log(&fleet.dir, log, &log_path, cut.end)?;
     let is_whole = cut.number == source.message_count.unsigned_abs();
+    let noted = cut.snapshot.as_ref().filter(|_| wish.workspace);
     let made = MadeSession {
         id: id.clone(),
         agent_session_id: own.clone(),
@@ -98,7 +99,12 @@ fn make(
         at_message: cut.number,
         asked_for: wish.at_message.filter(|asked| *asked != cut.number),
         workspace: place.as_ref().map(|place| place.top.clone()),
-        left_out: place.map(|place| place.left_out).unwrap_or_default(),
+        left_out: noted.map(|note| note.left_out.clone()).unwrap_or_default(),
+        others: noted.map(|note| note.others.clone()).unwrap_or_default(),
+        left_behind: match wish.at_message {
+            Some(_) => 0,
+            None => source.message_count.unsigned_abs().saturating_sub(cut.number),
+        },
     };
     let number = i64::try_from(cut.number).unwrap_or(i64::MAX);
     let session = Session {

@@ -8,9 +8,7 @@ use heeler_store::bundle::Bundle;
 use heeler_store::history::{FoundCut, NotedSnapshot, SnapshotNote, snapshots};
 use heeler_store::{DbError, DeletedSession, Reader, StateDir};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside};
-use heeler_workspace::{
-    Commit, LeftOut, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree,
-};
+use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree};
 use jiff::{SignedDuration, Timestamp};
 
 use super::trouble;
@@ -29,8 +27,6 @@ pub(super) struct Place {
     pub(super) top: Utf8PathBuf,
     /// Where in it the agent works.
     pub(super) directory: Utf8PathBuf,
-    /// What it lacks, in words.
-    pub(super) left_out: Vec<String>,
 }
 
 /// Makes a worktree in the state that files were in at a cut.
@@ -58,7 +54,7 @@ pub(super) fn worktree(
     let tree = snapshots.add_worktree(&commit, &dir.worktrees().join(id.as_str()));
     let top = tree.map_err(|error| trouble(&error))?.top;
     let directory = directory(&top, note)?;
-    Ok(Place { top, directory, left_out: left_out(note) })
+    Ok(Place { top, directory })
 }
 
 /// Says whether the worktree that a session has to itself is not there.
@@ -133,19 +129,6 @@ fn directory(top: &Utf8Path, note: &SnapshotNote) -> Result<Utf8PathBuf, Refused
     let directory = resolve_inside(top, note.cwd.as_str()).map_err(|error| trouble(&error))?;
     create_folder(&OsDisk, &directory).map_err(|error| trouble(&error))?;
     Ok(directory)
-}
-
-fn left_out(note: &SnapshotNote) -> Vec<String> {
-    let words = |json: &serde_json::Value| {
-        let left_out: Option<LeftOut> = serde_json::from_value(json.clone()).ok();
-        left_out.map_or_else(|| json.to_string(), |left_out| left_out.to_string())
-    };
-    let mut lines: Vec<String> = note.left_out.iter().map(words).collect();
-    if !note.others.is_empty() {
-        let jobs = note.others.join(", ");
-        lines.push(format!("what {jobs} had half done in the same folder may be in there"));
-    }
-    lines
 }
 
 /// Takes over the snapshots that came with an exported session; says how many. They are named by the

@@ -54,7 +54,7 @@ impl Rig {
 
     fn delete(&self, session: &Session, purge: bool) {
         let (home, id) = (self.place.root.join("home"), session.id.clone());
-        let change = Change::Delete { sessions: vec![id], purge };
+        let change = Change::Delete { session: id, purge };
         let written = self.place.store().write::<_, DbError, _>(move |tx| {
             Ok(commit(tx, &home, &change, "test", now())?.map_err(|refused| refused.message))
         });
@@ -211,7 +211,7 @@ fn a_session_has_expired_when_no_schedule_of_its_agent_would_go_on_with_it() {
             "agents:\n  - {{name: coder, runtime: scripted, script: [{{say: hi}}], {agent}}}\n"
         );
         let setup = rig.place.setup(&config);
-        let found = expired(&rig.place.reader(), &setup, now()).unwrap();
+        let found = expired(&rig.place.reader(), &setup.loaded, now(), 9).unwrap();
         let mut found: Vec<_> = found.into_iter().map(|session| session.id).collect();
         found.sort();
         let mut wanted: Vec<_> = expected.iter().map(|&at| sessions[at].id.clone()).collect();

@@ -12,7 +12,7 @@ use heeler_model::{JobId, JobStatus, Wanted};
 use jiff::tz::TimeZone;
 
 use super::Place;
-use crate::command::{Answer, Command, DaemonMode, Handle, Stopping};
+use crate::command::{Answer, Command, DaemonMode, Handle, RefusedKind, Stopping};
 use crate::{Daemon, Ended, Settings, Setup};
 
 /// How long anything here may take.
@@ -241,6 +241,27 @@ fn a_config_that_changes_is_read_again_where_that_is_wanted() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(700));
     }
+    running.stop(Stopping::Wait { timeout: None });
+}
+
+#[test]
+fn what_nobody_means_is_refused_whoever_asks() {
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let ask = |wanted: Wanted| {
+        let refused = running.handle.ask(Command::Trigger(Box::new(wanted))).unwrap_err();
+        assert_eq!(refused.kind, RefusedKind::Usage);
+        refused.message
+    };
+    assert_eq!(ask(Wanted { prompt: Some(" \n".to_owned()), ..coder() }), "the prompt is empty");
+    let told = ask(Wanted { channel: Some("general".to_owned()), ..coder() });
+    assert!(told.contains("PLATFORM/CHANNEL"), "{told}");
+    assert!(place.reader().newest_job("coder").unwrap().is_none());
+    let (job, _) = asked(&running, Wanted { channel: Some("slack/C1".to_owned()), ..coder() });
+    place.wait_for(&job, JobStatus::Completed);
+    let (prompt, by) = (Some(String::new()), "me".to_owned());
+    let refused = running.handle.ask(Command::Resume { job, prompt, by }).unwrap_err();
+    assert_eq!(refused.message, "the prompt is empty");
     running.stop(Stopping::Wait { timeout: None });
 }
 

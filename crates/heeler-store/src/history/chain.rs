@@ -7,6 +7,7 @@ use std::io;
 
 use camino::Utf8Path;
 use heeler_transcript::{DiskError, LinesBack};
+use memchr::memmem;
 use serde_json::Value as Json;
 use uuid::Uuid;
 

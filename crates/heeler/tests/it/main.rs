@@ -24,6 +24,7 @@ mod reads;
 mod rig;
 mod scripted_sessions;
 mod sent;
+mod session_commands;
 mod session_proof;
 mod sessions;
 mod steering;
