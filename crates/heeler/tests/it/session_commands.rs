@@ -169,8 +169,9 @@ fn a_fork_says_what_of_a_turn_that_was_cut_off_it_leaves_behind() {
     assert!(left > 0, "{fork:#}");
     assert_eq!(fork["leftBehind"], left);
     let plural = if left == 1 { "" } else { "s" };
-    let told =
-        format!("{left} message{plural} after that did not come along: the last turn was cut");
+    let told = format!(
+        "{left} message{plural} after that did not come along, since their turn has not ended"
+    );
     assert!(ran.stderr.contains(&told), "{}", ran.stderr);
     // Whoever names the message knows.
     let named = fleet.json(&["session", "fork", &session, "-m", "3", "--json"]);

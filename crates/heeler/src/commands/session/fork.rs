@@ -172,7 +172,7 @@ fn told(made: &MadeSession) -> Outcome {
     if made.left_behind > 0 {
         let left = output::counted(made.left_behind, "message");
         output::note(&format!(
-            "{left} after that did not come along: the last turn was cut off before it ended; see \
+            "{left} after that did not come along, since their turn has not ended: \
              heeler session show {parent} --history"
         ))?;
     }
