@@ -11,7 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
-use heeler_model::workflow::{LoadedWorkflow, Workflow, WorkflowSettings};
+use heeler_model::workflow::{LoadedWorkflow, Workflow, WorkflowSettings, thaw};
 use heeler_model::{AgentName, PhaseJob, Wanted};
 use heeler_store::{Db, DbError, WorkflowRunRow};
 use jiff::tz::TimeZone;
@@ -22,7 +22,6 @@ use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
 use crate::request::JobRequest;
-use crate::workflows;
 
 /// What a daemon works by.
 #[derive(Debug)]
@@ -108,8 +107,10 @@ impl Setup {
         let Some(files) = files else {
             return Ok(Err(trouble(format!("what {id} goes by is not on record"))));
         };
-        let thawed = workflows::thaw(&files, self);
-        Ok(thawed.map(Arc::new).map_err(|why| trouble(format!("{id} cannot be read: {why}"))))
+        let thawed = thaw(&files, &self.loaded.agents);
+        Ok(thawed.map(Arc::new).map_err(|faults| {
+            trouble(format!("what {id} goes by cannot be read: {}", faults.summary()))
+        }))
     }
 
     /// Returns the agent of what is wanted as it counts for that: a command or a play in its name

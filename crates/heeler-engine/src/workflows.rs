@@ -3,22 +3,18 @@
 //! A run that is only played asks no agent and runs no command: what would have been said comes from
 //! an earlier run, or is made up. Start at [`WorkflowOrder`] and [`Running`].
 
-use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Agent, Runtime};
 use heeler_model::workflow::{
-    Answer, Course, Entry, Happening, How, Language, LoadedWorkflow, Part, Piece, PieceWork,
-    Repeat, Workflow,
+    Answer, Course, Entry, Happening, How, Language, Part, Piece, PieceWork, Repeat, Workflow,
 };
 use heeler_model::{TriggerType, WorkflowRunId};
 use heeler_store::{Db, DbError, WorkflowRunRow};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::{Map, Value as Json};
 
 use crate::setup::Setup;
 
@@ -258,30 +254,6 @@ fn said_in(db: &Db, run: &WorkflowRunId) -> Result<HashMap<(String, Part), Said>
         ((row.phase, row.part), Said { text: row.output.unwrap_or_default(), consents })
     });
     Ok(said.collect())
-}
-
-/// Returns a definition as it is kept with the runs that go by it, and its name there.
-pub(crate) fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
-    let text = json!({ "root": loaded.root, "files": loaded.files }).to_string();
-    let hash: String =
-        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    (hash, text)
-}
-
-/// Reads a definition that was kept.
-pub(crate) fn thaw(text: &str, setup: &Setup) -> Result<Workflow, String> {
-    #[derive(Deserialize)]
-    struct Frozen {
-        root: Utf8PathBuf,
-        files: BTreeMap<Utf8PathBuf, String>,
-    }
-    let frozen: Frozen = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let read = |path: &Utf8Path| {
-        frozen.files.get(path).cloned().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-    };
-    let (agents, settings) = (&setup.loaded.agents, &setup.workflow_settings);
-    let loaded = heeler_model::workflow::load(&frozen.root, &read, agents, settings);
-    loaded.map(|loaded| loaded.workflow).map_err(|faults| faults.to_string())
 }
 
 /// Returns a shell command that runs the program that it reads.

@@ -10,7 +10,7 @@ use heeler_model::run::ErrorClass;
 use heeler_model::session_choice::Wish;
 use heeler_model::workflow::{
     Answer as GateAnswer, Around, CourseStatus, Effect, Ended, Entry, GateDefault, GateKind,
-    Happening, How, Part, Piece, PieceWork, Question,
+    Happening, How, Part, Piece, PieceWork, Question, freeze,
 };
 use heeler_model::{
     Approval, ApprovalKind, ApprovalStatus, ExitReason, Job, JobId, JobStatus, PhaseJob,
@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json};
 use super::board::{Asked, Stage};
 use super::turn::{Outcome, Turn, later};
 use crate::command::{Answer, Refused, RefusedKind};
-use crate::workflows::{Running, WorkflowMode, WorkflowOrder, freeze, script_command};
+use crate::workflows::{Running, WorkflowMode, WorkflowOrder, script_command};
 
 impl Turn<'_, '_> {
     /// Does what a person wants of workflows.
