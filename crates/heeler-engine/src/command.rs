@@ -8,14 +8,18 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::run::RunResult;
+use heeler_model::run::{Closed, RunResult};
 use heeler_model::workflow::CourseStatus;
-use heeler_model::{AgentName, JobId, JobStatus, RunId, SessionId, Wanted, WorkflowRunId};
+use heeler_model::{
+    AgentName, ApprovalAnswer, ApprovalId, JobId, JobStatus, RunId, SessionId, Wanted,
+    WorkflowRunId,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 
+use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
@@ -93,6 +97,15 @@ pub enum Command {
         /// What.
         order: WorkflowOrder,
         /// Who wants it.
+        by: String,
+    },
+    /// Answer what people are asked.
+    Approval {
+        /// What.
+        approval: ApprovalId,
+        /// The answer.
+        answer: ApprovalAnswer,
+        /// Who answers.
         by: String,
     },
     /// Read the config again.
@@ -320,6 +333,15 @@ pub(crate) enum Input {
         /// The files that changed.
         changed: Vec<Utf8PathBuf>,
     },
+    /// A run asks something, or was answered.
+    Questions {
+        /// The run.
+        run: RunId,
+        /// What it asks and asked.
+        asks: Box<RunAsks>,
+        /// What it was given the answer to.
+        delivered: Option<ApprovalId>,
+    },
     /// What came of hooks.
     Hook(HookOutcome),
 }
@@ -331,6 +353,8 @@ pub(crate) struct Gone {
     pub(crate) result: RunResult,
     /// What its agent wrote down for its hooks.
     pub(crate) metadata: Option<Json>,
+    /// How its questions ended.
+    pub(crate) closed: Vec<Closed>,
 }
 
 /// A way to the dispatcher. Whoever has one may ask.

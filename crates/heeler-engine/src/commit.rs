@@ -134,6 +134,8 @@ pub(crate) fn conclude(
     run.finished_at = Some(result.finished_at);
     run.committed = true;
     tx.update_run(&run)?;
+    // It is the job's from now on; one text is enough.
+    job.output_text = result.output.take().or(job.output_text);
     tx.set_run_result(run.id, &result)?;
 
     let planned = match &job.head.session_id {

@@ -5,6 +5,7 @@
 //! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
 //! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
 
+mod approvals;
 mod asking;
 mod board;
 mod committing;
@@ -26,13 +27,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_model::{JobId, RunId, Wanted, chain};
+use heeler_model::{ApprovalId, JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
 pub use orders::GO_ON;
 
+use crate::asks::RunAsks;
 use crate::cancel;
 use crate::command::{Command, DaemonMode, Gone, Input, Refused, Reply};
 use crate::fault::{self, FaultPoint};
@@ -82,6 +84,8 @@ pub(crate) enum Task {
     Ended(Box<Gone>),
     /// What came of hooks.
     Hook(HookOutcome),
+    /// A run asks something, or was answered.
+    Questions { run: RunId, asks: Box<RunAsks>, delivered: Option<ApprovalId> },
     /// A schedule fires that time does not start.
     Fired { wanted: Box<Wanted>, changed: Vec<Utf8PathBuf> },
     /// The config was read again.
@@ -354,6 +358,10 @@ impl Dispatcher {
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
             Input::Session { change, by, reply } => {
                 Some((Task::Session { change, by }, Some(reply)))
+            }
+            Input::Questions { run, asks, delivered } => {
+                fault::reach(FaultPoint::QuestionSeen);
+                Some((Task::Questions { run, asks, delivered }, None))
             }
             Input::Unsettled { run, why, again } => {
                 self.unsettled(run, why, again);

@@ -86,6 +86,12 @@ apart: {
     AfterFileRemoved = "after-file-removed",
     /// Both are gone, and it still holds the state.
     AfterSocketRemoved = "after-socket-removed",
+    /// An agent's question was noticed; it is not on record.
+    QuestionSeen = "question-seen",
+    /// A person's answer is on record; its run was not told.
+    BeforeDelivery = "before-delivery",
+    /// Its run was told; that is not on record.
+    Delivered = "delivered",
     /// Watched files have changed; their job is not on record.
     Fired = "fired",
     /// Older logs have made room for one that has grown, which is still in its place.

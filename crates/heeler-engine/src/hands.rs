@@ -6,19 +6,24 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
-use heeler_model::run::{End, Op, ReplyBody, RunResult, file};
+use heeler_model::run::{
+    Answer as RunAnswer, Attendance, End, Op, ReplyBody, RunResult, RunSpec, file,
+};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentName, JobId, RunId, SessionId, Wanted, chain};
+use heeler_model::{
+    AgentName, Approval, ApprovalAnswer, ApprovalId, JobId, RunId, SessionId, Wanted, chain,
+};
 use heeler_store::{Reader, Run, is_run_alive};
 
+use crate::asks::{self, Delivery, RunAsks};
 use crate::cancel::{self, KillError};
 use crate::checkout::{is_to_be_cloned, make_ready};
-use crate::command::{Gone, Handle, Input, Refused, RefusedKind, Reply};
+use crate::command::{Answer, Gone, Handle, Input, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
@@ -102,11 +107,18 @@ impl Hands {
             moving: Moving::default(),
         });
         let weak = Arc::downgrade(&shared);
-        let watcher = Watcher::start(move |run| {
+        let asking = Weak::clone(&weak);
+        let ended = move |run| {
             if let Some(shared) = weak.upgrade() {
                 collect(&shared, run);
             }
-        })?;
+        };
+        let asked = move |run| {
+            if let Some(shared) = asking.upgrade() {
+                shared.read_questions(run);
+            }
+        };
+        let watcher = Watcher::start(ended, asked)?;
         shared.watcher.get_or_init(|| watcher);
         Ok(Hands { shared, starters, logger, mover })
     }
@@ -148,6 +160,7 @@ impl Hands {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let run = begun.run;
+            let is_attended = request.attendance != Attendance::Nobody;
             fault::reach(FaultPoint::BeforeLaunch);
             match start::launch(&shared.fleet, &request, &begun) {
                 Ok(child) => {
@@ -155,6 +168,9 @@ impl Hands {
                     if let Err(error) = shared.watcher().add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
                         collect(&shared, run);
+                    }
+                    if is_attended {
+                        shared.listen(run);
                     }
                 }
                 Err(error) => {
@@ -251,6 +267,20 @@ impl Hands {
         }
     }
 
+    /// Has an answer brought to its run once it is on record, and only then says so.
+    pub(crate) fn delivering(
+        &self,
+        approval: ApprovalId,
+        spoken: &ApprovalAnswer,
+        reply: Reply,
+    ) -> Reply {
+        let (shared, spoken) = (Arc::clone(&self.shared), spoken.clone());
+        Box::new(move |outcome| match outcome {
+            Ok(answer) => shared.deliver(approval, Some(spoken), Some((reply, answer))),
+            Err(refused) => reply(Err(refused)),
+        })
+    }
+
     /// Brings the files of sessions to where the record says.
     pub(crate) fn move_sessions(&self) {
         let shared = Arc::clone(&self.shared);
@@ -309,14 +339,123 @@ impl Shared {
     }
 
     /// Watches a run that lives; says whether it does.
-    fn is_watched(&self, run: RunId) -> bool {
-        self.watcher().attach(run, &self.fleet.dir.run(run)).unwrap_or_else(|error| {
+    fn is_watched(self: &Arc<Self>, run: RunId) -> bool {
+        let folder = self.fleet.dir.run(run);
+        let is_watched = self.watcher().attach(run, &folder).unwrap_or_else(|error| {
             tracing::error!(%run, %error, "cannot watch a runner");
             false
-        })
+        });
+        if is_watched && is_attended(&folder) {
+            self.listen(run);
+            self.deliver_again(run);
+        }
+        is_watched
     }
 
-    fn take_over_some(&self, mut runs: Vec<RunId>) {
+    /// Hears what a run asks from now on, and what it asks already.
+    fn listen(self: &Arc<Self>, run: RunId) {
+        if let Err(error) = self.watcher().listen(run, &self.fleet.dir.run(run)) {
+            tracing::error!(%run, %error, "cannot hear what the agent of a run asks");
+        }
+        self.read_questions(run);
+    }
+
+    /// Tells the dispatcher what a run asks.
+    fn read_questions(self: &Arc<Self>, run: RunId) {
+        let shared = Arc::clone(self);
+        self.collectors.hand(move || {
+            let asks = Box::new(RunAsks::read(&shared.fleet.dir.run(run)));
+            if !asks.is_empty() {
+                shared.tell(Input::Questions { run, asks, delivered: None });
+            }
+        });
+    }
+
+    /// Brings answers to a run that an earlier daemon left, and which may not have got them.
+    fn deliver_again(self: &Arc<Self>, run: RunId) {
+        let left = Reader::open(&self.fleet.dir).map_err(|error| chain(&error));
+        let left = left
+            .and_then(|reader| reader.undelivered_approvals(run).map_err(|error| chain(&error)));
+        match left {
+            Ok(left) => {
+                for approval in left.into_iter().filter(|it| it.status.is_answer()) {
+                    self.deliver(approval.id, None, None);
+                }
+            }
+            Err(why) => tracing::error!(%run, why, "cannot read what a run is to be told"),
+        }
+    }
+
+    /// Brings an answer that is on record to its run, until that has it or has ended. `spoken` is the
+    /// answer as it was given, and `reply` hears what came of it first.
+    fn deliver(
+        self: &Arc<Self>,
+        id: ApprovalId,
+        spoken: Option<ApprovalAnswer>,
+        reply: Option<(Reply, Answer)>,
+    ) {
+        let shared = Arc::clone(self);
+        let work = move || {
+            let approval = Reader::open(&shared.fleet.dir)
+                .map_err(|error| chain(&error))
+                .and_then(|reader| reader.approval(&id).map_err(|error| chain(&error)));
+            let approval = match approval {
+                Ok(Some(approval)) => approval,
+                Ok(None) => return,
+                Err(why) => {
+                    tracing::error!(approval = %id, why, "an answer is not brought to its run yet");
+                    return;
+                }
+            };
+            shared.bring(approval, spoken, reply);
+        };
+        let thread = std::thread::Builder::new().name("heeler-answer".to_owned());
+        if let Err(error) = thread.spawn(work) {
+            tracing::error!(%error, "cannot start a thread");
+        }
+    }
+
+    fn bring(
+        &self,
+        mut approval: Approval,
+        spoken: Option<ApprovalAnswer>,
+        reply: Option<(Reply, Answer)>,
+    ) {
+        let (Some(run), Some(ask)) = (approval.run_id, approval.ask_id.clone()) else {
+            if let Some((reply, answer)) = reply {
+                reply(Ok(answer));
+            }
+            return;
+        };
+        let by = approval.responded_by.clone().unwrap_or_default();
+        if let Some(spoken) = spoken {
+            // What is on record lacks secrets that may be part of it.
+            approval.response = spoken.text;
+            if let Some(input) = spoken.updated_input {
+                approval.detail.get_or_insert_default()["updatedInput"] = input;
+            }
+        }
+        let answer = asks::told(&approval).unwrap_or_else(|why| {
+            tracing::error!(approval = %approval.id, why, "an answer cannot be used");
+            RunAnswer::Deny { message: why, interrupt: false }
+        });
+        let folder = self.fleet.dir.run(run);
+        let came = asks::deliver(&folder, &ask, &answer, &by, |came| {
+            let Some((reply, answer)) = reply else { return };
+            reply(match came {
+                Delivery::TooLate(reason) => {
+                    Err(Refused::new(RefusedKind::NotAllowed, format!("{}: {reason}", approval.id)))
+                }
+                Delivery::Done | Delivery::NotNow => Ok(answer),
+            });
+        });
+        if came != Delivery::NotNow {
+            let asks = Box::new(RunAsks::read(&folder));
+            self.tell(Input::Questions { run, asks, delivered: Some(approval.id) });
+        }
+    }
+
+    fn take_over_some(self: &Arc<Self>, mut runs: Vec<RunId>) {
         runs.retain(|&run| {
             let is_watched = self.is_watched(run);
             fault::reach(FaultPoint::TakenOver);
@@ -340,7 +479,7 @@ impl Shared {
 
     /// Finds out how a run ended and tells the dispatcher. `not_started` says why it was not even
     /// started, as far as we know.
-    fn find_out(&self, run: RunId, not_started: Option<&str>) {
+    fn find_out(self: &Arc<Self>, run: RunId, not_started: Option<&str>) {
         let outcome = self.outcome(run, not_started);
         fault::reach(FaultPoint::RunEnded);
         match outcome {
@@ -372,7 +511,8 @@ impl Shared {
         }
         let metadata =
             agent.and_then(|agent| hooks::metadata(agent, &setup.env, result.started_at));
-        Ok(Some(Gone { result, metadata }))
+        let closed = RunAsks::read(&self.fleet.dir.run(id)).closed;
+        Ok(Some(Gone { result, metadata, closed }))
     }
 
     /// Returns how a run ended whose runner could not be started, or told what to do. It may have
@@ -383,6 +523,12 @@ impl Shared {
             _ => recover::never_started(run, (self.fleet.now)(), why),
         }
     }
+}
+
+/// Says whether somebody can answer what the agent of a run asks.
+fn is_attended(folder: &Utf8Path) -> bool {
+    let spec = crate::file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
+    spec.is_some_and(|spec| spec.attendance != Attendance::Nobody)
 }
 
 fn collect(shared: &Arc<Shared>, run: RunId) {

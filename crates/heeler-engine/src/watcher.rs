@@ -1,11 +1,15 @@
-//! Runners that are alive: one thread waits for all of them, by their process descriptors.
+//! Runners that are alive: one thread waits for all of them, by their process descriptors, and for
+//! what their agents ask, by the folders of their questions.
 //!
 //! Whether a runner is a child of ours or one that an earlier daemon left makes no difference. What
-//! it did is in its folder; this only tells that it has ended. Start at [`Watcher`].
+//! it did and asks is in its folder; this only tells that it has ended or asks. Start at [`Watcher`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +18,13 @@ use heeler_model::RunId;
 use heeler_model::run::file;
 use heeler_transcript::LockFile;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::asks;
+
+/// What stands for questions among the numbers of runners, which begin at one.
+const QUESTIONS: u64 = 0;
 
 /// How many ends are taken at a time.
 const ENDS_MAX: usize = 64;
@@ -28,6 +38,8 @@ pub(crate) struct Watcher {
 #[derive(Debug)]
 struct Shared {
     epoll: OwnedFd,
+    /// Tells of new files among questions.
+    inotify: OwnedFd,
     watched: Mutex<Watched>,
 }
 
@@ -35,6 +47,8 @@ struct Shared {
 struct Watched {
     last: u64,
     runners: HashMap<u64, Runner>,
+    /// Whose questions are listened to, by the number of the watch.
+    asking: HashMap<i32, RunId>,
 }
 
 #[derive(Debug)]
@@ -47,14 +61,21 @@ struct Runner {
 }
 
 impl Watcher {
-    /// Starts the thread; `ended` hears of each runner that has ended, once.
-    pub(crate) fn start(ended: impl Fn(RunId) + Send + 'static) -> io::Result<Watcher> {
+    /// Starts the thread; `ended` hears of each runner that has ended, once, and `asked` of each that
+    /// may have asked something or been answered.
+    pub(crate) fn start(
+        ended: impl Fn(RunId) + Send + 'static,
+        asked: impl Fn(RunId) + Send + 'static,
+    ) -> io::Result<Watcher> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let shared = Arc::new(Shared { epoll, watched: Mutex::default() });
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        let inotify = inotify::init(flags)?;
+        epoll::add(&epoll, &inotify, EventData::new_u64(QUESTIONS), EventFlags::IN)?;
+        let shared = Arc::new(Shared { epoll, inotify, watched: Mutex::default() });
         let watcher = Watcher { shared: Arc::clone(&shared) };
         std::thread::Builder::new()
             .name("heeler-watch".to_owned())
-            .spawn(move || watch(&shared, ended))?;
+            .spawn(move || watch(&shared, ended, asked))?;
         Ok(watcher)
     }
 
@@ -81,6 +102,24 @@ impl Watcher {
         self.insert(Runner { run, _process: process, child: None }).map(|()| true)
     }
 
+    /// Listens to what the agent of a run asks, while its runner is watched.
+    pub(crate) fn listen(&self, run: RunId, folder: &Utf8Path) -> io::Result<()> {
+        let asks = folder.join(asks::FOLDER);
+        match DirBuilder::new().mode(0o700).create(&asks) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let mut watched = self.shared.lock();
+        let flags = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::ONLYDIR;
+        let number = inotify::add_watch(&self.shared.inotify, asks.as_std_path(), flags)?;
+        watched.asking.insert(number, run);
+        // Its runner may be gone by now: nobody else would end the watch.
+        if !watched.runners.values().any(|runner| runner.run == run) {
+            self.shared.stop_listening(&mut watched, run);
+        }
+        Ok(())
+    }
+
     fn insert(&self, runner: Runner) -> io::Result<()> {
         let mut watched = self.shared.lock();
         watched.last += 1;
@@ -97,9 +136,38 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn stop_listening(&self, watched: &mut Watched, run: RunId) {
+        watched.asking.retain(|&number, of| {
+            if *of == run {
+                // It is gone already if its folder is.
+                let _gone = inotify::remove_watch(&self.inotify, number);
+            }
+            *of != run
+        });
+    }
+
+    /// Returns the runs that have new files among their questions.
+    fn asking(&self) -> HashSet<RunId> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut numbers = HashSet::new();
+        let mut is_all = false;
+        // It ends when there are no more.
+        while let Ok(event) = events.next() {
+            is_all |= event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
+            numbers.insert(event.wd());
+        }
+        let watched = self.lock();
+        let asking = watched.asking.iter();
+        asking
+            .filter(|(number, _)| is_all || numbers.contains(number))
+            .map(|(_, &run)| run)
+            .collect()
+    }
 }
 
-fn watch(shared: &Shared, ended: impl Fn(RunId)) {
+fn watch(shared: &Shared, ended: impl Fn(RunId), asked: impl Fn(RunId)) {
     let mut events = Vec::with_capacity(ENDS_MAX);
     loop {
         events.clear();
@@ -111,7 +179,18 @@ fn watch(shared: &Shared, ended: impl Fn(RunId)) {
             }
         }
         for event in &events {
-            let gone = shared.lock().runners.remove(&event.data.u64());
+            if event.data.u64() == QUESTIONS {
+                shared.asking().into_iter().for_each(&asked);
+                continue;
+            }
+            let gone = {
+                let mut watched = shared.lock();
+                let gone = watched.runners.remove(&event.data.u64());
+                if let Some(gone) = &gone {
+                    shared.stop_listening(&mut watched, gone.run);
+                }
+                gone
+            };
             let Some(mut gone) = gone else { continue };
             if let Some(child) = &mut gone.child {
                 // It has ended: this does not wait.

@@ -1,6 +1,7 @@
 //! What requests and replies hold beside the engine's own types.
 
 use heeler_engine::{AgentChange, Refused, ScheduleChange, SessionOrder, WorkflowOrder};
+use heeler_model::ApprovalAnswer;
 use serde::{Deserialize, Serialize};
 
 /// Who answers on a socket.
@@ -66,6 +67,14 @@ pub(crate) struct SessionBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkflowBody {
     pub(crate) order: WorkflowOrder,
+    pub(crate) by: String,
+}
+
+/// The body of `POST /v1/approvals/{id}`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApprovalBody {
+    pub(crate) answer: ApprovalAnswer,
     pub(crate) by: String,
 }
 

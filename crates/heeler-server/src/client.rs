@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::bodies::{
-    AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
-    WorkflowBody,
+    AgentBody, ApprovalBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody,
+    SessionBody, WorkflowBody,
 };
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
@@ -167,6 +167,9 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
                 headers.insert(DELIVERY_HEADER, HeaderValue::from_str(&name).unwrap_or(none));
             }
             request
+        }
+        Command::Approval { approval, answer, by } => {
+            post(&format!("/v1/approvals/{approval}"), json(&ApprovalBody { answer, by }))
         }
         Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
         Command::Workflow { order, by } => post("/v1/workflows", json(&WorkflowBody { order, by })),

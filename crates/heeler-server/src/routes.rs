@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use crate::bodies::{
-    AgentBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody, SessionBody,
-    WorkflowBody,
+    AgentBody, ApprovalBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody,
+    SessionBody, WorkflowBody,
 };
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
@@ -53,6 +53,7 @@ pub(crate) fn router(handle: Handle, hello: Hello) -> Router {
         .route("/v1/agents/{agent}", post(agent))
         .route("/v1/sessions", post(session))
         .route("/v1/workflows", post(workflow))
+        .route("/v1/approvals/{approval}", post(approval))
         .route("/v1/reload", post(reload))
         .route("/v1/stop", post(stop))
         .fallback(no_route)
@@ -184,6 +185,22 @@ async fn session(State(handle): State<Handle>, body: Body) -> Response {
 async fn workflow(State(handle): State<Handle>, body: Body) -> Response {
     let body = read::<WorkflowBody>(body, PROMPT_BODY_BYTES_MAX).await;
     let command = body.map(|WorkflowBody { order, by }| Command::Workflow { order, by });
+    ask_if(handle, command).await
+}
+
+async fn approval(
+    State(handle): State<Handle>,
+    Path(approval): Path<String>,
+    body: Body,
+) -> Response {
+    let body = read::<ApprovalBody>(body, BODY_BYTES_MAX).await;
+    let wrong = |error: heeler_model::IdError| {
+        Box::new(refused(StatusCode::BAD_REQUEST, RefusedKind::Usage, &error.to_string()))
+    };
+    let command = body.and_then(|ApprovalBody { answer, by }| {
+        let approval = approval.parse().map_err(wrong)?;
+        Ok(Command::Approval { approval, answer, by })
+    });
     ask_if(handle, command).await
 }
 

@@ -125,10 +125,8 @@ CREATE INDEX idx_approvals_status ON workflow_approvals(status, created_at, id);
 CREATE UNIQUE INDEX idx_approvals_journal ON workflow_approvals(workflow_run_id, seq)
     WHERE seq IS NOT NULL;
 CREATE UNIQUE INDEX idx_approvals_ask ON workflow_approvals(run_id, ask_id) WHERE ask_id IS NOT NULL;
-CREATE INDEX idx_approvals_undelivered ON workflow_approvals(run_id)
-    WHERE ask_id IS NOT NULL AND delivered_at IS NULL;
-CREATE INDEX idx_approvals_expiry ON workflow_approvals(expires_at)
-    WHERE status = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX idx_approvals_expiry ON workflow_approvals(status, expires_at)
+    WHERE expires_at IS NOT NULL AND ask_id IS NULL;
 
 INSERT INTO counters (kind, agent, status, total)
 SELECT 'workflow_run', workflow_name, status, COUNT(*) FROM workflow_runs

@@ -30,7 +30,7 @@ pub use db::foreign::ForeignTable;
 pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
 pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::money::{Reservation, Spent};
-pub use db::overrides::WorkflowOverride;
+pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::queue::{Parked, Queued};
 pub use db::runs::{Run, is_run_alive};
 pub use db::schedules::{Occurrence, Override, ScheduleMark, SkipRow};

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
-use heeler_model::{JobStatus, SessionStatus};
+use heeler_model::{ApprovalStatus, JobStatus, SessionStatus};
 
 use crate::commands;
 use crate::complete;
@@ -92,6 +92,14 @@ pub(crate) enum Command {
     Agent {
         #[command(subcommand)]
         command: commands::agent::AgentCommand,
+    },
+    /// Answer what workflows and running agents ask people
+    #[command(
+        after_help = "Examples:\n  heeler approvals list\n  heeler approvals approve ask-1a2b3c4d\n  heeler approvals reply ask-1a2b3c4d 'the second one'"
+    )]
+    Approvals {
+        #[command(subcommand)]
+        command: commands::approvals::ApprovalsCommand,
     },
     /// Sum up what was spent
     #[command(after_help = commands::costs::ABOUT)]
@@ -213,6 +221,11 @@ pub(crate) fn job_status() -> impl clap::builder::TypedValueParser<Value = JobSt
     words(JobStatus::ALL.iter().map(|status| status.as_str()))
 }
 
+/// Reads the status of an approval.
+pub(crate) fn approval_status() -> impl clap::builder::TypedValueParser<Value = ApprovalStatus> {
+    words(ApprovalStatus::ALL.iter().map(|status| status.as_str()))
+}
+
 /// Reads a session status.
 pub(crate) fn session_status() -> impl clap::builder::TypedValueParser<Value = SessionStatus> {
     words(SessionStatus::ALL.iter().map(|status| status.as_str()))
@@ -236,6 +249,11 @@ pub(crate) fn agents() -> ArgValueCompleter {
 /// Completes session ids.
 pub(crate) fn sessions() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::sessions)
+}
+
+/// Completes ids of what waits for an answer.
+pub(crate) fn approvals() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::approvals)
 }
 
 /// Completes job ids.
@@ -264,6 +282,7 @@ impl Command {
             Command::Reload(args) => args.json,
             Command::Schedule { command } => command.wants_json(),
             Command::Agent { command } => command.wants_json(),
+            Command::Approvals { command } => command.wants_json(),
             Command::Costs(args) => args.json,
             Command::Status(args) => args.json,
             Command::Trigger(args) => args.json,

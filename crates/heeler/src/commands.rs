@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod agent;
+pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod cancel;
 pub(crate) mod completions;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Reload(args) => reload::run(global, &args),
         Command::Schedule { command } => schedule::run(global, &command),
         Command::Agent { command } => agent::run(global, &command),
+        Command::Approvals { command } => approvals::run(global, &command),
         Command::Costs(args) => costs::run(global, &args),
         Command::Trigger(args) => trigger::run(global, &args),
         Command::Cancel(args) => cancel::run(global, &args),

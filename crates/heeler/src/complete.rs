@@ -7,8 +7,8 @@ use std::ffi::OsStr;
 
 use camino::Utf8PathBuf;
 use clap_complete::CompletionCandidate;
-use heeler_model::AgentName;
-use heeler_store::{JobFilter, Reader, StateDir};
+use heeler_model::{AgentName, ApprovalStatus};
+use heeler_store::{ApprovalFilter, JobFilter, Reader, StateDir};
 
 use crate::cli::Global;
 use crate::fleet;
@@ -17,6 +17,10 @@ use crate::place::{self, Place};
 
 /// How many jobs are offered.
 const JOBS_MAX: usize = 50;
+/// How many approvals are offered.
+const APPROVALS_MAX: usize = 50;
+/// How much of what is asked is shown beside one.
+const HELP_CHARS_MAX: usize = 60;
 
 fn place() -> Option<Place> {
     // The words typed so far are our own arguments; the parser does not hand them to completers.
@@ -56,6 +60,23 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
         .into_iter()
         .filter(|name| name.starts_with(&*typed) && name.parse::<AgentName>().is_ok())
         .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Offers what waits for an answer, with what it is beside it.
+pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let status = Some(ApprovalStatus::Pending);
+    let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
+    let waiting = reader.approvals(&filter, None, APPROVALS_MAX).unwrap_or_default();
+    waiting
+        .into_iter()
+        .filter(|approval| approval.id.as_str().starts_with(&*typed))
+        .map(|approval| {
+            let help = output::shortened(&output::one_line(&approval.summary), HELP_CHARS_MAX);
+            CompletionCandidate::new(approval.id.as_str()).help(Some(help.into()))
+        })
         .collect()
 }
 

@@ -363,7 +363,8 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
     Ok(())
 }
 
-fn to_json(answer: &Answer) -> Value {
+/// Returns what programs get of an answer.
+pub(crate) fn to_json(answer: &Answer) -> Value {
     match answer {
         Answer::Job { job, status, waits } => {
             json!({ "job": { "id": job, "status": status, "waits": waits } })

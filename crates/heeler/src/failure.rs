@@ -164,8 +164,14 @@ impl From<OpenError> for Failure {
 impl From<LookupError> for Failure {
     fn from(error: LookupError) -> Failure {
         match error {
-            LookupError::Unknown { what, .. } => Failure::new(Code::NotFound, error)
-                .hint(if what == "job" { "heeler jobs" } else { "heeler session list" }),
+            LookupError::Unknown { what, .. } => {
+                Failure::new(Code::NotFound, error).hint(match what {
+                    "job" => "heeler jobs",
+                    "approval" => "heeler approvals list --all",
+                    "workflow run" => "heeler workflow runs",
+                    _ => "heeler session list",
+                })
+            }
             LookupError::Ambiguous { .. } => Failure::new(Code::Usage, error),
             LookupError::Db(error) => error.into(),
         }

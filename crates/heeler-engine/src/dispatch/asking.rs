@@ -94,6 +94,10 @@ impl Dispatcher {
                 }
                 return Some((Task::Order(command), Some(reply)));
             }
+            Command::Approval { ref approval, ref answer, .. } => {
+                let reply = self.hands.delivering(approval.clone(), answer, reply);
+                return Some((Task::Order(command), Some(reply)));
+            }
             Command::Session { order, by } => self.hands.order(order, by, reply),
             Command::Reload => return self.reload(reply),
             Command::Stop(how) => self.begin_stop(how, reply),

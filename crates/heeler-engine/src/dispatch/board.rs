@@ -49,6 +49,8 @@ pub(crate) struct Board {
     credentials: HashMap<String, String>,
     /// Runs of workflows that have not ended.
     pub(crate) courses: HashMap<WorkflowRunId, Running>,
+    /// When the next gate expires that nobody has answered.
+    pub(crate) gate_expires_at: Option<Timestamp>,
     /// Jobs that wait until the fleet is started.
     pub(crate) held: HashSet<JobId>,
     /// Whether it may differ from the record.
@@ -108,6 +110,7 @@ impl Board {
             overrides: HashMap::new(),
             credentials: HashMap::new(),
             courses: HashMap::new(),
+            gate_expires_at: db.next_gate_expiry()?,
             held: HashSet::new(),
             is_stale: false,
             setup,
@@ -419,7 +422,7 @@ impl Board {
         let parked = self.parked.values().map(|parked| parked.until).filter(later).min();
         let schedules = self.calendar.wake_at().filter(|_| keeps_schedules);
         let workflows = self.has_more_of_workflows().then_some(now);
-        [schedules, waiting, parked, workflows].into_iter().flatten().min()
+        [schedules, waiting, parked, workflows, self.gate_expires_at].into_iter().flatten().min()
     }
 }
 

@@ -44,6 +44,11 @@ impl Task {
     fn told_once(&self) -> Option<Task> {
         match self {
             Task::Hook(outcome) => Some(Task::Hook(outcome.clone())),
+            Task::Questions { run, asks, delivered } => Some(Task::Questions {
+                run: *run,
+                asks: asks.clone(),
+                delivered: delivered.clone(),
+            }),
             Task::Fired { wanted, changed } => {
                 Some(Task::Fired { wanted: wanted.clone(), changed: changed.clone() })
             }
@@ -127,6 +132,7 @@ impl Dispatcher {
                 deeds.extend(more);
             }
             let (_, more) = work.attempt(tx, |turn| {
+                turn.expire_gates()?;
                 turn.go_on_with_workflows()?;
                 Ok(Ok(None))
             })?;
@@ -170,6 +176,7 @@ impl Dispatcher {
         schedules
             || is_new_day
             || board.has_more_of_workflows()
+            || is_due(board.gate_expires_at)
             || queue.any(|asked| is_due(asked.row.expires_at))
             || board.parked.values().any(|parked| parked.until <= now)
     }

@@ -36,7 +36,7 @@ const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
 impl Turn<'_, '_> {
     /// Records what a run did.
     pub(super) fn ended(&mut self, gone: Gone) -> Result<(), DbError> {
-        let Gone { result, metadata } = gone;
+        let Gone { result, metadata, closed } = gone;
         let (run, now) = (result.run, self.now);
         let root = self.dir.root().to_owned();
         let board = &*self.board;
@@ -49,6 +49,7 @@ impl Turn<'_, '_> {
         let live = self.board.remove_live(run);
         let Concluded::Now(ended) = concluded else { return Ok(()) };
         let Ended { job, result, fate, money } = &*ended;
+        self.no_more_questions(job, run, &closed)?;
         if let Some(released) = &money.released {
             self.board.ledger.release(&released.agent, released.micros);
         }

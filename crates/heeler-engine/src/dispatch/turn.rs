@@ -51,6 +51,13 @@ impl Turn<'_, '_> {
             Task::Ended(gone) => self.ended(*gone).map(|()| Ok(None)),
             Task::Hook(outcome) => outcome.record(self.tx, self.now).map(|()| Ok(None)),
             Task::Fired { wanted, changed } => self.fired(&wanted, &changed).map(|()| Ok(None)),
+            Task::Questions { run, asks, delivered } => {
+                self.questions(run, &asks)?;
+                if let Some(id) = delivered {
+                    self.tx.set_approval_delivered(&id, self.now)?;
+                }
+                Ok(Ok(None))
+            }
             Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
             Task::Session { change, by } => self.change_sessions(&change, &by),
             Task::Expire => self.expire_sessions().map(|()| Ok(None)),

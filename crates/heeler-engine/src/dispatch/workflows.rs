@@ -527,6 +527,7 @@ impl Turn<'_, '_> {
             approval.default_answer = Some(default_word(default));
         }
         self.tx.insert_approval(&approval)?;
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
         let Some(answer) = played else {
             let text = format!("`{}` asks ({approval_id})", question.gate);
             return self.tx.add_workflow_event(id, "asked", Some(phase.as_str()), &text, self.now);
@@ -560,6 +561,7 @@ impl Turn<'_, '_> {
                 self.tx.answer_approval(&approval.id, withdrawn, None, &by, self.now)?;
             }
         }
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
         Ok(())
     }
 

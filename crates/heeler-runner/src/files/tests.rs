@@ -103,6 +103,7 @@ impl Folder {
             finished_at: Timestamp::UNIX_EPOCH,
             exit_code: Some(0),
             settled: None,
+            output: None,
         }
     }
 }

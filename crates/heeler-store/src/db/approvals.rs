@@ -43,12 +43,12 @@ sql! {
     IDS_FROM = "SELECT id FROM workflow_approvals WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     IDS_UNDELIVERED = "SELECT id FROM workflow_approvals \
         WHERE run_id = ?1 AND ask_id IS NOT NULL AND delivered_at IS NULL";
-    IDS_ALL_UNDELIVERED = "SELECT id FROM workflow_approvals INDEXED BY idx_approvals_undelivered \
-        WHERE ask_id IS NOT NULL AND delivered_at IS NULL";
     IDS_EXPIRED = "SELECT id FROM workflow_approvals \
-        WHERE status = 'pending' AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
     NEXT_EXPIRY = "SELECT expires_at FROM workflow_approvals \
-        WHERE status = 'pending' AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        ORDER BY expires_at LIMIT 1";
     ID_OF_ASK = "SELECT id FROM workflow_approvals WHERE run_id = ?1 AND ask_id = ?2";
     KEY = "SELECT kind, status FROM workflow_approvals WHERE id = ?1";
     INSERT = "INSERT INTO workflow_approvals (id, workflow_run_id, gate, kind, status, \
@@ -60,6 +60,9 @@ sql! {
         :detail, :artifact) ON CONFLICT DO NOTHING";
     ANSWER = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
         responded_at = ?5, version = version + 1 WHERE id = ?1 AND status = 'pending'";
+    OVERRULE = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
+        responded_at = ?5, version = version + 1 WHERE id = ?1";
+    SET_DETAIL = "UPDATE workflow_approvals SET detail = ?2, version = version + 1 WHERE id = ?1";
     DELIVERED = "UPDATE workflow_approvals SET delivered_at = ?2, version = version + 1 \
         WHERE id = ?1 AND delivered_at IS NULL";
     COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status";
@@ -185,13 +188,9 @@ impl Db {
         Ok(pending)
     }
 
-    /// Lists what running agents asked and were not given the answer to, whole: of one run, or of
-    /// all.
-    pub fn undelivered_approvals(&self, run: Option<RunId>) -> Result<Vec<Approval>, DbError> {
-        let ids = match run {
-            Some(run) => self.approval_ids(IDS_UNDELIVERED, params![run.to_string()])?,
-            None => self.approval_ids(IDS_ALL_UNDELIVERED, [])?,
-        };
+    /// Lists what the agent of a run asked and was not given the answer to, whole.
+    pub fn undelivered_approvals(&self, run: RunId) -> Result<Vec<Approval>, DbError> {
+        let ids = self.approval_ids(IDS_UNDELIVERED, params![run.to_string()])?;
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
             found.extend(self.approval(&id)?);
@@ -199,12 +198,9 @@ impl Db {
         Ok(found)
     }
 
-    /// Lists what waited for an answer until a moment that has come, longest due first.
-    pub fn expired_approvals(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Approval>, DbError> {
+    /// Lists the gates that waited for an answer until a moment that has come, longest due first. What
+    /// a running agent asks is its runner's to end.
+    pub fn expired_gates(&self, now: Timestamp, limit: usize) -> Result<Vec<Approval>, DbError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let ids = self.approval_ids(IDS_EXPIRED, params![iso_millis(now), limit])?;
         let mut found = Vec::with_capacity(ids.len());
@@ -214,8 +210,8 @@ impl Db {
         Ok(found)
     }
 
-    /// Returns when the next approval expires.
-    pub fn next_expiry(&self) -> Result<Option<Timestamp>, DbError> {
+    /// Returns when the next gate expires.
+    pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DbError> {
         first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
             Columns::new("workflow_approvals", row).time()
         })
@@ -326,6 +322,22 @@ pub(crate) fn answer(
 ) -> Result<bool, DbError> {
     let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
     Ok(execute(conn, ANSWER, params, "answer an approval")? == 1)
+}
+
+/// Replaces an answer.
+pub(crate) fn overrule(
+    conn: &Connection,
+    id: &ApprovalId,
+    status: ApprovalStatus,
+    response: Option<&str>,
+    (by, now): (&str, Timestamp),
+) -> Result<(), DbError> {
+    let params = params![id.as_str(), status.as_str(), response, by, iso_millis(now)];
+    execute(conn, OVERRULE, params, "correct an answer").map(|_| ())
+}
+
+pub(crate) fn set_detail(conn: &Connection, id: &ApprovalId, detail: &str) -> Result<(), DbError> {
+    execute(conn, SET_DETAIL, params![id.as_str(), detail], "complete an approval").map(|_| ())
 }
 
 pub(crate) fn set_delivered(

@@ -11,6 +11,13 @@ sql! {
     WORKFLOWS = "SELECT name, enabled, updated_at, updated_by FROM workflow_overrides ORDER BY name";
     WORKFLOW = "SELECT name, enabled, updated_at, updated_by FROM workflow_overrides \
         WHERE name = ?1";
+    CRONS = "SELECT name, enabled, schedule, updated_at, updated_by FROM cron_overrides \
+        WHERE name NOT LIKE '%/%' ORDER BY name";
+    PUT_CRON = "INSERT INTO cron_overrides (name, enabled, schedule, updated_at, updated_by) \
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(name) DO UPDATE SET enabled = excluded.enabled, \
+        schedule = excluded.schedule, updated_at = excluded.updated_at, \
+        updated_by = excluded.updated_by";
+    REMOVE_CRON = "DELETE FROM cron_overrides WHERE name = ?1 AND name NOT LIKE '%/%'";
     PUT_WORKFLOW = "INSERT INTO workflow_overrides (name, enabled, updated_at, updated_by) \
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT(name) DO UPDATE SET enabled = excluded.enabled, \
         updated_at = excluded.updated_at, updated_by = excluded.updated_by";
@@ -29,7 +36,36 @@ pub struct WorkflowOverride {
     pub by: String,
 }
 
+/// A workflow's cron that a person switched on or off, or gave other times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CronOverride {
+    /// The cron's name. It has no `/`, by which schedules of agents are told apart.
+    pub name: String,
+    /// Whether it starts by itself.
+    pub enabled: bool,
+    /// Other times than its file says.
+    pub schedule: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+}
+
 impl Db {
+    /// Lists the workflows' crons that a person changed, by name.
+    pub fn cron_overrides(&self) -> Result<Vec<CronOverride>, DbError> {
+        collect(&self.conn, CRONS, [], "list the settings of crons", |row| {
+            let mut columns = Columns::new("cron_overrides", row);
+            Ok(CronOverride {
+                name: columns.get()?,
+                enabled: columns.flag()?,
+                schedule: columns.get()?,
+                at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
+                by: columns.get::<Option<String>>()?.unwrap_or_default(),
+            })
+        })
+    }
+
     /// Lists the workflows that a person switched on or off, by name.
     pub fn workflow_overrides(&self) -> Result<Vec<WorkflowOverride>, DbError> {
         collect(&self.conn, WORKFLOWS, [], "list the settings of workflows", read_workflow)
@@ -50,6 +86,17 @@ fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DbError> {
         at: from_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
         by: columns.get::<Option<String>>()?.unwrap_or_default(),
     })
+}
+
+pub(crate) fn put_cron(conn: &Connection, change: &CronOverride) -> Result<(), DbError> {
+    let CronOverride { name, enabled, schedule, at, by } = change;
+    let params = params![name, i64::from(*enabled), schedule, iso_millis(*at), by];
+    execute(conn, PUT_CRON, params, "change a cron").map(|_| ())
+}
+
+/// Removes and says whether it was there.
+pub(crate) fn remove_cron(conn: &Connection, name: &str) -> Result<bool, DbError> {
+    Ok(execute(conn, REMOVE_CRON, [name], "let a cron follow its file")? == 1)
 }
 
 pub(crate) fn put_workflow(conn: &Connection, change: &WorkflowOverride) -> Result<(), DbError> {

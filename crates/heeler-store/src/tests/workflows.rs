@@ -8,8 +8,9 @@ use serde_json::{Map, json};
 
 use super::{Place, commit, insert_jobs, job, job_id, later, now, place};
 use crate::{
-    ApprovalCursor, ApprovalFilter, DbError, JobFilter, LookupError, Step, WorkflowEvent,
-    WorkflowOverride, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead, WorkflowRunRow,
+    ApprovalCursor, ApprovalFilter, CronOverride, DbError, JobFilter, LookupError, Override, Step,
+    WorkflowEvent, WorkflowOverride, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead,
+    WorkflowRunRow,
 };
 
 fn run_id(number: u64) -> WorkflowRunId {
@@ -124,7 +125,8 @@ fn runs_page_and_are_counted_by_every_filter() {
     commit(&store, |tx| {
         for number in 0..40 {
             let workflow = if number % 2 == 0 { "build" } else { "triage" };
-            let status = CourseStatus::ALL[(number % 3) as usize + 3];
+            let over = [CourseStatus::Succeeded, CourseStatus::Failed, CourseStatus::Cancelled];
+            let status = over[(number % 3) as usize];
             tx.insert_workflow_run(&run(number, workflow, "t", status))?.unwrap();
         }
         assert!(!tx.recount()?, "the counters were right");
@@ -292,9 +294,9 @@ fn an_approval_is_answered_once() {
     assert!(commit(&store, move |tx| tx.insert_approval(&first)));
     let reader = place.reader();
     assert_eq!(reader.find_approval("ask-0000").unwrap(), asked);
-    assert_eq!(reader.next_expiry().unwrap(), Some(later(60)));
-    assert_eq!(reader.expired_approvals(later(59), 9).unwrap(), []);
-    assert_eq!(reader.expired_approvals(later(60), 9).unwrap(), [asked.clone()]);
+    assert_eq!(reader.next_gate_expiry().unwrap(), Some(later(60)));
+    assert_eq!(reader.expired_gates(later(59), 9).unwrap(), []);
+    assert_eq!(reader.expired_gates(later(60), 9).unwrap(), [asked.clone()]);
     let answer = |by: &'static str| {
         let id = asked.id.clone();
         commit(&store, move |tx| {
@@ -308,13 +310,12 @@ fn an_approval_is_answered_once() {
     let answered = reader.approval(&asked.id).unwrap().unwrap();
     assert_eq!(answered.responded_by.as_deref(), Some("ada"));
     assert_eq!((answered.status, answered.version), (ApprovalStatus::Rejected, 2));
-    assert_eq!(reader.next_expiry().unwrap(), None);
+    assert_eq!(reader.next_gate_expiry().unwrap(), None);
     let run = asked.run_id.unwrap();
-    assert_eq!(reader.undelivered_approvals(Some(run)).unwrap(), [answered.clone()]);
-    assert_eq!(reader.undelivered_approvals(None).unwrap(), [answered.clone()]);
+    assert_eq!(reader.undelivered_approvals(run).unwrap(), [answered]);
     let id = asked.id.clone();
     assert!(commit(&store, move |tx| tx.set_approval_delivered(&id, later(4))));
-    assert_eq!(reader.undelivered_approvals(None).unwrap(), []);
+    assert_eq!(reader.undelivered_approvals(run).unwrap(), []);
     assert_eq!(reader.approval_of_ask(run, "toolu_1").unwrap().unwrap().id, asked.id);
     let missing = ApprovalId::mint(99);
     let error = store.write(move |tx| {
@@ -415,4 +416,31 @@ fn a_workflow_is_switched_off_and_on() {
     assert_eq!(place.reader().workflow_override("build").unwrap(), Some(off));
     let on = set(true);
     assert_eq!(place.reader().workflow_overrides().unwrap(), [on]);
+}
+
+#[test]
+fn a_cron_of_a_workflow_is_told_apart_from_an_agents_schedule() {
+    let place = place();
+    let store = place.store();
+    let cron = CronOverride {
+        name: "nightly".to_owned(),
+        enabled: false,
+        schedule: Some("0 3 * * *".to_owned()),
+        at: later(1),
+        by: "ada".to_owned(),
+    };
+    let written = cron.clone();
+    commit(&store, move |tx| {
+        tx.put_cron_override(&written)?;
+        let (agent, schedule) = ("coder".to_owned(), "nightly".to_owned());
+        let (text, by) = (None, "bob".to_owned());
+        tx.put_override(&Override { agent, schedule, enabled: false, text, at: now(), by })
+    });
+    let reader = place.reader();
+    assert_eq!(reader.cron_overrides().unwrap(), [cron]);
+    assert_eq!(reader.overrides().unwrap().len(), 1);
+    assert!(!commit(&store, |tx| tx.remove_cron_override("coder/nightly")));
+    assert!(commit(&store, |tx| tx.remove_cron_override("nightly")));
+    assert_eq!(reader.cron_overrides().unwrap(), []);
+    assert_eq!(reader.overrides().unwrap().len(), 1);
 }

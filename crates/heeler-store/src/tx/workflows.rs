@@ -2,10 +2,11 @@
 
 use heeler_model::{Approval, ApprovalId, ApprovalStatus, WorkflowRunId};
 use jiff::Timestamp;
+use serde_json::Value as Json;
 
 use super::Tx;
 use crate::db::counters::Kind;
-use crate::db::overrides::WorkflowOverride;
+use crate::db::overrides::{CronOverride, WorkflowOverride};
 use crate::db::workflows::{Step, WorkflowRunRow};
 use crate::db::{DbError, approvals, overrides, workflows};
 
@@ -122,6 +123,28 @@ impl Tx<'_> {
         Ok(true)
     }
 
+    /// Writes what a run went by in place of an answer that came too late for it.
+    pub fn overrule_approval(
+        &mut self,
+        id: &ApprovalId,
+        status: ApprovalStatus,
+        response: Option<&str>,
+        by: &str,
+        at: Timestamp,
+    ) -> Result<(), DbError> {
+        let Some((kind, old)) = approvals::key(&self.conn, id)? else {
+            return Err(DbError::Missing { what: "approval", id: id.to_string() });
+        };
+        approvals::overrule(&self.conn, id, status, response, (by, at))?;
+        self.count(Kind::Approval, kind.as_str(), old.as_str(), -1)?;
+        self.count(Kind::Approval, kind.as_str(), status.as_str(), 1)
+    }
+
+    /// Replaces what is asked in full, with which the answer goes.
+    pub fn set_approval_detail(&mut self, id: &ApprovalId, detail: &Json) -> Result<(), DbError> {
+        approvals::set_detail(&self.conn, id, &detail.to_string())
+    }
+
     /// Notes that a run has the answer to what it asked, or needs none; returns whether that is new.
     pub fn set_approval_delivered(
         &mut self,
@@ -129,6 +152,16 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> Result<bool, DbError> {
         approvals::set_delivered(&self.conn, id, now)
+    }
+
+    /// Writes what a person set a workflow's cron to.
+    pub fn put_cron_override(&mut self, change: &CronOverride) -> Result<(), DbError> {
+        overrides::put_cron(&self.conn, change)
+    }
+
+    /// Lets a workflow's cron follow its file again; returns whether it did not.
+    pub fn remove_cron_override(&mut self, name: &str) -> Result<bool, DbError> {
+        overrides::remove_cron(&self.conn, name)
     }
 
     /// Switches a workflow on or off.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::Args;
 use heeler_engine::{Answer, BudgetStatus, Command};
-use heeler_model::{AgentState, JobHead, JobStatus};
-use heeler_store::{JobFilter, Parked, Queued, Reader};
+use heeler_model::{AgentState, ApprovalStatus, JobHead, JobStatus};
+use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -69,6 +69,8 @@ struct Snapshot {
     agents: IndexMap<String, AgentState>,
     disabled: Vec<String>,
     jobs_total: i64,
+    /// How much waits for an answer of a person.
+    asked: i64,
     running: Vec<Shown>,
     /// The newest that failed.
     failed: Vec<Shown>,
@@ -181,6 +183,8 @@ fn add_state(reader: &Reader, snapshot: &mut Snapshot) -> Outcome {
         }
     }
     snapshot.jobs_total = reader.count_jobs(&JobFilter::default())?;
+    let status = Some(ApprovalStatus::Pending);
+    snapshot.asked = reader.count_approvals(&ApprovalFilter { status, run: None })?;
     snapshot.started_at = reader.meta(heeler_store::STARTED_AT)?;
     snapshot.disabled = reader.disabled_agents()?;
     snapshot.parked = reader.parked()?;
@@ -319,7 +323,7 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
             "name": snapshot.name, "configPath": place.config, "stateDir": place.state_dir,
             "startedAt": snapshot.started_at, "writer": snapshot.keeper.writer,
         },
-        "jobsTotal": snapshot.jobs_total, "daemon": snapshot.keeper.daemon.as_ref().map(|it| json!({
+        "jobsTotal": snapshot.jobs_total, "approvalsWaiting": snapshot.asked, "daemon": snapshot.keeper.daemon.as_ref().map(|it| json!({
             "pid": it.pid, "since": heeler_model::iso_millis(it.since), "version": it.version, "mode": it.mode,
             "stopping": snapshot.stopping, "faults": snapshot.faults,
         })),

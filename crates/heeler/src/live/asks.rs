@@ -6,6 +6,7 @@ use std::sync::mpsc::SyncSender;
 use anstyle::{AnsiColor, Style};
 use camino::Utf8Path;
 use heeler_engine::Control;
+use heeler_model::question::{chosen, options, takes_several};
 use heeler_model::run::{Answer, Ask, Op, ReplyBody};
 use heeler_model::{chain, steers_terminal};
 use serde_json::{Map, Value as Json};
@@ -321,10 +322,6 @@ fn how_to_answer(question: &Json) -> &'static str {
     }
 }
 
-fn takes_several(question: &Json) -> bool {
-    question["multiSelect"] == Json::Bool(true)
-}
-
 /// Takes a line as the answer to the first open question; returns the answer to all of them once
 /// there is one for each, or what is wrong with the line.
 fn choice(
@@ -344,39 +341,6 @@ fn choice(
     let mut input = ask.input.clone();
     input["answers"] = Json::Object(answers.clone());
     Ok(Some(Answer::Allow { input: Some(input) }))
-}
-
-/// Returns the labels whose numbers were typed; the line itself where it is no list of numbers, is a
-/// label, or stands in quotes.
-fn chosen(question: &Json, line: &str) -> Result<String, String> {
-    let options = options(question);
-    let label = |option: &Json| text(&option["label"]).to_owned();
-    let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
-    let parts = line.split([',', ' ']).filter(|part| !part.is_empty());
-    let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
-    let numbers = match (quoted, numbers) {
-        (Some(own), _) => return Ok(own.to_owned()),
-        (None, Ok(numbers)) if !options.is_empty() => numbers,
-        _ => return Ok(line.to_owned()),
-    };
-    if options.iter().any(|option| label(option) == line) {
-        return Ok(line.to_owned());
-    }
-    if numbers.len() > 1 && !takes_several(question) {
-        return Err("only one of them can be chosen".to_owned());
-    }
-    let pick = |number: i64| {
-        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-        place.and_then(|place| options.get(place)).map(label).ok_or_else(|| {
-            let last = options.len();
-            format!("there is no {number}: 1 to {last}, or \"{number}\" in quotes if that is your answer")
-        })
-    };
-    Ok(numbers.into_iter().map(pick).collect::<Result<Vec<String>, String>>()?.join(", "))
-}
-
-fn options(question: &Json) -> &[Json] {
-    question["options"].as_array().map_or(&[], Vec::as_slice)
 }
 
 fn text(value: &Json) -> &str {

@@ -106,6 +106,13 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     add_failed(&mut parts, &mut page, snapshot, now);
     parts.add_to(&mut page);
     add_parked(&mut page, snapshot, now);
+    if snapshot.asked > 0 {
+        let asked = match snapshot.asked {
+            1 => "1 question waits for an answer".to_owned(),
+            many => format!("{many} questions wait for an answer"),
+        };
+        page.notes.push(format!("{asked}: heeler approvals list"));
+    }
     page
 }
 

@@ -1,0 +1,153 @@
+//! What running agents ask people, as their runs' folders tell it, and bringing answers to them.
+//!
+//! A question is `asks/<id>.json` while it is open; `asks/<id>.closed` says how it ended. An answer is
+//! on record before it is brought, and is brought again by whoever comes next until the run says how
+//! the question ended, or has ended itself. Start at [`RunAsks::read`] and [`deliver`].
+
+use std::time::Duration;
+
+use camino::Utf8Path;
+use heeler_model::run::{Answer as RunAnswer, Ask, Closed, Op, ReplyBody, file};
+use heeler_model::{Approval, ApprovalStatus, chain, question};
+use heeler_store::is_run_alive;
+use serde_json::Value as Json;
+
+use crate::control::{Control, ControlError};
+use crate::fault::{self, FaultPoint};
+
+/// The folder of a run's questions.
+pub(crate) const FOLDER: &str = "asks";
+
+/// How many questions of a run are read at a time. Those of one run that are open are fewer.
+const READ_MAX: usize = 1024;
+
+/// How long until an answer is brought again that a run could not take, at first.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The longest time between two attempts.
+const AGAIN_MAX: Duration = Duration::from_secs(2);
+
+/// What a run asks, and asked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RunAsks {
+    /// What waits for an answer.
+    pub(crate) open: Vec<Ask>,
+    /// What has ended.
+    pub(crate) closed: Vec<Closed>,
+}
+
+impl RunAsks {
+    /// Reads what the folder of a run tells. What cannot be read is left out, and said.
+    ///
+    /// Open ones are read first: one that ends meanwhile is then among both, never among neither.
+    pub(crate) fn read(folder: &Utf8Path) -> RunAsks {
+        let folder = folder.join(FOLDER);
+        let open = each(&folder, ".json");
+        let closed: Vec<Closed> = each(&folder, ".closed");
+        let is_open = |ask: &Ask| !closed.iter().any(|closed| closed.ask.id == ask.id);
+        RunAsks { open: open.into_iter().filter(is_open).collect(), closed }
+    }
+
+    /// Says whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
+    }
+}
+
+fn each<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -> Vec<T> {
+    let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_owned());
+    let names = names.filter(|name| name.ends_with(ending) && !name.starts_with('.'));
+    let read = |name: String| match crate::file::read(&folder.join(&name)) {
+        Ok(content) => content,
+        Err(error) => {
+            tracing::warn!(reason = chain(&error), "a question cannot be read");
+            None
+        }
+    };
+    names.take(READ_MAX).filter_map(read).collect()
+}
+
+/// Returns what a run is told, by what is on record.
+pub(crate) fn told(approval: &Approval) -> Result<RunAnswer, String> {
+    let detail = approval.detail.as_ref().unwrap_or(&Json::Null);
+    match approval.status {
+        ApprovalStatus::Approved => {
+            let given = detail.get("updatedInput").cloned();
+            let input = match (&approval.response, given) {
+                (_, Some(input)) => Some(input),
+                (Some(words), None) if approval.kind.wants_words() => {
+                    Some(question::answered(&detail["input"], words)?)
+                }
+                _ => None,
+            };
+            Ok(RunAnswer::Allow { input })
+        }
+        _ => {
+            let message = approval.response.clone();
+            let message = message.unwrap_or_else(|| "the user said no".to_owned());
+            Ok(RunAnswer::Deny { message, interrupt: false })
+        }
+    }
+}
+
+/// What came of bringing an answer.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Delivery {
+    /// The run has it.
+    Done,
+    /// The question had ended otherwise; the run says how.
+    TooLate(String),
+    /// The run has ended, or cannot take it now.
+    NotNow,
+}
+
+/// Tries once to bring an answer to a run.
+pub(crate) fn try_to_deliver(
+    folder: &Utf8Path,
+    ask: &str,
+    answer: &RunAnswer,
+    by: &str,
+) -> Delivery {
+    let op = Op::Answer { ask: ask.to_owned(), answer: answer.clone(), by: by.to_owned() };
+    match Control::of_run(folder).and_then(|mut control| control.ask(op)) {
+        Ok(ReplyBody::Refused { reason }) => {
+            let is_open = folder.join(format!("{FOLDER}/{ask}.json")).exists();
+            if is_open { Delivery::NotNow } else { Delivery::TooLate(reason) }
+        }
+        Ok(_) => {
+            fault::reach(FaultPoint::Delivered);
+            Delivery::Done
+        }
+        // It is starting, or has ended.
+        Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => Delivery::NotNow,
+        Err(error) => {
+            tracing::debug!(reason = chain(&error), "a runner takes no answer yet");
+            Delivery::NotNow
+        }
+    }
+}
+
+/// Brings an answer to a run until that has it or has ended. `first` hears what came of the first
+/// attempt.
+pub(crate) fn deliver(
+    folder: &Utf8Path,
+    ask: &str,
+    answer: &RunAnswer,
+    by: &str,
+    first: impl FnOnce(&Delivery),
+) -> Delivery {
+    fault::reach(FaultPoint::BeforeDelivery);
+    let mut came = try_to_deliver(folder, ask, answer, by);
+    first(&came);
+    let mut wait = AGAIN;
+    while came == Delivery::NotNow
+        && !folder.join(file::RESULT).exists()
+        && (is_run_alive(folder) || !folder.join(file::STARTED).exists())
+    {
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(AGAIN_MAX);
+        came = try_to_deliver(folder, ask, answer, by);
+    }
+    came
+}

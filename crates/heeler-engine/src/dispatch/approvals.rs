@@ -1,0 +1,295 @@
+//! What people are asked: questions of running agents become rows, and answers of people go on
+//! record before anybody acts on them.
+//!
+//! An answer counts for the first who gives it. What a run says of how its question ended counts
+//! above what is on record: the agent went by that. Start at [`Turn::answer`].
+
+use heeler_model::redact::Redactor;
+use heeler_model::run::{Ask, Closed, Closing};
+use heeler_model::workflow::cut_output;
+use heeler_model::{
+    APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
+    Job, RunId, WorkflowRunId, iso_millis, question,
+};
+use heeler_store::DbError;
+use serde_json::{Value as Json, json};
+
+use super::turn::{Outcome, Turn};
+use crate::asks::RunAsks;
+use crate::command::{Answer, Refused, RefusedKind};
+use crate::prepare::environment;
+
+/// How many gates that nobody has answered in time are decided in one turn.
+const GATES_PER_TURN: usize = 256;
+
+impl Turn<'_, '_> {
+    /// Records what a run asks, and how its questions ended.
+    pub(super) fn questions(&mut self, run: RunId, asks: &RunAsks) -> Result<(), DbError> {
+        // Its end is on record, and how its questions ended with it.
+        let Some(job) = self.board.live.get(&run).map(|live| live.job.clone()) else {
+            return Ok(());
+        };
+        let Some(job) = self.tx.job(&job)? else { return Ok(()) };
+        for ask in &asks.open {
+            self.ask(&job, run, ask)?;
+        }
+        asks.closed.iter().try_for_each(|closed| self.question_ended(&job, run, closed))
+    }
+
+    /// Records how the questions of a run ended that is over.
+    pub(super) fn no_more_questions(
+        &mut self,
+        job: &Job,
+        run: RunId,
+        closed: &[Closed],
+    ) -> Result<(), DbError> {
+        closed.iter().try_for_each(|closed| self.question_ended(job, run, closed))?;
+        for left in self.tx.undelivered_approvals(run)? {
+            let status = ApprovalStatus::Withdrawn;
+            let why = Some("its run ended before an answer");
+            self.tx.answer_approval(&left.id, status, why, &job.head.agent, self.now)?;
+            self.tx.set_approval_delivered(&left.id, self.now)?;
+        }
+        Ok(())
+    }
+
+    /// Asks people what an agent asks; what is asked already stays as it is.
+    fn ask(&mut self, job: &Job, run: RunId, ask: &Ask) -> Result<Approval, DbError> {
+        if let Some(known) = self.tx.approval_of_ask(run, &ask.id)? {
+            return Ok(known);
+        }
+        let id = self.tx.new_approval_id()?;
+        let kind = match ask.kind.as_str() {
+            "question" => ApprovalKind::Question,
+            _ => ApprovalKind::Permission,
+        };
+        let whole = job.workflow_run_id.as_deref().unwrap_or(job.head.id.as_str());
+        let approval = Approval {
+            requested_by: Some(job.head.agent.clone()),
+            expires_at: ask.until,
+            job_id: Some(job.head.id.clone()),
+            run_id: Some(run),
+            ask_id: Some(ask.id.clone()),
+            summary: summary(ask),
+            detail: Some(detail(ask)),
+            ..Approval::asked(id, whole, &ask.tool, kind, ask.at)
+        };
+        self.tx.insert_approval(&approval)?;
+        tracing::info!(approval = %approval.id, job = %job.head.id, tool = ask.tool, "asked");
+        Ok(approval)
+    }
+
+    /// Records how a question ended: by its run's own words.
+    fn question_ended(&mut self, job: &Job, run: RunId, closed: &Closed) -> Result<(), DbError> {
+        let approval = self.ask(job, run, &closed.ask)?;
+        if approval.delivered_at.is_some() {
+            return Ok(());
+        }
+        let (status, nobody) = match closed.how {
+            Closing::Allowed => (ApprovalStatus::Approved, "somebody"),
+            Closing::Denied => (ApprovalStatus::Rejected, "somebody"),
+            Closing::Expired => (ApprovalStatus::Expired, "heeler"),
+            Closing::Withdrawn => (ApprovalStatus::Withdrawn, job.head.agent.as_str()),
+        };
+        let by = closed.by.as_deref().unwrap_or(nobody);
+        let text = closed.text.as_deref();
+        let id = &approval.id;
+        if approval.status == ApprovalStatus::Pending {
+            self.tx.answer_approval(id, status, text, by, closed.at)?;
+        } else if approval.status != status || approval.responded_by.as_deref() != Some(by) {
+            let known = approval.responded_by.as_deref();
+            tracing::warn!(approval = %id, by, known, "the agent went by another answer");
+            self.tx.overrule_approval(id, status, text, by, closed.at)?;
+        }
+        self.tx.set_approval_delivered(id, self.now)?;
+        Ok(())
+    }
+
+    /// Takes an answer: the first one counts.
+    pub(super) fn answer(
+        &mut self,
+        id: &ApprovalId,
+        answer: &ApprovalAnswer,
+        by: &str,
+    ) -> Result<Outcome, DbError> {
+        let Some(approval) = self.tx.approval(id)? else { return Ok(Err(no_approval(id))) };
+        if let Err(refused) = fits(&approval, answer) {
+            return Ok(Err(refused));
+        }
+        if approval.ask_id.is_none() {
+            return self.answer_gate(&approval, answer, by);
+        }
+        let live = approval.run_id.is_some_and(|run| self.board.live.contains_key(&run));
+        if !live {
+            let message = format!("the run that asked {id} is over");
+            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
+        let redactor = self.redactor_of(&approval);
+        let status = match answer.approve {
+            true => ApprovalStatus::Approved,
+            false => ApprovalStatus::Rejected,
+        };
+        if let Some(input) = &answer.updated_input {
+            let mut detail = approval.detail.clone().unwrap_or(Json::Null);
+            let mut input = input.clone();
+            redactor.json(&mut input);
+            detail["updatedInput"] = input;
+            self.tx.set_approval_detail(id, &detail)?;
+        }
+        let text = answer.text.as_deref().map(|text| redactor.text(text));
+        self.tx.answer_approval(id, status, text.as_deref(), by, self.now)?;
+        tracing::info!(approval = %id, by, status = %status, "answered");
+        let message = match (approval.kind, answer.approve) {
+            (ApprovalKind::Question, true) => format!("{id} is answered"),
+            (_, true) => format!("{} is allowed ({id})", approval.gate),
+            (_, false) => format!("{} is denied ({id})", approval.gate),
+        };
+        Ok(Ok(Some(Answer::Done { message })))
+    }
+
+    /// Takes the answer to a gate of a workflow run.
+    fn answer_gate(
+        &mut self,
+        approval: &Approval,
+        answer: &ApprovalAnswer,
+        by: &str,
+    ) -> Result<Outcome, DbError> {
+        let Approval { id, workflow_run_id: run, .. } = approval;
+        let run = run.parse::<WorkflowRunId>();
+        if !run.is_ok_and(|run| self.board.courses.contains_key(&run)) {
+            let message = format!(
+                "nothing here waits for {id}: its run {} has ended, or came from another system",
+                approval.workflow_run_id
+            );
+            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
+        let secrets = environment::named_secrets(self.board.setup.env.iter());
+        let redactor = Redactor::new(&secrets);
+        let text = answer.text.as_deref().map(|text| redactor.text(text).into_owned());
+        self.decide_gate(approval, answer.approve, text.as_deref(), by)?;
+        let how = match (answer.approve, approval.kind.wants_words()) {
+            (true, true) => "is answered",
+            (true, false) => "is approved",
+            (false, _) => "is rejected",
+        };
+        let message = format!("`{}` of {} {how} ({id})", approval.gate, approval.workflow_run_id);
+        Ok(Ok(Some(Answer::Done { message })))
+    }
+
+    /// Puts on record how a gate was decided, and lets its run go on by that.
+    fn decide_gate(
+        &mut self,
+        approval: &Approval,
+        consents: bool,
+        text: Option<&str>,
+        by: &str,
+    ) -> Result<(), DbError> {
+        let status = match consents {
+            true => ApprovalStatus::Approved,
+            false => ApprovalStatus::Rejected,
+        };
+        if self.tx.answer_approval(&approval.id, status, text, by, self.now)? {
+            tracing::info!(approval = %approval.id, by, status = %status, "answered");
+            self.gate_answered(approval, consents, text, by)?;
+        }
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        Ok(())
+    }
+
+    /// Decides gates that nobody has answered in time, as their workflows say.
+    pub(crate) fn expire_gates(&mut self) -> Result<(), DbError> {
+        if self.board.gate_expires_at.is_none_or(|at| at > self.now) {
+            return Ok(());
+        }
+        for gate in self.tx.expired_gates(self.now, GATES_PER_TURN)? {
+            let default = gate.default_answer.as_deref().unwrap_or("reject");
+            let by = "nobody, in time";
+            match default.strip_prefix("reply:") {
+                Some(text) => self.decide_gate(&gate, true, Some(text), by)?,
+                None => self.decide_gate(&gate, default == "approve", None, by)?,
+            }
+        }
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        Ok(())
+    }
+
+    /// Returns what removes the secrets that the asking agent was given.
+    fn redactor_of(&self, approval: &Approval) -> Redactor {
+        let setup = &self.board.setup;
+        let agent = approval.requested_by.as_deref().and_then(|name| setup.agent(name));
+        let given = agent.and_then(|agent| environment::give(agent, &setup.env).ok());
+        given.map_or_else(|| Redactor::new(&[]), |given| Redactor::new(&given.secrets))
+    }
+}
+
+fn no_approval(id: &ApprovalId) -> Refused {
+    let refused = Refused::new(RefusedKind::NotFound, format!("there is no approval {id}"));
+    refused.hint("heeler approvals list --all")
+}
+
+/// Refuses what is no answer, or comes too late.
+fn fits(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Refused> {
+    let Approval { id, kind, .. } = approval;
+    if approval.status != ApprovalStatus::Pending {
+        return Err(Refused::new(RefusedKind::NotAllowed, answered(approval)));
+    }
+    let usage =
+        |message: String, hint: String| Err(Refused::new(RefusedKind::Usage, message).hint(hint));
+    let text = answer.text.as_deref().unwrap_or_default().trim();
+    if text.len() > APPROVAL_TEXT_BYTES_MAX {
+        let message = format!("an answer has at most {APPROVAL_TEXT_BYTES_MAX} bytes");
+        return usage(message, "put it into a file and name that".to_owned());
+    }
+    if !kind.wants_words() || !answer.approve || answer.updated_input.is_some() {
+        return Ok(());
+    }
+    let hint = format!("heeler approvals reply {id} 'your answer'");
+    if text.is_empty() {
+        return usage(format!("{id} asks for words, not for yes or no"), hint);
+    }
+    let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
+    match (approval.ask_id.is_some()).then(|| question::answered(input, text)) {
+        Some(Err(wrong)) => usage(format!("{id} is not answered by that: {wrong}"), hint),
+        _ => Ok(()),
+    }
+}
+
+/// Says what became of an approval that no longer waits.
+fn answered(approval: &Approval) -> String {
+    let Approval { id, status, .. } = approval;
+    let by = approval.responded_by.as_deref().unwrap_or("somebody");
+    let at = approval.responded_at.map(iso_millis).unwrap_or_default();
+    match status {
+        ApprovalStatus::Expired => format!("{id} expired at {at}: nobody had answered"),
+        ApprovalStatus::Withdrawn => format!("{id} was withdrawn at {at}: nothing waits for it"),
+        _ => format!("{id} was answered already: {status} by {by} at {at}"),
+    }
+}
+
+/// What of a tool's input tells most, where it has such a field.
+const TELLING: [&str; 7] =
+    ["command", "file_path", "notebook_path", "url", "pattern", "query", "description"];
+
+/// Says in short what is asked.
+fn summary(ask: &Ask) -> String {
+    let asked: Vec<&str> =
+        question::questions(&ask.input).iter().filter_map(|it| it["question"].as_str()).collect();
+    if !asked.is_empty() {
+        return asked.join("\n");
+    }
+    let telling = TELLING.iter().find_map(|name| ask.input[name].as_str());
+    match telling {
+        Some(text) => format!("{}: {text}", ask.tool),
+        None => format!("{}: {}", ask.tool, ask.input),
+    }
+}
+
+/// Returns all that is asked, as far as that is kept.
+fn detail(ask: &Ask) -> Json {
+    let whole = json!({"tool": ask.tool, "input": ask.input});
+    let text = ask.input.to_string();
+    if text.len() <= APPROVAL_TEXT_BYTES_MAX {
+        return whole;
+    }
+    json!({"tool": ask.tool, "inputText": cut_output(&text), "truncated": true})
+}
