@@ -130,6 +130,15 @@ impl Loader<'_> {
                 outputs.entry(name.value.as_str()).or_default().push(place);
             }
         }
+        for phase in names.phases {
+            let own = [Some(&phase.name), phase.output_var.as_ref()];
+            for name in own.into_iter().flatten() {
+                if names.inputs.contains_key(name.value.as_str()) {
+                    let message = format!("`{}` is the name of an input too", name.value);
+                    self.reader.error(name.at, message).expected("expected another name");
+                }
+            }
+        }
         let mut doubts: Vec<(Pos, String)> = Vec::new();
         for used in std::mem::take(&mut self.uses) {
             for path in &used.paths {
