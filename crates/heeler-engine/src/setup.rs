@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
+use crate::reading::Around;
 use crate::request::JobRequest;
 
 /// What a daemon works by.
@@ -49,6 +50,11 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns what those who only read need.
+    pub(crate) fn around(&self) -> Around<'_> {
+        Around { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
+    }
+
     /// Returns an agent by its qualified name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         self.loaded.agent(name)

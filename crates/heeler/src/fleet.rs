@@ -155,6 +155,11 @@ impl Fleets {
         Ok(Fleets { loaded, env: environment(place, file)?, home })
     }
 
+    /// Returns the config, if there is one without faults.
+    pub(crate) fn into_loaded(self) -> Option<Loaded> {
+        self.loaded
+    }
+
     fn around<'a>(&'a self, home: &'a Utf8Path) -> Around<'a> {
         Around { loaded: self.loaded.as_ref(), env: &self.env, home }
     }
