@@ -84,7 +84,7 @@ impl Loader<'_> {
                     Some(place) if found.contains(place) => {}
                     Some(place) => found.push(*place),
                     None => {
-                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied())
+                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied());
                     }
                 }
             }
@@ -178,7 +178,7 @@ impl Loader<'_> {
             }
             [head, ..] if HOLDERS.contains(&head) || inputs.contains_key(head) => {}
             [head, ..] if outputs.contains_key(head) => {
-                self.check_output(used, head, names, outputs)
+                self.check_output(used, head, names, outputs);
             }
             [head, ..] if OURS.contains(&head) => {}
             [head, "output"] => self.check_output(used, head, names, outputs),
