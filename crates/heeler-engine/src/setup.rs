@@ -43,10 +43,6 @@ pub struct Setup {
     pub zone: TimeZone,
     /// Where chats are.
     pub services: Services,
-    /// The workflows that there are.
-    pub workflows: Vec<Arc<LoadedWorkflow>>,
-    /// What holds for all of them.
-    pub workflow_settings: WorkflowSettings,
 }
 
 impl Setup {
@@ -76,14 +72,14 @@ impl Setup {
 
     /// Finds a workflow by its name.
     pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
-        let found = self.workflows.iter().find(|it| it.workflow.name.as_str() == name);
+        let found = self.loaded.workflows.iter().find(|it| it.workflow.name.as_str() == name);
         found.map(|found| &**found).ok_or_else(|| {
             let names: Vec<&str> =
-                self.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
+                self.loaded.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
             let refused =
                 Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
             match names.is_empty() {
-                true => refused.hint(format!("put one into {}", self.workflow_settings.folder)),
+                true => refused.hint(format!("put one into {}", self.workflow_settings().folder)),
                 false => refused.hint(format!("there is {}", names.join(", "))),
             }
         })
@@ -95,7 +91,15 @@ impl Setup {
             [only] => Some(only.name.clone()),
             _ => None,
         };
-        self.workflow_settings.agent.clone().or_else(only)
+        self.workflow_settings().agent.clone().or_else(only)
+    }
+
+    /// Returns what holds for all workflows.
+    pub(crate) fn workflow_settings(&self) -> Cow<'_, WorkflowSettings> {
+        match self.root() {
+            Some(fleet) => Cow::Borrowed(&fleet.workflows),
+            None => Cow::Owned(WorkflowSettings::default()),
+        }
     }
 
     /// Returns the definition that a run goes by.

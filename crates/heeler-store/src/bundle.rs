@@ -75,8 +75,11 @@ pub struct Repository<'a> {
     /// What the log calls it.
     pub key: String,
     /// Writes them, as git packs them.
-    pub write: Box<dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a>,
+    pub write: Box<WriteTo<'a>>,
 }
+
+/// Writes something that is not held in memory.
+pub type WriteTo<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
 
 /// The line before what a repository holds.
 #[derive(Serialize, Deserialize)]

@@ -190,8 +190,6 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         env,
         config,
         home,
-        workflows: loaded.workflows.clone(),
-        workflow_settings: root.map(|fleet| fleet.workflows.clone()).unwrap_or_default(),
         loaded: Arc::new(loaded),
     })
 }

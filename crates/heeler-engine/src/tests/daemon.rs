@@ -97,8 +97,6 @@ fn load(root: &Utf8Path) -> Result<Setup, String> {
         protected: Vec::new(),
         zone: TimeZone::UTC,
         services: crate::hooks::Services::default(),
-        workflows: Vec::new(),
-        workflow_settings: Default::default(),
     })
 }
 

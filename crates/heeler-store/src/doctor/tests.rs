@@ -626,9 +626,9 @@ fn a_worktree_that_is_gone_is_told_with_what_to_do() {
     store.write(move |tx| tx.put_session(&session)).unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    std::fs::create_dir_all(&place).unwrap();
+    crate::import::place::folder(&place).unwrap();
     assert_eq!(fleet.examine(), []);
-    std::fs::remove_dir(&place).unwrap();
+    fs::remove_dir(&place).unwrap();
     let finding = fleet.finds(Area::Worktrees, Severity::Warning, "is gone");
     assert_eq!(finding.subject, "sess-0000aaaa");
     assert!(finding.cure.contains("heeler session resume sess-0000aaaa"), "{}", finding.cure);

@@ -32,5 +32,6 @@ mod steering;
 mod terminal;
 mod tidy;
 mod trigger;
+mod workflow_proof;
 mod workspaces;
 mod writes;
