@@ -20,6 +20,7 @@ mod kills;
 mod limits;
 mod play;
 mod processes;
+mod quoting;
 mod reads;
 mod rig;
 mod scripted_sessions;
