@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::run::{Closed, RunResult};
+use heeler_model::workflow::CourseStatus;
 use heeler_model::{
     AgentName, ApprovalAnswer, ApprovalId, JobId, JobStatus, RunId, SessionId, Wanted,
+    WorkflowRunId,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,8 @@ use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
-use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
+use crate::sessions::{Change, KeptSession, MadeSession, SessionOrder, TakenSession};
+use crate::workflows::WorkflowOrder;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -86,6 +89,13 @@ pub enum Command {
     Session {
         /// What.
         order: SessionOrder,
+        /// Who wants it.
+        by: String,
+    },
+    /// Do something with workflows.
+    Workflow {
+        /// What.
+        order: WorkflowOrder,
         /// Who wants it.
         by: String,
     },
@@ -205,6 +215,18 @@ pub enum Answer {
     Sessions {
         /// Which.
         sessions: Vec<SessionId>,
+        /// Those that were to be changed as well and were not.
+        #[serde(default)]
+        kept: Vec<KeptSession>,
+    },
+    /// About a run of a workflow.
+    WorkflowRun {
+        /// The run.
+        run: WorkflowRunId,
+        /// Where it is.
+        status: CourseStatus,
+        /// Whether it was begun by this.
+        is_new: bool,
     },
     /// The config was read again.
     Reloaded {

@@ -157,7 +157,7 @@ pub(crate) fn conclude(
         tx.remove_session(session)?;
         job.head.session_id = None;
     } else {
-        leave_session(tx, root, planned, &run, &result)?;
+        leave_session(tx, root, planned, (&job, &run), &result)?;
     }
     job.version = tx.update_job(&job)?;
     release_agent(tx, &job)?;
@@ -244,6 +244,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
     job.stop_reason = result.stop_reason.clone();
     job.interrupted = result.end == End::Interrupted && status != JobStatus::Cancelled;
     job.error = result.error.as_ref().map(|error| error.message.clone());
+    job.output_text = result.output.clone().or(job.output_text.take());
     add_figures(job, result);
 }
 
@@ -267,7 +268,7 @@ fn leave_session(
     tx: &mut Tx<'_>,
     root: &Utf8Path,
     planned: Option<Session>,
-    run: &Run,
+    (job, run): (&Job, &Run),
     result: &RunResult,
 ) -> Result<(), DbError> {
     let at = result.finished_at;
@@ -285,7 +286,8 @@ fn leave_session(
     match planned {
         None => Ok(()),
         Some(session) if is_planned => {
-            let becomes_own = begins_own(&session) && !outlives(tx, &session)?;
+            // What a workflow does is no part of the agent's own conversation.
+            let becomes_own = job.seq.is_none() && begins_own(&session) && !outlives(tx, &session)?;
             write_end(tx, session, result, end, becomes_own)
         }
         Some(mut gone) => {
@@ -294,8 +296,10 @@ fn leave_session(
             let fresh = successor(tx, root, &gone, end, at)?;
             gone.meets(SessionEvent::Rest);
             gone.meets(SessionEvent::Expire);
-            // Its worktree is the other's now.
-            gone.workspace = None;
+            if fresh.workspace == gone.workspace {
+                // Its worktree is the other's now.
+                gone.workspace = None;
+            }
             tx.put_session(&gone)?;
             write_end(tx, fresh, result, end, becomes_own)
         }
@@ -366,7 +370,8 @@ fn write_end(
     let is_first = session.job_count == 0;
     session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
-    session.own = end.own.or(session.own);
+    // An older mark would make what this run said look like somebody else's.
+    session.own = end.own;
     let is_done =
         session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
     session.meets(match end.resumable && !is_done {

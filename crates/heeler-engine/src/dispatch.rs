@@ -18,6 +18,7 @@ mod status;
 mod turn;
 mod watches;
 mod webhook;
+mod workflows;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -295,7 +296,8 @@ impl Dispatcher {
         self.expire_at = Some(Instant::now() + EXPIRE_EVERY);
         let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
         let reader = Reader::open(&self.fleet.dir).ok();
-        let expired = reader.and_then(|reader| sessions::expired(&reader, &setup, now).ok());
+        let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
+        let expired = reader.and_then(|it| sessions::expired(&it, loaded, now, most).ok());
         if expired.is_some_and(|expired| !expired.is_empty()) {
             self.commit(vec![(Task::Expire, None)]);
         }
@@ -398,8 +400,9 @@ impl Dispatcher {
         let mut admitted = Vec::new();
         for job in waiting {
             let Some(asked) = board.asked.get(&job) else { continue };
-            let Some(agent) = board.setup.agent(asked.wanted.agent.as_str()) else { continue };
-            if board.hindrance(agent, now).is_none() && !board.is_behind(asked) {
+            let setup = Arc::clone(&board.setup);
+            let Ok(agent) = setup.agent_for(&asked.wanted) else { continue };
+            if board.hindrance(&agent, now).is_none() && !board.is_behind(asked) {
                 admitted.push((job.clone(), asked.wanted.clone()));
                 board.set_stage(&job, Stage::Preparing);
             }

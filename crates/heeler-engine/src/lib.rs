@@ -37,6 +37,7 @@ mod sockets;
 mod start;
 mod watcher;
 mod watching;
+mod workflows;
 
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
@@ -58,11 +59,15 @@ pub use pulse::UNHEARD_MAX;
 pub use reading::Around;
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
-pub use sessions::{MadeSession, NATIVE, SessionOrder, TakenSession};
+pub use sessions::{
+    CLEANUP_MAX, Cleanup, KeptSession, MadeSession, NATIVE, SessionOrder, TakenSession, expired,
+    has_expired, plan_cleanup,
+};
 pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
+pub use workflows::{WorkflowMode, WorkflowOrder};
 
 #[cfg(test)]
 mod tests;

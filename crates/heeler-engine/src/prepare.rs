@@ -16,7 +16,7 @@ use heeler_model::config::{
 };
 use heeler_model::redact::ShortSecret;
 use heeler_model::run::{Attendance, Brief, Limits, PROTOCOL};
-use heeler_model::{Approvals, SessionMode, Wanted};
+use heeler_model::{Approvals, PhaseJob, SessionMode, Wanted};
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -130,11 +130,23 @@ pub fn prepare(
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = prompt(agent, schedule, wanted.prompt.clone())?;
     let directory = around.directory.unwrap_or(&agent.working_directory);
-    let working_directory = real_folder(directory).map_err(|source| {
-        let (agent, path) = (agent.name.to_string(), directory.to_owned());
+    let cannot_work = |path: &Utf8Path, source| {
+        let (agent, path) = (agent.name.to_string(), path.to_owned());
         PrepareError::WorkingDirectory { agent, path, source }
-    })?;
-    let environment::Given { env, secrets } = environment::give(agent, around.env)?;
+    };
+    let mut working_directory =
+        real_folder(directory).map_err(|source| cannot_work(directory, source))?;
+    let environment::Given { mut env, secrets } = environment::give(agent, around.env)?;
+    if let Some(phase) = &wanted.phase {
+        if let Some(folder) = &phase.folder {
+            let inside = working_directory.join(folder);
+            working_directory = folder_inside(&working_directory, folder)
+                .map_err(|source| cannot_work(&inside, source))?;
+        }
+        if let PhaseJob::Command { env: more, .. } = &phase.work {
+            env.extend(more.iter().cloned());
+        }
+    }
     let work = work::work(agent, &env, around.protected)?;
     Ok(JobRequest {
         agent: agent.name.clone(),
@@ -147,13 +159,14 @@ pub fn prepare(
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),
         session: wanted.session.clone(),
-        rules: rules(agent, schedule, wanted.channel.as_deref()),
+        rules: rules(agent, schedule, wanted),
         channel: wanted.channel.clone(),
+        note: None,
         take_in: wanted.take_in,
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
-        limits: limits(agent, schedule),
+        limits: limits(agent, schedule, wanted),
         attendance: match wanted.attended || agent.approvals == Approvals::Interactive {
             true => Attendance::Person { timeout_ms: ANSWER_WAIT_MS },
             false => Attendance::Nobody,
@@ -223,6 +236,17 @@ pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     }
 }
 
+/// Returns the real path of a folder below another, which no link leads out of.
+fn folder_inside(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
+    let real = real_folder(&root.join(folder))?;
+    match real.starts_with(root) {
+        true => Ok(real),
+        false => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("not inside of {root}")))
+        }
+    }
+}
+
 pub(crate) fn runtime_type(runtime: &Runtime) -> RuntimeType {
     match runtime {
         Runtime::Sdk => RuntimeType::Sdk,
@@ -232,10 +256,14 @@ pub(crate) fn runtime_type(runtime: &Runtime) -> RuntimeType {
     }
 }
 
-fn rules(agent: &Agent, schedule: Option<&Schedule>, channel: Option<&str>) -> SessionRules {
+fn rules(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> SessionRules {
     let mut rules = schedule.map_or(&agent.session, |schedule| &schedule.session).clone();
+    // What a workflow does is no part of the agent's own conversation.
+    if wanted.phase.is_some() {
+        rules.mode = SessionMode::FreshPerJob;
+    }
     // Whoever names a channel wants its conversation.
-    if channel.is_some() {
+    if wanted.channel.is_some() {
         rules.mode = SessionMode::PerChannel;
         let day = || CHANNEL_EXPIRY.parse().expect("a day is within the limits of a period");
         rules.expires_after.get_or_insert_with(day);
@@ -243,14 +271,18 @@ fn rules(agent: &Agent, schedule: Option<&Schedule>, channel: Option<&str>) -> S
     rules
 }
 
-fn limits(agent: &Agent, schedule: Option<&Schedule>) -> Limits {
+fn limits(agent: &Agent, schedule: Option<&Schedule>, wanted: &Wanted) -> Limits {
     let timeout = schedule.map_or(agent.timeout, |schedule| schedule.timeout);
     let budget = agent.budget.as_ref().and_then(|budget| budget.job);
+    let budget = budget.map(|usd| i64::try_from(usd.micros()).unwrap_or(i64::MAX));
+    let phase = wanted.phase.as_deref();
+    let left = phase.and_then(|phase| phase.micros_left);
+    let budget = [budget, left].into_iter().flatten().min();
     Limits {
-        timeout_ms: timeout.map(millis),
+        timeout_ms: phase.and_then(|phase| phase.timeout_ms).or(timeout.map(millis)),
         stall_timeout_ms: agent.stall_timeout.map(millis),
         max_turns: agent.max_turns.map(NonZeroU32::get),
-        budget_usd: budget.map(|usd| usd.micros() as f64 / 1_000_000.0),
+        budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         grace_ms: None,
     }
 }

@@ -2,20 +2,26 @@
 //!
 //! It is replaced as a whole when the config is read again. Start at [`Setup::prepare`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::Wanted;
 use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
+use heeler_model::workflow::{LoadedWorkflow, Workflow, WorkflowSettings, thaw};
+use heeler_model::{AgentName, PhaseJob, Wanted};
+use heeler_store::{Db, DbError, WorkflowRunRow};
 use jiff::tz::TimeZone;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
+use crate::reading::Around;
 use crate::request::JobRequest;
 
 /// What a daemon works by.
@@ -37,9 +43,18 @@ pub struct Setup {
     pub zone: TimeZone,
     /// Where chats are.
     pub services: Services,
+    /// The workflows that there are.
+    pub workflows: Vec<Arc<LoadedWorkflow>>,
+    /// What holds for all of them.
+    pub workflow_settings: WorkflowSettings,
 }
 
 impl Setup {
+    /// Returns what those who only read need.
+    pub(crate) fn around(&self) -> Around<'_> {
+        Around { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
+    }
+
     /// Returns an agent by its qualified name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         self.loaded.agent(name)
@@ -57,6 +72,73 @@ impl Setup {
             }
             AgentLookup::Ambiguous { .. } => Refused::new(RefusedKind::Usage, error.to_string()),
         })
+    }
+
+    /// Finds a workflow by its name.
+    pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
+        let found = self.workflows.iter().find(|it| it.workflow.name.as_str() == name);
+        found.map(|found| &**found).ok_or_else(|| {
+            let names: Vec<&str> =
+                self.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
+            let refused =
+                Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
+            match names.is_empty() {
+                true => refused.hint(format!("put one into {}", self.workflow_settings.folder)),
+                false => refused.hint(format!("there is {}", names.join(", "))),
+            }
+        })
+    }
+
+    /// Returns the agent of workflows that name none: what the config says, or the only one.
+    pub(crate) fn workflow_agent(&self) -> Option<AgentName> {
+        let only = || match &self.loaded.agents[..] {
+            [only] => Some(only.name.clone()),
+            _ => None,
+        };
+        self.workflow_settings.agent.clone().or_else(only)
+    }
+
+    /// Returns the definition that a run goes by.
+    pub(crate) fn definition_of(
+        &self,
+        db: &Db,
+        row: &WorkflowRunRow,
+    ) -> Result<Result<Arc<Workflow>, Refused>, DbError> {
+        let id = &row.head.id;
+        let trouble = |why: String| Refused::new(RefusedKind::Trouble, why);
+        let files = match &row.definition {
+            Some(hash) => db.definition(hash)?,
+            None => None,
+        };
+        let Some(files) = files else {
+            return Ok(Err(trouble(format!("what {id} goes by is not on record"))));
+        };
+        let thawed = thaw(&files, &self.loaded.agents);
+        Ok(thawed.map(Arc::new).map_err(|faults| {
+            trouble(format!("what {id} goes by cannot be read: {}", faults.summary()))
+        }))
+    }
+
+    /// Returns the agent of what is wanted as it counts for that: a command or a play in its name
+    /// has its folder and environment, and nothing else of it.
+    pub(crate) fn agent_for(&self, wanted: &Wanted) -> Result<Cow<'_, Agent>, Refused> {
+        let agent = self.find_agent(wanted.agent.as_str())?;
+        let Some(phase) = &wanted.phase else { return Ok(Cow::Borrowed(agent)) };
+        let runtime = match &phase.work {
+            PhaseJob::Ask { model: None } => return Ok(Cow::Borrowed(agent)),
+            PhaseJob::Ask { model } => {
+                let mut agent = agent.clone();
+                agent.model.clone_from(model);
+                return Ok(Cow::Owned(agent));
+            }
+            PhaseJob::Command { command, .. } => Runtime::Command(command.clone()),
+            PhaseJob::Play { text } => Runtime::Scripted(vec![json!({ "say": text })]),
+        };
+        let mut agent = agent.clone();
+        agent.runtime = runtime;
+        agent.max_concurrent = NonZeroU32::MAX;
+        agent.budget = None;
+        Ok(Cow::Owned(agent))
     }
 
     /// Makes a request of what is wanted, in a directory of the session's own if it has one.
@@ -82,14 +164,15 @@ impl Setup {
 
     /// Returns what is wanted of an agent as it may be written down.
     pub(crate) fn redacted(&self, agent: &Agent, wanted: &Wanted) -> Wanted {
-        let Some(prompt) = &wanted.prompt else { return wanted.clone() };
+        if wanted.prompt.is_none() && wanted.phase.is_none() {
+            return wanted.clone();
+        }
         // Without its secrets it cannot run either; what it shares with us is known all the same.
         let secrets = match environment::give(agent, &self.env) {
             Ok(given) => given.secrets,
             Err(_) => environment::named_secrets(self.env.iter()),
         };
-        let prompt = Redactor::new(&secrets).text(prompt).into_owned();
-        Wanted { prompt: Some(prompt), ..wanted.clone() }
+        redact(wanted, &Redactor::new(&secrets))
     }
 
     /// Returns what hooks are done with.
@@ -133,4 +216,22 @@ impl Setup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
+}
+
+/// Returns what is wanted as it may be written down.
+pub(crate) fn redact(wanted: &Wanted, redactor: &Redactor) -> Wanted {
+    let clean = |text: &str| redactor.text(text).into_owned();
+    let mut wanted = wanted.clone();
+    wanted.prompt = wanted.prompt.as_deref().map(clean);
+    if let Some(phase) = &mut wanted.phase {
+        match &mut phase.work {
+            PhaseJob::Ask { .. } => {}
+            PhaseJob::Command { command, env } => {
+                *command = clean(command);
+                env.iter_mut().for_each(|(_, value)| *value = clean(value));
+            }
+            PhaseJob::Play { text } => *text = clean(text),
+        }
+    }
+    wanted
 }

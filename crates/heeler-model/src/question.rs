@@ -87,7 +87,8 @@ mod tests {
     fn one_question_takes_the_whole_reply_and_several_a_line_each() {
         let options = json!([{"label": "red"}, {"label": "blue"}]);
         let one = json!({"questions": [{"question": "Which?", "options": options}]});
-        let answer = |input: &Json, reply: &str| answered(input, reply).map(|it| it["answers"].clone());
+        let answer =
+            |input: &Json, reply: &str| answered(input, reply).map(|it| it["answers"].clone());
         assert_eq!(answer(&one, " 2 \n"), Ok(json!({"Which?": "blue"})));
         assert_eq!(answer(&one, "green,\nI think"), Ok(json!({"Which?": "green,\nI think"})));
         assert!(answer(&one, "3").unwrap_err().contains("there is no 3"));

@@ -1,6 +1,6 @@
 //! What requests and replies hold beside the engine's own types.
 
-use heeler_engine::{AgentChange, Refused, ScheduleChange, SessionOrder};
+use heeler_engine::{AgentChange, Refused, ScheduleChange, SessionOrder, WorkflowOrder};
 use heeler_model::ApprovalAnswer;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,14 @@ pub(crate) struct AgentBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionBody {
     pub(crate) order: SessionOrder,
+    pub(crate) by: String,
+}
+
+/// The body of `POST /v1/workflows`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkflowBody {
+    pub(crate) order: WorkflowOrder,
     pub(crate) by: String,
 }
 

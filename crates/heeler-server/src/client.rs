@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::bodies::{
     AgentBody, ApprovalBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody,
-    SessionBody,
+    SessionBody, WorkflowBody,
 };
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
@@ -172,6 +172,7 @@ fn request_of(command: &Command) -> Request<Full<Bytes>> {
             post(&format!("/v1/approvals/{approval}"), json(&ApprovalBody { answer, by }))
         }
         Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
+        Command::Workflow { order, by } => post("/v1/workflows", json(&WorkflowBody { order, by })),
         Command::Agent { agent, change, by } => {
             post(&format!("/v1/agents/{}", segment(&agent)), json(&AgentBody { change, by }))
         }

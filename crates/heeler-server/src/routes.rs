@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::bodies::{
     AgentBody, ApprovalBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody,
-    SessionBody,
+    SessionBody, WorkflowBody,
 };
 use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
 
@@ -52,6 +52,7 @@ pub(crate) fn router(handle: Handle, hello: Hello) -> Router {
         .route("/v1/webhooks/{agent}/{schedule}", post(webhook))
         .route("/v1/agents/{agent}", post(agent))
         .route("/v1/sessions", post(session))
+        .route("/v1/workflows", post(workflow))
         .route("/v1/approvals/{approval}", post(approval))
         .route("/v1/reload", post(reload))
         .route("/v1/stop", post(stop))
@@ -178,6 +179,12 @@ async fn agent(State(handle): State<Handle>, Path(agent): Path<String>, body: Bo
 async fn session(State(handle): State<Handle>, body: Body) -> Response {
     let body = read::<SessionBody>(body, BODY_BYTES_MAX).await;
     let command = body.map(|SessionBody { order, by }| Command::Session { order, by });
+    ask_if(handle, command).await
+}
+
+async fn workflow(State(handle): State<Handle>, body: Body) -> Response {
+    let body = read::<WorkflowBody>(body, PROMPT_BODY_BYTES_MAX).await;
+    let command = body.map(|WorkflowBody { order, by }| Command::Workflow { order, by });
     ask_if(handle, command).await
 }
 

@@ -126,7 +126,7 @@ CREATE UNIQUE INDEX idx_approvals_journal ON workflow_approvals(workflow_run_id,
     WHERE seq IS NOT NULL;
 CREATE UNIQUE INDEX idx_approvals_ask ON workflow_approvals(run_id, ask_id) WHERE ask_id IS NOT NULL;
 CREATE INDEX idx_approvals_expiry ON workflow_approvals(status, expires_at)
-    WHERE expires_at IS NOT NULL;
+    WHERE expires_at IS NOT NULL AND ask_id IS NULL;
 
 INSERT INTO counters (kind, agent, status, total)
 SELECT 'workflow_run', workflow_name, status, COUNT(*) FROM workflow_runs

@@ -341,10 +341,14 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
         Answer::Taken(taken) => output::line(taken.id.as_str())?,
-        Answer::Sessions { sessions } => {
+        Answer::Sessions { sessions, .. } => {
             for session in sessions {
                 output::line(session.as_str())?;
             }
+        }
+        Answer::WorkflowRun { run, status, is_new } => {
+            let known = if *is_new { "" } else { " (it was there already)" };
+            output::line(format!("{run} {status}{known}"))?;
         }
         Answer::Reloaded { changes } if changes.is_empty() => {
             output::line("read again; nothing has changed")?;
@@ -374,7 +378,9 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
             "atMessage": made.at_message,
             "askedFor": made.asked_for,
             "workspace": made.workspace,
+            "leftBehind": made.left_behind,
             "leftOut": made.left_out,
+            "others": made.others,
         }),
         Answer::Taken(taken) => json!({
             "id": taken.id,
@@ -382,8 +388,14 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
             "agentId": taken.agent,
             "messageCount": taken.messages,
             "workingDirectory": taken.working_directory,
+            "snapshots": taken.snapshots,
         }),
-        Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
+        Answer::Sessions { sessions, .. } => {
+            json!({ "sessions": sessions, "total": sessions.len() })
+        }
+        Answer::WorkflowRun { run, status, is_new } => {
+            json!({ "run": { "id": run, "status": status, "isNew": is_new } })
+        }
         Answer::Reloaded { changes } => json!({ "changes": changes }),
         Answer::Status(status) => json!(status),
     }

@@ -10,6 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::Services;
 use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
+use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_model::{AgentSessionId, Session};
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
@@ -17,6 +18,9 @@ use rustix::fs::OFlags;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
 use crate::place::{self, CONFIG_NAMES, Place, beside};
+
+/// How many folders deep workflows are looked for.
+const WORKFLOW_DEPTH_MAX: usize = 8;
 
 /// Loads the fleet's config; on faults prints them all and fails.
 pub(crate) fn load(place: &Place) -> Outcome<Loaded> {
@@ -36,7 +40,41 @@ pub(crate) fn try_load(
     file: &Utf8Path,
     read: &config::ReadFile<'_>,
 ) -> Outcome<Result<Loaded, Faults>> {
-    Ok(config::load(file, read, &environment(place, file)?))
+    let loaded = config::load(file, read, &environment(place, file)?);
+    Ok(loaded.and_then(|loaded| with_workflows(loaded, read)))
+}
+
+/// Adds the workflows of the fleet's folder to its config.
+fn with_workflows(mut loaded: Loaded, read: &config::ReadFile<'_>) -> Result<Loaded, Faults> {
+    let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
+        return Ok(loaded);
+    };
+    let mut files = Vec::new();
+    workflow_files(&settings.folder, 0, &mut files);
+    files.sort();
+    let found = workflow::load_all(&files, read, &loaded.agents, &settings)
+        .map_err(|faults| Faults::together([faults, std::mem::take(&mut loaded.warnings)]))?;
+    loaded.add_workflows(found);
+    Ok(loaded)
+}
+
+/// Lists the files of a workflow folder. One that is not there, or cannot be read, has none.
+fn workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+    let Ok(entries) = folder.read_dir_utf8() else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
+            continue;
+        }
+        // A link to a folder is not followed: it may lead back here.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
+            workflow_files(path, depth + 1, found);
+        }
+        if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
+            found.push(path.to_owned());
+        }
+    }
 }
 
 /// Returns the environment with what the `.env` beside a config file adds.
@@ -117,6 +155,11 @@ impl Fleets {
         Ok(Fleets { loaded, env: environment(place, file)?, home })
     }
 
+    /// Returns the config, if there is one without faults.
+    pub(crate) fn into_loaded(self) -> Option<Loaded> {
+        self.loaded
+    }
+
     fn around<'a>(&'a self, home: &'a Utf8Path) -> Around<'a> {
         Around { loaded: self.loaded.as_ref(), env: &self.env, home }
     }
@@ -136,7 +179,8 @@ impl Fleets {
 pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let home = place.home.clone().ok_or_else(place::no_home)?;
     let config = place.config_file()?.to_owned();
-    let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
+    let root = loaded.fleets.first();
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(place, &config)?;
     Ok(Setup {
         sockets: place.sockets()?,
@@ -146,6 +190,8 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         env,
         config,
         home,
+        workflows: loaded.workflows.clone(),
+        workflow_settings: root.map(|fleet| fleet.workflows.clone()).unwrap_or_default(),
         loaded: Arc::new(loaded),
     })
 }

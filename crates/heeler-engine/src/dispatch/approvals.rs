@@ -4,7 +4,7 @@
 use heeler_model::redact::Redactor;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
-    RunId, iso_millis, question,
+    RunId, WorkflowRunId, iso_millis, question,
 };
 use heeler_store::DbError;
 use serde_json::Value as Json;
@@ -14,6 +14,9 @@ use crate::approvals;
 use crate::asks::RunAsks;
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::prepare::environment;
+
+/// How many gates that nobody has answered in time are decided in one turn.
+const GATES_PER_TURN: usize = 256;
 
 impl Turn<'_, '_> {
     /// Records what a run asks, and how its questions ended.
@@ -78,14 +81,66 @@ impl Turn<'_, '_> {
     fn answer_gate(
         &mut self,
         approval: &Approval,
-        _answer: &ApprovalAnswer,
-        _by: &str,
+        answer: &ApprovalAnswer,
+        by: &str,
     ) -> Result<Outcome, DbError> {
-        let message = format!(
-            "nothing here waits for {}: its run {} came from another system",
-            approval.id, approval.workflow_run_id
-        );
-        Ok(Err(Refused::new(RefusedKind::NotAllowed, message)))
+        let Approval { id, workflow_run_id: run, .. } = approval;
+        let run = run.parse::<WorkflowRunId>();
+        if !run.is_ok_and(|run| self.board.courses.contains_key(&run)) {
+            let message = format!(
+                "nothing here waits for {id}: its run {} has ended, or came from another system",
+                approval.workflow_run_id
+            );
+            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
+        let secrets = environment::named_secrets(self.board.setup.env.iter());
+        let redactor = Redactor::new(&secrets);
+        let text = answer.text.as_deref().map(|text| redactor.text(text).into_owned());
+        self.decide_gate(approval, answer.approve, text.as_deref(), by)?;
+        let how = match (answer.approve, approval.kind.wants_words()) {
+            (true, true) => "is answered",
+            (true, false) => "is approved",
+            (false, _) => "is rejected",
+        };
+        let message = format!("`{}` of {} {how} ({id})", approval.gate, approval.workflow_run_id);
+        Ok(Ok(Some(Answer::Done { message })))
+    }
+
+    /// Puts on record how a gate was decided, and lets its run go on by that.
+    fn decide_gate(
+        &mut self,
+        approval: &Approval,
+        consents: bool,
+        text: Option<&str>,
+        by: &str,
+    ) -> Result<(), DbError> {
+        let status = match consents {
+            true => ApprovalStatus::Approved,
+            false => ApprovalStatus::Rejected,
+        };
+        if self.tx.answer_approval(&approval.id, status, text, by, self.now)? {
+            tracing::info!(approval = %approval.id, by, status = %status, "answered");
+            self.gate_answered(approval, consents, text, by)?;
+        }
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        Ok(())
+    }
+
+    /// Decides gates that nobody has answered in time, as their workflows say.
+    pub(crate) fn expire_gates(&mut self) -> Result<(), DbError> {
+        if self.board.gate_expires_at.is_none_or(|at| at > self.now) {
+            return Ok(());
+        }
+        for gate in self.tx.expired_gates(self.now, GATES_PER_TURN)? {
+            let default = gate.default_answer.as_deref().unwrap_or("reject");
+            let by = "nobody, in time";
+            match default.strip_prefix("reply:") {
+                Some(text) => self.decide_gate(&gate, true, Some(text), by)?,
+                None => self.decide_gate(&gate, default == "approve", None, by)?,
+            }
+        }
+        self.board.gate_expires_at = self.tx.next_gate_expiry()?;
+        Ok(())
     }
 
     /// Returns what removes the secrets that the asking agent was given.

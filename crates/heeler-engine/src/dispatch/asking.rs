@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heeler_model::{JobId, TriggerType, Wanted, chain};
+use heeler_model::{ChannelKey, JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::{Dispatcher, Task, orders, spawned};
@@ -10,6 +10,7 @@ use crate::command::{
     Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
 };
 use crate::origin::Origin;
+use crate::workflows::WorkflowOrder;
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
@@ -53,10 +54,18 @@ impl Dispatcher {
         command: Command,
         reply: Reply,
     ) -> Option<(Task, Option<Reply>)> {
+        if let Some(refused) = makes_no_sense(&command) {
+            reply(Err(refused));
+            return None;
+        }
         match command {
             Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
             Command::Trigger(wanted) => self.trigger(*wanted, reply),
-            Command::Webhook(_) => match self.refuses_new() {
+            Command::Webhook(_)
+            | Command::Workflow {
+                order: WorkflowOrder::Run { .. } | WorkflowOrder::Retry { .. },
+                ..
+            } => match self.refuses_new() {
                 Some(refused) => reply(Err(refused)),
                 None => return Some((Task::Order(command), Some(reply))),
             },
@@ -114,6 +123,11 @@ impl Dispatcher {
     }
 
     fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+        // What a part of a workflow does, its definition says.
+        if wanted.phase.is_some() {
+            let message = "only a workflow asks for its parts";
+            return reply(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
         if let Some(refused) = self.refuses_new() {
             return reply(Err(refused));
         }
@@ -158,4 +172,19 @@ impl Dispatcher {
         });
         Some((Task::Setup(new), Some(reply)))
     }
+}
+
+/// Refuses what nobody means: a prompt that says nothing, a channel that is none.
+fn makes_no_sense(command: &Command) -> Option<Refused> {
+    let usage = |message: String| Some(Refused::new(RefusedKind::Usage, message));
+    let (prompt, channel) = match command {
+        Command::Trigger(wanted) => (wanted.prompt.as_deref(), wanted.channel.as_deref()),
+        Command::Resume { prompt, .. } => (prompt.as_deref(), None),
+        _ => return None,
+    };
+    if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {
+        return usage("the prompt is empty".to_owned());
+    }
+    let channel = channel.map(str::parse::<ChannelKey>)?;
+    channel.err().and_then(|error| usage(format!("the channel is none: {error}")))
 }

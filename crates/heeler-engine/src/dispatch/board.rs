@@ -11,12 +11,15 @@ use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, Runtime, Schedule};
 use heeler_model::ledger::{Ledger, Limits, Quote, is_within};
 use heeler_model::timetable::Verdict;
-use heeler_model::{JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, iso_millis};
+use heeler_model::{
+    JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, WorkflowRunId, iso_millis,
+};
 use heeler_store::{Db, DbError, Override, Parked, Queued};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use crate::setup::Setup;
+use crate::workflows::Running;
 
 /// How many schedules are decided about in one transaction; the others follow in the next.
 const DUE_PER_TURN: usize = 256;
@@ -44,6 +47,10 @@ pub(crate) struct Board {
     pub(crate) overrides: HashMap<ScheduleKey, Override>,
     /// The credential of each agent that has one.
     credentials: HashMap<String, String>,
+    /// Runs of workflows that have not ended.
+    pub(crate) courses: HashMap<WorkflowRunId, Running>,
+    /// When the next gate expires that nobody has answered.
+    pub(crate) gate_expires_at: Option<Timestamp>,
     /// Jobs that wait until the fleet is started.
     pub(crate) held: HashSet<JobId>,
     /// Whether it may differ from the record.
@@ -74,6 +81,8 @@ pub(crate) enum Stage {
 pub(crate) struct Live {
     pub(crate) job: JobId,
     pub(crate) agent: String,
+    /// Whose limit of jobs at once it counts for.
+    pub(crate) seat: String,
     pub(crate) schedule: Option<String>,
     /// Whether it is at the agent's kept session.
     pub(crate) is_at_kept_session: bool,
@@ -100,6 +109,8 @@ impl Board {
             disabled: db.disabled_agents()?.into_iter().collect(),
             overrides: HashMap::new(),
             credentials: HashMap::new(),
+            courses: HashMap::new(),
+            gate_expires_at: db.next_gate_expiry()?,
             held: HashSet::new(),
             is_stale: false,
             setup,
@@ -110,9 +121,26 @@ impl Board {
         }
         board.take_setup(Arc::clone(&board.setup));
         board.load_money(db, day)?;
-        board.load_runs(db)?;
         board.load_queue(db)?;
+        board.load_runs(db)?;
+        board.load_workflows(db)?;
         Ok(board)
+    }
+
+    fn load_workflows(&mut self, db: &Db) -> Result<(), DbError> {
+        for row in db.active_workflow_runs()? {
+            let id = row.head.id.clone();
+            match self.setup.definition_of(db, &row)? {
+                Ok(workflow) => {
+                    let running = Running::restore(db, row, workflow)?;
+                    self.courses.insert(id, running);
+                }
+                Err(refused) => {
+                    tracing::error!(run = %id, why = refused.message, "a workflow cannot go on");
+                }
+            }
+        }
+        Ok(())
     }
 
     fn load_money(&mut self, db: &Db, day: Date) -> Result<(), DbError> {
@@ -138,7 +166,9 @@ impl Board {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => None,
             };
+            let asked = self.asked.get(&run.job_id).map(|asked| seat(&asked.wanted));
             let live = Live {
+                seat: asked.unwrap_or_else(|| job.head.agent.clone()),
                 may_spend: reserved.get(&run.id).copied(),
                 job: run.job_id,
                 agent: job.head.agent,
@@ -192,6 +222,11 @@ impl Board {
     /// Takes over what was typed from what was known before: the record has it without secrets.
     pub(crate) fn remember(&mut self, before: &Board) {
         self.held.clone_from(&before.held);
+        for (id, running) in &mut self.courses {
+            if let Some(known) = before.courses.get(id) {
+                running.has_more = known.has_more;
+            }
+        }
         for (job, asked) in &mut self.asked {
             let same = |known: &&Asked| known.row.wanted == asked.row.wanted;
             if let Some(known) = before.asked.get(job).filter(same) {
@@ -216,7 +251,7 @@ impl Board {
         self.forget(&asked.row.job.clone());
         match asked.stage {
             Stage::Waiting => drop(self.waiting.insert(rank(&asked.row))),
-            Stage::Preparing => self.occupy(asked.wanted.agent.as_str()),
+            Stage::Preparing => self.occupy(&seat(&asked.wanted)),
             Stage::Running => {}
         }
         self.asked.insert(asked.row.job.clone(), asked);
@@ -235,7 +270,7 @@ impl Board {
         let asked = self.asked.remove(job)?;
         match asked.stage {
             Stage::Waiting => drop(self.waiting.remove(&rank(&asked.row))),
-            Stage::Preparing => self.vacate(asked.wanted.agent.as_str()),
+            Stage::Preparing => self.vacate(&seat(&asked.wanted)),
             Stage::Running => {}
         }
         Some(asked)
@@ -253,14 +288,14 @@ impl Board {
 
     /// Notes a run that is on record.
     pub(crate) fn add_live(&mut self, run: RunId, live: Live) {
-        self.occupy(&live.agent);
+        self.occupy(&live.seat);
         self.live.insert(run, live);
     }
 
     /// Forgets a run whose result is on record.
     pub(crate) fn remove_live(&mut self, run: RunId) -> Option<Live> {
         let live = self.live.remove(&run)?;
-        self.vacate(&live.agent);
+        self.vacate(&live.seat);
         Some(live)
     }
 
@@ -374,6 +409,11 @@ impl Board {
         Some((agent, schedule))
     }
 
+    /// Says whether runs of workflows can go on at once.
+    pub(crate) fn has_more_of_workflows(&self) -> bool {
+        self.courses.values().any(|running| running.has_more)
+    }
+
     /// Returns when something is to be done next that no event tells of.
     pub(crate) fn wake_at(&self, now: Timestamp, keeps_schedules: bool) -> Option<Timestamp> {
         let later = |at: &Timestamp| *at > now;
@@ -381,7 +421,8 @@ impl Board {
         let waiting = waiting.flatten().filter(later).min();
         let parked = self.parked.values().map(|parked| parked.until).filter(later).min();
         let schedules = self.calendar.wake_at().filter(|_| keeps_schedules);
-        [schedules, waiting, parked].into_iter().flatten().min()
+        let workflows = self.has_more_of_workflows().then_some(now);
+        [schedules, waiting, parked, workflows, self.gate_expires_at].into_iter().flatten().min()
     }
 }
 
@@ -401,6 +442,15 @@ pub(crate) fn spent_text(agent: &str, quote: Quote) -> String {
 /// Returns the day of a moment where the fleet is.
 pub(crate) fn day_of(setup: &Setup, now: Timestamp) -> Date {
     now.to_zoned(setup.zone.clone()).date()
+}
+
+/// Returns whose limit of jobs at once a job counts for. What is only done in an agent's name keeps
+/// nobody from asking the agent; it counts for the fleet.
+pub(crate) fn seat(wanted: &Wanted) -> String {
+    match wanted.is_in_name_only() {
+        true => format!("{} (in its name)", wanted.agent),
+        false => wanted.agent.to_string(),
+    }
 }
 
 fn rank(row: &Queued) -> Rank {

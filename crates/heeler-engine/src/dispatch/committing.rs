@@ -132,6 +132,12 @@ impl Dispatcher {
                 deeds.extend(more);
             }
             let (_, more) = work.attempt(tx, |turn| {
+                turn.expire_gates()?;
+                turn.go_on_with_workflows()?;
+                Ok(Ok(None))
+            })?;
+            deeds.extend(more);
+            let (_, more) = work.attempt(tx, |turn| {
                 turn.expire()?;
                 turn.unpark()?;
                 turn.explain()?;
@@ -169,6 +175,8 @@ impl Dispatcher {
         let mut queue = board.queue();
         schedules
             || is_new_day
+            || board.has_more_of_workflows()
+            || is_due(board.gate_expires_at)
             || queue.any(|asked| is_due(asked.row.expires_at))
             || board.parked.values().any(|parked| parked.until <= now)
     }

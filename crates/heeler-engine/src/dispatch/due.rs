@@ -153,7 +153,8 @@ impl Turn<'_, '_> {
         for job in gone {
             self.give_up(&job, "its agent is not in the config any more")?;
         }
-        self.bring_up_to_date()
+        self.bring_up_to_date()?;
+        self.give_up_workflows()
     }
 
     /// Makes the record of agents and schedules that of the config, and the calendar with it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{Agent, Runtime};
 use heeler_model::fate::{self, Again, Fate, Policy};
-use heeler_model::run::{End, RunResult};
+use heeler_model::run::{End, ErrorClass, RunResult};
 use heeler_model::session_choice::Wish;
 use heeler_model::{Job, JobId, JobStatus, iso_millis};
 use heeler_store::{DbError, Parked};
@@ -58,7 +58,7 @@ impl Turn<'_, '_> {
         match fate {
             Fate::Over => {
                 self.tx.dequeue(&job.head.id)?;
-                self.over(job, metadata)?;
+                self.over(job, metadata, result.error.as_ref().map(|error| error.class))?;
                 self.board.forget(&job.head.id);
             }
             Fate::Again { at, how } => self.again(job, result, *at, *how)?,
@@ -72,8 +72,14 @@ impl Turn<'_, '_> {
         }
     }
 
-    /// A job is over: its schedule's record, hooks, and whoever waits.
-    pub(super) fn over(&mut self, job: &Job, metadata: Option<Json>) -> Result<(), DbError> {
+    /// A job is over: its schedule's record, hooks, the workflow run that it is a part of, and
+    /// whoever waits.
+    pub(super) fn over(
+        &mut self,
+        job: &Job,
+        metadata: Option<Json>,
+        class: Option<ErrorClass>,
+    ) -> Result<(), DbError> {
         let head = &job.head;
         tracing::info!(
             job = %head.id, agent = head.agent, status = %head.status, cost_usd = head.cost_usd,
@@ -89,13 +95,14 @@ impl Turn<'_, '_> {
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
         let setup = Arc::clone(&self.board.setup);
-        let Some(agent) = setup.agent(&head.agent) else { return Ok(()) };
-        let end = JobEnd { output: None, metadata };
-        for effect in hooks::effects_of(agent, job, &end, self.now) {
-            self.tx.add_effect(&effect)?;
-            self.deeds.push(Deed::WakeHooks);
+        if let Some(agent) = setup.agent(&head.agent) {
+            let end = JobEnd { output: None, metadata };
+            for effect in hooks::effects_of(agent, job, &end, self.now) {
+                self.tx.add_effect(&effect)?;
+                self.deeds.push(Deed::WakeHooks);
+            }
         }
-        Ok(())
+        self.part_over(job, class)
     }
 
     /// A job goes on with another run.
@@ -194,8 +201,10 @@ fn policy(agent: Option<&Agent>, job: &Job) -> Policy {
     let schedule = job.head.schedule.as_deref();
     let schedule = agent.schedules.iter().find(|it| Some(it.name.as_str()) == schedule);
     let session = schedule.map_or(&agent.session, |schedule| &schedule.session);
+    // A workflow tries its parts again by its own rules.
+    let retries_max = if job.seq.is_some() { 0 } else { agent.retry.max };
     Policy {
-        retries_max: agent.retry.max,
+        retries_max,
         backoff: agent.retry.backoff.get(),
         backoff_max: agent.retry.max_backoff.get(),
         // A command has no session to go on in.

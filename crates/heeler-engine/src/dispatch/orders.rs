@@ -31,6 +31,7 @@ impl Turn<'_, '_> {
             }
             Command::Webhook(call) => self.webhook(&call),
             Command::Agent { agent, change, by } => self.change_agent(&agent, change, &by),
+            Command::Workflow { order, by } => self.workflow_order(order, &by),
             Command::Approval { approval, answer, by } => self.answer(&approval, &answer, &by),
             // The dispatcher deals with these itself.
             Command::Trigger(_)
@@ -42,7 +43,7 @@ impl Turn<'_, '_> {
         }
     }
 
-    fn cancel(&mut self, id: &JobId, now: bool, by: &str) -> Result<Outcome, DbError> {
+    pub(super) fn cancel(&mut self, id: &JobId, now: bool, by: &str) -> Result<Outcome, DbError> {
         let Some(job) = self.tx.job(id)? else { return Ok(Err(no_job(id))) };
         if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
             let message = format!("job {id} has ended already: {}", job.head.status);
@@ -56,7 +57,7 @@ impl Turn<'_, '_> {
             if !was_over {
                 self.board.forget(id);
                 self.tx.dequeue(id)?;
-                self.over(&job, None)?;
+                self.over(&job, None, None)?;
             }
         } else if let Some(run) = self.run_of(id) {
             self.deeds.push(Deed::Cancel { run, now, by: by.to_owned() });
@@ -69,6 +70,11 @@ impl Turn<'_, '_> {
         if !job.head.status.is_final() {
             let message = format!("job {id} has not ended: {}", job.head.status);
             return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+        }
+        if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
+            let message = format!("job {id} is a part of {run}, which decides what becomes of it");
+            let refused = Refused::new(RefusedKind::NotAllowed, message);
+            return Ok(Err(refused.hint(format!("heeler workflow retry {run}"))));
         }
         let setup = Arc::clone(&self.board.setup);
         let agent = match setup.find_agent(&job.head.agent) {

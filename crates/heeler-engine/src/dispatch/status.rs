@@ -46,8 +46,8 @@ impl Dispatcher {
     fn waiting(&self, board: &Board) -> Vec<WaitingJob> {
         let now = (self.fleet.now)();
         let one = |asked: &super::board::Asked| {
-            let agent = board.setup.agent(asked.wanted.agent.as_str());
-            let hindrance = agent.and_then(|agent| board.hindrance(agent, now));
+            let agent = board.setup.agent_for(&asked.wanted).ok();
+            let hindrance = agent.and_then(|agent| board.hindrance(&agent, now));
             WaitingJob {
                 job: asked.row.job.clone(),
                 agent: asked.wanted.agent.to_string(),

@@ -14,13 +14,14 @@ use heeler_model::{
 use heeler_store::{DbError, Queued, Reservation, StateDir, Tx};
 use jiff::Timestamp;
 
-use super::board::{Asked, Board, Live, Stage, day_of, spent_text};
+use super::board::{Asked, Board, Live, Stage, day_of, seat, spent_text};
 use super::{Deed, Prepared, Task};
 use crate::command::{Answer, Refused, RefusedKind, Stopped};
 use crate::commit::{self, micros};
 use crate::logs;
 use crate::request::JobRequest;
 use crate::sessions::{self, Change};
+use crate::setup::redact;
 use crate::start::{self, Begun, StartError};
 use heeler_model::fate::SESSION_WAIT;
 
@@ -74,7 +75,7 @@ impl Turn<'_, '_> {
 
     fn expire_sessions(&mut self) -> Result<(), DbError> {
         let setup = std::sync::Arc::clone(&self.board.setup);
-        let expired = sessions::expire(self.tx, &setup, self.now)?;
+        let expired = sessions::expire(self.tx, &setup.loaded, self.now)?;
         if expired > 0 {
             tracing::info!(expired, "sessions were not used for too long");
         }
@@ -106,13 +107,14 @@ impl Turn<'_, '_> {
             }
         };
         let setup = std::sync::Arc::clone(&self.board.setup);
-        let Some(agent) = setup.agent(wanted.agent.as_str()) else {
+        let Ok(agent) = setup.agent_for(&wanted) else {
             let message = format!("there is no agent {} any more", wanted.agent);
             return match &job {
                 None => Ok(Err(Refused::new(RefusedKind::NotFound, message))),
                 Some(job) => self.give_up(job, &message).map(|()| Ok(None)),
             };
         };
+        let agent = &*agent;
         let mut request = *request;
         if job.is_none()
             && let Err(refused) = self.admissible(agent)
@@ -295,6 +297,7 @@ impl Turn<'_, '_> {
         let live = Live {
             job: begun.job.clone(),
             agent: name,
+            seat: seat(wanted),
             schedule: wanted.schedule.clone(),
             is_at_kept_session: request.rules.mode == SessionMode::Persistent
                 && request.channel.is_none(),
@@ -382,18 +385,18 @@ impl Turn<'_, '_> {
         job.version = self.tx.update_job(&job)?;
         commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
-        self.over(&job, None)
+        self.over(&job, None, None)
     }
 
     /// Writes down why jobs wait, where that is another reason than before.
     pub(crate) fn explain(&mut self) -> Result<(), DbError> {
         let mut changed = Vec::new();
         for asked in self.board.queue() {
-            let agent = self.board.setup.agent(asked.wanted.agent.as_str());
+            let agent = self.board.setup.agent_for(&asked.wanted).ok();
             let is_put_off = asked.row.not_before.is_some_and(|at| at > self.now);
             let reason = match self.board.held.contains(&asked.row.job) {
                 true => Some("the fleet was stopped; `heeler start` goes on".to_owned()),
-                false => agent.and_then(|agent| self.board.hindrance(agent, self.now)),
+                false => agent.and_then(|agent| self.board.hindrance(&agent, self.now)),
             };
             if let Some(reason) = reason.filter(|it| !is_put_off && *it != asked.row.reason) {
                 changed.push(Queued { reason, ..asked.row.clone() });
@@ -454,12 +457,6 @@ pub(super) fn insert_job(
     let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
     job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
     tx.insert_job(&job)
-}
-
-/// Returns what is wanted as it may be written down.
-pub(super) fn redact(wanted: &Wanted, redactor: &Redactor) -> Wanted {
-    let clean = |text: &String| redactor.text(text).into_owned();
-    Wanted { prompt: wanted.prompt.as_ref().map(clean), ..wanted.clone() }
 }
 
 /// Returns the smaller of a limit in dollars and one in millionths of one.

@@ -10,6 +10,7 @@ use super::reader::{Pos, Reader};
 use super::shape::Shape;
 use super::value::Value as _;
 use super::yaml::{Kind, Node};
+use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
 /// Keys of a fleet file without effect, as paths.
 pub(crate) const FLEET: &[&str] = &["webhooks", "web", "docker", "working_directory", "chat"];
@@ -41,6 +42,15 @@ pub(crate) fn remark(section: &str, key: &str) -> Option<&'static str> {
         let fleet = FLEET.iter().flat_map(|path| places(&fleet, path));
         fleet.chain(AGENT.iter().flat_map(|path| places(&agent, path))).collect()
     });
+    static OTHERS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
+        let (workflow, cron) = (WorkflowKeys::shape(), CronKeys::shape());
+        let workflow = workflow_keys::INERT.iter().flat_map(|path| places(&workflow, path));
+        let cron = workflow_keys::INERT_CRON.iter().flat_map(|path| places(&cron, path));
+        workflow.chain(cron).collect()
+    });
+    if OTHERS.contains(&(section, key)) {
+        return Some("No effect.");
+    }
     // Defaults and overrides repeat the keys of an agent.
     let section = match section {
         "defaults" | "agent overrides" => "agent",
@@ -81,7 +91,7 @@ pub(crate) fn warn_fleet(tree: &Node, reader: &mut Reader) {
     for agent in &members {
         AGENT.iter().for_each(|path| find(agent, path, path, &mut found));
     }
-    warn(found, reader);
+    warn(found, " yet", reader);
     members.push(tree);
     members.into_iter().for_each(|agent| warn_isolation(agent, reader));
 }
@@ -90,8 +100,19 @@ pub(crate) fn warn_fleet(tree: &Node, reader: &mut Reader) {
 pub(crate) fn warn_agent(tree: &Node, reader: &mut Reader) {
     let mut found = Vec::new();
     AGENT.iter().for_each(|path| find(tree, path, path, &mut found));
-    warn(found, reader);
+    warn(found, " yet", reader);
     warn_isolation(tree, reader);
+}
+
+/// Warns once about a workflow file or a cron file.
+pub(crate) fn warn_workflow(tree: &Node, paths: &[&str], reader: &mut Reader) {
+    let mut found = Vec::new();
+    paths.iter().for_each(|path| find(tree, path, path, &mut found));
+    // It is what a workflow is by default.
+    found.retain(|(path, _)| {
+        *path != "kind" || !tree.get("kind").is_some_and(|it| says(it, "agent"))
+    });
+    warn(found, "", reader);
 }
 
 /// Warns of rules for Claude in an agent, with its defaults, that is not Claude.
@@ -157,7 +178,7 @@ fn says(node: &Node, text: &str) -> bool {
     matches!(&node.kind, Kind::Scalar(word) if word.text == text)
 }
 
-fn warn(mut found: Vec<(&str, Pos)>, reader: &mut Reader) {
+fn warn(mut found: Vec<(&str, Pos)>, yet: &str, reader: &mut Reader) {
     found.sort_by_key(|(_, at)| at.start);
     let Some((_, first)) = found.first().copied() else { return };
     let mut names: Vec<String> = Vec::new();
@@ -168,8 +189,8 @@ fn warn(mut found: Vec<(&str, Pos)>, reader: &mut Reader) {
         }
     }
     let message = match names.len() {
-        1 => format!("{} has no effect yet", names[0]),
-        _ => format!("these keys have no effect yet: {}", names.join(", ")),
+        1 => format!("{} has no effect{yet}", names[0]),
+        _ => format!("these keys have no effect{yet}: {}", names.join(", ")),
     };
     reader.warn(first, message).expected("accepted, not used");
 }
@@ -180,7 +201,13 @@ mod tests {
 
     #[test]
     fn every_path_of_the_list_leads_to_a_key() {
-        for (shape, paths) in [(FleetKeys::shape(), FLEET), (AgentKeys::shape(), AGENT)] {
+        let lists = [
+            (FleetKeys::shape(), FLEET),
+            (AgentKeys::shape(), AGENT),
+            (WorkflowKeys::shape(), workflow_keys::INERT),
+            (CronKeys::shape(), workflow_keys::INERT_CRON),
+        ];
+        for (shape, paths) in lists {
             for path in paths {
                 assert!(!places(&shape, path).is_empty(), "{path} leads nowhere");
             }

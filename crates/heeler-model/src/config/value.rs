@@ -245,6 +245,11 @@ int_value! {
 pub(crate) struct Within<const MIN: i32, const MAX: i32>(i32);
 
 impl<const MAX: i32> Within<0, MAX> {
+    /// Returns zero.
+    pub(crate) fn zero() -> Within<0, MAX> {
+        Within(0)
+    }
+
     /// Returns a number that is not below zero.
     pub(crate) fn count(self) -> u32 {
         self.0.unsigned_abs()

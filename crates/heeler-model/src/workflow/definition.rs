@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::template::{Expression, Template};
+pub use crate::config::Retry;
 use crate::config::{Period, Usd};
 use crate::words::words;
 use crate::{AgentName, Name};
@@ -285,17 +286,6 @@ pub enum Figure {
         /// What it is where the context has none.
         default: u32,
     },
-}
-
-/// How often a part that failed is tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retry {
-    /// How often at most.
-    pub max: u32,
-    /// How long it waits before the first time; twice as long each time after.
-    pub backoff: Period,
-    /// The longest wait.
-    pub max_backoff: Period,
 }
 
 /// What is said on the way.

@@ -8,11 +8,15 @@
 mod course;
 mod definition;
 mod entry;
+mod folder;
 pub mod graph;
 pub mod inputs;
+pub(crate) mod keys;
 mod old;
 mod output;
 mod parse;
+mod phases;
+mod references;
 mod scan;
 mod shell;
 mod status;
@@ -27,8 +31,10 @@ pub use definition::{
     Workflow,
 };
 pub use entry::{Decision, Entry, How, Part};
+pub use folder::{Cron, WORKFLOW_FILES_MAX, Workflows, load_all};
+pub use keys::{Action, ITERATIONS_MAX, PhaseType, Then};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
-pub use parse::{Cron, LoadedWorkflow, WorkflowSettings, load};
+pub use parse::{LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze, load, thaw};
 pub use status::CourseStatus;
 pub use step::{
     Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Piece,

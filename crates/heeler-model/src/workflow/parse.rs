@@ -1,14 +1,35 @@
 //! Workflow files: from their text to [`LoadedWorkflow`], or everything that is wrong with them.
+//!
+//! A workflow is frozen with the files that it was read from, so that a run goes by what it began
+//! with. Start at [`load`].
 
 use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
-use serde_json::{Map, Value as Json};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use super::definition::Workflow;
-use crate::config::{Agent, CronExpr, Faults, ReadFile};
-use crate::{AgentName, Name};
+use super::definition::{Input, Workflow};
+use super::inputs;
+use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
+use super::references::{Names, Use};
+use super::template::{HOLDERS, Template};
+use super::translate::is_path;
+use crate::AgentName;
+use crate::config::inert;
+use crate::config::policy::AgentRef;
+use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
+use crate::config::value::{At, Filled, Value as _};
+use crate::config::yaml::{self, Kind, Node};
+use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
+
+/// The most phases of a workflow.
+pub const PHASES_MAX: usize = 10_000;
+/// The most text of all files of one workflow, in bytes.
+const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
 
 /// What the fleet file says of all workflows.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +41,14 @@ pub struct WorkflowSettings {
     /// Gates by their names: one that is `false` asks nobody.
     pub gates: IndexMap<String, bool>,
     /// The most runs of workflows at once.
-    pub max_concurrent: Option<std::num::NonZeroU32>,
+    pub max_concurrent: Option<NonZeroU32>,
+}
+
+impl Default for WorkflowSettings {
+    fn default() -> WorkflowSettings {
+        let folder = "workflows".into();
+        WorkflowSettings { folder, agent: None, gates: IndexMap::new(), max_concurrent: None }
+    }
 }
 
 /// A workflow with the files that it was read from.
@@ -36,23 +64,6 @@ pub struct LoadedWorkflow {
     pub warnings: Faults,
 }
 
-/// A workflow that is started by the clock.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cron {
-    /// Its name.
-    pub name: Name,
-    /// Its file.
-    pub file: Utf8PathBuf,
-    /// When.
-    pub schedule: CronExpr,
-    /// Which workflow.
-    pub workflow: Name,
-    /// What it is started with.
-    pub context: Map<String, Json>,
-    /// Whether it is.
-    pub enabled: bool,
-}
-
 /// Reads a workflow and all files that it names. `agents` are the fleet's.
 pub fn load(
     root: &Utf8Path,
@@ -60,6 +71,348 @@ pub fn load(
     agents: &[Agent],
     settings: &WorkflowSettings,
 ) -> Result<LoadedWorkflow, Faults> {
-    let _unread = (root, read, agents, settings);
-    Err(Faults::default())
+    let fleet = Known { agents, settings, takes_any_agent: false };
+    let mut loader = Loader::new(root, read, fleet);
+    let tree = loader.root();
+    let workflow = tree.and_then(|tree| loader.workflow(&tree));
+    loader.finish(workflow)
+}
+
+/// The frozen form of a workflow.
+#[derive(Serialize, Deserialize)]
+struct Frozen {
+    root: Utf8PathBuf,
+    files: BTreeMap<Utf8PathBuf, String>,
+    /// The agent of phases that name none.
+    agent: Option<AgentName>,
+}
+
+/// Returns all that a run needs to go by this workflow, as JSON, and what identifies it.
+pub fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
+    let frozen = Frozen {
+        root: loaded.root.clone(),
+        files: loaded.files.clone(),
+        agent: loaded.workflow.agent.clone(),
+    };
+    let json = serde_json::to_string(&frozen).expect("text and lists of text are JSON");
+    let digest = Sha256::digest(json.as_bytes());
+    (digest.iter().map(|byte| format!("{byte:02x}")).collect(), json)
+}
+
+/// Reads a workflow that was frozen. Agents that the fleet no longer has stay as they are written:
+/// whoever would start them finds out.
+pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
+    let frozen: Frozen = serde_json::from_str(json).map_err(|error| {
+        let mut reader = Reader::new(Dialect::Heeler, None);
+        let file = reader.add_source("<definition>".into(), String::new());
+        let message = format!("the definition of the run cannot be read: {error}");
+        reader.error(Pos { file, start: 0, end: 0 }, message);
+        reader.finish().0
+    })?;
+    let read = |path: &Utf8Path| {
+        let text = frozen.files.get(path).cloned();
+        text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    };
+    let settings = WorkflowSettings {
+        folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
+        agent: frozen.agent.clone(),
+        ..WorkflowSettings::default()
+    };
+    let fleet = Known { agents, settings: &settings, takes_any_agent: true };
+    let mut loader = Loader::new(&frozen.root, &read, fleet);
+    let tree = loader.root();
+    let workflow = tree.and_then(|tree| loader.workflow(&tree));
+    loader.finish(workflow).map(|loaded| loaded.workflow)
+}
+
+/// What a workflow is read against.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) agents: &'a [Agent],
+    pub(super) settings: &'a WorkflowSettings,
+    /// Whether an agent that is not known is taken as it is written.
+    pub(super) takes_any_agent: bool,
+}
+
+/// One workflow or cron file on its way.
+pub(super) struct Loader<'a> {
+    pub(super) reader: Reader,
+    pub(super) fleet: Known<'a>,
+    read: &'a ReadFile<'a>,
+    root: Utf8PathBuf,
+    files: BTreeMap<Utf8PathBuf, String>,
+    /// The sources of files that were read, in the reader.
+    sources: BTreeMap<Utf8PathBuf, usize>,
+    /// Every template and expression, for the check of what they name.
+    pub(super) uses: Vec<Use>,
+}
+
+impl<'a> Loader<'a> {
+    pub(super) fn new(root: &Utf8Path, read: &'a ReadFile<'a>, fleet: Known<'a>) -> Loader<'a> {
+        Loader {
+            reader: Reader::new(Dialect::Heeler, None),
+            fleet,
+            read,
+            root: root.to_owned(),
+            files: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            uses: Vec::new(),
+        }
+    }
+
+    /// Returns the file that is read.
+    pub(super) fn root_path(&self) -> &Utf8Path {
+        &self.root
+    }
+
+    /// Reads the file itself.
+    pub(super) fn root(&mut self) -> Option<Node> {
+        let root = self.root.clone();
+        let text = (self.read)(&root);
+        let failure = text.as_ref().err().map(|error| format!("cannot read {root}: {error}"));
+        let text = text.unwrap_or_default();
+        let file = self.reader.add_source(&root, text.clone());
+        if let Some(message) = failure {
+            self.reader.error(Pos { file, start: 0, end: 0 }, message);
+            return None;
+        }
+        self.files.insert(root, text);
+        let mut tree = yaml::parse(file, &mut self.reader)?;
+        if tree.is_null() {
+            tree.kind = Kind::Map(Vec::new());
+        }
+        Some(tree)
+    }
+
+    /// Ends the reading. A workflow with an error is never handed out.
+    pub(super) fn finish(self, workflow: Option<Workflow>) -> Result<LoadedWorkflow, Faults> {
+        let refused = self.reader.errors_seen() > 0;
+        let (warnings, _) = self.reader.finish();
+        debug_assert!(refused || workflow.is_some(), "what is refused is told why");
+        match workflow.filter(|_| !refused) {
+            None => Err(warnings),
+            Some(workflow) => {
+                Ok(LoadedWorkflow { workflow, root: self.root, files: self.files, warnings })
+            }
+        }
+    }
+
+    /// Makes a workflow of a tree.
+    pub(super) fn workflow(&mut self, tree: &Node) -> Option<Workflow> {
+        inert::warn_workflow(tree, keys::INERT, &mut self.reader);
+        let keys = WorkflowKeys::read(tree, &mut self.reader)?;
+        if keys.phases.0.len() > PHASES_MAX {
+            let at = tree.get("phases").map_or(tree.at, |list| list.at);
+            let message = format!("the workflow has more than {PHASES_MAX} phases");
+            self.reader.error(at, message).expected("this is too much");
+            return None;
+        }
+        // What a phase names may be in one that cannot be read.
+        let is_whole = self.reader.errors_seen() == 0;
+        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
+        let agent = self.default_agent(keys.agent.as_ref());
+        let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        let has_agent = agent.is_some() || keys.agent.is_some();
+        let waits = if is_whole { self.dependencies(&phases) } else { None };
+        let made = self.phases(&phases, has_agent, waits.as_deref());
+        if let Some(message) = &keys.final_message {
+            self.uses.push(Use::of(message.at, message.value.references(), None));
+        }
+        self.check_references(&Names {
+            phases: &phases,
+            waits: waits.as_deref()?,
+            inputs: &inputs,
+        });
+        Some(Workflow {
+            name: keys.name.value,
+            description: keys.description,
+            agent,
+            inputs,
+            max_parallel: NonZeroU32::new(keys.max_parallel.get().unsigned_abs())?,
+            budget: keys.budget,
+            phases: made?,
+            final_message: keys.final_message.map(|message| message.value),
+        })
+    }
+
+    fn inputs(
+        &mut self,
+        written: &IndexMap<String, InputKeys>,
+        tree: Option<&Node>,
+    ) -> IndexMap<String, Input> {
+        for (key, _) in tree.map(Node::entries).unwrap_or_default() {
+            let is_name = is_path(&key.text) && !key.text.contains('.');
+            if !is_name || HOLDERS.contains(&key.text.as_str()) {
+                let message = format!("an input cannot be called `{}`", key.text);
+                self.reader.error(key.at, message).expected("expected a word such as `title`");
+            }
+        }
+        let mut inputs = IndexMap::new();
+        for (name, keys) in written {
+            let mut fit = |value: &serde_json::Value, at: Pos| {
+                let fitting = inputs::fit(keys.kind, value);
+                if fitting.is_none() {
+                    let message = format!("{value} is no {}", keys.kind);
+                    self.reader.error(at, message).expected(format!("expected a {}", keys.kind));
+                }
+                fitting
+            };
+            let options = keys
+                .options
+                .iter()
+                .flat_map(|list| list.value.iter().map(move |option| (option, list.at)));
+            let options: Vec<_> = options.filter_map(|(option, at)| fit(option, at)).collect();
+            let default =
+                keys.default.as_ref().and_then(|it| Some((fit(&it.value, it.at)?, it.at)));
+            if let Some((value, at)) = &default
+                && !options.is_empty()
+                && !options.contains(value)
+            {
+                let message = format!("the default {value} is none of the `options`");
+                self.reader.error(*at, message).expected("expected one of them");
+            }
+            let (default, description) = (default.map(|it| it.0), keys.description.clone());
+            inputs.insert(name.clone(), Input { kind: keys.kind, description, default, options });
+        }
+        inputs
+    }
+
+    fn default_agent(&mut self, written: Option<&At<AgentRef>>) -> Option<AgentName> {
+        match (written, &self.fleet.settings.agent, self.fleet.agents) {
+            (Some(written), _, _) => self.agent(written),
+            (None, Some(agent), _) => Some(agent.clone()),
+            (None, None, [only]) => Some(only.name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Finds an agent by its full name, or by its own name while that is unique.
+    pub(super) fn agent(&mut self, written: &At<AgentRef>) -> Option<AgentName> {
+        let At { value: AgentRef(name), at, .. } = written;
+        let agents = self.fleet.agents;
+        if agents.iter().any(|agent| agent.name == *name) {
+            return Some(name.clone());
+        }
+        let local: Vec<&Agent> =
+            agents.iter().filter(|agent| agent.name.local() == name.as_str()).collect();
+        let message = match local[..] {
+            [one] => return Some(one.name.clone()),
+            _ if self.fleet.takes_any_agent => return Some(name.clone()),
+            [] => format!("there is no agent `{name}`"),
+            _ => {
+                let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
+                format!("`{name}` may be any of: {}", names.join(", "))
+            }
+        };
+        let near = did_you_mean(name.as_str(), agents.iter().map(|agent| agent.name.as_str()));
+        let fault = self.reader.error(*at, message).expected("expected the name of an agent");
+        if let Some(near) = near.filter(|_| local.is_empty()) {
+            fault.help(format!("did you mean `{near}`?"));
+        }
+        None
+    }
+
+    /// Reads a prompt: a template, or the path of a file with one. `before` is put before it.
+    pub(super) fn prompt(&mut self, written: &At<Filled>, before: &str) -> Option<(Template, Pos)> {
+        let text = written.value.0.trim();
+        let is_file = !text.contains(char::is_whitespace)
+            && [".md", ".txt"].iter().any(|end| text.ends_with(end));
+        let (text, at) = match is_file {
+            false => (written.value.0.clone(), written.at),
+            true => {
+                let tries = [self.beside(text), self.beside("prompts").join(text)];
+                let in_folder = tidy(&self.fleet.settings.folder.join(text));
+                let source = self.file(written.at, text, &[&tries[..], &[in_folder]].concat())?;
+                let text = self.reader.source(source).text.clone();
+                let end = text.len();
+                (text, Pos { file: source, start: 0, end })
+            }
+        };
+        match Template::parse(&text) {
+            Ok(template) => Some((template.after(before.to_owned()), at)),
+            Err(error) => {
+                let at = match is_file {
+                    true => self.line(at, error.line.unwrap_or(1)),
+                    false => at,
+                };
+                let message = format!("not a template: {error}");
+                let help =
+                    "text that is not meant for us goes between `{% raw %}` and `{% endraw %}`";
+                self.reader.error(at, message).expected("expected a template").help(help);
+                None
+            }
+        }
+    }
+
+    /// Returns the text of a skill, without what stands above it about itself.
+    pub(super) fn skill(&mut self, name: &str, at: Pos) -> Option<String> {
+        let path = format!("skills/{name}/SKILL.md");
+        let folder = &self.fleet.settings.folder;
+        let tries = [
+            self.beside(&path),
+            tidy(&folder.join(&path)),
+            tidy(&folder.parent().unwrap_or(folder).join(&path)),
+        ];
+        let source = self.file(at, &path, &tries)?;
+        let text = self.reader.source(source).text.clone();
+        let body = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
+        Some(body.map_or(text.as_str(), |(_, body)| body).trim().to_owned())
+    }
+
+    fn beside(&self, path: &str) -> Utf8PathBuf {
+        tidy(&self.root.parent().unwrap_or(Utf8Path::new("")).join(path))
+    }
+
+    /// Reads the first file of these that there is.
+    fn file(&mut self, at: Pos, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
+        for path in tries {
+            if let Some(source) = self.sources.get(path) {
+                return Some(*source);
+            }
+            match (self.read)(path) {
+                Ok(text) => return self.take_file(at, path, text),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let message = format!("cannot read {path}: {error}");
+                    self.reader.error(at, message).expected("named here");
+                    return None;
+                }
+            }
+        }
+        let fault = self.reader.error(at, format!("there is no file {name}"));
+        fault.expected("named here").help(format!("it was looked for as {}", list(tries)));
+        None
+    }
+
+    fn take_file(&mut self, at: Pos, path: &Utf8Path, text: String) -> Option<usize> {
+        let bytes: usize = self.files.values().map(String::len).sum();
+        if bytes + text.len() > WORKFLOW_BYTES_MAX {
+            let message =
+                format!("the files of the workflow have more than {WORKFLOW_BYTES_MAX} bytes");
+            self.reader.error(at, message).expected("this is too much");
+            return None;
+        }
+        let source = self.reader.add_source(path, text.clone());
+        self.files.insert(path.to_owned(), text);
+        self.sources.insert(path.to_owned(), source);
+        Some(source)
+    }
+
+    /// Returns the place of a line of a file.
+    fn line(&self, at: Pos, line: usize) -> Pos {
+        let text = &self.reader.source(at.file).text;
+        let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        let length = text[before..].lines().next().unwrap_or_default().len();
+        Pos { file: at.file, start: before, end: before + length }
+    }
+}
+
+fn list(paths: &[Utf8PathBuf]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for path in paths {
+        if !names.contains(&path.as_str()) {
+            names.push(path.as_str());
+        }
+    }
+    names.join(", ")
 }

@@ -326,6 +326,7 @@ fn proof_a_workflow_that_dies_at_any_commit_ends_as_one_that_does_not() {
             let mut cut = World::new(&flow, seed, RESTARTS_MAX);
             let most = random.usize(..20);
             cut.play(random, true, most);
+            cut.play(random, true, most);
             cut.cancel_and_retry(random);
         }));
         if let Err(panic) = played {

@@ -513,7 +513,7 @@ impl Course {
         }
         for expression in &self.workflow.phases[place].skip_if {
             match self.holds(expression, place, &[], around) {
-                Ok(true) => return Some(Ok(format!("`skip_if` holds: {}", expression.as_str()))),
+                Ok(true) => return Some(Ok(format!("`skip_if` holds: {expression}"))),
                 Ok(false) => {}
                 Err(error) => return Some(Err(error)),
             }

@@ -71,6 +71,8 @@ pub struct Scope<'s> {
 /// Text with places that are filled when it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
+    /// Text that comes before it and is no template.
+    before: String,
     text: String,
     target: Target,
     translated: Translated,
@@ -100,7 +102,12 @@ impl Template {
             let line = Some(text[..*at].matches('\n').count() + 1);
             check_words(code).map_err(|message| TemplateError { message, line })?;
         }
-        Ok(Template { text: text.to_owned(), target, translated, names })
+        Ok(Template { before: String::new(), text: text.to_owned(), target, translated, names })
+    }
+
+    /// Puts text before it that is no template.
+    pub(super) fn after(self, before: String) -> Template {
+        Template { before, ..self }
     }
 
     /// Returns it as it is written.
@@ -117,7 +124,7 @@ impl Template {
         let misfit = |error: Error| misfit(&self.text, &error);
         let template = environment.template_from_str(&self.translated.source).map_err(misfit)?;
         let values = scope.values(&self.names, &self.translated.slots);
-        let mut out = Bounded(Vec::new());
+        let mut out = Bounded(self.before.clone().into_bytes());
         match template.render_captured_to(values, &mut out) {
             Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
             Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(RenderError {
@@ -156,6 +163,12 @@ enum Form {
     New { source: String, names: Vec<Path> },
 }
 
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Expression {
     /// Reads an expression: one of Last Light's forms, else one of ours. `{{ }}` or `${ }` around
     /// it may be left out.
@@ -175,11 +188,6 @@ impl Expression {
         check_words(source).map_err(|message| TemplateError { message, line: None })?;
         let names = paths(parsed.undeclared_variables(true));
         Ok(Expression { text, form: Form::New { source: source.to_owned(), names } })
-    }
-
-    /// Returns it as it is written.
-    pub fn as_str(&self) -> &str {
-        &self.text
     }
 
     /// Says whether it holds.

@@ -44,9 +44,11 @@ sql! {
     IDS_UNDELIVERED = "SELECT id FROM workflow_approvals \
         WHERE run_id = ?1 AND ask_id IS NOT NULL AND delivered_at IS NULL";
     IDS_EXPIRED = "SELECT id FROM workflow_approvals \
-        WHERE status = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
     NEXT_EXPIRY = "SELECT expires_at FROM workflow_approvals \
-        WHERE status = 'pending' AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
+        WHERE status = 'pending' AND ask_id IS NULL AND expires_at IS NOT NULL \
+        ORDER BY expires_at LIMIT 1";
     ID_OF_ASK = "SELECT id FROM workflow_approvals WHERE run_id = ?1 AND ask_id = ?2";
     KEY = "SELECT kind, status FROM workflow_approvals WHERE id = ?1";
     INSERT = "INSERT INTO workflow_approvals (id, workflow_run_id, gate, kind, status, \
@@ -196,12 +198,9 @@ impl Db {
         Ok(found)
     }
 
-    /// Lists what waited for an answer until a moment that has come, longest due first.
-    pub fn expired_approvals(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Approval>, DbError> {
+    /// Lists the gates that waited for an answer until a moment that has come, longest due first. What
+    /// a running agent asks is its runner's to end.
+    pub fn expired_gates(&self, now: Timestamp, limit: usize) -> Result<Vec<Approval>, DbError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let ids = self.approval_ids(IDS_EXPIRED, params![iso_millis(now), limit])?;
         let mut found = Vec::with_capacity(ids.len());
@@ -211,8 +210,8 @@ impl Db {
         Ok(found)
     }
 
-    /// Returns when the next approval expires.
-    pub fn next_expiry(&self) -> Result<Option<Timestamp>, DbError> {
+    /// Returns when the next gate expires.
+    pub fn next_gate_expiry(&self) -> Result<Option<Timestamp>, DbError> {
         first(&self.conn, NEXT_EXPIRY, [], "read when an approval expires", |row| {
             Columns::new("workflow_approvals", row).time()
         })

@@ -610,7 +610,11 @@ pub(crate) fn insert_step(
         ":run": step.run.as_str(),
         ":skill": step.skill,
         ":error": step.error.map(bounded_error),
-        ":output": step.output.map(cut_output),
+        // Cut, a list of items would be none.
+        ":output": step.output.map(|text| match step.part {
+            Part::Items => text.to_owned(),
+            _ => cut_output(text),
+        }),
         ":phase": step.phase,
         ":part": step.part.to_string(),
         ":seq": integer(step.seq),

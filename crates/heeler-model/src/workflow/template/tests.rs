@@ -269,7 +269,17 @@ fn an_expression_that_means_nothing_is_a_fault() {
         let error = Expression::parse(text).unwrap_err();
         format!("{text}: {error}\n")
     };
-    expect![[""]].assert_eq(&texts.iter().map(said).collect::<String>());
+    expect![[r#"
+        output contains 'x': unexpected input after expression
+        : unexpected end of input, expected expression
+        a &&& b: unexpected character
+        a | nope: there is no filter `nope`
+        a == 'x: unexpected end of string
+        has(a): there is no function `has`
+        a and: unexpected end of input, expected expression
+        (a: unexpected end of input, expected `)`
+    "#]]
+    .assert_eq(&texts.iter().map(said).collect::<String>());
 }
 
 #[test]

@@ -1,0 +1,301 @@
+//! What phases and templates name: other phases, their outputs, inputs. A name that leads nowhere
+//! is a fault at its place; so is a circle.
+
+use std::collections::{BTreeMap, HashMap};
+
+use indexmap::IndexMap;
+
+use super::definition::Input;
+use super::keys::PhaseKeys;
+use super::parse::Loader;
+use super::template::{HOLDERS, Path};
+use crate::config::reader::{Pos, did_you_mean};
+
+/// Names that templates see beside those of the run, by what they are used in.
+const OURS: [&str; 20] = [
+    "approvalId",
+    "approvalUrl",
+    "artifactsUrl",
+    "branch",
+    "cycle",
+    "error",
+    "index",
+    "item",
+    "iteration",
+    "labels",
+    "maxCycles",
+    "maxIterations",
+    "output",
+    "owner",
+    "phase",
+    "previousOutput",
+    "repo",
+    "review",
+    "run",
+    "title",
+];
+
+/// The names of the values that a template or an expression uses.
+pub(super) struct Use {
+    at: Pos,
+    paths: Vec<Path>,
+    /// The phase that it belongs to.
+    phase: Option<usize>,
+    /// A name that only it sees.
+    own: Option<String>,
+}
+
+/// What a workflow has that can be named.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'n> {
+    pub(super) phases: &'n [PhaseKeys],
+    /// The phases that each waits for.
+    pub(super) waits: &'n [Vec<usize>],
+    pub(super) inputs: &'n IndexMap<String, Input>,
+}
+
+impl Use {
+    pub(super) fn of(at: Pos, paths: Vec<Path>, phase: Option<usize>) -> Use {
+        Use { at, paths, phase, own: None }
+    }
+
+    /// Adds a name that only this one sees.
+    pub(super) fn with(self, own: Option<String>) -> Use {
+        Use { own, ..self }
+    }
+}
+
+impl Loader<'_> {
+    /// Returns the places of the phases that each phase waits for. Without `depends_on` anywhere
+    /// each waits for the one before it.
+    pub(super) fn dependencies(&mut self, phases: &[PhaseKeys]) -> Option<Vec<Vec<usize>>> {
+        if phases.iter().all(|phase| phase.depends_on.is_none()) {
+            return Some(
+                (0..phases.len()).map(|place| place.checked_sub(1).into_iter().collect()).collect(),
+            );
+        }
+        let places: HashMap<&str, usize> =
+            phases.iter().enumerate().map(|(place, it)| (it.name.value.as_str(), place)).collect();
+        let mut all = Vec::new();
+        for phase in phases {
+            let mut found: Vec<usize> = Vec::new();
+            for name in phase.depends_on.iter().flat_map(|list| &list.0) {
+                match places.get(name.value.as_str()) {
+                    Some(place) if found.contains(place) => {}
+                    Some(place) => found.push(*place),
+                    None => {
+                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied())
+                    }
+                }
+            }
+            all.push(found);
+        }
+        self.refuse_circle(phases, &all)?;
+        Some(all)
+    }
+
+    fn unknown_phase<'n>(&mut self, at: Pos, name: &str, known: impl Iterator<Item = &'n str>) {
+        let near = did_you_mean(name, known);
+        let fault = self.reader.error(at, format!("there is no phase `{name}`"));
+        fault.expected("expected the name of a phase");
+        if let Some(near) = near {
+            fault.help(format!("did you mean `{near}`?"));
+        }
+    }
+
+    fn refuse_circle(&mut self, phases: &[PhaseKeys], waits: &[Vec<usize>]) -> Option<()> {
+        let Some(circle) = circle(waits) else { return Some(()) };
+        let name = |place: &usize| phases[*place].name.value.as_str();
+        let message = match circle[..] {
+            [one, _] => format!("the phase `{}` waits for itself", name(&one)),
+            _ => {
+                let names: Vec<&str> = circle.iter().map(name).collect();
+                format!("phases wait for each other in a circle: {}", names.join(" -> "))
+            }
+        };
+        let first = &phases[circle[0]];
+        let written = first.depends_on.iter().flat_map(|list| &list.0);
+        let at = written.clone().find(|it| it.value.as_str() == name(&circle[1]));
+        let at = at.map_or(first.name.at, |it| it.at);
+        self.reader.error(at, message).expected("one of these has to go");
+        None
+    }
+
+    /// Holds that what templates and expressions name is there.
+    pub(super) fn check_references(&mut self, names: &Names<'_>) {
+        let mut outputs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, phase) in names.phases.iter().enumerate() {
+            let own = [Some(&phase.name), phase.output_var.as_ref()];
+            for name in own.into_iter().flatten() {
+                outputs.entry(name.value.as_str()).or_default().push(place);
+            }
+        }
+        let mut doubts: Vec<(Pos, String)> = Vec::new();
+        for used in std::mem::take(&mut self.uses) {
+            for path in &used.paths {
+                if let Some(doubt) = self.check_path(&used, path, names, &outputs) {
+                    doubts.push((used.at, doubt.to_owned()));
+                }
+            }
+        }
+        if self.reader.errors_seen() == 0 {
+            doubts.iter().for_each(|(at, name)| self.doubt(*at, name, names, &outputs));
+        }
+    }
+
+    /// Checks one path; returns its head if nothing of the workflow is called so.
+    fn check_path<'p>(
+        &mut self,
+        used: &Use,
+        path: &'p [String],
+        names: &Names<'_>,
+        outputs: &BTreeMap<&str, Vec<usize>>,
+    ) -> Option<&'p str> {
+        let inputs = names.inputs;
+        let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+        match parts[..] {
+            [head, ..] if used.own.as_deref() == Some(head) => {}
+            ["outputs" | "phaseOutputs", name, ..] => self.check_output(used, name, names, outputs),
+            ["inputs" | "context", name, ..]
+                if !inputs.is_empty() && !inputs.contains_key(name) =>
+            {
+                let near = did_you_mean(name, inputs.keys().map(String::as_str));
+                let at = self.narrow(used.at, name);
+                let fault = self.reader.error(at, format!("there is no input `{name}`"));
+                fault.expected("expected the name of an input");
+                if let Some(near) = near {
+                    fault.help(format!("did you mean `{near}`?"));
+                }
+            }
+            [head, ..] if HOLDERS.contains(&head) || inputs.contains_key(head) => {}
+            [head, ..] if outputs.contains_key(head) => {
+                self.check_output(used, head, names, outputs)
+            }
+            [head, ..] if OURS.contains(&head) => {}
+            [head, "output"] => self.check_output(used, head, names, outputs),
+            _ => return path.first().map(String::as_str),
+        }
+        None
+    }
+
+    fn check_output(
+        &mut self,
+        used: &Use,
+        name: &str,
+        names: &Names<'_>,
+        outputs: &BTreeMap<&str, Vec<usize>>,
+    ) {
+        let at = self.narrow(used.at, name);
+        let Some(places) = outputs.get(name) else {
+            let whole = outputs
+                .keys()
+                .find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
+            let Some(whole) = whole else {
+                return self.unknown_phase(at, name, outputs.keys().copied());
+            };
+            let fault = self.reader.error(at, format!("there is no phase `{name}`"));
+            let help = format!("write `outputs[\"{whole}\"]`: a hyphen is a minus here");
+            fault.expected("expected the name of a phase").help(help);
+            return;
+        };
+        let Some(phase) = used.phase else { return };
+        if !places.iter().any(|place| *place == phase || waits_for(names.waits, phase, *place)) {
+            let user = &names.phases[phase].name.value;
+            let message =
+                format!("`{user}` does not wait for `{name}`, whose output may not be there");
+            let help =
+                format!("add it to `depends_on` of `{user}`, or of a phase that this waits for");
+            self.reader.warn(at, message).expected("it is empty until then").help(help);
+        }
+    }
+
+    /// Tells of a name that nothing of the workflow has; what starts a run may still give it.
+    fn doubt(
+        &mut self,
+        at: Pos,
+        name: &str,
+        names: &Names<'_>,
+        outputs: &BTreeMap<&str, Vec<usize>>,
+    ) {
+        let inputs = names.inputs.keys().map(String::as_str);
+        let known = inputs.chain(outputs.keys().copied()).chain(OURS).chain(HOLDERS);
+        let near = did_you_mean(name, known);
+        if names.inputs.is_empty() && near.is_none() {
+            return;
+        }
+        let at = self.narrow(at, name);
+        let fault = self.reader.warn(at, format!("nothing here is called `{name}`"));
+        fault.expected("it is empty unless whatever starts a run gives it");
+        if let Some(near) = near {
+            fault.help(format!("did you mean `{near}`?"));
+        }
+    }
+
+    /// Returns the place of a word within a text.
+    fn narrow(&self, at: Pos, word: &str) -> Pos {
+        let source = self.reader.source(at.file);
+        let Some(text) = source.text.get(at.start..at.end) else { return at };
+        let found = |hyphen: bool| {
+            let is_inner = |c: char| c.is_alphanumeric() || c == '_' || hyphen && c == '-';
+            text.match_indices(word).find(|(start, _)| {
+                let (before, after) = (&text[..*start], &text[start + word.len()..]);
+                !before.ends_with(is_inner) && !after.starts_with(is_inner)
+            })
+        };
+        // In old forms a hyphen is part of a name.
+        let found = found(true).or_else(|| found(false));
+        match found {
+            Some((start, _)) => {
+                let start = at.start + start;
+                Pos { file: at.file, start, end: start + word.len() }
+            }
+            None => at,
+        }
+    }
+}
+
+/// Says whether a phase waits for another, be it through others.
+fn waits_for(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
+    let mut seen = vec![false; waits.len()];
+    let mut open = vec![phase];
+    while let Some(place) = open.pop() {
+        for wait in &waits[place] {
+            if *wait == other {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[*wait], true) {
+                open.push(*wait);
+            }
+        }
+    }
+    false
+}
+
+/// Returns places that wait for each other, the first again at the end.
+fn circle(waits: &[Vec<usize>]) -> Option<Vec<usize>> {
+    // Whatever waits for nothing that is left goes; what stays waits in a circle, or for one.
+    let mut left: Vec<usize> = waits.iter().map(Vec::len).collect();
+    let mut waiters: Vec<Vec<usize>> = vec![Vec::new(); waits.len()];
+    for (place, list) in waits.iter().enumerate() {
+        list.iter().for_each(|wait| waiters[*wait].push(place));
+    }
+    let mut free: Vec<usize> = (0..waits.len()).filter(|place| left[*place] == 0).collect();
+    while let Some(place) = free.pop() {
+        for waiter in &waiters[place] {
+            left[*waiter] -= 1;
+            if left[*waiter] == 0 {
+                free.push(*waiter);
+            }
+        }
+    }
+    let mut at = (0..waits.len()).find(|place| left[*place] > 0)?;
+    let mut way: Vec<usize> = Vec::new();
+    while !way.contains(&at) {
+        way.push(at);
+        at = *waits[at].iter().find(|wait| left[**wait] > 0)?;
+    }
+    let start = way.iter().position(|place| *place == at)?;
+    way.drain(..start);
+    way.push(at);
+    Some(way)
+}

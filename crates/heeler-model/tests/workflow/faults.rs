@@ -1,0 +1,600 @@
+//! What is wrong with a workflow file, told with its place, all at once.
+
+use expect_test::expect;
+
+use crate::{check, check_files, check_phases};
+
+#[test]
+fn unknown_keys_are_errors_with_what_may_be_meant() {
+    check(
+        "name: w\nagnet: coder\nphases:\n  - name: a\n    prompt: hi\n    depend_on: [b]\n    generic_loop: {max_iterations: 2, untill: x}\n",
+        expect![[r#"
+            error: unknown key `agnet` in workflow
+             --> w.yaml:2:1
+              |
+            2 | agnet: coder
+              | ^^^^^ did you mean `agent`?
+
+            error: unknown key `depend_on` in phase
+             --> w.yaml:6:5
+              |
+            6 |     depend_on: [b]
+              |     ^^^^^^^^^ did you mean `depends_on`?
+
+            error: unknown key `untill` in generic_loop
+             --> w.yaml:7:39
+              |
+            7 |     generic_loop: {max_iterations: 2, untill: x}
+              |                                       ^^^^^^ did you mean `until`?
+        "#]],
+    );
+}
+
+#[test]
+fn a_file_says_its_name_and_its_phases() {
+    check(
+        "{}",
+        expect![[r#"
+            error: the key `name` is missing
+             --> w.yaml:1:1
+              |
+            1 | {}
+              | ^ `name` belongs here
+
+            error: the key `phases` is missing
+             --> w.yaml:1:1
+              |
+            1 | {}
+              | ^ `phases` belongs here
+        "#]],
+    );
+    check(
+        "name: w\nagent: coder\nphases: []",
+        expect![[r#"
+        error: expected at least one phase, found an empty list
+         --> w.yaml:3:9
+          |
+        3 | phases: []
+          |         ^ expected at least one phase
+    "#]],
+    );
+    check(
+        "- name: w",
+        expect![[r#"
+        error: expected a map, found a list
+         --> w.yaml:1:3
+          |
+        1 | - name: w
+          |   ^^^^ expected a map
+    "#]],
+    );
+}
+
+#[test]
+fn names_that_lead_nowhere_are_told_where_they_stand() {
+    check_phases(
+        "  - {name: plan, prompt: do it}\n  - name: build\n    depends_on: [plann]\n    prompt: |\n      First line\n      ${pln.output} and {{ outputs.plan2 }}\n    skip_if: outputs.plna.contains('x')\n",
+        expect![[r#"
+            error: there is no phase `plann`
+             --> w.yaml:6:18
+              |
+            6 |     depends_on: [plann]
+              |                  ^^^^^ expected the name of a phase
+              |
+              = help: did you mean `plan`?
+
+            error: there is no phase `pln`
+             --> w.yaml:9:9
+              |
+            9 |       ${pln.output} and {{ outputs.plan2 }}
+              |         ^^^ expected the name of a phase
+              |
+              = help: did you mean `plan`?
+
+            error: there is no phase `plan2`
+             --> w.yaml:9:36
+              |
+            9 |       ${pln.output} and {{ outputs.plan2 }}
+              |                                    ^^^^^ expected the name of a phase
+              |
+              = help: did you mean `plan`?
+
+            error: there is no phase `plna`
+              --> w.yaml:10:22
+               |
+            10 |     skip_if: outputs.plna.contains('x')
+               |                      ^^^^ expected the name of a phase
+               |
+               = help: did you mean `plan`?
+        "#]],
+    );
+    check_phases(
+        "  - {name: a, prompt: '{{ b.output }}'}\n",
+        expect![[r#"
+        error: there is no phase `b`
+         --> w.yaml:4:27
+          |
+        4 |   - {name: a, prompt: '{{ b.output }}'}
+          |                           ^ expected the name of a phase
+    "#]],
+    );
+    check_phases(
+        "  - {name: read-it, prompt: x}\n  - {name: b, prompt: '{{ outputs.read-it | upper }}'}\n",
+        expect![[r#"
+            error: there is no phase `read`
+             --> w.yaml:5:35
+              |
+            5 |   - {name: b, prompt: '{{ outputs.read-it | upper }}'}
+              |                                   ^^^^ expected the name of a phase
+              |
+              = help: write `outputs["read-it"]`: a hyphen is a minus here
+        "#]],
+    );
+}
+
+#[test]
+fn inputs_that_are_not_asked_for_are_errors() {
+    check(
+        "name: w\nagent: coder\ninputs: {title: {}}\nphases:\n  - {name: a, prompt: '{{ inputs.titel }} {{ title }} {{ inputs.title }}'}\n  - {name: b, prompt: '{{ titel }} {{ unheard }}'}\n",
+        expect![[r#"
+            error: there is no input `titel`
+             --> w.yaml:5:34
+              |
+            5 |   - {name: a, prompt: '{{ inputs.titel }} {{ title }} {{ inputs.title }}'}
+              |                                  ^^^^^ expected the name of an input
+              |
+              = help: did you mean `title`?
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_that_nothing_has_is_doubted() {
+    check(
+        "name: w\nagent: coder\ninputs: {title: {}}\nphases:\n  - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}\n",
+        expect![[r#"
+            warning: nothing here is called `titel`
+             --> w.yaml:5:27
+              |
+            5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
+              |                           ^^^^^ it is empty unless whatever starts a run gives it
+              |
+              = help: did you mean `title`?
+
+            warning: nothing here is called `unheard`
+             --> w.yaml:5:39
+              |
+            5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
+              |                                       ^^^^^^^ it is empty unless whatever starts a run gives it
+        "#]],
+    );
+    check_phases(
+        "  - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}\n",
+        expect![[r#"
+            warning: nothing here is called `previousOuput`
+             --> w.yaml:4:48
+              |
+            4 |   - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}
+              |                                                ^^^^^^^^^^^^^ it is empty unless whatever starts a run gives it
+              |
+              = help: did you mean `previousOutput`?
+        "#]],
+    );
+}
+
+#[test]
+fn what_an_input_is_by_default_must_fit() {
+    check(
+        "name: w\nagent: coder\ninputs:\n  n: {type: number, default: many}\n  o: {options: [a, b], default: c}\n  b: {type: boolean, options: [1]}\n  outputs: {}\n  a.b: {}\nphases: [{name: a, prompt: x}]\n",
+        expect![[r#"
+            error: "many" is no number
+             --> w.yaml:4:30
+              |
+            4 |   n: {type: number, default: many}
+              |                              ^^^^ expected a number
+
+            error: the default "c" is none of the `options`
+             --> w.yaml:5:33
+              |
+            5 |   o: {options: [a, b], default: c}
+              |                                 ^ expected one of them
+
+            error: 1 is no boolean
+             --> w.yaml:6:32
+              |
+            6 |   b: {type: boolean, options: [1]}
+              |                                ^ expected a boolean
+
+            error: an input cannot be called `outputs`
+             --> w.yaml:7:3
+              |
+            7 |   outputs: {}
+              |   ^^^^^^^ expected a word such as `title`
+
+            error: an input cannot be called `a.b`
+             --> w.yaml:8:3
+              |
+            8 |   a.b: {}
+              |   ^^^ expected a word such as `title`
+        "#]],
+    );
+}
+
+#[test]
+fn circles_are_told_with_their_way() {
+    check_phases(
+        "  - {name: a, prompt: x, depends_on: a}\n",
+        expect![[r#"
+        error: the phase `a` waits for itself
+         --> w.yaml:4:38
+          |
+        4 |   - {name: a, prompt: x, depends_on: a}
+          |                                      ^ one of these has to go
+    "#]],
+    );
+    check_phases(
+        "  - {name: z, prompt: x, depends_on: [a]}\n  - {name: a, prompt: x, depends_on: [b]}\n  - {name: b, prompt: x, depends_on: [c]}\n  - {name: c, prompt: x, depends_on: [a]}\n",
+        expect![[r#"
+            error: phases wait for each other in a circle: a -> b -> c -> a
+             --> w.yaml:5:39
+              |
+            5 |   - {name: a, prompt: x, depends_on: [b]}
+              |                                       ^ one of these has to go
+        "#]],
+    );
+}
+
+#[test]
+fn agents_must_be_of_the_fleet() {
+    check(
+        "name: w\nagent: codr\nphases: [{name: a, prompt: x}]",
+        expect![[r#"
+            error: there is no agent `codr`
+             --> w.yaml:2:8
+              |
+            2 | agent: codr
+              |        ^^^^ expected the name of an agent
+              |
+              = help: did you mean `coder`?
+        "#]],
+    );
+    check(
+        "name: w\nphases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]",
+        expect![[r#"
+            error: no agent is said for the phase `a`
+             --> w.yaml:2:17
+              |
+            2 | phases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]
+              |                 ^ who does it?
+              |
+              = help: say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
+
+            error: no agent is said for the phase `b`
+             --> w.yaml:2:39
+              |
+            2 | phases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]
+              |                                       ^ who does it?
+              |
+              = help: say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
+        "#]],
+    );
+}
+
+#[test]
+fn a_phase_has_what_its_type_needs_and_nothing_else() {
+    check_phases(
+        "  - {name: a}\n  - {name: b, type: bash}\n  - {name: c, type: script, script: x}\n  - {name: d, type: script, runtime: js}\n  - {name: e, type: bash, command: ls, prompt: x, script: y}\n  - {name: f, type: context, command: ls, foreach: [a]}\n  - {name: g, type: bash, command: ls, loop: {max_cycles: 1, on_request_changes: {fix_prompt: a, re_review_prompt: b}}}\n  - {name: h, type: post-review}\n  - {name: i, type: shell}\n",
+        expect![[r#"
+            error: the phase `a` has no `prompt`
+             --> w.yaml:4:12
+              |
+            4 |   - {name: a}
+              |            ^ `type: agent` needs one
+
+            error: the phase `b` has no `command`
+             --> w.yaml:5:12
+              |
+            5 |   - {name: b, type: bash}
+              |            ^ `type: bash` needs one
+
+            error: the phase `c` has no `runtime`
+             --> w.yaml:6:12
+              |
+            6 |   - {name: c, type: script, script: x}
+              |            ^ `type: script` needs one
+
+            error: the phase `d` has no `script`
+             --> w.yaml:7:12
+              |
+            7 |   - {name: d, type: script, runtime: js}
+              |            ^ `type: script` needs one
+
+            error: `prompt` belongs to a phase with `type: agent`
+             --> w.yaml:8:48
+              |
+            8 |   - {name: e, type: bash, command: ls, prompt: x, script: y}
+              |                                                ^ this one has `type: bash`
+
+            error: `script` belongs to a phase with `type: script`
+             --> w.yaml:8:59
+              |
+            8 |   - {name: e, type: bash, command: ls, prompt: x, script: y}
+              |                                                           ^ this one has `type: bash`
+
+            error: `command` belongs to a phase with `type: bash`
+             --> w.yaml:9:39
+              |
+            9 |   - {name: f, type: context, command: ls, foreach: [a]}
+              |                                       ^^ this one has `type: context`
+
+            error: `foreach` belongs to a phase with `type: agent` or `type: bash` or `type: script`
+             --> w.yaml:9:53
+              |
+            9 |   - {name: f, type: context, command: ls, foreach: [a]}
+              |                                                     ^ this one has `type: context`
+
+            error: `loop` belongs to a phase with `type: agent`
+              --> w.yaml:10:47
+               |
+            10 |   - {name: g, type: bash, command: ls, loop: {max_cycles: 1, on_request_changes: {fix_prompt: a, re_review_prompt: b}}}
+               |                                               ^^^^^^^^^^ this one has `type: bash`
+
+            error: `post-review` is a part of Last Light itself
+              --> w.yaml:11:21
+               |
+            11 |   - {name: h, type: post-review}
+               |                     ^^^^^^^^^^^ not to be had here
+               |
+               = help: let an agent or a command write the review, such as `gh pr review`
+
+            error: expected one of: context, agent, bash, script, post-review; found `shell`
+              --> w.yaml:12:21
+               |
+            12 |   - {name: i, type: shell}
+               |                     ^^^^^ expected one of: context, agent, bash, script, post-review
+        "#]],
+    );
+}
+
+#[test]
+fn loops_say_when_they_end() {
+    check_phases(
+        "  - name: a\n    prompt: x\n    generic_loop: {max_iterations: 3}\n    foreach: [b]\n  - name: b\n    prompt: x\n    generic_loop: {max_iterations: 1001, until: output}\n  - name: c\n    prompt: x\n    generic_loop: {max_iterations: {from: a.b, default: 5000}, until: output}\n    timeout_seconds: 0\n  - name: d\n    prompt: x\n    loop: {max_cycles: 0, on_request_changes: {fix_prompt: a}}\n",
+        expect![[r#"
+            error: the loop has neither `until` nor `until_bash`
+             --> w.yaml:6:20
+              |
+            6 |     generic_loop: {max_iterations: 3}
+              |                    ^^^^^^^^^^^^^^ when does it end?
+
+            error: `generic_loop` and `foreach` cannot be in one phase
+             --> w.yaml:7:15
+              |
+            7 |     foreach: [b]
+              |               ^ make two phases of it
+
+            error: expected a whole number from 1 to 1000, found `1001`
+              --> w.yaml:10:36
+               |
+            10 |     generic_loop: {max_iterations: 1001, until: output}
+               |                                    ^^^^ expected a whole number from 1 to 1000
+
+            error: expected a whole number from 1 to 1000, found `5000`
+              --> w.yaml:13:57
+               |
+            13 |     generic_loop: {max_iterations: {from: a.b, default: 5000}, until: output}
+               |                                                         ^^^^ expected a whole number from 1 to 1000
+
+            error: expected a whole number from 1 to 604800, found `0`
+              --> w.yaml:14:22
+               |
+            14 |     timeout_seconds: 0
+               |                      ^ expected a whole number from 1 to 604800
+
+            error: expected a whole number from 1 to 1000, found `0`
+              --> w.yaml:17:24
+               |
+            17 |     loop: {max_cycles: 0, on_request_changes: {fix_prompt: a}}
+               |                        ^ expected a whole number from 1 to 1000
+
+            error: the key `re_review_prompt` is missing
+              --> w.yaml:17:48
+               |
+            17 |     loop: {max_cycles: 0, on_request_changes: {fix_prompt: a}}
+               |                                                ^^^^^^^^^^ `re_review_prompt` belongs here
+        "#]],
+    );
+}
+
+#[test]
+fn gates_know_their_answers() {
+    check_phases(
+        "  - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}\n  - {name: b, prompt: x, approval_gate: {name: h, default: approve}}\n  - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}\n  - {name: d, prompt: x, approval_gate: {timeout: 1h}}\n",
+        expect![[r#"
+            error: `maybe` is no answer to this gate
+             --> w.yaml:4:73
+              |
+            4 |   - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}
+              |                                                                         ^^^^^ expected `approve` or `reject`
+
+            error: without a timeout nobody needs a default answer
+             --> w.yaml:5:60
+              |
+            5 |   - {name: b, prompt: x, approval_gate: {name: h, default: approve}}
+              |                                                            ^^^^^^^ say how long it is waited for
+
+            error: what is asked is said twice
+             --> w.yaml:6:60
+              |
+            6 |   - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}
+              |                                                            ^ keep one of them
+
+            error: the key `name` is missing
+             --> w.yaml:7:42
+              |
+            7 |   - {name: d, prompt: x, approval_gate: {timeout: 1h}}
+              |                                          ^^^^^^^ `name` belongs here
+        "#]],
+    );
+}
+
+#[test]
+fn templates_and_expressions_that_mean_nothing_are_faults() {
+    check_phases(
+        "  - name: a\n    prompt: |\n      one\n      {{ two\n  - name: b\n    prompt: '{{ x | nope }}'\n    skip_if: [a b, 'output contains x']\n  - name: c\n    type: bash\n    command: \"cat <<E\\n{{ x }}\\nE\"\n",
+        expect![[r#"
+            error: not a template: `{{` has no `}}`
+             --> w.yaml:6:7
+              |
+            6 |       one
+              |       ^^^ expected a template
+              |
+              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+
+            error: `a b` is no expression: unexpected input after expression
+              --> w.yaml:10:15
+               |
+            10 |     skip_if: [a b, 'output contains x']
+               |               ^^^ expected one such as `output.contains('READY')`
+
+            error: `output contains x` is no expression: unexpected input after expression
+              --> w.yaml:10:20
+               |
+            10 |     skip_if: [a b, 'output contains x']
+               |                    ^^^^^^^^^^^^^^^^^^^ expected one such as `output.contains('READY')`
+
+            error: not a template: a value cannot stand behind a here-document: the shell would read it; add `| raw` if it may (line 2 of this text)
+              --> w.yaml:13:14
+               |
+            13 |     command: "cat <<E\n{{ x }}\nE"
+               |              ^^^^^^^^^^^^^^^^^^^^^ expected a template
+               |
+               = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+        "#]],
+    );
+}
+
+#[test]
+fn faults_of_a_prompt_file_are_shown_there() {
+    let workflow = "name: w\nagent: coder\nphases:\n  - {name: a, prompt: prompts/a.md}\n  - {name: b, prompt: b.md}\n  - {name: c, prompt: prompts/none.md}\n  - {name: d, prompt: x, skills: [none]}\n";
+    check_files(
+        &[
+            ("w.yaml", workflow),
+            ("prompts/a.md", "# Title\n\nSay {{#each x}} it.\n"),
+            ("prompts/b.md", "One\nTwo ${x.output}\n"),
+        ],
+        expect![[r#"
+            error: there is no file prompts/none.md
+             --> w.yaml:6:23
+              |
+            6 |   - {name: c, prompt: prompts/none.md}
+              |                       ^^^^^^^^^^^^^^^ named here
+              |
+              = help: it was looked for as /fleet/workflows/prompts/none.md, /fleet/workflows/prompts/prompts/none.md
+
+            error: there is no file skills/none/SKILL.md
+             --> w.yaml:7:35
+              |
+            7 |   - {name: d, prompt: x, skills: [none]}
+              |                                   ^^^^ named here
+              |
+              = help: it was looked for as /fleet/workflows/skills/none/SKILL.md, /fleet/skills/none/SKILL.md
+
+            error: not a template: `{{#each x}}` is not known: write `{% for … %}` or `{% if … %}`
+             --> prompts/a.md:3:1
+              |
+            3 | Say {{#each x}} it.
+              | ^^^^^^^^^^^^^^^^^^^ expected a template
+              |
+              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+
+            error: there is no phase `x`
+             --> prompts/b.md:2:7
+              |
+            2 | Two ${x.output}
+              |       ^ expected the name of a phase
+        "#]],
+    );
+}
+
+#[test]
+fn keys_without_effect_are_told_once() {
+    check(
+        "kind: build\nname: w\nagent: coder\ntrigger: build\npr_scoped: true\nvariables: {a: b}\nphases:\n  - name: a\n    prompt: x\n    variant: high\n    web_search: true\n    on_output: {contains_READY: {action: continue}, contains_BLOCKED: {action: pause}}\n  - {name: b, prompt: y, variant: low}\n",
+        expect![[r#"
+            warning: these keys have no effect: `kind`, `trigger`, `pr_scoped`, `variables`, `phases.variant`, `phases.web_search`, `phases.on_output.contains_READY`
+             --> w.yaml:1:1
+              |
+            1 | kind: build
+              | ^^^^ accepted, not used
+
+            warning: `action: pause` has no effect
+              --> w.yaml:12:80
+               |
+            12 |     on_output: {contains_READY: {action: continue}, contains_BLOCKED: {action: pause}}
+               |                                                                                ^^^^^ only `fail` does anything
+        "#]],
+    );
+    check(
+        "kind: agent\nname: w\nagent: coder\nphases: [{name: a, prompt: x}]\n",
+        expect![[r#"
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn an_output_that_may_not_be_there_is_told() {
+    check_phases(
+        "  - {name: a, prompt: x, depends_on: []}\n  - {name: b, prompt: '{{ a }}', depends_on: []}\n  - {name: c, prompt: '{{ a }} {{ b }}', depends_on: [b]}\n",
+        expect![[r#"
+            warning: `b` does not wait for `a`, whose output may not be there
+             --> w.yaml:5:27
+              |
+            5 |   - {name: b, prompt: '{{ a }}', depends_on: []}
+              |                           ^ it is empty until then
+              |
+              = help: add it to `depends_on` of `b`, or of a phase that this waits for
+
+            warning: `c` does not wait for `a`, whose output may not be there
+             --> w.yaml:6:27
+              |
+            6 |   - {name: c, prompt: '{{ a }} {{ b }}', depends_on: [b]}
+              |                           ^ it is empty until then
+              |
+              = help: add it to `depends_on` of `c`, or of a phase that this waits for
+        "#]],
+    );
+    check_phases(
+        "  - {name: a, prompt: '${b.output}'}\n  - {name: b, prompt: '${a.output}'}\n",
+        expect![[r#"
+            warning: `a` does not wait for `b`, whose output may not be there
+             --> w.yaml:4:26
+              |
+            4 |   - {name: a, prompt: '${b.output}'}
+              |                          ^ it is empty until then
+              |
+              = help: add it to `depends_on` of `a`, or of a phase that this waits for
+        "#]],
+    );
+}
+
+#[test]
+fn names_are_used_once() {
+    check_phases(
+        "  - {name: a, prompt: x, output_var: b}\n  - {name: b, prompt: x, output_var: b}\n  - {name: a, prompt: x}\n",
+        expect![[r#"
+            error: `b` is the name of another phase
+             --> w.yaml:4:38
+              |
+            4 |   - {name: a, prompt: x, output_var: b}
+              |                                      ^ expected another name
+
+            error: there are two phases `a`
+             --> w.yaml:6:12
+              |
+            6 |   - {name: a, prompt: x}
+              |            ^ expected another name
+        "#]],
+    );
+}

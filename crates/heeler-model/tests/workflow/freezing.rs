@@ -1,0 +1,42 @@
+//! A run goes by the workflow it began with: frozen and thawed.
+
+use heeler_model::workflow::{WorkflowSettings, freeze, thaw};
+
+use crate::{agents, load_with, settings};
+
+const TEXT: &str = "name: w\nphases:\n  - {name: a, prompt: prompts/a.md, skill: s, approval_gate: go}\n  - {name: b, prompt: '${a.output}', agent: painter, approval_gate: stay}\n";
+
+fn frozen() -> (String, String) {
+    let files =
+        [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
+    let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
+    freeze(&load_with(&files, &settings).unwrap())
+}
+
+#[test]
+fn a_thawed_workflow_is_the_one_that_was_frozen() {
+    let (hash, json) = frozen();
+    assert_eq!(hash.len(), 64);
+    assert_eq!(frozen(), (hash, json.clone()), "the same files give the same hash");
+    let workflow = thaw(&json, &agents()).unwrap();
+    let files =
+        [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
+    let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
+    let loaded = load_with(&files, &settings).unwrap().workflow;
+    assert_eq!(format!("{workflow:?}"), format!("{loaded:?}"));
+}
+
+#[test]
+fn a_thawed_workflow_keeps_agents_that_are_gone() {
+    let (_, json) = frozen();
+    let workflow = thaw(&json, &[]).unwrap();
+    assert_eq!(workflow.agent.unwrap().as_str(), "tester");
+    assert_eq!(workflow.phases[1].agent.as_ref().unwrap().as_str(), "painter");
+}
+
+#[test]
+fn what_is_no_definition_is_told() {
+    let faults = thaw("{}", &agents()).unwrap_err();
+    let message = &faults.list[0].message;
+    assert!(message.starts_with("the definition of the run cannot be read: "), "{message}");
+}

@@ -1,0 +1,234 @@
+//! Random workflows of real jobs whose daemon is killed again and again: no part that is over is done
+//! twice, none is lost, and the run ends as one that nobody disturbed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use heeler_engine::fault::FaultPoint;
+use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder};
+use heeler_model::workflow::{CourseStatus, Part};
+use heeler_model::{ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
+use heeler_server::{Client, ClientError};
+use heeler_store::{ApprovalFilter, JournalRow};
+use heeler_testkit::Proof;
+use serde_json::{Map, Value as Json, json};
+
+use crate::daemon_kills::{Herd, Life};
+use crate::trigger::wait_for;
+
+/// A round takes a second: more of them would take hours.
+const ROUNDS_MAX: u64 = 3_000;
+
+/// How many random instants a run's daemons die at, at most.
+const KILLS_MAX: u8 = 4;
+
+fn random_workflow(random: &mut fastrand::Rng) -> Json {
+    let count = random.usize(2..6);
+    let phases: Vec<Json> = (0..count).map(|place| random_phase(place, random)).collect();
+    json!({ "name": "flow", "max_parallel": random.u8(1..4), "phases": phases })
+}
+
+fn random_phase(place: usize, random: &mut fastrand::Rng) -> Json {
+    let note = "echo $HEELER_RUN >> ran";
+    let on: Vec<String> =
+        (0..place).filter(|_| random.u8(0..3) == 0).map(|on| format!("p{on}")).collect();
+    let mut phase = json!({ "name": format!("p{place}"), "depends_on": on });
+    match random.u8(0..8) {
+        0 => phase["type"] = json!("context"),
+        1..4 => {
+            phase["type"] = json!("bash");
+            phase["command"] = json!(format!("{note}; echo out {place}"));
+        }
+        4 => {
+            // It fails the first time.
+            phase["type"] = json!("bash");
+            let mark = format!("failed-{{{{ run.id }}}}-{place}");
+            phase["command"] = json!(format!("{note}; mkdir {mark} && exit 1; echo out {place}"));
+            phase["retry"] = json!({ "max": 1, "backoff": "100ms" });
+        }
+        _ => phase["prompt"] = json!(format!("out {place}")),
+    }
+    let is_context = phase["type"] == json!("context");
+    match random.u8(0..6) {
+        0 if !is_context => {
+            let mark = format!("passes-{{{{ run.id }}}}-{place}");
+            let check = format!("{note}; echo x >> {mark}; test $(wc -l < {mark}) -ge 2");
+            phase["generic_loop"] = json!({ "max_iterations": 3, "until_bash": check });
+        }
+        1 if !is_context => phase["foreach"] = json!(["x", "y", "z"]),
+        2 => phase["approval_gate"] = json!(format!("gate{place}")),
+        _ => {}
+    }
+    if random.u8(0..5) == 0 && place > 0 {
+        phase["skip_if"] = json!("'out 0' in outputs.p0");
+    }
+    phase
+}
+
+struct World {
+    herd: Herd,
+    life: Option<Life>,
+    client: Option<Client>,
+}
+
+impl World {
+    fn new(workflow: &Json) -> World {
+        let script = "[{run: 'echo $HEELER_RUN >> ran'}, {say: 'said {prompt}'}]";
+        let herd = Herd::of(&format!(
+            "agents:\n  - {{name: coder, runtime: scripted, script: {script}, \
+             instances: {{max_concurrent: 4}}}}\n"
+        ));
+        fs::create_dir(herd.fleet.file("workflows")).unwrap();
+        herd.fleet.write("workflows/flow.yaml", &workflow.to_string());
+        World { herd, life: None, client: None }
+    }
+
+    fn start(&mut self, args: &[&str]) {
+        let mut life = self.herd.start(args);
+        self.client = self.herd.connect(&mut life);
+        self.life = Some(life);
+    }
+
+    fn kill(&mut self) {
+        self.client = None;
+        if let Some(mut life) = self.life.take() {
+            life.kill();
+        }
+    }
+
+    /// Asks; nothing if the daemon died.
+    fn ask(&mut self, command: &Command) -> Option<Answer> {
+        match self.client.as_mut()?.ask(command, None) {
+            Ok(answer) => Some(answer),
+            Err(ClientError::Io { .. } | ClientError::NoDaemon { .. }) => None,
+            // Somebody was quicker: an earlier answer whose receipt was lost.
+            Err(ClientError::Refused(refused)) => {
+                assert!(refused.message.contains("already"), "{refused:?}");
+                None
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn run(&mut self, trigger_id: &str) -> Option<WorkflowRunId> {
+        let order = WorkflowOrder::Run {
+            workflow: "flow".to_owned(),
+            inputs: Map::new(),
+            trigger_id: Some(trigger_id.to_owned()),
+            trigger: TriggerType::Manual,
+            mode: WorkflowMode::Real,
+        };
+        match self.ask(&Command::Workflow { order, by: "the test".to_owned() })? {
+            Answer::WorkflowRun { run, .. } => Some(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Says yes to all that is asked.
+    fn approve(&mut self) {
+        let filter =
+            ApprovalFilter { status: Some(ApprovalStatus::Pending), ..Default::default() };
+        for approval in self.herd.reader().approvals(&filter, None, 100).unwrap() {
+            let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
+            let by = "the test".to_owned();
+            self.ask(&Command::Approval { approval: approval.id, answer, by });
+        }
+    }
+
+    fn status(&self, run: &WorkflowRunId) -> CourseStatus {
+        self.herd.reader().workflow_run(run).unwrap().unwrap().head.status
+    }
+
+    /// Goes on for a random time, or until the run or the daemon has ended.
+    fn rest(&mut self, run: &WorkflowRunId, random: &mut fastrand::Rng) {
+        let until = Instant::now() + Duration::from_millis(random.u64(0..400));
+        while Instant::now() < until && !self.status(run).is_final() {
+            if self.life.as_mut().is_none_or(Life::has_ended) {
+                return;
+            }
+            self.approve();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn finish(&mut self, run: &WorkflowRunId) {
+        wait_for("the end of a workflow", || {
+            self.approve();
+            self.status(run).is_final().then_some(())
+        });
+    }
+
+    fn journal(&self, run: &WorkflowRunId) -> Vec<JournalRow> {
+        self.herd.reader().journal(run).unwrap()
+    }
+
+    /// Returns what each part came to: how it ended each time, and what it said.
+    fn outcome(&self, run: &WorkflowRunId) -> BTreeMap<(String, Part), Vec<String>> {
+        let mut all: BTreeMap<(String, Part), Vec<String>> = BTreeMap::new();
+        for row in self.journal(run) {
+            let said = format!("{:?} {:?} {:?}", row.how, row.decision, row.output);
+            all.entry((row.phase, row.part)).or_default().push(said);
+        }
+        all
+    }
+
+    /// Checks that every job of a run was done once, by its own account.
+    fn check(&self, run: &WorkflowRunId) {
+        let reader = self.herd.reader();
+        let ran = fs::read_to_string(self.herd.fleet.file("ran")).unwrap_or_default();
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        ran.lines().for_each(|line| *times.entry(line).or_default() += 1);
+        for row in self.journal(run) {
+            let Some(job) = &row.job else { continue };
+            let runs = reader.runs_of_job(job).unwrap();
+            let count: usize =
+                runs.iter().map(|it| times.get(&*it.id.to_string()).copied().unwrap_or(0)).sum();
+            assert_eq!(count, 1, "{} {} was done {count} times", row.phase, row.part);
+        }
+        let open = self.journal(run).into_iter().filter(|row| row.how.is_none());
+        assert_eq!(open.count(), 0, "something of it is still open");
+    }
+}
+
+#[test]
+fn proof_workflows_whose_daemon_is_killed_end_as_they_would() {
+    let proof = Proof::new(40);
+    let mut points = BTreeSet::new();
+    for round in 0..proof.rounds.min(ROUNDS_MAX) {
+        println!("round {round}, HEELER_PROOF_SEED={}", proof.seed);
+        let random = &mut proof.random(round);
+        let workflow = random_workflow(random);
+        let mut world = World::new(&workflow);
+        world.start(&[]);
+        let calm = world.run("calm").unwrap();
+        world.finish(&calm);
+        world.check(&calm);
+
+        let mut rough = None;
+        for _ in 0..random.u8(1..=KILLS_MAX) {
+            world.kill();
+            let point = FaultPoint::AT_WORK[random.usize(..FaultPoint::AT_WORK.len())];
+            match random.bool() {
+                true => {
+                    points.insert(point.name());
+                    world.start(&["--fault", &format!("{}:{}", point.name(), random.u8(1..6))]);
+                }
+                false => world.start(&[]),
+            }
+            // Asked for again only while nobody was told of it.
+            rough = rough.or_else(|| world.run("rough"));
+            if let Some(run) = &rough {
+                world.rest(run, random);
+            }
+        }
+        world.kill();
+        world.start(&[]);
+        let rough = rough.or_else(|| world.run("rough")).unwrap();
+        world.finish(&rough);
+        world.check(&rough);
+        assert_eq!(world.status(&rough), world.status(&calm), "{workflow}");
+        assert_eq!(world.outcome(&rough), world.outcome(&calm), "{workflow}");
+    }
+    println!("died at {points:?}");
+}
