@@ -5,6 +5,7 @@
 //! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
 //! [`Control`].
 
+mod approvals;
 mod asks;
 mod cancel;
 mod checkout;

@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod approvals;
 mod canary;
 mod claude;
 mod daemon_ends;
