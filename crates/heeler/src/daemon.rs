@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use heeler_engine::{
-    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, launch_daemon,
+    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, WorkflowOrder, launch_daemon,
 };
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
@@ -148,6 +148,9 @@ fn starts_a_run(command: &Command) -> bool {
     match command {
         Command::Trigger(_) | Command::Resume { .. } | Command::Retry { .. } => true,
         Command::Schedule { change, .. } => triggers(change),
+        Command::Workflow { order, .. } => {
+            matches!(order, WorkflowOrder::Run { .. } | WorkflowOrder::Retry { .. })
+        }
         _ => false,
     }
 }
@@ -188,7 +191,12 @@ pub(crate) fn surroundings(place: &Place) -> Outcome<u64> {
     place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
     let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
     let loaded = fleet::try_load(place, file, &fleet::read_text)?;
+    let workflows = match &loaded {
+        Ok(loaded) => fleet::try_workflows(place, loaded)?.map(|it| it.files).unwrap_or_default(),
+        Err(_) => Vec::new(),
+    };
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
+    files.extend(workflows);
     files.push(place::beside(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);

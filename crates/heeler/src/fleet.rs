@@ -10,6 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::Services;
 use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
+use heeler_model::workflow::{WorkflowSettings, Workflows, load_all};
 use heeler_model::{AgentSessionId, Session};
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
@@ -138,6 +139,14 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let config = place.config_file()?.to_owned();
     let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(place, &config)?;
+    let workflow_settings = workflow_settings(place)?;
+    let workflows = match try_workflows(place, &loaded)? {
+        Ok(found) => found.workflows.iter().map(|it| it.as_ref().clone()).collect(),
+        Err(faults) => {
+            let message = format!("{}\n{}", faults.summary(), faults_text(&config, &faults));
+            return Err(Failure::message(Code::Usage, message).hint("heeler workflow validate"));
+        }
+    };
     Ok(Setup {
         sockets: place.sockets()?,
         protected: protected(place, &loaded, &home)?,
@@ -147,9 +156,45 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         config,
         home,
         loaded: Arc::new(loaded),
-        workflows: Vec::new(),
-        workflow_settings: heeler_model::workflow::WorkflowSettings::default(),
+        workflows,
+        workflow_settings,
     })
+}
+
+/// Returns what the fleet says of its workflows.
+pub(crate) fn workflow_settings(place: &Place) -> Outcome<WorkflowSettings> {
+    let settings = WorkflowSettings::default();
+    let folder = beside(place.config_file()?).join(&settings.folder);
+    Ok(WorkflowSettings { folder, ..settings })
+}
+
+/// Loads the fleet's workflows; the caller decides what to do with faults.
+pub(crate) fn try_workflows(place: &Place, loaded: &Loaded) -> Outcome<Result<Workflows, Faults>> {
+    let settings = workflow_settings(place)?;
+    let paths = workflow_files(&settings.folder)?;
+    Ok(load_all(&paths, &read_text, &loaded.agents, &settings))
+}
+
+/// Lists the files of a workflow folder, by name.
+pub(crate) fn workflow_files(folder: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
+    let failed = |error: io::Error| {
+        let error = anyhow::Error::new(error).context(format!("cannot list {folder}"));
+        Failure::new(Code::Usage, error)
+    };
+    let entries = match folder.read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.into_path();
+        if matches!(path.extension(), Some("yaml" | "yml")) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 /// Returns what decides what agents may do, or holds what they did, by every name that it has: the
