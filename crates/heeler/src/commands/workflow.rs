@@ -25,6 +25,8 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::place::Place;
 
+pub(crate) use self::example::files_of;
+
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
   heeler workflow example build       # three files that run at once, without a model

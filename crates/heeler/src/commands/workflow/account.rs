@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::stand::{PhaseStand, Stand, outputs};
-use super::watch::{commands, part_word, sign, word};
+use super::watch::{commands, sign, word};
 use super::{definition, find_run, runs};
 use crate::cli::{self, Global};
 use crate::commands::approvals;
@@ -59,19 +59,23 @@ pub(super) fn logs(global: &Global, args: &LogsArgs) -> Outcome {
     logs::of_run(&place, &args.how, &|reader| {
         let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
         let is_over = row.head.status.is_final();
-        let parts = reader.workflow_parts(&id, 0)?;
-        let wanted = |part: &PartRow| args.phase.as_ref().is_none_or(|name| *name == part.phase);
-        let mut heads: Vec<JobHead> = Vec::new();
+        let stand = Stand::read(reader, row, None)?;
+        let wanted = |phase: &&PhaseStand| args.phase.as_ref().is_none_or(|it| *it == phase.name);
+        let mut heads: Vec<(u64, JobHead)> = Vec::new();
         let mut goes_on = !is_over;
-        for part in parts.iter().filter(|part| wanted(part)) {
-            goes_on |= part.how.is_none();
-            let Some(job) = &part.job else { continue };
-            let Some(job) = reader.job(job)? else { continue };
-            let what = part_word(part.part).map(|word| format!(" {word}")).unwrap_or_default();
-            // Lines begin with who wrote them: here that is the phase.
-            heads.push(JobHead { agent: format!("{}{what}", part.phase), ..job.head });
+        for phase in stand.phases.iter().filter(wanted) {
+            for part in &phase.parts {
+                goes_on |= part.how.is_none();
+                let Some(job) = &part.job else { continue };
+                let Some(job) = reader.job(job)? else { continue };
+                let what = phase.name_of(part.part).map(|word| format!(" {word}"));
+                // Lines begin with who wrote them: here that is the phase.
+                let agent = format!("{}{}", phase.name, what.unwrap_or_default());
+                heads.push((part.seq, JobHead { agent, ..job.head }));
+            }
         }
-        heads.reverse();
+        heads.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
+        let heads = heads.into_iter().map(|(_, head)| head).collect();
         Ok((heads, !goes_on))
     })
 }
@@ -179,7 +183,7 @@ fn print_phases(stand: &Stand, now: Timestamp) -> Outcome {
             remark(phase).into(),
         ]);
         if parts.len() > 1 {
-            parts_lines(&parts).into_iter().for_each(|line| lines.push(line));
+            parts_lines(phase, &parts).into_iter().for_each(|line| lines.push(line));
         }
     }
     Ok(lines.print()?)
@@ -193,13 +197,13 @@ fn remark(phase: &PhaseStand) -> String {
     }
 }
 
-fn parts_lines(parts: &[&PartRow]) -> Vec<Vec<Text>> {
+fn parts_lines(phase: &PhaseStand, parts: &[&PartRow]) -> Vec<Vec<Text>> {
     let is_bad = |part: &&&PartRow| part.status != JobStatus::Completed;
     let shown: Vec<&&PartRow> = match parts.len() > PARTS_SHOWN_MAX {
         true => parts.iter().filter(is_bad).take(PARTS_SHOWN_MAX).collect(),
         false => parts.iter().collect(),
     };
-    let mut lines: Vec<Vec<Text>> = shown.iter().map(|part| part_line(part)).collect();
+    let mut lines: Vec<Vec<Text>> = shown.iter().map(|part| part_line(phase, part)).collect();
     if shown.len() < parts.len() {
         let more = format!("      … {} more", parts.len() - shown.len());
         let mut line = vec![Text::styled(Style::new().dimmed(), &more)];
@@ -209,10 +213,10 @@ fn parts_lines(parts: &[&PartRow]) -> Vec<Vec<Text>> {
     lines
 }
 
-fn part_line(part: &PartRow) -> Vec<Text> {
+fn part_line(phase: &PhaseStand, part: &PartRow) -> Vec<Text> {
     let name = match part.part {
         Part::Work => "first".to_owned(),
-        other => part_word(other).unwrap_or_else(|| other.to_string()),
+        other => phase.name_of(other).unwrap_or_else(|| other.to_string()),
     };
     let decision = part.decision.map(|it| it.as_str().replace('_', " "));
     let why = part.error.as_deref().map(output::one_line).or(decision);
@@ -266,12 +270,13 @@ fn print_events(events: &[WorkflowEvent]) -> Outcome {
     let zone = TimeZone::system();
     for event in &events[skipped..] {
         let at = event.at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
-        let phase = event.phase.as_ref().map(|phase| format!("{phase}: ")).unwrap_or_default();
+        let phase = event.phase.as_deref().map(output::one_line);
+        let phase = phase.map(|phase| format!("{phase}: ")).unwrap_or_default();
         let said = match event.kind.as_str() {
             "message" => event.text.clone(),
             kind => format!("{kind}: {}", event.text),
         };
-        let text = Text::from(format!("{}{said}", output::one_line(&phase)));
+        let text = Text::from(format!("{phase}{said}"));
         let when = Text::styled(Style::new().dimmed(), &format!("  {at}  "));
         output::line(when.then(text.indented(12)))?;
     }
@@ -332,7 +337,7 @@ fn phase_json(phase: &PhaseStand, said: Option<&String>) -> Value {
         "startedAt": phase.began,
         "finishedAt": phase.ended,
         "costUsd": phase.micros() as f64 / 1e6,
-        "items": phase.items,
+        "items": phase.items.as_ref().map(Vec::len),
         "error": phase.error(),
         "output": said,
         "parts": phase.parts.iter().map(part_json).collect::<Vec<_>>(),

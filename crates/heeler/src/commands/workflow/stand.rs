@@ -12,6 +12,11 @@ use heeler_store::{ApprovalFilter, DbError, PartRow, Reader, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
+use crate::output::{one_line, shortened};
+
+/// How much of an item is its name.
+const ITEM_NAME_CHARS_MAX: usize = 24;
+
 /// A run as it stands.
 pub(super) struct Stand {
     pub(super) row: WorkflowRunRow,
@@ -28,8 +33,8 @@ pub(super) struct PhaseStand {
     pub(super) mark: Mark,
     /// What was done for it, since it was last begun.
     pub(super) parts: Vec<PartRow>,
-    /// How many items there are, where it is done for each.
-    pub(super) items: Option<usize>,
+    /// The items, where it is done for each.
+    pub(super) items: Option<Vec<Json>>,
     /// When it was last begun.
     pub(super) began: Option<Timestamp>,
     /// When it ended.
@@ -212,6 +217,28 @@ impl PhaseStand {
         self.label.as_deref().unwrap_or(&self.name)
     }
 
+    /// Returns what a part is called inside of it; nothing where it is the phase itself.
+    pub(super) fn name_of(&self, part: Part) -> Option<String> {
+        match part {
+            Part::Work | Part::Items | Part::Skip | Part::Reset | Part::Gate(_) => None,
+            Part::Fix(number) => Some(format!("fix {number}")),
+            Part::Recheck(number) => Some(format!("review after fix {number}")),
+            Part::Iteration(number) => Some(format!("pass {number}")),
+            Part::Check(number) => Some(format!("check of pass {number}")),
+            Part::Item(number) => Some(self.item_name(number)),
+        }
+    }
+
+    fn item_name(&self, number: u32) -> String {
+        let items = self.items.as_deref().unwrap_or_default();
+        let item = (number as usize).checked_sub(1).and_then(|at| items.get(at));
+        let name = item.and_then(Json::as_str).map(one_line);
+        match name.filter(|name| !name.is_empty()) {
+            Some(name) => shortened(&name, ITEM_NAME_CHARS_MAX),
+            None => format!("item {number}"),
+        }
+    }
+
     /// Returns how long it has taken so far, in milliseconds.
     pub(super) fn took_ms(&self, now: Timestamp) -> Option<i64> {
         let took = self.ended.unwrap_or(now).duration_since(self.began?).as_millis();
@@ -238,8 +265,7 @@ impl PhaseStand {
             return;
         }
         if part.part == Part::Items {
-            let list = part.items.as_deref().map(serde_json::from_str::<Vec<Json>>);
-            self.items = list.and_then(Result::ok).map(|list| list.len());
+            self.items = part.items.as_deref().and_then(|text| serde_json::from_str(text).ok());
         }
         self.began.get_or_insert(part.started_at.unwrap_or(part.asked_at));
         self.ended = self.ended.max(part.finished_at);

@@ -26,7 +26,7 @@ use self::agents::Agents;
 use self::asking::Asking;
 pub(super) use self::asking::commands;
 use self::block::Block;
-pub(super) use self::frame::{part_word, sign, word};
+pub(super) use self::frame::{sign, word};
 use super::Watching;
 use super::run::Begun;
 use super::stand::{Journal, Stand};

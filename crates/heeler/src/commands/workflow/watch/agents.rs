@@ -80,9 +80,9 @@ impl Agents {
             }
             _ => self.end_of(part.job.as_ref()?),
         };
-        let what = match (open.len(), phase.items) {
-            (1, None) => frame::part_word(part.part),
-            (_, items) => Some(frame::items_word(phase, open.len(), items)),
+        let what = match (open.len(), &phase.items) {
+            (1, None) => phase.name_of(part.part),
+            _ => Some(frame::items_word(phase, open.len())),
         };
         Some(
             [what.unwrap_or_default(), said]

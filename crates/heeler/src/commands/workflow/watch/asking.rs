@@ -43,7 +43,7 @@ pub(in super::super) fn commands(approval: &Approval) -> String {
     let id = &approval.id;
     match approval.kind.wants_words() {
         true => format!("heeler approvals reply {id} '…'"),
-        false => format!("heeler approvals approve {id}, heeler approvals reject {id}"),
+        false => format!("heeler approvals approve {id}, or reject {id} --reason 'why not'"),
     }
 }
 

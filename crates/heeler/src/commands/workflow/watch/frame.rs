@@ -44,29 +44,17 @@ pub(in super::super) fn word(mark: Mark) -> &'static str {
     }
 }
 
-/// Returns what a part is called inside of its phase; nothing where it is the phase itself.
-pub(in super::super) fn part_word(part: Part) -> Option<String> {
-    match part {
-        Part::Work | Part::Items | Part::Skip | Part::Reset | Part::Gate(_) => None,
-        Part::Fix(number) => Some(format!("fix {number}")),
-        Part::Recheck(number) => Some(format!("review after fix {number}")),
-        Part::Iteration(number) => Some(format!("pass {number}")),
-        Part::Check(number) => Some(format!("check of pass {number}")),
-        Part::Item(number) => Some(format!("item {number}")),
-    }
-}
-
 /// Returns what a part is called where its phase is not told.
 pub(super) fn name_of(phase: &PhaseStand, part: &PartRow) -> String {
     let name = one_line(phase.title());
-    part_word(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
+    phase.name_of(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
 }
 
 /// Says how far a phase is that is done for each of several items.
-pub(super) fn items_word(phase: &PhaseStand, open: usize, items: Option<usize>) -> String {
+pub(super) fn items_word(phase: &PhaseStand, open: usize) -> String {
     let is_item = |part: &&PartRow| matches!(part.part, Part::Item(_));
     let done = phase.parts.iter().filter(is_item).filter(|part| part.how.is_some()).count();
-    match items {
+    match phase.items.as_ref().map(Vec::len) {
         Some(items) => format!("{} of {items} done, {open} at work", done.min(items)),
         None => format!("{open} at work"),
     }
