@@ -23,7 +23,7 @@ use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
-use crate::sessions::{Change, MadeSession, SessionOrder, TakenSession};
+use crate::sessions::{Change, KeptSession, MadeSession, SessionOrder, TakenSession};
 use crate::workflows::WorkflowOrder;
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
@@ -215,6 +215,9 @@ pub enum Answer {
     Sessions {
         /// Which.
         sessions: Vec<SessionId>,
+        /// Those that were to be changed as well and were not.
+        #[serde(default)]
+        kept: Vec<KeptSession>,
     },
     /// About a run of a workflow.
     WorkflowRun {

@@ -291,8 +291,10 @@ fn leave_session(
             let fresh = successor(tx, root, &gone, end, at)?;
             gone.meets(SessionEvent::Rest);
             gone.meets(SessionEvent::Expire);
-            // Its worktree is the other's now.
-            gone.workspace = None;
+            if fresh.workspace == gone.workspace {
+                // Its worktree is the other's now.
+                gone.workspace = None;
+            }
             tx.put_session(&gone)?;
             write_end(tx, fresh, result, end, becomes_own)
         }
@@ -363,7 +365,8 @@ fn write_end(
     let is_first = session.job_count == 0;
     session.job_count += i64::from(!is_counted(tx, run, &end.id)?);
     session.last_active_at = session.last_active_at.max(at);
-    session.own = end.own.or(session.own);
+    // An older mark would make what this run said look like somebody else's.
+    session.own = end.own;
     let is_done =
         session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
     session.meets(match end.resumable && !is_done {

@@ -296,7 +296,8 @@ impl Dispatcher {
         self.expire_at = Some(Instant::now() + EXPIRE_EVERY);
         let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
         let reader = Reader::open(&self.fleet.dir).ok();
-        let expired = reader.and_then(|reader| sessions::expired(&reader, &setup, now).ok());
+        let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
+        let expired = reader.and_then(|it| sessions::expired(&it, loaded, now, most).ok());
         if expired.is_some_and(|expired| !expired.is_empty()) {
             self.commit(vec![(Task::Expire, None)]);
         }

@@ -16,7 +16,8 @@ use heeler_model::run::{
 };
 use heeler_model::session_choice::Wish;
 use heeler_model::{
-    AgentName, Approval, ApprovalAnswer, ApprovalId, JobId, RunId, SessionId, Wanted, chain,
+    AgentName, Approval, ApprovalAnswer, ApprovalId, JobId, RunId, Session, SessionId, Wanted,
+    chain,
 };
 use heeler_store::{Reader, Run, is_run_alive};
 
@@ -138,7 +139,9 @@ impl Hands {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let setup = shared.setup();
-            let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(is_to_be_cloned);
+            let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(is_to_be_cloned)
+                || own_session(&shared.fleet, &wanted)
+                    .is_ok_and(|session| session.is_some_and(|it| sessions::lacks_worktree(&it)));
             let prepare = move || {
                 let request = request(&shared.fleet, &setup, &wanted);
                 let prepared = Box::new(Prepared { job, wanted, request });
@@ -147,7 +150,7 @@ impl Hands {
             if !missing {
                 return prepare();
             }
-            // A clone may take minutes. Other starts do not wait for it, nor does the daemon's end.
+            // A clone or a worktree may take minutes. Other starts do not wait for it, nor does the daemon's end.
             let thread = std::thread::Builder::new().name("heeler-clone".to_owned());
             if let Err(error) = thread.spawn(prepare) {
                 tracing::error!(%error, "cannot start a clone");
@@ -540,8 +543,13 @@ fn request(fleet: &Fleet, setup: &Setup, wanted: &Wanted) -> Result<Box<JobReque
     let agent = &*setup.agent_for(wanted)?;
     make_ready(agent, &setup.env, (fleet.now)())
         .map_err(|error| Refused::new(RefusedKind::Trouble, chain(&error)))?;
-    let directory = own_directory(fleet, wanted)?;
-    let request = setup.prepare(agent, wanted, directory.as_deref()).map_err(|error| {
+    let session = own_session(fleet, wanted)?;
+    let note = match session.as_ref().filter(|session| sessions::lacks_worktree(session)) {
+        Some(session) => Some(sessions::make_worktree_again(fleet, &setup.home, session)?),
+        None => None,
+    };
+    let directory = session.and_then(|session| session.working_directory);
+    let mut request = setup.prepare(agent, wanted, directory.as_deref()).map_err(|error| {
         let kind = match &error {
             PrepareError::Schedule { .. } => RefusedKind::NotFound,
             PrepareError::Isolation { .. } => RefusedKind::NotAllowed,
@@ -549,19 +557,20 @@ fn request(fleet: &Fleet, setup: &Setup, wanted: &Wanted) -> Result<Box<JobReque
         };
         Refused::new(kind, chain(&error))
     })?;
+    request.note = note;
     Ok(Box::new(request))
 }
 
-/// Returns where a session that is asked for has its own place: a worktree, or wherever somebody
+/// Returns the session that is asked for if it has its own place: a worktree, or wherever somebody
 /// worked in it before we knew it.
-fn own_directory(fleet: &Fleet, wanted: &Wanted) -> Result<Option<Utf8PathBuf>, Refused> {
+fn own_session(fleet: &Fleet, wanted: &Wanted) -> Result<Option<Session>, Refused> {
     let (Wish::Given { id } | Wish::Fork { source: id, .. }) = &wanted.session else {
         return Ok(None);
     };
     let trouble = |error: &dyn std::error::Error| Refused::new(RefusedKind::Trouble, chain(error));
     let reader = Reader::open(&fleet.dir).map_err(|error| trouble(&error))?;
     let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;
-    Ok(session.filter(sessions::has_own_place).and_then(|session| session.working_directory))
+    Ok(session.filter(sessions::has_own_place))
 }
 
 fn ask_to_end(fleet: &Fleet, run: RunId, now: bool, by: &str) {

@@ -58,7 +58,10 @@ pub use pulse::UNHEARD_MAX;
 pub use reading::Around;
 pub use recover::{Compare, RecoverError, Recovered, recover};
 pub use request::JobRequest;
-pub use sessions::{MadeSession, NATIVE, SessionOrder, TakenSession};
+pub use sessions::{
+    CLEANUP_MAX, Cleanup, KeptSession, MadeSession, NATIVE, SessionOrder, TakenSession, expired,
+    has_expired, plan_cleanup,
+};
 pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;

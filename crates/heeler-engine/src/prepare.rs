@@ -161,6 +161,7 @@ pub fn prepare(
         session: wanted.session.clone(),
         rules: rules(agent, schedule, wanted),
         channel: wanted.channel.clone(),
+        note: None,
         take_in: wanted.take_in,
         approvals: agent.approvals,
         max_concurrent: agent.max_concurrent,

@@ -37,6 +37,20 @@ impl Around<'_> {
         self.find(runtime, &env, directory, id)
     }
 
+    /// Returns the folder in which an agent with this environment keeps its own sessions; `None` if it
+    /// keeps none, or nobody knows where.
+    pub(crate) fn projects(
+        &self,
+        runtime: RuntimeType,
+        env: &IndexMap<String, String>,
+        directory: &Utf8Path,
+    ) -> Option<Utf8PathBuf> {
+        match OwnSessions::of(runtime, env, self.home, directory) {
+            OwnSessions::In(projects) => Some(projects),
+            OwnSessions::None | OwnSessions::Unknown => None,
+        }
+    }
+
     fn find(
         &self,
         runtime: RuntimeType,
@@ -44,9 +58,7 @@ impl Around<'_> {
         directory: &Utf8Path,
         id: &AgentSessionId,
     ) -> Option<Utf8PathBuf> {
-        let OwnSessions::In(projects) = OwnSessions::of(runtime, env, self.home, directory) else {
-            return None;
-        };
+        let projects = self.projects(runtime, env, directory)?;
         let name = format!("{id}.jsonl");
         let here = projects.join(slug(directory)).join(&name);
         if here.is_file() {

@@ -39,6 +39,8 @@ pub struct JobRequest {
     pub rules: SessionRules,
     /// The chat channel that it comes from.
     pub channel: Option<String>,
+    /// What is told of the session beside why it was chosen.
+    pub note: Option<String>,
     /// Whether to go on although somebody else has gone on with the session meanwhile.
     pub take_in: bool,
     /// Who approves.

@@ -15,16 +15,18 @@ use std::error::Error;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentSessionId, Session, SessionId, chain};
 use heeler_store::{DbError, Reader, Tx};
-use heeler_transcript::LockFile;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
-use crate::reading::Around;
 use crate::setup::Setup;
 
-pub(crate) use expiry::{expire, expired};
+pub(crate) use expiry::{EXPIRED_MAX, expire};
+pub use expiry::{expired, has_expired};
+pub(crate) use place::{lacks_worktree, make_worktree_again};
+pub use removal::{CLEANUP_MAX, Cleanup, plan_cleanup};
 pub(crate) use removal::{Moving, complete};
 
 /// Where a session came from that somebody made with the agent's program, not through us.
@@ -82,7 +84,8 @@ pub enum SessionOrder {
 #[derive(Debug)]
 pub(crate) enum Change {
     Fork(Box<fork::Fork>),
-    Delete { sessions: Vec<SessionId>, purge: bool },
+    Delete { session: SessionId, purge: bool },
+    Cleanup(Vec<SessionId>),
     Restore(SessionId),
     Take(Box<taking::Taken>),
 }
@@ -100,6 +103,17 @@ pub struct TakenSession {
     pub messages: u64,
     /// Where it goes on.
     pub working_directory: Option<Utf8PathBuf>,
+    /// How many snapshots of its files came along.
+    pub snapshots: u64,
+}
+
+/// A session that is to stay although it was to go, as whoever asked is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeptSession {
+    /// Its id.
+    pub id: SessionId,
+    /// Why.
+    pub reason: String,
 }
 
 /// A session that was made, as its maker is told.
@@ -119,8 +133,15 @@ pub struct MadeSession {
     pub asked_for: Option<u64>,
     /// Its own worktree.
     pub workspace: Option<Utf8PathBuf>,
-    /// What that worktree lacks, in words.
-    pub left_out: Vec<String>,
+    /// What that worktree lacks, as the snapshot has it.
+    pub left_out: Vec<Json>,
+    /// The jobs that were at work in the same folder when the snapshot was taken.
+    #[serde(default)]
+    pub others: Vec<String>,
+    /// How many messages of the source, behind the cut, it could not take over: they belong to a turn
+    /// that did not end. None where a message was asked for.
+    #[serde(default)]
+    pub left_behind: u64,
 }
 
 /// Finds out what an order needs and makes what nobody refers to yet.
@@ -136,9 +157,7 @@ pub(crate) fn prepare(
             fork::prepare(fleet, setup, &reader, &session, &wish)
                 .map(|fork| Change::Fork(Box::new(fork)))
         }
-        SessionOrder::Delete { session, purge } => {
-            Ok(Change::Delete { sessions: vec![session], purge })
-        }
+        SessionOrder::Delete { session, purge } => Ok(Change::Delete { session, purge }),
         SessionOrder::Restore { session } => {
             removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
             Ok(Change::Restore(session))
@@ -152,8 +171,10 @@ pub(crate) fn prepare(
             Ok(Change::Take(Box::new(taken)))
         }
         SessionOrder::Cleanup { before } => {
-            let sessions = removal::old(&reader, before).map_err(|error| trouble(&error))?;
-            Ok(Change::Delete { sessions, purge: false })
+            let now = (fleet.now)();
+            let old = removal::old(&reader, Some(&setup.loaded), before, now);
+            let old = old.map_err(|error| trouble(&error))?;
+            Ok(Change::Cleanup(old.into_iter().map(|session| session.id).collect()))
         }
     }
 }
@@ -168,7 +189,8 @@ pub(crate) fn commit(
 ) -> Result<Result<Answer, Refused>, DbError> {
     match change {
         Change::Fork(fork) => fork::commit(tx, fork, now),
-        Change::Delete { sessions, purge } => removal::delete(tx, home, sessions, *purge, by, now),
+        Change::Delete { session, purge } => removal::delete(tx, home, session, *purge, by, now),
+        Change::Cleanup(sessions) => removal::clean_up(tx, home, sessions, by, now),
         Change::Restore(session) => removal::restore(tx, session),
         Change::Take(taken) => taking::commit(tx, taken, by),
     }
@@ -179,23 +201,6 @@ pub(crate) fn has_own_place(session: &Session) -> bool {
     session.workspace.is_some() || session.origin.as_deref() == Some(NATIVE)
 }
 
-/// Returns the agent's own file of a session.
-pub(crate) fn own_file(
-    setup: &Setup,
-    session: &Session,
-    id: &AgentSessionId,
-) -> Option<Utf8PathBuf> {
-    let around = Around { loaded: Some(&setup.loaded), env: &setup.env, home: &setup.home };
-    around.own_file(session, id)
-}
-
-/// Says who is at a session.
-fn holder(home: &Utf8Path, session: &Session) -> Option<String> {
-    let id = session.agent_session_id.as_ref()?;
-    let state = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??;
-    Some(state.holder.map_or("another process".to_owned(), |holder| holder.to_string()))
-}
-
 fn trouble(error: &dyn Error) -> Refused {
     Refused::new(RefusedKind::Trouble, chain(error))
 }
@@ -204,3 +209,6 @@ fn unknown(session: &SessionId) -> Refused {
     let refused = Refused::new(RefusedKind::NotFound, format!("there is no session {session}"));
     refused.hint("heeler session list")
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use crate::command::{Refused, RefusedKind};
 use crate::hooks::{HookConfig, Services};
 use crate::prepare::{self, PrepareError, Surroundings, environment};
+use crate::reading::Around;
 use crate::request::JobRequest;
 
 /// What a daemon works by.
@@ -42,13 +43,14 @@ pub struct Setup {
     pub zone: TimeZone,
     /// Where chats are.
     pub services: Services,
-    /// The workflows that there are.
-    pub workflows: Vec<LoadedWorkflow>,
-    /// What holds for all of them.
-    pub workflow_settings: WorkflowSettings,
 }
 
 impl Setup {
+    /// Returns what those who only read need.
+    pub(crate) fn around(&self) -> Around<'_> {
+        Around { loaded: Some(&self.loaded), env: &self.env, home: &self.home }
+    }
+
     /// Returns an agent by its qualified name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         self.loaded.agent(name)
@@ -70,14 +72,14 @@ impl Setup {
 
     /// Finds a workflow by its name.
     pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
-        let found = self.workflows.iter().find(|it| it.workflow.name.as_str() == name);
-        found.ok_or_else(|| {
+        let found = self.loaded.workflows.iter().find(|it| it.workflow.name.as_str() == name);
+        found.map(|found| &**found).ok_or_else(|| {
             let names: Vec<&str> =
-                self.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
+                self.loaded.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
             let refused =
                 Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
             match names.is_empty() {
-                true => refused.hint(format!("put one into {}", self.workflow_settings.folder)),
+                true => refused.hint(format!("put one into {}", self.workflow_settings().folder)),
                 false => refused.hint(format!("there is {}", names.join(", "))),
             }
         })
@@ -89,7 +91,15 @@ impl Setup {
             [only] => Some(only.name.clone()),
             _ => None,
         };
-        self.workflow_settings.agent.clone().or_else(only)
+        self.workflow_settings().agent.clone().or_else(only)
+    }
+
+    /// Returns what holds for all workflows.
+    pub(crate) fn workflow_settings(&self) -> Cow<'_, WorkflowSettings> {
+        match self.root() {
+            Some(fleet) => Cow::Borrowed(&fleet.workflows),
+            None => Cow::Owned(WorkflowSettings::default()),
+        }
     }
 
     /// Returns the definition that a run goes by.

@@ -4,7 +4,7 @@
 
 use std::process::Child;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
 use heeler_model::run::{Brief, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{Context, Wish, choose, expired_by};
@@ -139,18 +139,32 @@ fn refuse_busy(
     let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = start else {
         return Ok(());
     };
-    match LockFile::probe(&request.home.join("locks").join(id.as_str())) {
-        Ok(Some(held)) => {
-            // A runner says in its lock whose it is.
-            let command = held.holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
-            let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
-            let holder = held.holder.map_or("another process".to_owned(), |it| it.to_string());
+    match at_work(&request.home, id) {
+        Some(AtWork { holder, job }) => {
             let session = known.map_or(id.to_string(), |session| session.id.to_string());
             Err(StartError::SessionBusy { session, holder, job })
         }
-        // A lock that cannot be asked is the runner's to judge.
-        Ok(None) | Err(_) => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// Who is at a conversation.
+pub(crate) struct AtWork {
+    /// The process, as people are told.
+    pub(crate) holder: String,
+    /// The job that it works for, if it is a runner.
+    pub(crate) job: Option<JobId>,
+}
+
+/// Says who is at a conversation, whichever fleet it is of. A lock that cannot be asked is the runner's
+/// to judge.
+pub(crate) fn at_work(home: &Utf8Path, id: &AgentSessionId) -> Option<AtWork> {
+    let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
+    // A runner says in its lock whose it is.
+    let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
+    let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
+    let holder = holder.map_or("another process".to_owned(), |it| it.to_string());
+    Some(AtWork { holder, job })
 }
 
 /// Refuses to begin the agent's own session, or its channel's, while another job does: the two are one
@@ -245,7 +259,11 @@ fn plan(request: &JobRequest, known: Option<&Session>, now: Timestamp) -> Sessio
     };
     let new_id = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let new_id = new_id.into_uuid().to_string().parse().expect("a UUID is a session id");
-    choose(&request.session, known, &context, new_id)
+    let mut plan = choose(&request.session, known, &context, new_id);
+    if let Some(note) = &request.note {
+        plan.reason = format!("{}; {note}", plan.reason);
+    }
+    plan
 }
 
 /// Takes a job up that waited, or whose last run came to nothing.

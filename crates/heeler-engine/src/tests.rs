@@ -6,6 +6,7 @@ mod daemon;
 mod failing;
 mod jobs;
 mod recovery;
+mod sessions;
 mod webhooks;
 
 use std::num::NonZeroU32;
@@ -62,6 +63,8 @@ case $(cat "$here/behave") in
   'in '*) result finished success null "$(session "$(sed 's/^in //' "$here/behave")")" ;;
   failure) result finished error "$(error agent_failed)" "$(session)" ;;
   cancelled) result finished cancelled null "$(session)" ;;
+  hopeless) result finished error "$(error agent_failed)" "$(session | sed 's/true/false/')" ;;
+  lost) result interrupted error "$(error interrupted)" null ;;
   busy) result session_busy error "$(error session_busy)" null ;;
   die) exit 9 ;;
   die-once) echo success > "$here/behave"; exit 9 ;;
@@ -142,6 +145,7 @@ impl Place {
 
     pub(crate) fn request(&self) -> JobRequest {
         JobRequest {
+            note: None,
             take_in: false,
             agent: "coder".parse().unwrap(),
             fleet_agents: vec!["coder".parse().unwrap(), "writer".parse().unwrap()],

@@ -6,6 +6,7 @@
 mod agent;
 mod approval;
 pub mod calendar;
+mod channel;
 pub mod config;
 pub mod fate;
 pub mod hook;
@@ -35,6 +36,7 @@ pub use approval::{
     APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
     ApprovalStatus,
 };
+pub use channel::{CHANNEL_BYTES_MAX, ChannelError, ChannelKey};
 pub use ids::{
     AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId, WorkflowRunId,
 };

@@ -55,6 +55,8 @@ pub const SPENT_KEY: &str = "spent";
 
 /// The snapshot of the work tree that a row tells of.
 pub const SNAPSHOT_KEY: &str = "snapshot";
+/// The key of a snapshot that says that it is of the files before the first turn.
+pub const BEGINNING_KEY: &str = "beginning";
 
 /// What only we say of a row.
 const OWN_KEYS: [&str; 7] =

@@ -31,6 +31,7 @@ mod writer;
 
 pub use files::FileError;
 pub use memory::give_back_memory;
+pub use own::said_outside;
 pub use process::{shed_marker, why_no_control_group};
 pub use run::{Host, RunnerError, run};
 pub use settle::{SettleError, end_left, settle, settle_all};

@@ -1,9 +1,9 @@
 //! The agent's own record of a session: what the model remembers, where ours is what was seen.
 //!
-//! It is read from its end and never written here. Its entries form chains by `parentUuid`; the
+//! It is read from its end, and nothing is written to it. Its entries form chains by `parentUuid`; the
 //! conversation is the chain of the newest one. If somebody else went on with it, or two writers
-//! made branches of it, that is found by comparing it with the mark at which we left it. Start at
-//! [`since`].
+//! made branches of it, that is found by comparing it with the mark at which we left it. Only a record
+//! that we made and nobody used is removed. Start at [`since`].
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -58,18 +58,50 @@ pub(crate) fn mark(path: &Utf8Path) -> Result<Option<OwnMark>, DiskError> {
     Ok(None)
 }
 
-/// Returns the mark of a session wherever it is. That it cannot be read is no reason not to end a run:
-/// the next one goes on as if nothing were known.
+/// Returns the mark at which a run leaves a session, wherever that is; `ours` is the last entry that the
+/// run knows of. That it cannot be read is no reason not to end a run: the next one goes on as if
+/// nothing were known.
 pub(crate) fn mark_of(
     folder: Option<&Utf8Path>,
     cwd: &Utf8Path,
     id: &AgentSessionId,
+    ours: Option<Uuid>,
 ) -> Option<OwnMark> {
     let path = find(folder?, cwd, id)?;
-    mark(&path).unwrap_or_else(|error| {
+    mark_after(&path, ours).unwrap_or_else(|error| {
         tracing::warn!(%error, "the agent's own record of the session cannot be read");
         None
     })
+}
+
+/// Returns where a run leaves a record: at its end. If somebody wrote to it during the run, so that the
+/// conversation goes on from their words and not from ours, it is left at ours: whoever comes next has
+/// to be told.
+fn mark_after(path: &Utf8Path, ours: Option<Uuid>) -> Result<Option<OwnMark>, DiskError> {
+    if let Some(last) = ours {
+        let left = OwnMark { bytes: 0, last };
+        if since(path, &left)?.dropped > 0 {
+            return Ok(Some(left));
+        }
+    }
+    mark(path)
+}
+
+/// Removes a record in which nothing was said but what is known by these ids.
+pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Result<(), DiskError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    for line in Scan::open(path)? {
+        if let Line::Record(record) = line?
+            && let Some(entry) = Entry::read(&record.text).filter(Entry::is_said)
+            && !known.contains(&entry.uuid.to_string())
+        {
+            return Ok(());
+        }
+    }
+    let failed = |source| DiskError { action: "remove", path: path.to_owned(), source };
+    std::fs::remove_file(path).map_err(failed)
 }
 
 /// Says whether the record holds an entry with this id.
@@ -124,6 +156,11 @@ impl Since {
     pub(crate) fn messages(&self) -> u64 {
         messages(self.added.iter())
     }
+}
+
+/// Returns what others added to the agent's own record of a session since we left it, oldest first.
+pub fn said_outside(path: &Utf8Path, left: &OwnMark) -> Result<Vec<Json>, DiskError> {
+    Ok(since(path, left)?.added)
 }
 
 /// Compares a record with the mark at which we left it. One that only grew by what is no part of the

@@ -82,6 +82,8 @@ pub(crate) struct Run {
     /// What the agent says when it is asked beside the conversation; none while it is part of it.
     pub(crate) aside: Option<Aside>,
     pub(crate) camera: Camera,
+    /// What was asked before there was an agent.
+    pub(crate) early: Vec<Asked>,
 }
 
 /// What an agent said beside the conversation.
@@ -230,6 +232,9 @@ impl<'r> Pump<'r> {
     pub(crate) async fn run(mut self, begin: Vec<Step>) -> AgentEnd {
         self.todo.extend(begin);
         self.digest();
+        for asked in std::mem::take(&mut self.run.early) {
+            self.asked(&asked);
+        }
         while (self.exit.is_none() || self.snapping.is_some()) && !self.kill {
             self.turn().await;
         }

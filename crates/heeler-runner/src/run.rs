@@ -253,6 +253,7 @@ impl Order<'_> {
             run.note("taken_in", &outside);
         }
         let mut judged = Judged::default();
+        let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
         if let SessionStart::Continue { source, id, keep } = &start {
             if self.hand_over(run, tree, lock, (source, *keep), &mut judged).await.is_none() {
@@ -264,6 +265,10 @@ impl Order<'_> {
         // What was carried over would be lost in a fresh session.
         let (mut may_begin_anew, mut may_try_again) = (!goes_on_from_another, true);
         loop {
+            if std::mem::take(&mut is_new) {
+                run.record_beginning(tree).await;
+                run.watch.restart(Instant::now());
+            }
             let ending = self.attempt(run, tree, lock, &start).await;
             judged.add(run, ending);
             if run.ending.is_some() || !run.journal.is_clear() {
@@ -282,6 +287,7 @@ impl Order<'_> {
                         }
                     };
                     *lock = fresh;
+                    is_new = true;
                     start = SessionStart::Fresh { id: run.session.clone() };
                     "the agent does not know the session any more, so a fresh one begins"
                 }
@@ -305,6 +311,10 @@ impl Order<'_> {
         lock: &LockFile,
         start: &SessionStart,
     ) -> Ending {
+        // Before it began.
+        if let Some(ending) = &run.ending {
+            return ending.clone();
+        }
         let uuid = Uuid::new_v4();
         run.prompt(uuid, &self.host.brief.prompt);
         let launch = run.runtime.launch(start);

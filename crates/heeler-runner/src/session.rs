@@ -3,6 +3,7 @@
 //! Nobody else writes to a session while its lock is held, and the agent inherits the lock, so that
 //! it is free only when both are gone. Start at [`lock`].
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -122,6 +123,23 @@ fn end_of(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskError> {
         }
     }
     Ok(None)
+}
+
+/// Returns the ids of the rows in a log.
+pub(crate) fn row_ids(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        uuid: String,
+    }
+    let mut known = HashSet::new();
+    for entry in Scan::open(log)? {
+        if let Entry::Record(record) = entry?
+            && let Ok(Named { uuid }) = serde_json::from_str(&record.text)
+        {
+            known.insert(uuid);
+        }
+    }
+    Ok(known)
 }
 
 /// What was said in a session before.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{
-    PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, Started, file, socket_name,
+    PROTOCOL, Recovery, RunResult, RunSpec, SessionEnd, SessionStart, Started, file, socket_name,
 };
 use heeler_transcript::{
     AppendError, DiskError, Holder, LockError, LockFile, LockState, Log, LogOptions, OpenError,
@@ -180,6 +180,9 @@ impl<'d> Claim<'d> {
                 let _session = hold_session(dir, &spec, started, &ended, &holder)?;
                 let account = complete(&spec, started)?;
                 remove_socket(&spec, started);
+                if !account.resumable {
+                    discard_own(&spec, started);
+                }
                 cut_off(&spec, started, account, &ended)
             }
         };
@@ -274,6 +277,21 @@ fn remove_socket(spec: &RunSpec, started: &Started) {
     }
 }
 
+/// Takes away the agent's own record of a session that was to go on from another, and was not used:
+/// nobody will. It stays if it holds anything that our log does not.
+fn discard_own(spec: &RunSpec, started: &Started) {
+    let SessionStart::Continue { id, .. } = &spec.session.start else { return };
+    let Some(folder) = started.own_sessions.as_deref().filter(|_| *id == started.session) else {
+        return;
+    };
+    let path = own::path(folder, &spec.working_directory, id);
+    let discarded = session::row_ids(&started.session_log)
+        .and_then(|known| own::discard_if_known(&path, &known));
+    if let Err(error) = discarded {
+        tracing::warn!(%path, %error, "the agent's record of a session that nobody used stays");
+    }
+}
+
 fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
     let why = "the run was cut off before its agent was started";
     let settled = Some(Recovery { processes_ended: ended.processes, rows_completed: 0 });
@@ -281,7 +299,8 @@ fn never_started(spec: &RunSpec, ended: &Ended, now: Timestamp) -> RunResult {
 }
 
 fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -> RunResult {
-    let Account { end, conclusion, last_at, messages, tokens, resumable, completed } = account;
+    let Account { end, conclusion, last_at, last, messages, tokens, resumable, completed } =
+        account;
     let own_sessions = started.own_sessions.as_deref();
     RunResult {
         protocol: PROTOCOL,
@@ -299,7 +318,7 @@ fn cut_off(spec: &RunSpec, started: &Started, account: Account, ended: &Ended) -
             messages,
             tokens,
             resumable,
-            own: own::mark_of(own_sessions, &spec.working_directory, &started.session),
+            own: own::mark_of(own_sessions, &spec.working_directory, &started.session, last),
         }),
         started_at: started.at,
         // Its last sign of life: that nobody looked for it since is no part of it.

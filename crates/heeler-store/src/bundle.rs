@@ -15,14 +15,16 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::Session;
 use heeler_model::redact::Redactor;
+use heeler_model::{AgentSessionId, ForkCut, Session};
 use heeler_transcript::{DiskError, LINE_BYTES_MAX, plain};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+
+use crate::history;
 
 pub use place::{IMPORTED, PlaceError, Placed, place};
 pub use read::{Bundle, BundleError, open};
@@ -52,11 +54,38 @@ pub struct Export<'a> {
     /// Our log of it.
     pub log: Option<&'a Utf8Path>,
     /// The agent's own file: what another machine needs to go on.
-    pub own: Option<&'a Utf8Path>,
-    /// The commits of its snapshots, as git packs them.
-    pub workspace: Option<&'a mut dyn io::Read>,
+    pub own: Option<OwnFile<'a>>,
+    /// The repositories that its snapshots are in.
+    pub workspace: Vec<Repository<'a>>,
     /// Takes the fleet's secrets out of everything but the workspace.
     pub redactor: &'a Redactor,
+}
+
+/// The agent's own file of a session.
+pub struct OwnFile<'a> {
+    /// Where it is.
+    pub path: &'a Utf8Path,
+    /// For a fork that has not begun, whose source's file it is: what the fork takes over. That part
+    /// is exported as the fork's own.
+    pub fork: Option<&'a ForkCut>,
+}
+
+/// Snapshots of a session that are in one repository of ours.
+pub struct Repository<'a> {
+    /// What the log calls it.
+    pub key: String,
+    /// Writes them, as git packs them.
+    pub write: Box<WriteTo<'a>>,
+}
+
+/// Writes something that is not held in memory.
+pub type WriteTo<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
+
+/// The line before what a repository holds.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RepositoryLine {
+    repository: String,
 }
 
 /// What a part of a bundle holds.
@@ -97,6 +126,9 @@ pub enum ExportError {
         /// How many lines are before it.
         after: u64,
     },
+    /// Snapshots cannot be read.
+    #[error("cannot export the files of the session")]
+    Snapshots(#[source] io::Error),
     /// The bundle cannot be written.
     #[error("cannot write the bundle")]
     Write(#[source] io::Error),
@@ -120,7 +152,8 @@ fn imported_path(log: &Utf8Path) -> Utf8PathBuf {
 /// Writes a bundle. Of files that grow meanwhile, what they had at first is in it.
 pub fn write(export: Export<'_>, out: &mut dyn Write) -> Result<Sums, ExportError> {
     let log = export.log.map(Lines::open).transpose()?;
-    let own = export.own.map(Lines::open).transpose()?;
+    let own = export.own.as_ref().map(|own| Lines::open_own(own, export.session)).transpose()?;
+    let own = own.flatten();
     let head = head(&export, log.as_ref(), own.as_ref());
     let mut out = Writer { out, redactor: export.redactor };
     out.raw(&format!("{{\"format\":\"{BUNDLE_FORMAT}\",\"version\":{BUNDLE_VERSION},\n"))?;
@@ -132,7 +165,10 @@ pub fn write(export: Export<'_>, out: &mut dyn Write) -> Result<Sums, ExportErro
     let head = sum.finish();
     let events = out.part(EVENTS, log)?;
     let own = own.map(|own| out.part(OWN, Some(own))).transpose()?;
-    let workspace = export.workspace.map(|from| out.chunks(from)).transpose()?;
+    let workspace = match export.workspace.is_empty() {
+        true => None,
+        false => Some(out.repositories(export.workspace)?),
+    };
     let sums = Sums { head, events, own, workspace };
     out.raw(&last_line(&sums))?;
     Ok(sums)
@@ -197,18 +233,20 @@ impl Writer<'_> {
         Ok(sum.finish())
     }
 
-    /// Writes bytes.
-    fn chunks(&mut self, from: &mut dyn io::Read) -> Result<Sum, ExportError> {
+    /// Writes what repositories hold.
+    fn repositories(&mut self, repositories: Vec<Repository<'_>>) -> Result<Sum, ExportError> {
         self.raw(&format!("\"{WORKSPACE}\":["))?;
         let mut sum = Summing::default();
-        loop {
-            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-            let read = (&mut *from).take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
-            if read.map_err(ExportError::Write)? == 0 {
-                break;
+        for Repository { key, mut write } in repositories {
+            let line = json!(RepositoryLine { repository: key }).to_string();
+            self.entry(line.as_bytes(), 0, &mut sum)?;
+            let mut chunks = Chunks { out: self, sum: &mut sum, chunk: Vec::new(), failed: None };
+            let written = write(&mut chunks).and_then(|()| chunks.flush());
+            // Whoever writes may tell only of what it met because of that.
+            match chunks.failed {
+                Some(error) => return Err(error),
+                None => written.map_err(ExportError::Snapshots)?,
             }
-            let entry = format!("\"{}\"", BASE64.encode(&chunk));
-            self.entry(entry.as_bytes(), chunk.len() as u64, &mut sum)?;
         }
         self.raw("\n],\n")?;
         Ok(sum.finish())
@@ -231,6 +269,38 @@ impl Writer<'_> {
             Cow::Borrowed(_) => Cow::Owned(row.into_bytes()),
             Cow::Owned(redacted) => Cow::Owned(redacted),
         }
+    }
+}
+
+/// Takes bytes and writes them as lines.
+struct Chunks<'c, 'w> {
+    out: &'c mut Writer<'w>,
+    sum: &'c mut Summing,
+    chunk: Vec<u8>,
+    failed: Option<ExportError>,
+}
+
+impl Write for Chunks<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.chunk.len());
+        self.chunk.extend_from_slice(&bytes[..taken]);
+        if self.chunk.len() == CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let entry = format!("\"{}\"", BASE64.encode(&self.chunk));
+        let bytes = self.chunk.len() as u64;
+        self.chunk.clear();
+        self.out.entry(entry.as_bytes(), bytes, self.sum).map_err(|error| {
+            self.failed = Some(error);
+            io::ErrorKind::BrokenPipe.into()
+        })
     }
 }
 
@@ -264,6 +334,8 @@ struct Lines {
     bytes: u64,
     line: Vec<u8>,
     count: u64,
+    /// What lines have of another session, and what is there instead.
+    renamed: Option<(String, String)>,
 }
 
 impl Lines {
@@ -272,7 +344,27 @@ impl Lines {
         let file = plain::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let reader = BufReader::new(file.take(bytes));
-        Ok(Lines { path: path.to_owned(), reader, bytes, line: Vec::new(), count: 0 })
+        let path = path.to_owned();
+        Ok(Lines { path, reader, bytes, line: Vec::new(), count: 0, renamed: None })
+    }
+
+    /// Opens an agent's own file; of a fork's source, what the fork takes over. `None` if that is not
+    /// in it.
+    fn open_own(own: &OwnFile<'_>, session: &Session) -> Result<Option<Lines>, DiskError> {
+        let (Some(fork), Some(id)) = (own.fork, &session.agent_session_id) else {
+            return Lines::open(own.path).map(Some);
+        };
+        let end = match fork.at {
+            Some(at) => history::end_of_entry(own.path, at)?,
+            None => Some(u64::MAX),
+        };
+        let Some(end) = end else { return Ok(None) };
+        let mut lines = Lines::open(own.path)?;
+        lines.bytes = lines.bytes.min(end);
+        lines.reader.get_mut().set_limit(lines.bytes);
+        let named = |id: &AgentSessionId| format!("\"sessionId\":\"{id}\"");
+        lines.renamed = Some((named(&fork.source), named(id)));
+        Ok(Some(lines))
     }
 
     /// Returns the next line without its newline. What has none is not a line yet.
@@ -285,6 +377,11 @@ impl Lines {
         let read = read.map_err(failed)? as u64;
         if self.line.pop_if(|last| *last == b'\n').is_some() {
             self.count += 1;
+            if let Some((old, new)) = &self.renamed
+                && let Ok(text) = std::str::from_utf8(&self.line)
+            {
+                self.line = text.replace(old, new).into_bytes();
+            }
             return Ok(Some(&self.line));
         }
         match read < most {

@@ -6,8 +6,10 @@
 //! Start at [`history`].
 
 mod chain;
+mod fields;
 mod marks;
 mod page;
+mod snapshots;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -19,9 +21,10 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
-pub(crate) use self::chain::Chain;
+pub(crate) use self::chain::{Chain, end_of_entry};
 use self::marks::{Mark, Runs};
 use self::page::Around;
+pub use self::snapshots::{NotedSnapshot, snapshots};
 
 /// Who says a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -221,7 +224,10 @@ fn read_history(
             continue;
         }
         let mut found = runs.marks(&run)?;
-        total.get_or_insert(found.last().map_or(run.before, |mark| mark.number));
+        if total.is_none() {
+            total = Some(found.last().map_or(run.before, |mark| mark.number));
+            before.map_or(Ok(()), |before| runs.skip_from(before.saturating_sub(1)))?;
+        }
         if let Some(before) = before {
             let end = found.partition_point(|mark| mark.number < before);
             behind = found.drain(end..).next().or(behind);
@@ -275,6 +281,7 @@ pub fn find_cut(
             if let Some(asked) = at.filter(|&at| at == 0 || at > total) {
                 return Err(CutError::NoMessage { asked, total });
             }
+            at.map_or(Ok(()), |at| runs.skip_from(at)).map_err(HistoryError::from)?;
             is_newest = false;
         }
         for mark in marks.into_iter().rev().filter(|mark| at.is_none_or(|at| mark.number <= at)) {

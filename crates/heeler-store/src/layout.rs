@@ -4,7 +4,7 @@
 
 use std::io;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::{Utf8DirEntry, Utf8Path, Utf8PathBuf};
 use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, slug};
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
@@ -33,6 +33,9 @@ const OURS: [&str; 17] = [
     "worktrees",
     ".gitignore",
 ];
+
+/// Folders in which nothing may be a link either: what is in them are folders that we write to.
+const FOLDERS_OF_OURS: [&str; 4] = ["agent-sessions/projects", "trash", "workspaces", "worktrees"];
 
 /// Where event logs of sessions are: ours, and those that herdctl's containers left.
 const LOG_FOLDERS: [&str; 2] = ["agent-sessions/", "docker-sessions/"];
@@ -320,6 +323,14 @@ fn refuse_links(root: &Utf8Path) -> Result<(), LayoutError> {
         let path = root.join(name);
         if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
             return Err(LayoutError::Link { path });
+        }
+    }
+    for folder in FOLDERS_OF_OURS {
+        // One that is not there, or that we may not read, is none that we write to.
+        let entries = root.join(folder).read_dir_utf8().into_iter().flatten().flatten();
+        let is_link = |entry: &Utf8DirEntry| entry.file_type().is_ok_and(|it| it.is_symlink());
+        if let Some(entry) = entries.into_iter().find(is_link) {
+            return Err(LayoutError::Link { path: entry.into_path() });
         }
     }
     Ok(())

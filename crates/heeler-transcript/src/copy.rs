@@ -11,9 +11,7 @@ use thiserror::Error;
 
 use crate::disk::{Disk, DiskError, Taken, publish};
 use crate::index::Numbers;
-use crate::lines::{last_line_end, read_at};
-
-const BLOCK_BYTES: usize = 1024 * 1024;
+use crate::lines::last_line_end;
 
 /// How much of a transcript to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,20 +69,7 @@ pub fn copy_prefix(
     if copy.symlink_metadata().is_ok() {
         return Err(CopyError::Exists { path: copy.to_owned() });
     }
-    let copied = publish(disk, copy, Taken::Refuse, |draft| {
-        let mut block = vec![0; BLOCK_BYTES];
-        let mut at = 0;
-        while at < len {
-            let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let read = read_at(&file, &mut block[..wanted], at)?;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            draft.write_all(&block[..read])?;
-            at += read as u64;
-        }
-        Ok(())
-    });
+    let copied = publish(disk, copy, Taken::Refuse, |draft| draft.copy_from(&file, len));
     match copied {
         Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
             Err(CopyError::Exists { path: copy.to_owned() })

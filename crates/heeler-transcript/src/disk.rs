@@ -12,6 +12,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
+use crate::lines::read_at;
+
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
@@ -51,6 +53,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn create_folder(&self, path: &Utf8Path) -> io::Result<()>;
     /// Makes one `write` call at the end of the file; may write less than asked.
     fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize>;
+    /// Makes one step of a copy: up to `len` bytes of `source` from `offset` on go to the end of the
+    /// file. May copy less than asked; nothing where the source ends.
+    fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
+        copy_by_hand(source, offset, len, |block| self.write(file, block))
+    }
     /// Cuts the file to `len` bytes.
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
     /// Returns when the file's bytes and length are on stable storage.
@@ -90,6 +97,15 @@ impl Disk for OsDisk {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
+        match copy_in_kernel(file, source, offset, len) {
+            Ok(copied) if copied > 0 => Ok(copied),
+            // Not every file system can do it; what else is wrong a write says as well.
+            _ => copy_by_hand(source, offset, len, |block| self.write(file, block)),
         }
     }
 
@@ -133,6 +149,35 @@ impl Disk for OsDisk {
     fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
+}
+
+/// Copies through memory: reads a block and has it written.
+fn copy_by_hand(
+    source: &File,
+    offset: u64,
+    len: u64,
+    write: impl FnOnce(&[u8]) -> io::Result<usize>,
+) -> io::Result<u64> {
+    let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(COPY_BLOCK_BYTES);
+    let mut block = vec![0; wanted];
+    match read_at(source, &mut block, offset)? {
+        0 => Ok(0),
+        read => Ok(write(&block[..read])? as u64),
+    }
+}
+
+/// Has the kernel copy, which shares the blocks where the file system can.
+#[cfg(target_os = "linux")]
+fn copy_in_kernel(file: &File, source: &File, mut offset: u64, len: u64) -> io::Result<u64> {
+    use rustix::fs::{OFlags, copy_file_range, fcntl_getfl, fcntl_setfl};
+    // The kernel does not copy into a file that is open for appending.
+    let flags = fcntl_getfl(file)?;
+    fcntl_setfl(file, flags.difference(OFlags::APPEND))?;
+    let mut end = file.metadata()?.len();
+    let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+    let copied = copy_file_range(source, Some(&mut offset), file, Some(&mut end), wanted);
+    fcntl_setfl(file, flags)?;
+    Ok(copied? as u64)
 }
 
 /// Replaces a file so that after any crash it holds the old bytes or the new ones, whole.
@@ -323,6 +368,18 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Copies the first bytes of a file.
+    pub(crate) fn copy_from(&mut self, source: &File, len: u64) -> io::Result<()> {
+        let mut at = 0;
+        while at < len {
+            match self.disk.copy(&self.file, source, at, len - at)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                copied => at += copied,
+            }
+        }
+        Ok(())
+    }
+
     /// Gives it its final name; its bytes are synced.
     fn rename(mut self, taken: Taken) -> Result<(), DiskError> {
         let rename = if taken == Taken::Replace { Disk::rename } else { Disk::rename_new };
@@ -406,6 +463,31 @@ mod tests {
         assert_eq!(kind(&path, len), io::ErrorKind::AlreadyExists);
         assert_eq!(kind(&folder.join("other"), len - 1), io::ErrorKind::FileTooLarge);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_copied_goes_to_the_end_in_the_kernel_and_by_hand() {
+        let (_temp, folder) = folder();
+        let source = folder.join("source");
+        let bytes: Vec<u8> = (0..COPY_BLOCK_BYTES + 7).map(|at| at as u8).collect();
+        std::fs::write(&source, &bytes).unwrap();
+        let source = File::open(source).unwrap();
+        let copy = |name: &str, file: &File, offset, len| match name {
+            "in-kernel" => OsDisk.copy(file, &source, offset, len).unwrap(),
+            _ => copy_by_hand(&source, offset, len, |block| OsDisk.write(file, block)).unwrap(),
+        };
+        for name in ["in-kernel", "by-hand"] {
+            let path = folder.join(name);
+            let file = OsDisk.create(&path).unwrap();
+            OsDisk.write(&file, b"<").unwrap();
+            let (mut at, end) = (1, bytes.len() as u64);
+            while at < end {
+                at += copy(name, &file, at, end - at);
+            }
+            assert_eq!(copy(name, &file, end, 9), 0, "{name}: the source has ended");
+            OsDisk.write(&file, b">").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), [b"<", &bytes[1..], b">"].concat(), "{name}");
+        }
     }
 
     #[test]

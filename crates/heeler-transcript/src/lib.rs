@@ -39,4 +39,4 @@ pub use names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, checked_id, resolve_ins
 pub use page::{Before, PAGE_BYTES_MAX, PAGE_FAULTS_MAX, Page, count, range, tail};
 pub use repair::Repair;
 pub use scan::{LinesBack, RawLine, Scan};
-pub use search::{Case, Hit, Pattern, Query, QueryError, Searched, search};
+pub use search::{Case, Finder, Hit, Pattern, Query, QueryError, Searched, search};

@@ -153,6 +153,8 @@ impl Forward {
 pub(crate) struct Backward {
     /// Bytes of the file from `start` on.
     buf: Vec<u8>,
+    /// The buffer of the block before, to be filled again: new memory costs as much as a search.
+    spare: Vec<u8>,
     start: u64,
     /// How many bytes of `buf` belong to lines not yet returned.
     left: usize,
@@ -162,7 +164,8 @@ pub(crate) struct Backward {
 impl Backward {
     /// Starts with the line that ends just before `end`, which is the start of a line.
     pub(crate) fn new(end: u64) -> Self {
-        Self { buf: Vec::new(), start: end, left: 0, block: BLOCK_BYTES_MIN }
+        let (buf, spare) = (Vec::new(), Vec::new());
+        Self { buf, spare, start: end, left: 0, block: BLOCK_BYTES_MIN }
     }
 
     /// Returns the line before; `None` at the start of the file.
@@ -215,12 +218,13 @@ impl Backward {
         // A long line is met by ever larger blocks, so that it is not copied once per block.
         let wanted = self.block.max(self.left);
         let block = usize::try_from(self.start).unwrap_or(usize::MAX).min(wanted);
-        let mut buf = vec![0; block + self.left];
         let start = self.start - block as u64;
-        file.read_exact_at(&mut buf[..block], start)?;
-        buf[block..].copy_from_slice(&self.buf[..self.left]);
+        self.spare.resize(block + self.left, 0);
+        file.read_exact_at(&mut self.spare[..block], start)?;
+        self.spare[block..].copy_from_slice(&self.buf[..self.left]);
+        std::mem::swap(&mut self.buf, &mut self.spare);
         self.block = (self.block * 2).min(BLOCK_BYTES_MAX);
-        (self.buf, self.start, self.left) = (buf, start, block + self.left);
+        (self.start, self.left) = (start, block + self.left);
         Ok(block > 0)
     }
 }

@@ -122,6 +122,22 @@ pub fn search(
     Ok(searched)
 }
 
+/// Finds a query in a text, as [`search`] does in files.
+#[derive(Debug)]
+pub struct Finder(RegexMatcher);
+
+impl Finder {
+    /// Makes one; fails as the search would.
+    pub fn of(query: &Query) -> Result<Finder, QueryError> {
+        matcher(query).map(Finder)
+    }
+
+    /// Says whether a line has what is looked for.
+    pub fn is_in(&self, line: &str) -> bool {
+        matches!(self.0.is_match(line.as_bytes()), Ok(true))
+    }
+}
+
 fn matcher(query: &Query) -> Result<RegexMatcher, QueryError> {
     let mut builder = RegexMatcherBuilder::new();
     builder
@@ -237,6 +253,20 @@ impl Hits<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_searched_as_a_file_is() {
+        let finder = |pattern: Pattern, case: Case| {
+            Finder::of(&Query { pattern, case, hits_max: 1 })
+                .map(|it| it.is_in("A [secret] Sheep."))
+        };
+        let literal = |text: &str| Pattern::Literal(text.to_owned());
+        assert!(finder(literal("[secret]"), Case::Smart).unwrap());
+        assert!(finder(literal("sheep"), Case::Smart).unwrap());
+        assert!(!finder(literal("SHEEP"), Case::Smart).unwrap());
+        assert!(finder(Pattern::Regex("S.*p".to_owned()), Case::Sensitive).unwrap());
+        assert!(finder(Pattern::Regex("(".to_owned()), Case::Smart).is_err());
+    }
 
     #[test]
     fn lines_that_are_too_long_are_cut_and_nothing_moves() {

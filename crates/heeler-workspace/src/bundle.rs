@@ -1,16 +1,15 @@
-//! Snapshots as one file, a git bundle: to another machine, or to the same one again.
+//! Snapshots as one stream, a git bundle: to another machine, or to the same one again.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use camino::Utf8Path;
-use heeler_transcript::{Disk as _, OsDisk, create_folder, plain, temp_name};
+use heeler_transcript::{OsDisk, create_folder, plain};
 
 use crate::git::Feed;
 use crate::oid::Format;
 use crate::snapshot::{Commit, SnapshotName};
-use crate::store::{SnapshotError, Snapshots, Work, io_at};
+use crate::store::{SnapshotError, Snapshots, Work, io_at, is_key};
 
 /// How a snapshot is named in the file, and a commit whose parents are not there.
 const SNAPSHOT: &str = "refs/heeler/";
@@ -21,61 +20,62 @@ const NAMES_MAX: usize = 1_000_000;
 const LINE_BYTES_MAX: u64 = 1024;
 
 impl Snapshots {
-    /// Writes snapshots with all that they need to a new file, a git bundle.
+    /// Writes commits of snapshots with all that they need, each under a name: a git bundle.
     ///
     /// The same snapshots give the same bytes, wherever they have been meanwhile.
-    pub fn export(&self, names: &[SnapshotName], to: &Utf8Path) -> Result<(), SnapshotError> {
+    pub fn export(
+        &self,
+        snapshots: &[(SnapshotName, Commit)],
+        to: &mut dyn Write,
+    ) -> Result<(), SnapshotError> {
         let work = self.begin()?;
         let mut head = match self.format {
             Format::Sha1 => "# v2 git bundle\n".to_owned(),
             Format::Sha256 => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
         };
         let mut commits = String::new();
-        for name in names {
-            let none = || SnapshotError::NotASnapshot { commit: name.to_string() };
-            let commit = self.commit_of(name)?.ok_or_else(none)?;
+        for (name, commit) in snapshots {
+            work.commit_text(commit)?;
             head.push_str(&format!("{commit} {SNAPSHOT}{name}\n"));
             commits.push_str(&format!("{commit}\n"));
         }
-        let shallow = plain::read_text(&self.root.join("repo.git/shallow")).unwrap_or_default();
-        for (number, commit) in shallow.lines().filter_map(Commit::parse).enumerate() {
+        for (number, commit) in work.shallow_below(&commits)?.iter().enumerate() {
             head.push_str(&format!("{commit} {SHALLOW}{number}\n"));
         }
         head.push('\n');
-        let temp = temp_name(to);
-        let written = work
-            .write_bundle(&head, &commits, &temp)
-            .and_then(|()| OsDisk.rename_new(&temp, to).map_err(io_at("make", to)));
-        if written.is_err() {
-            let _unused = fs::remove_file(&temp);
-        }
-        written
+        work.write_bundle(&head, &commits, to)
     }
 
     /// Takes over the snapshots of an export into the repository `key` under `dir`, which is made
-    /// if it is missing. Returns their names, which mean the same as where they come from.
+    /// if it is missing. All of them must have names below `prefix`: other names are somebody else's.
+    /// Returns their names, which mean the same as where they come from.
     pub fn import(
         dir: &Utf8Path,
         key: &str,
-        from: &Utf8Path,
+        prefix: &SnapshotName,
+        from: &mut (dyn Read + Send),
     ) -> Result<(Snapshots, Vec<SnapshotName>), SnapshotError> {
-        let bad = |reason: &str| bad(from, reason);
-        let file = plain::open(from).map_err(io_at("open", from))?;
-        let mut file = BufReader::new(file);
-        let head = Head::read(&mut file).map_err(|error| bad(&error.to_string()))?;
+        if !is_key(key) {
+            return Err(bad(&format!("{key:?} cannot name a repository")));
+        }
+        let mut from = BufReader::new(from);
+        let head = Head::read(&mut from).map_err(|error| bad(&error.to_string()))?;
+        let below = format!("{prefix}/");
+        if let Some((name, _)) = head.snapshots.iter().find(|it| !it.0.as_str().starts_with(&below))
+        {
+            return Err(bad(&format!("{name} is not of {prefix}")));
+        }
         create_folder(&OsDisk, dir)?;
         let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
         let snapshots = Snapshots::make(&dir, key, head.format, |_| Ok(()))?;
         if snapshots.format != head.format {
             return Err(bad("its objects are named by another hash than those here"));
         }
+        snapshots.add_shallow(&head.shallow)?;
         let work = snapshots.begin()?;
-        let mut feed = |to: &mut dyn Write| io::copy(&mut file, to).map(|_| ());
+        let mut feed = |to: &mut dyn Write| io::copy(&mut from, to).map(|_| ());
         let unpacked = work.git(&["index-pack", "--stdin"])?.output(Feed::Write(&mut feed));
         unpacked.map_err(|error| bad(&error.to_string()))?;
-        if !head.shallow.is_empty() {
-            snapshots.add_shallow(&head.shallow)?;
-        }
         let mut names = Vec::new();
         for (name, commit) in head.snapshots {
             work.commit_text(&commit)?;
@@ -86,10 +86,16 @@ impl Snapshots {
         Ok((snapshots, names))
     }
 
+    /// Notes commits whose parents do not come along. It is noted before they come, so that none is
+    /// ever there without; of those that are here already the parents are, or it is noted.
     fn add_shallow(&self, more: &[Commit]) -> Result<(), SnapshotError> {
+        if more.is_empty() {
+            return Ok(());
+        }
         let mut text = plain::read_text(&self.root.join("repo.git/shallow")).unwrap_or_default();
+        let work = self.begin()?;
         for commit in more {
-            if !text.contains(commit.as_str()) {
+            if !text.contains(commit.as_str()) && work.commit_text(commit).is_err() {
                 text.push_str(&format!("{commit}\n"));
             }
         }
@@ -97,28 +103,39 @@ impl Snapshots {
     }
 }
 
-fn bad(path: &Utf8Path, reason: &str) -> SnapshotError {
-    SnapshotError::BadExport { path: path.to_owned(), reason: reason.to_owned() }
+fn bad(reason: &str) -> SnapshotError {
+    SnapshotError::BadExport { reason: reason.to_owned() }
 }
 
 impl Work<'_> {
+    /// Returns which commits whose parents are not here these lead to.
+    fn shallow_below(&self, commits: &str) -> Result<Vec<Commit>, SnapshotError> {
+        let path = self.snapshots.root.join("repo.git/shallow");
+        let text = plain::read_text(&path).unwrap_or_default();
+        let mut shallow: Vec<Commit> = text.lines().filter_map(Commit::parse).collect();
+        if !shallow.is_empty() {
+            let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
+            let listed = self.git(&["rev-list", "--stdin"])?.text(Feed::Write(&mut feed))?;
+            let met: HashSet<&str> = listed.lines().collect();
+            shallow.retain(|commit| met.contains(commit.as_str()));
+        }
+        shallow.sort_unstable();
+        Ok(shallow)
+    }
+
     fn write_bundle(
         &self,
         head: &str,
         commits: &str,
-        temp: &Utf8Path,
+        to: &mut dyn Write,
     ) -> Result<(), SnapshotError> {
-        let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600).open(temp);
-        let mut file = file.map_err(io_at("make", temp))?;
-        file.write_all(head.as_bytes()).map_err(io_at("write", temp))?;
+        to.write_all(head.as_bytes()).map_err(SnapshotError::Export)?;
         // What is reused depends on how the objects happen to lie here.
         let fresh = ["--no-reuse-delta", "--no-reuse-object", "--threads=1", "--delta-base-offset"];
         let args = [&["pack-objects", "--stdout", "--revs", "-q"][..], &fresh[..]].concat();
         let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
-        let mut read = |out: &mut dyn Read| io::copy(out, &mut file).map(|_| ());
-        self.git(&args)?.read(Feed::Write(&mut feed), &mut read)?;
-        file.sync_all().map_err(io_at("sync", temp))
+        let mut read = |out: &mut dyn Read| io::copy(out, to).map(|_| ());
+        Ok(self.git(&args)?.read(Feed::Write(&mut feed), &mut read)?)
     }
 }
 
@@ -130,7 +147,7 @@ struct Head {
 }
 
 impl Head {
-    fn read(file: &mut BufReader<File>) -> io::Result<Head> {
+    fn read(file: &mut dyn BufRead) -> io::Result<Head> {
         let mut head = Head { format: Format::Sha1, snapshots: Vec::new(), shallow: Vec::new() };
         let first = line(file)?;
         if first != "# v2 git bundle" && first != "# v3 git bundle" {
@@ -163,7 +180,7 @@ impl Head {
     }
 }
 
-fn line(file: &mut BufReader<File>) -> io::Result<String> {
+fn line(file: &mut dyn BufRead) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
     match bytes.pop() {

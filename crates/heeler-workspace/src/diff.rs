@@ -2,9 +2,11 @@
 
 use std::io::{self, Read};
 
+use camino::Utf8Path;
 use jiff::Timestamp;
 
 use crate::commit::read_commit;
+use crate::oid::short_digest;
 use crate::snapshot::{Commit, Snapshot, SnapshotName};
 use crate::store::{SnapshotError, Snapshots, Work};
 use crate::work_tree::WorkTree;
@@ -48,6 +50,15 @@ impl Snapshots {
         read_commit(commit, &text).ok_or_else(none)
     }
 
+    /// Returns the last state of a work tree that was recorded, also for a comparison; `None` if that
+    /// is not known any more.
+    pub fn last_of(&self, top: &Utf8Path) -> Result<Option<Commit>, SnapshotError> {
+        let kept = self.root.join("kept").join(short_digest(top.as_str()));
+        let work = self.begin()?;
+        let commit = self.read_ref(&kept)?;
+        Ok(commit.filter(|commit| work.commit_text(commit).is_ok()))
+    }
+
     /// Compares a snapshot with another, or with the files as they are now.
     pub fn diff(
         &self,
@@ -63,8 +74,10 @@ impl Snapshots {
                 work.record(tree, None, "for a comparison", now)?.commit
             }
         };
-        let summary = work.diff_tree(from, &to, "--stat=100")?.0;
-        let (patch, cut) = work.diff_tree(from, &to, "--patch")?;
+        let summary = work.diff_tree(from, &to, &["--stat=100"])?.0;
+        // So that a patch can be applied, binary files too.
+        let how = ["--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"];
+        let (patch, cut) = work.diff_tree(from, &to, &how)?;
         Ok(Diff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
     }
 }
@@ -80,18 +93,11 @@ impl Work<'_> {
         &self,
         from: &Commit,
         to: &Commit,
-        how: &str,
+        how: &[&str],
     ) -> Result<(Vec<u8>, bool), SnapshotError> {
-        let mut args = vec!["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv"];
-        // So that a patch can be applied, binary files too.
-        args.extend([
-            "--binary",
-            "--full-index",
-            "--no-color",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-            how,
-        ]);
+        let mut args =
+            vec!["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color"];
+        args.extend(how);
         args.extend([from.as_str(), to.as_str()]);
         let (mut bytes, mut cut) = (Vec::new(), false);
         let mut read = |out: &mut dyn Read| {

@@ -2,14 +2,15 @@
 //! systems. Nothing there is changed, and ours needs nothing of theirs afterwards.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{OsDisk, plain, replace_file, sync_file_system, temp_name};
 
 use crate::stat::{RACY_NS, mtime_ns};
-use crate::store::{SnapshotError, io_at};
+use crate::store::{FILE_MODE, SnapshotError, io_at};
 
 /// How often one repository may borrow objects of another, which borrows.
 const ALTERNATES_DEPTH_MAX: usize = 5;
@@ -213,13 +214,13 @@ fn names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<Str
 fn copy(from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
     let temp = temp_name(to);
     let mut source = plain::open(from)?;
-    let mut target = File::options().write(true).create_new(true).open(&temp)?;
+    let mut target = File::options().write(true).create_new(true).mode(FILE_MODE).open(&temp)?;
     io::copy(&mut source, &mut target)?;
     fs::rename(&temp, to)
 }
 
 fn make_folder(path: &Utf8Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         result => result,
     }

@@ -5,8 +5,9 @@
 //! known. Each is noted in `packs/` first; when there are many, git makes one of them.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use flate2::write::ZlibEncoder;
@@ -17,7 +18,7 @@ use crate::git::Feed;
 use crate::oid::{Format, Hash, Kind, Oid};
 use crate::snapshot::Commit;
 use crate::stat::Mode;
-use crate::store::{SnapshotError, Work, entries, io_at};
+use crate::store::{FILE_MODE, SnapshotError, Work, entries, io_at, write_file};
 
 /// So many packs of ours are made into one.
 const PACKS_MAX: usize = 40;
@@ -57,7 +58,8 @@ impl Pack {
     pub(crate) fn new(scratch: &Utf8Path, format: Format) -> io::Result<Pack> {
         let draft = scratch.join("new");
         let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).open(pack_of(&draft))?;
+        options.read(true).write(true).create_new(true).mode(FILE_MODE);
+        let file = options.open(pack_of(&draft))?;
         let mut file = BufWriter::with_capacity(1 << 16, file);
         // How many objects there are is put in at the end.
         file.write_all(b"PACK\0\0\0\x02\0\0\0\0")?;
@@ -152,13 +154,15 @@ impl Pack {
         file.write_all(digest.as_bytes())?;
         file.sync_data()?;
         let index = self.index(digest);
-        let mut index_file = File::create_new(index_of(&self.draft))?;
+        let mut index_file = File::options();
+        index_file.write(true).create_new(true).mode(FILE_MODE);
+        let mut index_file = index_file.open(index_of(&self.draft))?;
         index_file.write_all(&index)?;
         index_file.sync_data()?;
         let name = digest.hex();
         let to = packs.join(format!("pack-{name}"));
-        fs::create_dir_all(notes)?;
-        File::create(notes.join(&name))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(notes)?;
+        write_file(&notes.join(&name), b"")?;
         fs::rename(pack_of(&self.draft), pack_of(&to))?;
         fs::rename(index_of(&self.draft), index_of(&to))?;
         File::open(packs)?.sync_all()

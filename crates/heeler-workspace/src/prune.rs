@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::objects;
 use crate::oid::Oid;
-use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder};
+use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder, write_file};
 
 /// Objects younger than this stay: an agent in a worktree may be about to use them.
 pub const PRUNE_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -112,7 +112,7 @@ impl Work<'_> {
             known.push_str(&format!("{oid} refs/roots/{number:012}\n"));
         }
         let path = self.git_dir().join("packed-refs");
-        fs::write(&path, known).map_err(io_at("write", &path))
+        write_file(&path, known.as_bytes()).map_err(io_at("write", &path))
     }
 
     /// Keeps the ids of objects that are there; logs may name others.

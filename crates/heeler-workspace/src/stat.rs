@@ -16,7 +16,7 @@ use rustix::fs::Stat as OsStat;
 use crate::oid::Oid;
 use crate::paths::Paths;
 use crate::snapshot::Commit;
-use crate::store::{SnapshotError, io_at};
+use crate::store::{SnapshotError, io_at, write_file};
 
 /// A file touched so shortly before it was looked at is looked at again.
 pub(crate) const RACY_NS: i64 = 2_000_000_000;
@@ -238,7 +238,7 @@ pub(crate) fn mtime_ns(found: &fs::Metadata) -> i64 {
 /// Returns the file system's idea of now, which need not be the clock's: it is what stamps files.
 pub(crate) fn fs_now_ns(scratch: &Utf8Path) -> Result<i64, SnapshotError> {
     let probe = scratch.join("now");
-    fs::write(&probe, b"").map_err(io_at("write", &probe))?;
+    write_file(&probe, b"").map_err(io_at("write", &probe))?;
     Ok(mtime_ns(&fs::metadata(&probe).map_err(io_at("read", &probe))?))
 }
 

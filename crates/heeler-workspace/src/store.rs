@@ -6,13 +6,14 @@
 //! with it, and no agent can have written into its config. Start at [`Snapshots`].
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{
-    DiskError, OsDisk, create_folder, is_temp, plain, replace_file, temp_name,
+    DiskError, NameError, OsDisk, create_folder, is_temp, plain, replace_file, resolve_inside,
+    temp_name,
 };
 use thiserror::Error;
 
@@ -22,6 +23,26 @@ use crate::oid::{Format, short_digest};
 use crate::snapshot::{Commit, LeftOut, SnapshotName};
 use crate::stat::CacheHead;
 use crate::work_tree::{FindError, WorkTree};
+
+/// The folders of a repository of ours.
+const FOLDERS: [&str; 10] = [
+    "repo.git/objects/info",
+    "repo.git/objects/pack",
+    "repo.git/refs/heads",
+    "repo.git/info",
+    "refs",
+    "cache",
+    "kept",
+    "locks",
+    "pending",
+    "tmp",
+];
+
+/// Folders in it that come when they are needed.
+const FOLDERS_LATER: [&str; 2] = ["packs", "repo.git/worktrees"];
+
+/// What is ours is for nobody else to read.
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// The most that is read of a small file of ours.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
@@ -59,6 +80,9 @@ pub enum SnapshotError {
     /// A file of ours could not be written durably.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// A part of a repository of ours is a link.
+    #[error(transparent)]
+    Link(#[from] NameError),
     /// Some other file could not be used.
     #[error("cannot {attempt} {path}")]
     Io {
@@ -107,14 +131,15 @@ pub enum SnapshotError {
         /// What would be lost. The snapshot of the rest has been taken.
         left_out: Vec<LeftOut>,
     },
-    /// A file that is no export of ours, or is damaged.
-    #[error("{path} holds no snapshots: {reason}")]
+    /// What was read is no export of ours, or is damaged.
+    #[error("the export holds no snapshots that can be taken over: {reason}")]
     BadExport {
-        /// The file.
-        path: Utf8PathBuf,
         /// What is wrong.
         reason: String,
     },
+    /// An export cannot be written.
+    #[error("cannot write the snapshots")]
+    Export(#[source] io::Error),
 }
 
 fn said(left_out: &[LeftOut]) -> String {
@@ -208,6 +233,7 @@ impl Snapshots {
         if !root.join("repo.git").is_dir() {
             return Err(none());
         }
+        refuse_links(&root)?;
         let config = plain::read_text(&root.join("repo.git/config"));
         let format = if config.is_ok_and(|config| format_in(&config) == Format::Sha256) {
             Format::Sha256
@@ -396,9 +422,7 @@ impl Snapshots {
     }
 
     fn lay_out(&self) -> Result<(), SnapshotError> {
-        let folders = ["repo.git/objects/info", "repo.git/objects/pack", "repo.git/refs/heads"];
-        let ours = ["repo.git/info", "refs", "cache", "kept", "locks", "pending", "tmp"];
-        for folder in folders.iter().chain(&ours) {
+        for folder in FOLDERS {
             create_folder(&OsDisk, &self.root.join(folder))?;
         }
         self.write("repo.git/HEAD", b"ref: refs/heads/main\n")?;
@@ -408,7 +432,7 @@ impl Snapshots {
     /// Takes over the harmless settings of the user's repository.
     fn take_settings(&self, theirs: &str) -> Result<(), SnapshotError> {
         let copy = self.root.join("tmp/config");
-        fs::write(&copy, theirs).map_err(io_at("write", &copy))?;
+        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))?;
         let work = Work::new(self, lock::take(&self.root.join("locks/config"), Hold::Shared)?)?;
         let git = work.git(&["config", "--no-includes", "--list", "-z", "--file"])?;
         let listed = match git.arg(&copy).text(work.feed()) {
@@ -461,7 +485,7 @@ impl<'a> Work<'a> {
         ];
         for (name, text) in files {
             let path = git.join(name);
-            fs::write(&path, text).map_err(io_at("write", &path))?;
+            write_file(&path, text.as_bytes()).map_err(io_at("write", &path))?;
         }
         let shallow = snapshots.root.join("repo.git/shallow");
         match fs::copy(&shallow, git.join("shallow")) {
@@ -492,7 +516,7 @@ impl<'a> Work<'a> {
         let commit = format!("{}\n", head.commit);
         for (folder, bytes) in [("kept", commit.as_bytes()), ("cache", cache)] {
             let (draft, path) = (self.scratch.join(folder), root.join(folder).join(&key));
-            let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
+            let written = write_file(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
             written.map_err(io_at("write", &path))?;
         }
         Ok(())
@@ -532,7 +556,7 @@ fn config(format: Format, is_precious: bool) -> String {
         Format::Sha256 => format!("\tobjectFormat = {}\n", format.name()),
     };
     format!(
-        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n{bare}{sync}\
+        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tsharedRepository = 0600\n{bare}{sync}\
          [extensions]\n{precious}{object_format}\
          [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
     )
@@ -555,6 +579,16 @@ fn format_in(config: &str) -> Format {
     Format::Sha1
 }
 
+/// Refuses a repository of which a part is elsewhere: it may have come with somebody's state directory,
+/// and what we write goes nowhere else.
+fn refuse_links(root: &Utf8Path) -> Result<(), SnapshotError> {
+    let (folder, key) = (root.parent().unwrap_or(root), root.file_name().unwrap_or_default());
+    for name in FOLDERS.iter().chain(&FOLDERS_LATER) {
+        resolve_inside(folder, &format!("{key}/{name}"))?;
+    }
+    Ok(())
+}
+
 /// Returns the key of the repository of ours that this folder belongs to.
 fn key_of_ours<'a>(dir: &Utf8Path, common_dir: &'a Utf8Path) -> Option<&'a str> {
     let root = common_dir.strip_prefix(dir).ok()?.parent()?;
@@ -562,9 +596,16 @@ fn key_of_ours<'a>(dir: &Utf8Path, common_dir: &'a Utf8Path) -> Option<&'a str> 
     (dir.join(key).join("repo.git") == common_dir).then_some(key)
 }
 
-fn is_key(text: &str) -> bool {
+pub(crate) fn is_key(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !text.is_empty() && text.len() <= 100 && text.bytes().all(plain)
+}
+
+/// Writes a file that is for nobody else to read, whatever the user's umask allows.
+pub(crate) fn write_file(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options();
+    file.write(true).create(true).truncate(true).mode(FILE_MODE);
+    file.open(path)?.write_all(bytes)
 }
 
 /// Returns the names in a folder; none when there is no such folder.

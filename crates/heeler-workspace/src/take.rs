@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::fs;
 use std::io::{self, Write};
 
 use camino::Utf8PathBuf;
@@ -18,7 +17,7 @@ use crate::paths::Paths;
 use crate::plan::{Plan, Start};
 use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
 use crate::stat::{Cache, CacheHead, IndexState, Mode, checksum, encode, fs_now_ns};
-use crate::store::{SnapshotError, Snapshots, Work, io_at};
+use crate::store::{SnapshotError, Snapshots, Work, io_at, write_file};
 use crate::walk::{Known, KnownFiles, walk};
 use crate::work_tree::WorkTree;
 
@@ -132,7 +131,7 @@ impl Work<'_> {
             Err(error) => return Err(io_at("read", &from)(error)),
         };
         if !bytes.is_empty() {
-            fs::write(&copy, &bytes).map_err(io_at("write", &copy))?;
+            write_file(&copy, &bytes).map_err(io_at("write", &copy))?;
         }
         // A split index has its larger half beside it.
         for entry in tree.git_dir.read_dir_utf8().map_err(io_at("list", &tree.git_dir))? {
@@ -141,7 +140,7 @@ impl Work<'_> {
                 let shared = plain::read(entry.path(), INDEX_BYTES_MAX);
                 let shared = shared.map_err(io_at("read", entry.path()))?;
                 let to = self.git_dir().join(entry.file_name());
-                fs::write(&to, shared).map_err(io_at("write", &to))?;
+                write_file(&to, &shared).map_err(io_at("write", &to))?;
             }
         }
         Ok(Index { copy, state: state_of(&bytes) })
@@ -158,14 +157,14 @@ impl Work<'_> {
         let Some(theirs) = theirs else { return Ok(()) };
         self.snapshots.write("repo.git/shallow", theirs.as_bytes())?;
         let copy = self.git_dir().join("shallow");
-        fs::write(&copy, theirs).map_err(io_at("write", &copy))
+        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))
     }
 
     /// Asks git which files are tracked, and which are neither that nor ignored.
     fn list_files(&self, tree: &WorkTree, index: &Index) -> Result<Listed, SnapshotError> {
         let excludes = self.scratch.join("exclude");
         let patterns = tree.common_file("info/exclude")?.unwrap_or_default();
-        fs::write(&excludes, patterns).map_err(io_at("write", &excludes))?;
+        write_file(&excludes, patterns.as_bytes()).map_err(io_at("write", &excludes))?;
         let args = ["ls-files", "-z", "-t", "--cached", "--others", "--stage"];
         let mut git = self.git(&args)?.env("GIT_WORK_TREE", &tree.top).folder(&tree.top);
         git = git.env("GIT_INDEX_FILE", &index.copy);

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{OsDisk, create_folder, plain, temp_name};
+use heeler_transcript::{OsDisk, create_folder, plain, sync_file_system, temp_name};
 use jiff::Timestamp;
 
 use crate::commit::{read_commit, staged_in, tree_in};
@@ -17,7 +17,7 @@ use crate::oid::{Oid, short_digest};
 use crate::paths::Paths;
 use crate::snapshot::{Commit, LeftOut, Snapshot, SnapshotName};
 use crate::stat::{CacheHead, Mode, Recorded, encode, fs_now_ns};
-use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder};
+use crate::store::{SnapshotError, Snapshots, Work, entries, io_at, remove_folder, write_file};
 use crate::walk::{Known, walk};
 use crate::work_tree::WorkTree;
 
@@ -55,7 +55,11 @@ impl Snapshots {
         work.check_out(snapshot, &draft.path)?;
         work.admit(&recorded, &staged, &draft.path, &at)?;
         work.remember((snapshot, tree), &draft.path, &at)?;
+        // Whoever made it is told so, and a record may name it: a power loss must not empty its files.
+        sync_file_system(&draft.path).map_err(io_at("sync", &draft.path))?;
         fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
+        let folder = at.parent().expect("it was placed in a folder");
+        File::open(folder).and_then(|it| it.sync_all()).map_err(io_at("sync", folder))?;
         draft.done()?;
         WorkTree::find(&at)?.ok_or(SnapshotError::NotAWorktree { at })
     }
@@ -229,7 +233,7 @@ impl Work<'_> {
             }
         };
         let folder = self.scratch.join("admin");
-        fs::create_dir(&folder).map_err(io_at("make", &folder))?;
+        DirBuilder::new().mode(0o700).create(&folder).map_err(io_at("make", &folder))?;
         let files = [
             (folder.join("HEAD"), head),
             (folder.join("commondir"), "../..\n".to_owned()),
@@ -238,11 +242,10 @@ impl Work<'_> {
             (draft.join(".git"), format!("gitdir: {admin}\n")),
         ];
         for (path, text) in files {
-            fs::write(&path, text).map_err(io_at("write", &path))?;
+            write_file(&path, text.as_bytes()).map_err(io_at("write", &path))?;
         }
         let index = folder.join("index");
         fs::rename(self.scratch.join("index"), &index).map_err(io_at("make", &index))?;
-        // A power loss may take the files of a young worktree, as of any git's, but not harm our repository.
         for name in entries(&folder)?.iter().map(String::as_str).chain([""]) {
             let path = folder.join(name);
             File::open(&path).and_then(|file| file.sync_all()).map_err(io_at("sync", &path))?;

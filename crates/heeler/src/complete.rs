@@ -123,9 +123,8 @@ pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(config) = place.config.as_deref() else { return Vec::new() };
     let loaded = fleet::try_load(&place, config, &fleet::read_text);
     let Ok(Ok(loaded)) = loaded else { return Vec::new() };
-    let Ok(Ok(found)) = fleet::try_workflows(&place, &loaded) else { return Vec::new() };
     let typed = typed.to_string_lossy();
-    let named = found.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
+    let named = loaded.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
     named
         .map(|it| {
             let help = it.workflow.description.as_deref().map(output::one_line);

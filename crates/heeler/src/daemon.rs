@@ -191,12 +191,7 @@ pub(crate) fn surroundings(place: &Place) -> Outcome<u64> {
     place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
     let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
     let loaded = fleet::try_load(place, file, &fleet::read_text)?;
-    let workflows = match &loaded {
-        Ok(loaded) => fleet::try_workflows(place, loaded)?.map(|it| it.files).unwrap_or_default(),
-        Err(_) => Vec::new(),
-    };
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
-    files.extend(workflows);
     files.push(place::beside(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);
@@ -349,7 +344,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
         Answer::Taken(taken) => output::line(taken.id.as_str())?,
-        Answer::Sessions { sessions } => {
+        Answer::Sessions { sessions, .. } => {
             for session in sessions {
                 output::line(session.as_str())?;
             }
@@ -386,7 +381,9 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
             "atMessage": made.at_message,
             "askedFor": made.asked_for,
             "workspace": made.workspace,
+            "leftBehind": made.left_behind,
             "leftOut": made.left_out,
+            "others": made.others,
         }),
         Answer::Taken(taken) => json!({
             "id": taken.id,
@@ -394,8 +391,11 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
             "agentId": taken.agent,
             "messageCount": taken.messages,
             "workingDirectory": taken.working_directory,
+            "snapshots": taken.snapshots,
         }),
-        Answer::Sessions { sessions } => json!({ "sessions": sessions, "total": sessions.len() }),
+        Answer::Sessions { sessions, .. } => {
+            json!({ "sessions": sessions, "total": sessions.len() })
+        }
         Answer::WorkflowRun { run, status, is_new } => {
             json!({ "run": { "id": run, "status": status, "isNew": is_new } })
         }

@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::Services;
 use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
-use heeler_model::workflow::{WorkflowSettings, Workflows, load_all};
+use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_model::{AgentSessionId, Session};
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
@@ -18,6 +18,9 @@ use rustix::fs::OFlags;
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Text};
 use crate::place::{self, CONFIG_NAMES, Place, beside};
+
+/// How many folders deep workflows are looked for.
+const WORKFLOW_DEPTH_MAX: usize = 8;
 
 /// Loads the fleet's config; on faults prints them all and fails.
 pub(crate) fn load(place: &Place) -> Outcome<Loaded> {
@@ -37,7 +40,55 @@ pub(crate) fn try_load(
     file: &Utf8Path,
     read: &config::ReadFile<'_>,
 ) -> Outcome<Result<Loaded, Faults>> {
-    Ok(config::load(file, read, &environment(place, file)?))
+    let loaded = config::load(file, read, &environment(place, file)?);
+    Ok(loaded.and_then(|loaded| with_workflows(loaded, read)))
+}
+
+/// Loads the fleet's config without its workflows; on faults prints them all and fails.
+pub(crate) fn load_alone(place: &Place) -> Outcome<Loaded> {
+    let file = place.config_file()?;
+    config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
+        print_faults(place, &faults)?;
+        Err(Failure::message(Code::Usage, faults.summary()))
+    })
+}
+
+/// Adds the workflows of the fleet's folder to its config.
+fn with_workflows(mut loaded: Loaded, read: &config::ReadFile<'_>) -> Result<Loaded, Faults> {
+    let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
+        return Ok(loaded);
+    };
+    let files = workflow_files(&settings.folder);
+    let found = workflow::load_all(&files, read, &loaded.agents, &settings)
+        .map_err(|faults| Faults::together([faults, std::mem::take(&mut loaded.warnings)]))?;
+    loaded.add_workflows(found);
+    Ok(loaded)
+}
+
+/// Lists the files of a workflow folder, by name. One that is not there, or cannot be read, has none.
+pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    add_workflow_files(folder, 0, &mut found);
+    found.sort();
+    found
+}
+
+fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+    let Ok(entries) = folder.read_dir_utf8() else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
+            continue;
+        }
+        // A link to a folder is not followed: it may lead back here.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
+            add_workflow_files(path, depth + 1, found);
+        }
+        if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
+            found.push(path.to_owned());
+        }
+    }
 }
 
 /// Returns the environment with what the `.env` beside a config file adds.
@@ -118,6 +169,11 @@ impl Fleets {
         Ok(Fleets { loaded, env: environment(place, file)?, home })
     }
 
+    /// Returns the config, if there is one without faults.
+    pub(crate) fn into_loaded(self) -> Option<Loaded> {
+        self.loaded
+    }
+
     fn around<'a>(&'a self, home: &'a Utf8Path) -> Around<'a> {
         Around { loaded: self.loaded.as_ref(), env: &self.env, home }
     }
@@ -137,16 +193,9 @@ impl Fleets {
 pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let home = place.home.clone().ok_or_else(place::no_home)?;
     let config = place.config_file()?.to_owned();
-    let zone = loaded.fleets.first().and_then(|fleet| fleet.timezone.as_ref());
+    let root = loaded.fleets.first();
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(place, &config)?;
-    let workflow_settings = workflow_settings(place)?;
-    let workflows = match try_workflows(place, &loaded)? {
-        Ok(found) => found.workflows.iter().map(|it| it.as_ref().clone()).collect(),
-        Err(faults) => {
-            let message = format!("{}\n{}", faults.summary(), faults_text(&config, &faults));
-            return Err(Failure::message(Code::Usage, message).hint("heeler workflow validate"));
-        }
-    };
     Ok(Setup {
         sockets: place.sockets()?,
         protected: protected(place, &loaded, &home)?,
@@ -156,45 +205,7 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
         config,
         home,
         loaded: Arc::new(loaded),
-        workflows,
-        workflow_settings,
     })
-}
-
-/// Returns what the fleet says of its workflows.
-pub(crate) fn workflow_settings(place: &Place) -> Outcome<WorkflowSettings> {
-    let settings = WorkflowSettings::default();
-    let folder = beside(place.config_file()?).join(&settings.folder);
-    Ok(WorkflowSettings { folder, ..settings })
-}
-
-/// Loads the fleet's workflows; the caller decides what to do with faults.
-pub(crate) fn try_workflows(place: &Place, loaded: &Loaded) -> Outcome<Result<Workflows, Faults>> {
-    let settings = workflow_settings(place)?;
-    let paths = workflow_files(&settings.folder)?;
-    Ok(load_all(&paths, &read_text, &loaded.agents, &settings))
-}
-
-/// Lists the files of a workflow folder, by name.
-pub(crate) fn workflow_files(folder: &Utf8Path) -> Outcome<Vec<Utf8PathBuf>> {
-    let failed = |error: io::Error| {
-        let error = anyhow::Error::new(error).context(format!("cannot list {folder}"));
-        Failure::new(Code::Usage, error)
-    };
-    let entries = match folder.read_dir_utf8() {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.into_path();
-        if matches!(path.extension(), Some("yaml" | "yml")) {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 /// Returns what decides what agents may do, or holds what they did, by every name that it has: the

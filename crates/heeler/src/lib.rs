@@ -17,6 +17,7 @@ mod place;
 mod rows;
 mod schema;
 mod since;
+mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ pub fn main() -> ExitCode {
         cli.global.quiet,
         place::environment().get("HEELER_LOG").map(String::as_str),
     );
+    if cli.global.quiet {
+        output::be_quiet();
+    }
     let json = cli.command.wants_json();
     match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
         Ok(Ok(())) => ExitCode::SUCCESS,

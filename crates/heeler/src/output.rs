@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::Style;
 use camino::Utf8Path;
@@ -15,6 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::failure::Outcome;
+use crate::wrap::{self, BESIDE};
 
 /// Prints one JSON document, as `--json` promises.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
@@ -88,9 +90,21 @@ pub(crate) fn line(text: impl Into<Text>) -> io::Result<()> {
     writeln!(anstream::stdout().lock(), "{}", text.into())
 }
 
-/// Prints a remark to stderr, dimmed, so that stdout holds results only.
+/// Whether remarks are not wanted.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Leaves out all remarks from now on, as `--quiet` wants it.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Prints a remark to stderr, dimmed, so that stdout holds results only; nothing with `--quiet`.
 pub(crate) fn note(text: &str) -> io::Result<()> {
-    complain(Text::styled(Style::new().dimmed(), text))
+    if QUIET.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let lines = wrap::remark(text, wrap::screen_width(io::stderr()));
+    lines.iter().try_for_each(|line| complain(Text::styled(Style::new().dimmed(), line)))
 }
 
 /// Prints what is wrong to stderr.
@@ -101,8 +115,27 @@ pub(crate) fn complain(text: impl Into<Text>) -> io::Result<()> {
 /// Prints `name: value` when there is a value; further lines are indented.
 pub(crate) fn field(name: &str, value: Option<Text>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
-    let name = Text::styled(Style::new().bold(), &format!("{:<13}", format!("{name}:")));
-    line(name.then(" ").then(value.indented(14)))
+    let plain = value.plain();
+    let fits = |columns: usize| wrap::wide(&plain) + BESIDE <= columns;
+    // What has a style is a word or two.
+    if plain != value.0 || wrap::screen_width(io::stdout()).is_none_or(fits) {
+        return line(named(name).then(" ").then(value.indented(BESIDE)));
+    }
+    let lines = wrap::beside(&plain, wrap::screen_width(io::stdout()));
+    line(named(name).then(" ").then(Text(lines.join("\n"))))
+}
+
+/// Prints `name: command` when there is one: whole, so that it can be copied.
+pub(crate) fn command(name: &str, text: Option<&str>) -> io::Result<()> {
+    let Some(text) = text else { return Ok(()) };
+    let has_room = |columns: usize| wrap::wide(text) + BESIDE <= columns;
+    let gap = if wrap::screen_width(io::stdout()).is_none_or(has_room) { " " } else { "\n" };
+    line(named(name).then(gap).then(text))
+}
+
+fn named(name: &str) -> Text {
+    let width = BESIDE - 1;
+    Text::styled(Style::new().bold(), &format!("{:<width$}", format!("{name}:")))
 }
 
 /// Asks a question on the terminal; Enter takes the default.

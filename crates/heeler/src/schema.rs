@@ -3,7 +3,7 @@
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::config::{agent_schema, fleet_schema};
+use heeler_model::config::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 use heeler_transcript::{OsDisk, create_folder, replace_file};
 
 use crate::failure::Outcome;
@@ -14,10 +14,21 @@ pub(crate) const FLEET: &str = "schema/heeler.schema.json";
 /// The schema of an agent file, within the state directory.
 pub(crate) const AGENT: &str = "schema/agent.schema.json";
 
+/// The schema of a workflow file, within the state directory.
+const WORKFLOW: &str = "schema/workflow.schema.json";
+/// The schema of a file that starts a workflow by the clock, within the state directory.
+const CRON: &str = "schema/cron.schema.json";
+
 /// Writes the schemas that are missing or those of another version.
 pub(crate) fn place(state_dir: &Utf8Path) -> Outcome {
     create_folder(&OsDisk, &state_dir.join("schema")).map_err(anyhow::Error::from)?;
-    for (name, schema) in [(FLEET, fleet_schema()), (AGENT, agent_schema())] {
+    let schemas = [
+        (FLEET, fleet_schema()),
+        (AGENT, agent_schema()),
+        (WORKFLOW, workflow_schema()),
+        (CRON, cron_schema()),
+    ];
+    for (name, schema) in schemas {
         let path = state_dir.join(name);
         let text = format!("{schema:#}\n");
         match read_text(&path) {

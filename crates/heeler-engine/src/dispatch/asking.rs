@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heeler_model::{JobId, TriggerType, Wanted, chain};
+use heeler_model::{ChannelKey, JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::{Dispatcher, Task, orders, spawned};
@@ -54,6 +54,10 @@ impl Dispatcher {
         command: Command,
         reply: Reply,
     ) -> Option<(Task, Option<Reply>)> {
+        if let Some(refused) = makes_no_sense(&command) {
+            reply(Err(refused));
+            return None;
+        }
         match command {
             Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
             Command::Trigger(wanted) => self.trigger(*wanted, reply),
@@ -168,4 +172,19 @@ impl Dispatcher {
         });
         Some((Task::Setup(new), Some(reply)))
     }
+}
+
+/// Refuses what nobody means: a prompt that says nothing, a channel that is none.
+fn makes_no_sense(command: &Command) -> Option<Refused> {
+    let usage = |message: String| Some(Refused::new(RefusedKind::Usage, message));
+    let (prompt, channel) = match command {
+        Command::Trigger(wanted) => (wanted.prompt.as_deref(), wanted.channel.as_deref()),
+        Command::Resume { prompt, .. } => (prompt.as_deref(), None),
+        _ => return None,
+    };
+    if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {
+        return usage("the prompt is empty".to_owned());
+    }
+    let channel = channel.map(str::parse::<ChannelKey>)?;
+    channel.err().and_then(|error| usage(format!("the channel is none: {error}")))
 }

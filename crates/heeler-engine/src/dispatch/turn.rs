@@ -75,7 +75,7 @@ impl Turn<'_, '_> {
 
     fn expire_sessions(&mut self) -> Result<(), DbError> {
         let setup = std::sync::Arc::clone(&self.board.setup);
-        let expired = sessions::expire(self.tx, &setup, self.now)?;
+        let expired = sessions::expire(self.tx, &setup.loaded, self.now)?;
         if expired > 0 {
             tracing::info!(expired, "sessions were not used for too long");
         }

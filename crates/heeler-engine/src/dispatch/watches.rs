@@ -15,6 +15,9 @@ use crate::watching::{WatchSpec, Watched, Watching};
 /// What begins the name under which config files are watched: no schedule has such a name.
 const CONFIG: &str = "\u{1}config";
 
+/// How the names of files end that workflows are made of.
+const WORKFLOW_ENDINGS: [&str; 4] = ["yaml", "yml", "md", "txt"];
+
 /// What started a job of a schedule that watches files.
 const TRIGGER: &str = "watch";
 
@@ -63,7 +66,8 @@ impl Watches {
         self.schedules =
             specs.iter().map(|spec| (spec.agent.to_string(), spec.schedule.clone())).collect();
         if setup.root().is_some_and(|fleet| fleet.watch_config) {
-            specs.extend(config_specs(&setup.loaded.files));
+            let folder = setup.root().map(|fleet| fleet.workflows.folder.clone());
+            specs.extend(config_specs(&setup.loaded.files, folder.as_deref()));
         }
         if specs.is_empty() && self.watching.is_none() {
             return;
@@ -76,23 +80,28 @@ impl Watches {
     }
 }
 
-/// Returns what finds changes of config files: one for each folder that has any.
-fn config_specs(files: &[Utf8PathBuf]) -> Vec<WatchSpec> {
+/// Returns what finds changes of config files: one for each folder that has any, and one for all
+/// that may come into the workflow folder.
+fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<WatchSpec> {
     let mut folders: BTreeMap<&Utf8Path, BTreeSet<&str>> = BTreeMap::new();
-    for file in files {
+    let is_within = |file: &Utf8Path| workflows.is_some_and(|folder| file.starts_with(folder));
+    for file in files.iter().filter(|file| !is_within(file)) {
         if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
             folders.entry(folder).or_default().insert(name);
         }
     }
-    let spec = |(number, (folder, names)): (usize, (&Utf8Path, BTreeSet<&str>))| WatchSpec {
+    let of_files = folders.into_iter().map(|(folder, names)| (folder, Globs::of_names(names)));
+    let of_workflows = workflows.filter(|folder| folder.is_dir());
+    let of_workflows = of_workflows.map(|folder| (folder, Globs::of_endings(&WORKFLOW_ENDINGS)));
+    let spec = |(number, (folder, paths)): (usize, (&Utf8Path, Globs))| WatchSpec {
         agent: "heeler".parse().expect("a word is the name of an agent"),
         schedule: format!("{CONFIG}{number}"),
         root: folder.to_owned(),
-        paths: Globs::of_names(names),
+        paths,
         ignore: Globs::default(),
         debounce: super::CONFIG_AT_REST,
     };
-    folders.into_iter().enumerate().map(spec).collect()
+    of_files.chain(of_workflows).enumerate().map(spec).collect()
 }
 
 /// Passes on what was seen. If the dispatcher has ended, nobody wants to know.

@@ -124,7 +124,7 @@ impl Turn<'_, '_> {
     }
 
     fn has_room_for_workflow(&self) -> bool {
-        let most = self.board.setup.workflow_settings.max_concurrent;
+        let most = self.board.setup.workflow_settings().max_concurrent;
         let running = self.board.courses.values();
         let running = running.filter(|it| it.course.status != CourseStatus::Queued).count();
         most.is_none_or(|most| running < most.get() as usize)
@@ -332,7 +332,7 @@ impl Turn<'_, '_> {
         while let Some(happening) = next.take() {
             let setup = Arc::clone(&self.board.setup);
             let Some(running) = self.board.courses.get_mut(id) else { return Ok(()) };
-            let settings = &setup.workflow_settings;
+            let settings = setup.workflow_settings();
             let is_off = |gate: &str| settings.gates.get(gate) == Some(&false);
             let around = Around { run: id.as_str(), is_off: &is_off };
             let step = running.course.step(happening, &around);

@@ -2,20 +2,18 @@
 //!
 //! Whether one is resumed is decided by its age in any case; this is for those who look.
 
-use heeler_model::config::SessionRules;
+use heeler_model::config::{Agent, Loaded, SessionRules};
 use heeler_model::session_choice::expired_by;
 use heeler_model::{Session, SessionEvent, SessionMode, SessionStatus};
 use heeler_store::{Db, DbError, Tx};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::setup::Setup;
-
-/// How many sessions of an agent are put aside at once.
-const PAGE: usize = 1000;
+/// How many sessions of an agent in a state are put aside at once.
+pub(crate) const EXPIRED_MAX: usize = 1000;
 
 /// Puts sessions aside that were not used for as long as their agent's rules say. Returns how many.
-pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<usize, DbError> {
-    let mut expired = expired(tx, setup, now)?;
+pub(crate) fn expire(tx: &mut Tx<'_>, loaded: &Loaded, now: Timestamp) -> Result<usize, DbError> {
+    let mut expired = expired(tx, loaded, now, EXPIRED_MAX)?;
     for session in &mut expired {
         session.meets(SessionEvent::Expire);
         tx.put_session(session)?;
@@ -23,29 +21,45 @@ pub(crate) fn expire(tx: &mut Tx<'_>, setup: &Setup, now: Timestamp) -> Result<u
     Ok(expired.len())
 }
 
-/// Lists those sessions. A schedule may have rules of its own: what one of them would still go on with
-/// has not expired.
-pub(crate) fn expired(db: &Db, setup: &Setup, now: Timestamp) -> Result<Vec<Session>, DbError> {
+/// Lists those sessions: of each agent in each state, at most `limit` of those that were not used for
+/// the longest time.
+pub fn expired(
+    db: &Db,
+    loaded: &Loaded,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Session>, DbError> {
     let mut found = Vec::new();
-    for agent in &setup.loaded.agents {
-        let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
-        let rules = std::iter::once(&agent.session).chain(schedules);
-        let rules: Vec<&SessionRules> =
-            rules.filter(|rules| rules.mode != SessionMode::FreshPerJob).collect();
-        let limits = |rules: &&SessionRules| [rules.expires_after, rules.idle_timeout];
-        let limits = rules.iter().flat_map(limits).flatten().map(|limit| limit.get());
-        let Some(limit) = limits.min() else { continue };
-        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        let before = now.checked_sub(limit).unwrap_or(Timestamp::MIN);
+    for agent in &loaded.agents {
+        let limits = |rules: &SessionRules| [rules.expires_after, rules.idle_timeout];
+        let limits = kept_by(agent).flat_map(limits).flatten().map(|limit| limit.get());
+        let Some(least) = limits.min() else { continue };
+        let least = SignedDuration::try_from(least).unwrap_or(SignedDuration::MAX);
+        let before = now.checked_sub(least).unwrap_or(Timestamp::MIN);
         for status in [SessionStatus::Paused, SessionStatus::Created] {
-            let unused = db.unused_kept_sessions(agent.name.as_str(), status, before, PAGE)?;
-            // A fork that waits to be used is not forgotten.
-            let has_expired = |session: &Session| {
-                session.fork.is_none()
-                    && rules.iter().all(|rules| expired_by(session, rules, now).is_some())
-            };
-            found.extend(unused.into_iter().filter(has_expired));
+            let unused = db.unused_kept_sessions(agent.name.as_str(), status, before, limit)?;
+            let is_over = |session: &Session| has_expired(session, loaded, now);
+            found.extend(unused.into_iter().filter(is_over));
         }
     }
     Ok(found)
+}
+
+/// Says whether a session was not used for as long as its agent's rules say, and its record does not
+/// say so yet. A schedule may have rules of its own: what one of them would still go on with has not
+/// expired. A fork that waits to be used is not forgotten.
+pub fn has_expired(session: &Session, loaded: &Loaded, now: Timestamp) -> bool {
+    let can_expire = matches!(session.status, SessionStatus::Paused | SessionStatus::Created)
+        && session.mode != SessionMode::FreshPerJob
+        && session.fork.is_none();
+    let Some(agent) = loaded.agent(&session.agent).filter(|_| can_expire) else { return false };
+    let mut rules = kept_by(agent).peekable();
+    rules.peek().is_some() && rules.all(|rules| expired_by(session, rules, now).is_some())
+}
+
+/// Returns the rules by which an agent keeps sessions: its own, and those of its schedules.
+fn kept_by(agent: &Agent) -> impl Iterator<Item = &SessionRules> {
+    let schedules = agent.schedules.iter().map(|schedule| &schedule.session);
+    let rules = std::iter::once(&agent.session).chain(schedules);
+    rules.filter(|rules| rules.mode != SessionMode::FreshPerJob)
 }

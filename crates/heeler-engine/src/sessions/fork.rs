@@ -9,10 +9,10 @@ use heeler_model::config::{Agent, RuntimeType};
 use heeler_model::{AgentSessionId, ForkCut, Session, SessionId};
 use heeler_store::history::{FoundCut, find_cut};
 use heeler_store::{DbError, Reader, StateDir, Tx};
-use heeler_transcript::{OsDisk, UpTo, copy_prefix, create_folder};
+use heeler_transcript::{OsDisk, UpTo, copy_prefix, create_folder, resolve_inside};
 use jiff::Timestamp;
 
-use super::{MadeSession, own_file, place, trouble, unknown};
+use super::{MadeSession, place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
 use crate::prepare::runtime_type;
@@ -60,7 +60,7 @@ pub(super) fn prepare(
         let message = format!("the log of session {} is not there", source.id);
         Refused::new(RefusedKind::Trouble, message).hint("heeler doctor")
     })?;
-    let own = own_file(setup, &source, remembered);
+    let own = setup.around().own_file(&source, remembered);
     let cut = find_cut(&log, own.as_deref(), wish.at_message).map_err(|error| {
         Refused::new(RefusedKind::NotAllowed, format!("cannot fork {}: {error}", source.id))
             .hint(format!("heeler session show {} --history marks where it can be cut", source.id))
@@ -90,6 +90,7 @@ fn make(
     let log_path = StateDir::session_log_relative(&directory, &own);
     copy_log(&fleet.dir, log, &log_path, cut.end)?;
     let is_whole = cut.number == source.message_count.unsigned_abs();
+    let noted = cut.snapshot.as_ref().filter(|_| wish.workspace);
     let made = MadeSession {
         id: id.clone(),
         agent_session_id: own.clone(),
@@ -98,7 +99,12 @@ fn make(
         at_message: cut.number,
         asked_for: wish.at_message.filter(|asked| *asked != cut.number),
         workspace: place.as_ref().map(|place| place.top.clone()),
-        left_out: place.map(|place| place.left_out).unwrap_or_default(),
+        left_out: noted.map(|note| note.left_out.clone()).unwrap_or_default(),
+        others: noted.map(|note| note.others.clone()).unwrap_or_default(),
+        left_behind: match wish.at_message {
+            Some(_) => 0,
+            None => source.message_count.unsigned_abs().saturating_sub(cut.number),
+        },
     };
     let number = i64::try_from(cut.number).unwrap_or(i64::MAX);
     let session = Session {
@@ -125,7 +131,7 @@ fn copy_log(
     relative: &Utf8Path,
     end: u64,
 ) -> Result<(), Refused> {
-    let copy = dir.root().join(relative);
+    let copy = resolve_inside(dir.root(), relative.as_str()).map_err(|error| trouble(&error))?;
     let folder = copy.parent().expect("a log is in its project's folder");
     create_folder(&OsDisk, folder).map_err(|error| trouble(&error))?;
     copy_prefix(&OsDisk, source, &copy, UpTo::Offset(end)).map_err(|error| trouble(&error))?;

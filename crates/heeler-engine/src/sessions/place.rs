@@ -1,17 +1,19 @@
 //! The worktree that a fork has to itself: made from a snapshot, recorded before it goes.
 
+use std::io;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{Session, SessionId, chain};
-use heeler_store::history::{FoundCut, SnapshotNote};
+use heeler_store::bundle::Bundle;
+use heeler_store::history::{FoundCut, NotedSnapshot, SnapshotNote, snapshots};
 use heeler_store::{DbError, DeletedSession, Reader, StateDir};
 use heeler_transcript::{OsDisk, create_folder, resolve_inside};
-use heeler_workspace::{
-    Commit, LeftOut, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree,
-};
+use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots, Unrecorded, WorkTree};
 use jiff::{SignedDuration, Timestamp};
 
 use super::trouble;
 use crate::command::{Refused, RefusedKind};
+use crate::fleet::Fleet;
 
 /// What the last state of a worktree is called that was removed.
 const REMOVED: &str = "removed";
@@ -25,8 +27,6 @@ pub(super) struct Place {
     pub(super) top: Utf8PathBuf,
     /// Where in it the agent works.
     pub(super) directory: Utf8PathBuf,
-    /// What it lacks, in words.
-    pub(super) left_out: Vec<String>,
 }
 
 /// Makes a worktree in the state that files were in at a cut.
@@ -54,7 +54,71 @@ pub(super) fn worktree(
     let tree = snapshots.add_worktree(&commit, &dir.worktrees().join(id.as_str()));
     let top = tree.map_err(|error| trouble(&error))?.top;
     let directory = directory(&top, note)?;
-    Ok(Place { top, directory, left_out: left_out(note) })
+    Ok(Place { top, directory })
+}
+
+/// Says whether the worktree that a session has to itself is not there.
+pub(crate) fn lacks_worktree(session: &Session) -> bool {
+    session.workspace.as_ref().is_some_and(|top| {
+        top.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    })
+}
+
+/// Makes the worktree of a session again, from the newest snapshot of it; returns what is told of
+/// that. It appears whole, and nothing on record changes: who is cut off does it again.
+pub(crate) fn make_worktree_again(
+    fleet: &Fleet,
+    home: &Utf8Path,
+    session: &Session,
+) -> Result<String, Refused> {
+    let (dir, id) = (&fleet.dir, &session.id);
+    let Some(top) = &session.workspace else { return Ok(String::new()) };
+    create_folder(&OsDisk, &dir.worktrees()).map_err(|error| trouble(&error))?;
+    let is_here = top.parent().and_then(|folder| folder.canonicalize_utf8().ok());
+    if is_here.is_none_or(|folder| !is_ours(dir, &folder.join(id.as_str()))) {
+        let message = format!("the worktree of session {id} was in {top}, which is not here");
+        let hint =
+            format!("heeler session fork {id} --workspace makes another, if there is a snapshot");
+        return Err(Refused::new(RefusedKind::NotAllowed, message).hint(hint));
+    }
+    let log = dir.session_log_path(Some(home), session).filter(|log| log.is_file());
+    let noted = log.map(|log| snapshots(&log)).transpose().map_err(|error| trouble(&error))?;
+    let found = noted.and_then(|noted| newest(dir, top, &noted));
+    let Some((snapshots, commit)) = found else {
+        let message = format!(
+            "the worktree of session {id} is gone ({top}), and so are the snapshots to make it again from"
+        );
+        let hint =
+            "put it back from a backup of your own, or make the folder to go on without its files";
+        return Err(Refused::new(RefusedKind::NotAllowed, message).hint(hint));
+    };
+    match snapshots.add_worktree(&commit, top) {
+        // Somebody else made it meanwhile.
+        Err(SnapshotError::Taken { .. }) => {}
+        made => drop(made.map_err(|error| trouble(&error))?),
+    }
+    if let Some(directory) = &session.working_directory {
+        std::fs::create_dir_all(directory).map_err(|error| trouble(&error))?;
+    }
+    tracing::warn!(session = %id, %top, "its worktree was gone and is made again");
+    Ok(format!(
+        "its worktree was gone and is made again from its newest snapshot, {:.12}: what no snapshot \
+         holds, as ignored files, is not in it",
+        commit.as_str()
+    ))
+}
+
+/// Returns the newest state of a worktree that is kept.
+fn newest(dir: &StateDir, top: &Utf8Path, noted: &[NotedSnapshot]) -> Option<(Snapshots, Commit)> {
+    noted.iter().rev().find_map(|NotedSnapshot { note, .. }| {
+        let snapshots = Snapshots::open_key(&dir.workspaces(), &note.repository).ok()?;
+        // It may have been recorded once more after its last turn.
+        if let Ok(Some(last)) = snapshots.last_of(top) {
+            return Some((snapshots, last));
+        }
+        let commit = Commit::parse(&note.commit)?;
+        snapshots.snapshot(&commit).is_ok().then_some((snapshots, commit))
+    })
 }
 
 /// Returns where the agent works in a worktree. Git has no word for a folder without files.
@@ -63,21 +127,22 @@ fn directory(top: &Utf8Path, note: &SnapshotNote) -> Result<Utf8PathBuf, Refused
         return Ok(top.to_owned());
     }
     let directory = resolve_inside(top, note.cwd.as_str()).map_err(|error| trouble(&error))?;
-    std::fs::create_dir_all(&directory).map_err(|error| trouble(&error))?;
+    create_folder(&OsDisk, &directory).map_err(|error| trouble(&error))?;
     Ok(directory)
 }
 
-fn left_out(note: &SnapshotNote) -> Vec<String> {
-    let words = |json: &serde_json::Value| {
-        let left_out: Option<LeftOut> = serde_json::from_value(json.clone()).ok();
-        left_out.map_or_else(|| json.to_string(), |left_out| left_out.to_string())
-    };
-    let mut lines: Vec<String> = note.left_out.iter().map(words).collect();
-    if !note.others.is_empty() {
-        let jobs = note.others.join(", ");
-        lines.push(format!("what {jobs} had half done in the same folder may be in there"));
-    }
-    lines
+/// Takes over the snapshots that came with an exported session; says how many. They are named by the
+/// session, which is nobody's here: no name of another's is changed.
+pub(super) fn import(dir: &StateDir, bundle: &Bundle) -> Result<u64, Refused> {
+    let Some(id) = &bundle.session.agent_session_id else { return Ok(0) };
+    let prefix = SnapshotName::parse(id.as_str()).map_err(|error| trouble(&error))?;
+    let mut count = 0;
+    let taken = bundle.repositories(|key, bytes| {
+        let imported = Snapshots::import(&dir.workspaces(), key, &prefix, bytes);
+        count += imported.map_err(io::Error::other)?.1.len() as u64;
+        Ok(())
+    });
+    taken.map(|()| count).map_err(|error| trouble(&error))
 }
 
 /// Takes the worktree of a purged session away: a person said that all of it may go.

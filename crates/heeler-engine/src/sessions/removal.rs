@@ -9,17 +9,22 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::config::Loaded;
 use heeler_model::session_choice::Wish;
 use heeler_model::{Session, SessionId, SessionStatus, Wanted, chain};
-use heeler_store::{DbError, DeletedSession, Reader, StateDir, Tx};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
+use heeler_store::{Db, DbError, DeletedSession, Reader, StateDir, Tx};
+use heeler_transcript::{
+    DiskError, NameError, OsDisk, create_folder, replace_file, resolve_inside,
+};
 use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::{holder, place, trouble, unknown};
+use super::expiry::expired;
+use super::{KeptSession, place, trouble, unknown};
 use crate::command::{Answer, Refused, RefusedKind};
+use crate::start::{AtWork, at_work};
 
 /// What a tombstone is called.
 const TOMBSTONE: &str = "tombstone.json";
@@ -27,37 +32,88 @@ const TOMBSTONE: &str = "tombstone.json";
 /// The version of a tombstone.
 const TOMBSTONE_VERSION: u32 = 1;
 
-/// How many sessions are looked at at once.
-const PAGE: usize = 1000;
+/// How many sessions are cleaned up at once, of each state.
+pub const CLEANUP_MAX: usize = 1000;
 
-/// Lists sessions that have expired or ended and were last used before a moment.
-pub(super) fn old(reader: &Reader, before: Timestamp) -> Result<Vec<SessionId>, DbError> {
+/// What a clean-up does.
+#[derive(Debug, Default)]
+pub struct Cleanup {
+    /// The sessions that go.
+    pub going: Vec<Session>,
+    /// Those that stay although they are old.
+    pub kept: Vec<KeptSession>,
+}
+
+/// Says what a clean-up would do. Nothing is changed.
+pub fn plan_cleanup(
+    db: &Db,
+    loaded: Option<&Loaded>,
+    home: &Utf8Path,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<Cleanup, DbError> {
+    let mut plan = Cleanup::default();
+    for session in old(db, loaded, before, now)? {
+        match may_go(db, home, &session)? {
+            Ok(()) => plan.going.push(session),
+            Err(refused) => plan.kept.push(kept(&session.id, refused)),
+        }
+    }
+    Ok(plan)
+}
+
+/// Lists sessions that have expired or ended and were last used before a moment: at most
+/// [`CLEANUP_MAX`] of each state, those first that were not used for the longest time.
+pub(super) fn old(
+    db: &Db,
+    loaded: Option<&Loaded>,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<Session>, DbError> {
     let mut old = Vec::new();
     for status in [SessionStatus::Expired, SessionStatus::Completed] {
-        let sessions = reader.unused_sessions(status, before, PAGE)?;
-        old.extend(sessions.into_iter().map(|session| session.id));
+        old.extend(db.unused_sessions(status, before, CLEANUP_MAX)?);
     }
+    // What has expired and is not on record as such yet.
+    let expired = loaded.map(|loaded| expired(db, loaded, now, CLEANUP_MAX)).transpose()?;
+    let is_old = |session: &Session| session.last_active_at < before;
+    old.extend(expired.into_iter().flatten().filter(is_old));
     Ok(old)
 }
 
-/// Deletes sessions; what cannot be deleted is left where several are.
+fn kept(id: &SessionId, refused: Refused) -> KeptSession {
+    KeptSession { id: id.clone(), reason: refused.message }
+}
+
+/// Deletes a session.
 pub(super) fn delete(
     tx: &mut Tx<'_>,
     home: &Utf8Path,
-    sessions: &[SessionId],
+    id: &SessionId,
     purge: bool,
     by: &str,
     now: Timestamp,
 ) -> Result<Result<Answer, Refused>, DbError> {
-    let mut gone = Vec::new();
+    let gone = delete_one(tx, home, id, purge, by, now)?;
+    Ok(gone.map(|()| Answer::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
+}
+
+/// Deletes sessions; what cannot be deleted is left.
+pub(super) fn clean_up(
+    tx: &mut Tx<'_>,
+    home: &Utf8Path,
+    sessions: &[SessionId],
+    by: &str,
+    now: Timestamp,
+) -> Result<Result<Answer, Refused>, DbError> {
+    let (mut gone, mut stayed) = (Vec::new(), Vec::new());
     for id in sessions {
-        match delete_one(tx, home, id, purge, by, now)? {
+        match delete_one(tx, home, id, false, by, now)? {
             Ok(()) => gone.push(id.clone()),
-            Err(refused) if sessions.len() == 1 => return Ok(Err(refused)),
-            Err(refused) => tracing::warn!(session = %id, reason = refused.message, "kept"),
+            Err(refused) => stayed.push(kept(id, refused)),
         }
     }
-    Ok(Ok(Answer::Sessions { sessions: gone }))
+    Ok(Ok(Answer::Sessions { sessions: gone, kept: stayed }))
 }
 
 fn delete_one(
@@ -88,18 +144,18 @@ fn delete_one(
     Ok(Ok(()))
 }
 
-fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), Refused>, DbError> {
+fn may_go(db: &Db, home: &Utf8Path, session: &Session) -> Result<Result<(), Refused>, DbError> {
     let id = &session.id;
     let busy =
         |why: String| Refused::new(RefusedKind::Busy, format!("session {id} is in use: {why}"));
     if session.status == SessionStatus::Active {
         return Ok(Err(busy("a job runs in it".to_owned()).hint("heeler status")));
     }
-    if let Some(holder) = holder(home, session) {
+    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
+    if let Some(AtWork { holder, .. }) = at_work(home, own) {
         return Ok(Err(busy(holder)));
     }
-    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
-    for queued in tx.queue()? {
+    for queued in db.queue()? {
         let wanted: Option<Wanted> = serde_json::from_str(&queued.wanted).ok();
         let named = wanted.and_then(|wanted| match wanted.session {
             Wish::Given { id } | Wish::Fork { source: id, .. } => Some(id),
@@ -110,7 +166,7 @@ fn may_go(tx: &Tx<'_>, home: &Utf8Path, session: &Session) -> Result<Result<(), 
             return Ok(Err(refused.hint(format!("heeler jobs cancel {}", queued.job))));
         }
     }
-    let forks = tx.unbegun_forks_of(own)?;
+    let forks = db.unbegun_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
         let refused = busy(format!("it has forks that have not begun ({})", names.join(", ")));
@@ -135,7 +191,7 @@ pub(super) fn prepare_restore(
         // The transaction says why not.
         return Ok(());
     };
-    let trash = dir.trashed_session(id);
+    let trash = trash_of(dir, id).map_err(|error| trouble(&error))?;
     move_back(dir, home, &deleted.session, &trash).map_err(|error| trouble(&error))
 }
 
@@ -151,7 +207,7 @@ pub(super) fn restore(tx: &mut Tx<'_>, id: &SessionId) -> Result<Result<Answer, 
         return Ok(Err(Refused::new(RefusedKind::NotFound, message)));
     }
     tx.raise_session(id)?;
-    Ok(Ok(Answer::Sessions { sessions: vec![id.clone()] }))
+    Ok(Ok(Answer::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
 }
 
 /// Makes files be where the record says they are. It can be done again, and by another daemon. What
@@ -195,7 +251,7 @@ fn bury(
     if is_back || other.map_err(|error| chain(&error))?.flatten().is_some() {
         return Ok(());
     }
-    let trash = dir.trashed_session(&session.id);
+    let trash = trash_of(dir, &session.id).map_err(|error| chain(&error))?;
     // Purged, and gone with the last of it.
     let is_purged = deleted.purged_at.is_some();
     if is_purged && !trash.exists() && own_files(dir, home, session).is_empty() {
@@ -208,6 +264,13 @@ fn bury(
         purge(&trash, is_all).map_err(|error| chain(&error))?;
     }
     Ok(())
+}
+
+/// Returns where a deleted session's files are; one that is a link is not ours.
+fn trash_of(dir: &StateDir, id: &SessionId) -> Result<Utf8PathBuf, NameError> {
+    let trash = dir.trashed_session(id);
+    let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
+    resolve_inside(dir.root(), relative.as_str())
 }
 
 /// Moves what a session has to the trash, with a tombstone that says whose it was.
@@ -283,10 +346,11 @@ fn bring_back(
         if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             continue;
         }
-        move_back(dir, home, &session, entry.path()).map_err(|error| chain(&error))?;
+        let trash = trash_of(dir, &id).map_err(|error| chain(&error))?;
+        move_back(dir, home, &session, &trash).map_err(|error| chain(&error))?;
         // What could not be moved, since something has its place, stays in the trash.
-        remove(&entry.path().join(TOMBSTONE)).map_err(|error| chain(&error))?;
-        drop(std::fs::remove_dir(entry.path()));
+        remove(&trash.join(TOMBSTONE)).map_err(|error| chain(&error))?;
+        drop(std::fs::remove_dir(&trash));
     }
     Ok(())
 }

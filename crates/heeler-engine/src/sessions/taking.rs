@@ -9,12 +9,12 @@ use std::io::{self, Read};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{Agent, RuntimeType};
 use heeler_model::record::without_own_keys;
-use heeler_model::{AgentSessionId, OwnMark, OwnSessions, Session, SessionId, SessionStatus};
+use heeler_model::{AgentSessionId, OwnMark, Session, SessionId, SessionStatus};
 use heeler_store::native::{self, Cleaner, NativeError};
 use heeler_store::{Db, DbError, Reader, StateDir, Tx, bundle};
-use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file};
+use heeler_transcript::{Entry, OsDisk, Scan, create_folder, place_file, resolve_inside};
 
-use super::{NATIVE, TakenSession, trouble};
+use super::{NATIVE, TakenSession, place, trouble};
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::fleet::Fleet;
 use crate::prepare::{environment, real_folder, runtime_type};
@@ -119,6 +119,7 @@ pub(super) fn import(
     let placed = bundle::place(&fleet.dir, &bundle, projects.as_deref(), &cwd);
     let placed = placed
         .map_err(|error| Refused::new(RefusedKind::NotAllowed, heeler_model::chain(&error)))?;
+    let snapshots = place::import(&fleet.dir, &bundle)?;
     let session = Session {
         agent: agent.name.to_string(),
         runtime: runtime.to_string(),
@@ -128,7 +129,9 @@ pub(super) fn import(
         channel_id: None,
         ..placed.session
     };
-    Ok(taken(session))
+    let mut taken = taken(session);
+    taken.taken.snapshots = snapshots;
+    Ok(taken)
 }
 
 fn taken(session: Session) -> Taken {
@@ -138,6 +141,7 @@ fn taken(session: Session) -> Taken {
         agent: session.agent.clone(),
         messages: session.message_count.unsigned_abs(),
         working_directory: session.working_directory.clone(),
+        snapshots: 0,
     };
     Taken { session, taken: told }
 }
@@ -194,11 +198,7 @@ fn own_projects(
     runtime: RuntimeType,
 ) -> Result<(Option<Utf8PathBuf>, Vec<String>), Refused> {
     let given = environment::give(agent, &setup.env).map_err(|error| trouble(&error))?;
-    let own = OwnSessions::of(runtime, &given.env, &setup.home, &agent.working_directory);
-    let projects = match own {
-        OwnSessions::In(projects) => Some(projects),
-        OwnSessions::None | OwnSessions::Unknown => None,
-    };
+    let projects = setup.around().projects(runtime, &given.env, &agent.working_directory);
     Ok((projects, given.secrets))
 }
 
@@ -210,7 +210,7 @@ fn copy(
     relative: &Utf8Path,
     cleaner: Cleaner,
 ) -> Result<(), Refused> {
-    let log = dir.root().join(relative);
+    let log = resolve_inside(dir.root(), relative.as_str()).map_err(|error| trouble(&error))?;
     match std::fs::remove_file(&log) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble(&error)),
         _ => {}

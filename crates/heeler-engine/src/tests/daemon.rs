@@ -12,7 +12,7 @@ use heeler_model::{JobId, JobStatus, Wanted};
 use jiff::tz::TimeZone;
 
 use super::Place;
-use crate::command::{Answer, Command, DaemonMode, Handle, Stopping};
+use crate::command::{Answer, Command, DaemonMode, Handle, RefusedKind, Stopping};
 use crate::{Daemon, Ended, Settings, Setup};
 
 /// How long anything here may take.
@@ -37,24 +37,7 @@ impl Place {
     pub(crate) fn daemon(&self, mode: DaemonMode, config: &str) -> Running {
         std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
         let root = self.root.clone();
-        let load = Box::new(move || {
-            let file = root.join("heeler.yaml");
-            let read = |path: &Utf8Path| std::fs::read_to_string(path);
-            let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
-            let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
-            Ok(Setup {
-                config: file,
-                loaded: Arc::new(loaded),
-                env,
-                home: root.join("home"),
-                sockets: root.clone(),
-                protected: Vec::new(),
-                zone: TimeZone::UTC,
-                services: crate::hooks::Services::default(),
-                workflows: Vec::new(),
-                workflow_settings: Default::default(),
-            })
-        });
+        let load = Box::new(move || load(&root));
         let daemon = Daemon::open(Settings {
             fleet: self.fleet.clone(),
             load,
@@ -67,6 +50,12 @@ impl Place {
         let daemon = daemon.unwrap_or_else(|error| panic!("{}", heeler_model::chain(&error)));
         let handle = daemon.handle();
         Running { handle, thread: std::thread::spawn(move || daemon.run(|| {})) }
+    }
+
+    /// Reads a config that is written as text.
+    pub(crate) fn setup(&self, config: &str) -> Setup {
+        std::fs::write(self.root.join("heeler.yaml"), config).unwrap();
+        load(&self.root).unwrap()
     }
 
     /// Waits until something is so.
@@ -92,6 +81,23 @@ impl Place {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+fn load(root: &Utf8Path) -> Result<Setup, String> {
+    let file = root.join("heeler.yaml");
+    let read = |path: &Utf8Path| std::fs::read_to_string(path);
+    let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+    let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
+    Ok(Setup {
+        config: file,
+        loaded: Arc::new(loaded),
+        env,
+        home: root.join("home"),
+        sockets: root.to_owned(),
+        protected: Vec::new(),
+        zone: TimeZone::UTC,
+        services: crate::hooks::Services::default(),
+    })
 }
 
 fn fleet(agent: &str) -> String {
@@ -233,6 +239,27 @@ fn a_config_that_changes_is_read_again_where_that_is_wanted() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(700));
     }
+    running.stop(Stopping::Wait { timeout: None });
+}
+
+#[test]
+fn what_nobody_means_is_refused_whoever_asks() {
+    let place = Place::new("success");
+    let running = place.daemon(DaemonMode::Permanent, &fleet(""));
+    let ask = |wanted: Wanted| {
+        let refused = running.handle.ask(Command::Trigger(Box::new(wanted))).unwrap_err();
+        assert_eq!(refused.kind, RefusedKind::Usage);
+        refused.message
+    };
+    assert_eq!(ask(Wanted { prompt: Some(" \n".to_owned()), ..coder() }), "the prompt is empty");
+    let told = ask(Wanted { channel: Some("general".to_owned()), ..coder() });
+    assert!(told.contains("PLATFORM/CHANNEL"), "{told}");
+    assert!(place.reader().newest_job("coder").unwrap().is_none());
+    let (job, _) = asked(&running, Wanted { channel: Some("slack/C1".to_owned()), ..coder() });
+    place.wait_for(&job, JobStatus::Completed);
+    let (prompt, by) = (Some(String::new()), "me".to_owned());
+    let refused = running.handle.ask(Command::Resume { job, prompt, by }).unwrap_err();
+    assert_eq!(refused.message, "the prompt is empty");
     running.stop(Stopping::Wait { timeout: None });
 }
 

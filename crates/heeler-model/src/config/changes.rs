@@ -3,7 +3,7 @@
 //! Values are told only where they cannot be a secret: numbers, words of a closed set, durations and
 //! the like. Of texts, lists and maps it is told that they changed. Start at [`changes`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -16,6 +16,7 @@ use super::repo;
 use super::schedule::ScheduleKeys;
 use super::shape::{Section, Shape};
 use crate::AgentName;
+use crate::workflow::freeze;
 
 /// Keys of plain text whose values are told all the same.
 const TOLD_TEXTS: [&str; 1] = ["model"];
@@ -49,6 +50,13 @@ pub enum Change {
         /// What is different.
         what: String,
     },
+    /// A workflow, or what starts one by the clock, has come, gone or changed.
+    Workflow {
+        /// Its kind and name: `workflow build`, `cron nightly`.
+        name: String,
+        /// What became of it: `added`, `changed` or `removed`.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for Change {
@@ -61,12 +69,13 @@ impl fmt::Display for Change {
             Change::AgentAdded(name) => write!(f, "agent {name} added"),
             Change::AgentRemoved(name) => write!(f, "agent {name} removed"),
             Change::Agent { name, what } => write!(f, "agent {name}: {what}"),
+            Change::Workflow { name, what } => write!(f, "{name} {what}"),
         }
     }
 }
 
 /// Returns what is different in a new config: fleets first, then agents, each in the order of the new
-/// config, then what is gone.
+/// config, then what is gone; then workflows.
 pub fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
     let mut found = fleet_changes(&old.fleets, &new.fleets);
     let mut before: HashMap<&AgentName, &Agent> =
@@ -83,7 +92,26 @@ pub fn changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
     }
     let gone = old.agents.iter().filter(|agent| before.contains_key(&agent.name));
     found.extend(gone.map(|agent| Change::AgentRemoved(agent.name.clone())));
+    found.extend(workflow_changes(old, new));
     found
+}
+
+fn workflow_changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
+    let names = |loaded: &Loaded| -> BTreeMap<String, String> {
+        let workflows = loaded.workflows.iter();
+        let workflows =
+            workflows.map(|it| (format!("workflow {}", it.workflow.name), freeze(it).0));
+        let crons = loaded.crons.iter();
+        let crons = crons.map(|it| (format!("cron {}", it.name), format!("{it:?}")));
+        workflows.chain(crons).collect()
+    };
+    let (old, new) = (names(old), names(new));
+    let came = new.iter().filter_map(|(name, is)| match old.get(name) {
+        None => Some((name, "added")),
+        Some(was) => (was != is).then_some((name, "changed")),
+    });
+    let gone = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name, "removed"));
+    came.chain(gone).map(|(name, what)| Change::Workflow { name: name.clone(), what }).collect()
 }
 
 fn fleet_changes(old: &[Fleet], new: &[Fleet]) -> Vec<Change> {

@@ -61,6 +61,7 @@ pub fn load(
         agents: Vec::new(),
         names: HashSet::new(),
         spawns: Vec::new(),
+        workflow_agent: None,
         members_left: MEMBERS_MAX,
         bytes_left: LOAD_BYTES_MAX,
     };
@@ -73,7 +74,7 @@ pub fn load(
         return Err(faults);
     }
     show::hide_secrets(&mut fleets, &mut agents, env);
-    Ok(Loaded { fleets, agents, files, warnings: faults })
+    Ok(Loaded { fleets, agents, files, warnings: faults, workflows: Vec::new(), crons: Vec::new() })
 }
 
 struct Loader<'a> {
@@ -88,6 +89,8 @@ struct Loader<'a> {
     names: HashSet<String>,
     /// Agents, by their place in the list, that name the agents they may start, with their fleets.
     spawns: Vec<(usize, String, Vec<At<AgentRef>>)>,
+    /// The agent that the root names for workflows.
+    workflow_agent: Option<At<AgentRef>>,
     members_left: usize,
     bytes_left: usize,
 }
@@ -195,6 +198,9 @@ impl Loader<'_> {
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = over(place.defaults.clone(), fleet_wide(&tree));
         let defaults = over(inherited, own);
+        if self.fleets.is_empty() {
+            self.workflow_agent = keys.workflows.as_ref().and_then(|it| it.agent.clone());
+        }
         self.fleets.push(Fleet::new(place.path.clone(), file.to_owned(), keys.clone(), &tree));
         for entry in &keys.agents {
             if self.bytes_left == 0 {
@@ -271,6 +277,10 @@ impl Loader<'_> {
         for (agent, fleet, written) in std::mem::take(&mut self.spawns) {
             let found = policy::resolve(&written, &fleet, &self.names, &mut self.reader);
             self.agents[agent].spawn.agents = Some(found);
+        }
+        if let (Some(written), Some(root)) = (self.workflow_agent.take(), self.fleets.first_mut()) {
+            let found = policy::resolve(&[written], "", &self.names, &mut self.reader);
+            root.workflows.agent = found.into_iter().next();
         }
     }
 

@@ -142,6 +142,18 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// Puts the faults of several loads together, errors first.
+    pub fn together(all: impl IntoIterator<Item = Faults>) -> Faults {
+        let mut list: Vec<Fault> = Vec::new();
+        let mut dropped = 0;
+        for faults in all {
+            list.extend(faults.list);
+            dropped += faults.dropped;
+        }
+        list.sort_by_key(|fault| fault.severity);
+        Faults { list, dropped }
+    }
+
     /// Says whether nothing is wrong.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

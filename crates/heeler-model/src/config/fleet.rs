@@ -2,12 +2,13 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
+use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
-use super::policy::{Logs, LogsKeys, Queue, QueueKeys, Retention};
+use super::policy::{AgentRef, Logs, LogsKeys, Queue, QueueKeys, Retention};
 use super::reader::{Dialect, Reader};
 use super::shape::{Shape, section};
 use super::show::as_written;
@@ -16,6 +17,7 @@ use super::when::Zone;
 use super::yaml::{Kind, Node};
 use crate::Name;
 use crate::words::words;
+use crate::workflow::WorkflowSettings;
 
 words! {
     /// When a log is surely on disk.
@@ -70,6 +72,8 @@ section! {
         /// When logs are surely on disk: `interval` (within a second) or `event` (before a row is
         /// acknowledged; slower).
         durability: Durability = "interval",
+        /// Where workflows are, and what holds for all of them; that of the root counts.
+        workflows: Option<WorkflowsKeys>,
         /// The dashboard.
         web: Option<Web>,
         /// Calls from outside.
@@ -91,6 +95,20 @@ section! {
         name: Option<String>,
         /// What the fleet is for.
         description: Option<String>,
+    }
+}
+
+section! {
+    /// Where workflows are, and what holds for all of them.
+    pub(crate) struct WorkflowsKeys ("workflows") {
+        /// The folder of workflow files, relative to this file; `workflows` if left out.
+        folder: Option<Utf8PathBuf>,
+        /// The agent of workflows and phases that name none; the only one of the fleet if left out.
+        agent: Option<At<AgentRef>>,
+        /// Gates by their names: `false` turns one off, so that it asks nobody.
+        gates: IndexMap<String, bool>,
+        /// The most runs of workflows at once; further ones wait.
+        max_concurrent: Option<NonZeroU32>,
     }
 }
 
@@ -271,6 +289,8 @@ pub struct Fleet {
     pub timezone: Option<Zone>,
     /// When logs are surely on disk; that of the root counts.
     pub durability: Durability,
+    /// Where workflows are, and what holds for all of them; that of the root counts.
+    pub workflows: WorkflowSettings,
     /// The dashboard; that of the root counts.
     pub web: Option<Web>,
     /// Calls from outside; that of the root counts.
@@ -286,6 +306,7 @@ impl Fleet {
             map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
         }
         Fleet {
+            workflows: workflow_settings(&file, keys.workflows),
             path,
             file,
             shown,
@@ -302,5 +323,19 @@ impl Fleet {
             web: keys.web,
             webhooks: keys.webhooks,
         }
+    }
+}
+
+/// Returns what holds for workflows. Which agent is meant is known when all are loaded.
+fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSettings {
+    let beside = file.parent().unwrap_or(Utf8Path::new("")).join("workflows");
+    match keys {
+        None => WorkflowSettings { folder: beside, ..WorkflowSettings::default() },
+        Some(keys) => WorkflowSettings {
+            folder: keys.folder.unwrap_or(beside),
+            agent: None,
+            gates: keys.gates,
+            max_concurrent: keys.max_concurrent,
+        },
     }
 }

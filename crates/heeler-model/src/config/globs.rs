@@ -49,6 +49,16 @@ impl Globs {
         Globs::of(names.into_iter().map(named).collect()).expect("names are not too much")
     }
 
+    /// Returns what fits files whose names end in `.` and one of these, in any folder.
+    pub fn of_endings(endings: &[&str]) -> Globs {
+        let ending = |ending: &&str| {
+            let pattern = format!("**/*.{}", globset::escape(ending));
+            let glob = Glob::new(&pattern).expect("an ending is a pattern");
+            (pattern, glob)
+        };
+        Globs::of(endings.iter().map(ending).collect()).expect("endings are not too much")
+    }
+
     /// Says whether a relative path, or a folder it is in, fits any of the patterns.
     pub fn fits(&self, path: &Utf8Path) -> bool {
         let mut folders = path.ancestors().filter(|path| !path.as_str().is_empty());

@@ -40,7 +40,11 @@ mod when;
 mod work;
 pub(crate) mod yaml;
 
+use std::sync::Arc;
+
 use camino::Utf8PathBuf;
+
+use crate::workflow::{Cron, LoadedWorkflow, Workflows};
 
 pub use agent::{
     Agent, Budget, Checkout, Identity, Instances, PermissionMode, Program, Runtime, RuntimeType,
@@ -67,12 +71,12 @@ pub use policy::{
     Logs, PRIORITY_MAX, Queue, RETRIES_MAX, Retention, Retry, SPAWN_DEPTH_MAX, Spawn,
 };
 pub use reader::{Dialect, did_you_mean};
-pub use reference::reference_markdown;
+pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{Credentials, Repo};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
 };
-pub use schema::{agent_schema, fleet_schema};
+pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script::steps_of_file;
 pub use session::SessionRules;
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
@@ -87,8 +91,23 @@ pub struct Loaded {
     pub fleets: Vec<Fleet>,
     /// The agents of all fleets, those of a fleet before those of the fleets within it.
     pub agents: Vec<Agent>,
+    /// The workflows, once somebody has read their folder.
+    pub workflows: Vec<Arc<LoadedWorkflow>>,
+    /// What starts workflows by the clock.
+    pub crons: Vec<Cron>,
     /// The files that were read.
     pub files: Vec<Utf8PathBuf>,
     /// What works, but not as its author may think.
     pub warnings: Faults,
+}
+
+impl Loaded {
+    /// Adds what the fleet's workflow folder holds.
+    pub fn add_workflows(&mut self, found: Workflows) {
+        self.workflows = found.workflows;
+        self.crons = found.crons;
+        self.files.extend(found.files);
+        let warnings = std::mem::take(&mut self.warnings);
+        self.warnings = Faults::together([warnings, found.warnings]);
+    }
 }

@@ -6,17 +6,17 @@ use super::fleet::FleetKeys;
 use super::inert;
 use super::schema::prose;
 use super::shape::{KeyInfo, Section, Shape};
+use crate::workflow::inputs::INPUT_BYTES_MAX;
+use crate::workflow::keys::{CronKeys, WorkflowKeys};
+use crate::workflow::{
+    ITEMS_MAX, ITERATIONS_MAX, PHASES_MAX, RENDERED_BYTES_MAX, WORKFLOW_FILES_MAX,
+};
 
 const INTRO: &str = include_str!("reference_intro.md");
+const WORKFLOW_INTRO: &str = include_str!("workflow_intro.md");
 
 /// Returns `docs/config.md`.
 pub fn reference_markdown() -> String {
-    let mut sections = vec![FleetKeys::section(), AgentKeys::file_section()];
-    let mut next = 0;
-    while let Some(section) = sections.get(next).cloned() {
-        section.keys.iter().for_each(|key| collect(&key.shape, &mut sections));
-        next += 1;
-    }
     let list = |keys: &[&str]| {
         keys.iter().map(|key| format!("`{}`", key.replace("*.", ""))).collect::<Vec<_>>().join(", ")
     };
@@ -25,10 +25,30 @@ pub fn reference_markdown() -> String {
         .replace("{fleet_only}", &list(FLEET_ONLY))
         .replace("{inert_fleet}", &list(inert::FLEET))
         .replace("{inert_agent}", &list(inert::AGENT));
-    for section in &sections {
-        page.push_str(&table(section));
-    }
+    page.push_str(&tables(vec![FleetKeys::section(), AgentKeys::file_section()]));
     page
+}
+
+/// Returns `docs/workflow-reference.md`.
+pub fn workflow_reference_markdown() -> String {
+    let limits = WORKFLOW_INTRO
+        .replace("{phases}", &PHASES_MAX.to_string())
+        .replace("{iterations}", &ITERATIONS_MAX.to_string())
+        .replace("{items}", &ITEMS_MAX.to_string())
+        .replace("{files}", &WORKFLOW_FILES_MAX.to_string())
+        .replace("{rendered}", &(RENDERED_BYTES_MAX >> 20).to_string())
+        .replace("{inputs}", &(INPUT_BYTES_MAX >> 10).to_string());
+    limits + &tables(vec![WorkflowKeys::section(), CronKeys::section()])
+}
+
+/// Returns a table for each section, and for each that these name.
+fn tables(mut sections: Vec<Section>) -> String {
+    let mut next = 0;
+    while let Some(section) = sections.get(next).cloned() {
+        section.keys.iter().for_each(|key| collect(&key.shape, &mut sections));
+        next += 1;
+    }
+    sections.iter().map(table).collect()
 }
 
 fn collect(shape: &Shape, sections: &mut Vec<Section>) {

@@ -6,6 +6,7 @@ use super::agent::AgentKeys;
 use super::fleet::FleetKeys;
 use super::inert;
 use super::shape::{KeyInfo, Section, Shape, default_json};
+use crate::workflow::keys::{CronKeys, WorkflowKeys};
 
 /// Returns the JSON Schema of `heeler.yaml`.
 pub fn fleet_schema() -> Json {
@@ -15,6 +16,43 @@ pub fn fleet_schema() -> Json {
 /// Returns the JSON Schema of an agent's file.
 pub fn agent_schema() -> Json {
     document("An agent of a Heeler fleet", &AgentKeys::file_section())
+}
+
+/// Returns the JSON Schema of a workflow file.
+pub fn workflow_schema() -> Json {
+    without_variables(document("A workflow of a Heeler fleet", &WorkflowKeys::section()))
+}
+
+/// Returns the JSON Schema of a file that starts a workflow by the clock.
+pub fn cron_schema() -> Json {
+    without_variables(document("What starts a workflow by the clock", &CronKeys::section()))
+}
+
+/// Takes out that a value may come from the environment: in a workflow `${…}` is a template.
+fn without_variables(mut schema: Json) -> Json {
+    fn visit(schema: &mut Json) {
+        let is_variable = |option: &Json| option["$ref"] == "#/definitions/variable";
+        if let Some(options) = schema.get_mut("anyOf").and_then(Json::as_array_mut) {
+            options.retain(|option| !is_variable(option));
+            if let [only] = &mut options[..] {
+                let only = only.take();
+                if let (Some(map), Json::Object(only)) = (schema.as_object_mut(), only) {
+                    map.remove("anyOf");
+                    map.extend(only);
+                }
+            }
+        }
+        match schema {
+            Json::Array(items) => items.iter_mut().for_each(visit),
+            Json::Object(map) => map.values_mut().for_each(visit),
+            _ => {}
+        }
+    }
+    visit(&mut schema);
+    if let Some(definitions) = schema["definitions"].as_object_mut() {
+        definitions.remove("variable");
+    }
+    schema
 }
 
 fn document(title: &str, section: &Section) -> Json {

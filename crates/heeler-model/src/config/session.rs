@@ -36,8 +36,9 @@ section! {
         max_context_tokens: Option<NonZeroU32>,
         /// How many of the last messages are kept in full when the conversation is summarised.
         context_window: Option<NonZeroU32>,
-        /// Whether the files of the working directory are recorded after each turn, where it is in a
-        /// git repository: `session fork --workspace` and `session diff` need that.
+        /// Whether the files of the working directory are recorded before the first turn and after
+        /// each, where it is in a git repository: `session fork --workspace` and `session diff` need
+        /// that.
         snapshots: bool = "true",
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use serde_json::{Map, Value as Json};
 
 use super::inputs;
 use super::keys::{self, CronKeys};
-use super::parse::{Known, LoadedWorkflow, Loader, WorkflowSettings, together};
+use super::parse::{Known, LoadedWorkflow, Loader, WorkflowSettings};
 use crate::Name;
 use crate::config::inert;
 use crate::config::reader::{Pos, did_you_mean};
@@ -59,63 +59,87 @@ pub fn load_all(
     settings: &WorkflowSettings,
 ) -> Result<Workflows, Faults> {
     let fleet = Known { agents, settings, takes_any_agent: false };
-    let mut all = Workflows::default();
-    let mut faults: Vec<Faults> = Vec::new();
-    let mut crons: Vec<(Loader<'_>, Node, CronKeys)> = Vec::new();
-    let mut names: HashMap<String, Utf8PathBuf> = HashMap::new();
-    let mut refused = false;
-    for path in paths.iter().take(WORKFLOW_FILES_MAX + 1) {
+    let mut folder = Folder::default();
+    let mut crons: Vec<(Loader<'_>, Node)> = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
         let mut loader = Loader::new(path, read, fleet);
         let tree = loader.root();
-        if paths.len() > WORKFLOW_FILES_MAX {
-            let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
-            loader.reader.error(Pos { file: 1, start: 0, end: 0 }, message);
-            return Err(loader.reader.finish().0);
-        }
-        if let Some(tree) = tree.as_ref().filter(|tree| is_cron(tree)) {
-            inert::warn_workflow(tree, keys::INERT_CRON, &mut loader.reader);
-            match CronKeys::read(tree, &mut loader.reader) {
-                Some(keys) => crons.push((loader, tree.clone(), keys)),
-                None => {
-                    refused = true;
-                    faults.push(loader.reader.finish().0);
-                }
+        match tree {
+            _ if number == WORKFLOW_FILES_MAX => {
+                let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
+                loader.reader.error(Pos { file: 1, start: 0, end: 0 }, message);
+                return Err(loader.reader.finish().0);
             }
-            continue;
-        }
-        let workflow = tree.as_ref().and_then(|tree| loader.workflow(tree));
-        if let (Some(workflow), Some(tree)) = (&workflow, &tree) {
-            let key = format!("workflow {}", workflow.name);
-            loader.refuse_twin(&mut names, key, tree, path);
-        }
-        match loader.finish(workflow) {
-            Ok(loaded) => {
-                faults.push(loaded.warnings.clone());
-                all.files.extend(loaded.files.keys().cloned());
-                all.workflows.push(Arc::new(loaded));
-            }
-            Err(wrong) => {
-                refused = true;
-                faults.push(wrong);
-            }
+            Some(tree) if is_cron(&tree) => crons.push((loader, tree)),
+            tree => folder.add_workflow(loader, tree.as_ref()),
         }
     }
-    for (mut loader, tree, keys) in crons {
-        let path = loader.root_path().to_owned();
-        loader.refuse_twin(&mut names, format!("cron {}", keys.name.value), &tree, &path);
-        // A workflow that has a fault is not among those that are known.
-        let cron = loader.cron(keys, (!refused).then_some(&all.workflows));
-        refused |= loader.reader.errors_seen() > 0;
-        all.files.push(path);
-        all.crons.extend(cron);
-        faults.push(loader.reader.finish().0);
+    // A workflow that has a fault is not among those that are known.
+    let known = (!folder.refused).then(|| folder.all.workflows.clone());
+    for (loader, tree) in crons {
+        folder.add_cron(loader, &tree, known.as_deref());
     }
+    let Folder { mut all, faults, refused, .. } = folder;
     all.files.sort();
     all.files.dedup();
-    all.warnings = together(faults);
+    all.warnings = Faults::together(faults);
     match refused {
         true => Err(all.warnings),
         false => Ok(all),
+    }
+}
+
+/// A folder on its way.
+#[derive(Default)]
+struct Folder {
+    all: Workflows,
+    faults: Vec<Faults>,
+    /// The files of workflows and crons, by their names.
+    names: HashMap<(&'static str, Name), Utf8PathBuf>,
+    refused: bool,
+}
+
+impl Folder {
+    fn add_workflow(&mut self, mut loader: Loader<'_>, tree: Option<&Node>) {
+        let workflow = tree.and_then(|tree| loader.workflow(tree));
+        if let (Some(workflow), Some(tree)) = (&workflow, tree) {
+            self.refuse_twin(&mut loader, ("workflow", workflow.name.clone()), tree);
+        }
+        match loader.finish(workflow) {
+            Ok(loaded) => {
+                self.faults.push(loaded.warnings.clone());
+                self.all.files.extend(loaded.files.keys().cloned());
+                self.all.workflows.push(Arc::new(loaded));
+            }
+            Err(faults) => {
+                self.refused = true;
+                self.faults.push(faults);
+            }
+        }
+    }
+
+    fn add_cron(
+        &mut self,
+        mut loader: Loader<'_>,
+        tree: &Node,
+        known: Option<&[Arc<LoadedWorkflow>]>,
+    ) {
+        inert::warn_workflow(tree, keys::INERT_CRON, &mut loader.reader);
+        if let Some(keys) = CronKeys::read(tree, &mut loader.reader) {
+            self.refuse_twin(&mut loader, ("cron", keys.name.value.clone()), tree);
+            self.all.crons.extend(loader.cron(keys, known));
+        }
+        self.refused |= loader.reader.errors_seen() > 0;
+        self.all.files.push(loader.root_path().to_owned());
+        self.faults.push(loader.reader.finish().0);
+    }
+
+    fn refuse_twin(&mut self, loader: &mut Loader<'_>, key: (&'static str, Name), tree: &Node) {
+        let message = format!("there are two {}s `{}`", key.0, key.1);
+        if let Some(other) = self.names.insert(key, loader.root_path().to_owned()) {
+            let at = tree.get("name").map_or(tree.at, |name| name.at);
+            loader.reader.error(at, message).expected(format!("it is also in {other}"));
+        }
     }
 }
 
@@ -125,22 +149,7 @@ fn is_cron(tree: &Node) -> bool {
 }
 
 impl Loader<'_> {
-    fn refuse_twin(
-        &mut self,
-        names: &mut HashMap<String, Utf8PathBuf>,
-        key: String,
-        tree: &Node,
-        path: &Utf8Path,
-    ) {
-        if let Some(other) = names.insert(key.clone(), path.to_owned()) {
-            let (kind, name) = key.split_once(' ').unwrap_or(("workflow", &key));
-            let message = format!("there are two {kind}s `{name}`");
-            let at = tree.get("name").map_or(tree.at, |name| name.at);
-            self.reader.error(at, message).expected(format!("it is also in {other}"));
-        }
-    }
-
-    fn cron(&mut self, keys: CronKeys, known: Option<&Vec<Arc<LoadedWorkflow>>>) -> Option<Cron> {
+    fn cron(&mut self, keys: CronKeys, known: Option<&[Arc<LoadedWorkflow>]>) -> Option<Cron> {
         let workflow = match (&keys.workflow, &keys.handler) {
             (Some(workflow), None) => workflow,
             // It says so in a warning.

@@ -1,6 +1,12 @@
 //! A workflow as a picture: for mermaid, and for a terminal.
+//!
+//! The terminal's picture has a row for each layer: what waits for nothing first, then what waits
+//! for that. Under each row stands what its phases wait for, where that is not the whole row above.
+//! Where a row does not fit, its phases stand below each other.
 
-use super::definition::Workflow;
+use std::fmt::Write as _;
+
+use super::definition::{Phase, PhaseWork, Repeat, TriggerRule, Workflow};
 
 /// How a phase stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,16 +27,182 @@ pub enum Mark {
     Cancelled,
 }
 
+impl Mark {
+    /// Returns the sign that stands before a phase.
+    pub fn sign(self) -> char {
+        match self {
+            Mark::Waiting => '·',
+            Mark::Running => '▶',
+            Mark::Asking => '?',
+            Mark::Succeeded => '✓',
+            Mark::Failed => '✗',
+            Mark::Skipped => '-',
+            Mark::Cancelled => '×',
+        }
+    }
+}
+
 /// Draws a workflow in mermaid's language.
 pub fn mermaid(workflow: &Workflow) -> String {
-    let names: Vec<&str> = workflow.phases.iter().map(|phase| phase.name.as_str()).collect();
-    format!("flowchart TD\n  {}\n", names.join("\n  "))
+    let mut text = "flowchart TD\n".to_owned();
+    for (place, phase) in workflow.phases.iter().enumerate() {
+        let label = [title(phase), kind(phase)].join("<br>");
+        let label = label.replace('"', "#quot;");
+        let (open, close) = match phase.work {
+            PhaseWork::Context => ("([", "])"),
+            PhaseWork::Agent { .. } => ("[", "]"),
+            PhaseWork::Bash { .. } | PhaseWork::Script { .. } => ("[[", "]]"),
+        };
+        let label = label.trim_end_matches("<br>");
+        let _infallible = writeln!(text, "  p{place}{open}\"{label}\"{close}");
+        if let Repeat::Until(_) | Repeat::Review(_) = phase.repeat {
+            let _infallible = writeln!(text, "  p{place} --> p{place}");
+        }
+    }
+    for (place, phase) in workflow.phases.iter().enumerate() {
+        for wait in &phase.depends_on {
+            let from = match &workflow.phases[*wait].gate {
+                Some(_) => format!("g{wait}"),
+                None => format!("p{wait}"),
+            };
+            let arrow = match phase.trigger_rule {
+                TriggerRule::AllSuccess => "-->".to_owned(),
+                rule => format!("-. {rule} .->"),
+            };
+            let _infallible = writeln!(text, "  {from} {arrow} p{place}");
+        }
+        if let Some(gate) = &phase.gate {
+            let name = gate.name.replace('"', "#quot;");
+            let _infallible = writeln!(text, "  p{place} --> g{place}{{\"{name}\"}}");
+        }
+    }
+    text
 }
 
 /// Draws a workflow for a terminal of so many columns.
 pub fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, width: usize) -> Vec<String> {
-    let line =
-        |(place, phase): (usize, &super::Phase)| format!("{:?} {}", state(place), phase.name);
-    let lines = workflow.phases.iter().enumerate().map(line);
-    lines.map(|line| line.chars().take(width).collect()).collect()
+    let layers = layers(workflow);
+    let mut lines = Vec::new();
+    for (number, layer) in layers.iter().enumerate() {
+        let above = number.checked_sub(1).map(|above| layers[above].as_slice());
+        if number > 0 {
+            lines.push("  │".to_owned());
+        }
+        let boxes: Vec<String> =
+            layer.iter().map(|place| told(workflow, *place, state(*place))).collect();
+        let row = boxes.join("   ");
+        let needs_notes = layer.iter().any(|place| !is_plain_wait(&workflow.phases[*place], above));
+        if row.chars().count() <= width && !needs_notes {
+            lines.push(row);
+            continue;
+        }
+        for (place, text) in layer.iter().zip(boxes) {
+            let phase = &workflow.phases[*place];
+            let note = match is_plain_wait(phase, above) {
+                true => String::new(),
+                false => format!("  ← {}", waited_for(workflow, phase)),
+            };
+            lines.extend(fold(&text, &note, width));
+        }
+    }
+    lines
+}
+
+/// Says whether a phase waits for all of the row above, and for nothing else.
+fn is_plain_wait(phase: &Phase, above: Option<&[usize]>) -> bool {
+    let above = above.unwrap_or_default();
+    phase.depends_on.len() == above.len()
+        && above.iter().all(|place| phase.depends_on.contains(place))
+        && phase.trigger_rule == TriggerRule::AllSuccess
+}
+
+fn waited_for(workflow: &Workflow, phase: &Phase) -> String {
+    let names: Vec<&str> =
+        phase.depends_on.iter().map(|wait| workflow.phases[*wait].name.as_str()).collect();
+    match phase.trigger_rule {
+        TriggerRule::AllSuccess if names.is_empty() => "nothing".to_owned(),
+        TriggerRule::AllSuccess => names.join(", "),
+        rule => format!("{} ({rule})", names.join(", ")),
+    }
+}
+
+/// Returns the phases by how many others they wait for in a row, each in the order of the file.
+fn layers(workflow: &Workflow) -> Vec<Vec<usize>> {
+    let count = workflow.phases.len();
+    let mut left: Vec<usize> = workflow.phases.iter().map(|it| it.depends_on.len()).collect();
+    let mut waiters: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (place, phase) in workflow.phases.iter().enumerate() {
+        phase.depends_on.iter().for_each(|wait| waiters[*wait].push(place));
+    }
+    let mut layers = Vec::new();
+    let mut layer: Vec<usize> = (0..count).filter(|place| left[*place] == 0).collect();
+    while !layer.is_empty() {
+        let mut next = Vec::new();
+        for waiter in layer.iter().flat_map(|place| &waiters[*place]) {
+            left[*waiter] -= 1;
+            if left[*waiter] == 0 {
+                next.push(*waiter);
+            }
+        }
+        next.sort_unstable();
+        layers.push(std::mem::replace(&mut layer, next));
+    }
+    layers
+}
+
+/// Tells a phase in a few words: `✓ build (bash, ↻ ≤3) ⏸ go`.
+fn told(workflow: &Workflow, place: usize, mark: Mark) -> String {
+    let phase = &workflow.phases[place];
+    let mut text = format!("{} {}", mark.sign(), title(phase));
+    let kind = kind(phase);
+    if !kind.is_empty() {
+        let _infallible = write!(text, " ({kind})");
+    }
+    if let Some(gate) = &phase.gate {
+        let _infallible = write!(text, " ⏸ {}", gate.name);
+    }
+    text
+}
+
+fn title(phase: &Phase) -> String {
+    phase.label.clone().unwrap_or_else(|| phase.name.to_string())
+}
+
+fn kind(phase: &Phase) -> String {
+    let work = match &phase.work {
+        PhaseWork::Agent { .. } => phase.agent.as_ref().map(ToString::to_string),
+        PhaseWork::Context => None,
+        PhaseWork::Bash { .. } => Some("bash".to_owned()),
+        PhaseWork::Script { language, .. } => Some(language.to_string()),
+    };
+    let repeat = match &phase.repeat {
+        Repeat::Once => None,
+        Repeat::Review(review) => Some(format!("review ≤{}", review.max_cycles)),
+        Repeat::Until(until) => Some(match &until.max_iterations {
+            super::Figure::Fixed(most) => format!("loop ≤{most}"),
+            super::Figure::From { path, .. } => format!("loop ≤{path}"),
+        }),
+        Repeat::Each(each) => Some(format!("each {}", each.name)),
+    };
+    [work, repeat].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Fits a line and its note into so many columns: the note goes below, and what is too long is cut.
+fn fold(text: &str, note: &str, width: usize) -> Vec<String> {
+    let fits = text.chars().count() + note.chars().count() <= width;
+    match (fits, note) {
+        (true, _) => vec![format!("{text}{note}")],
+        (false, "") => vec![cut(text, width)],
+        (false, note) => vec![cut(text, width), cut(&format!("  {note}"), width)],
+    }
+}
+
+fn cut(text: &str, width: usize) -> String {
+    match text.chars().count() <= width {
+        true => text.to_owned(),
+        false => {
+            let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+            kept + "…"
+        }
+    }
 }

@@ -107,7 +107,7 @@ section! {
         /// The most money that one run may spend, in US dollars.
         budget: Option<Usd>,
         /// What is to be done. Without `depends_on` anywhere, one phase after the other.
-        phases: At<Vec<PhaseKeys>>,
+        phases: Phases,
         /// What is said at the end; nothing if it comes to no text.
         final_message: Option<At<Template>>,
         /// `cron` for a file that starts a workflow by the clock; anything else is only a word.
@@ -503,6 +503,25 @@ fn refuse(node: &Node, reader: &mut Reader, error: &TemplateError) {
     };
     let help = "text that is not meant for us goes between `{% raw %}` and `{% endraw %}`";
     reader.error(node.at, message).expected("expected a template").help(help);
+}
+
+/// The phases of a workflow, each whole or not there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Phases(pub(crate) Vec<At<PhaseKeys>>);
+
+impl Value for Phases {
+    fn shape() -> Shape {
+        Vec::<At<PhaseKeys>>::shape()
+    }
+    fn read(node: &Node, reader: &mut Reader) -> Option<Phases> {
+        match &node.kind {
+            Kind::List(items) if items.is_empty() => expected(reader, node, "at least one phase"),
+            _ => Vec::read(node, reader).map(Phases),
+        }
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
 }
 
 /// One thing, or a list of them.

@@ -3,7 +3,7 @@
 //! A workflow is frozen with the files that it was read from, so that a run goes by what it began
 //! with. Start at [`load`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
 
@@ -14,17 +14,17 @@ use sha2::{Digest as _, Sha256};
 
 use super::definition::{Input, Workflow};
 use super::inputs;
-use super::keys::{self, InputKeys, WorkflowKeys};
-use super::references::Use;
+use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
+use super::references::{Names, Use};
 use super::template::{HOLDERS, Template};
 use super::translate::is_path;
 use crate::AgentName;
 use crate::config::inert;
 use crate::config::policy::AgentRef;
 use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
-use crate::config::value::{At, Filled, Value as _, expected};
+use crate::config::value::{At, Filled, Value as _};
 use crate::config::yaml::{self, Kind, Node};
-use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Fault, Faults, ReadFile};
+use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
 
 /// The most phases of a workflow.
 pub const PHASES_MAX: usize = 10_000;
@@ -60,8 +60,6 @@ pub struct LoadedWorkflow {
     pub root: Utf8PathBuf,
     /// Every file that was read for it, its own included, with its text.
     pub files: BTreeMap<Utf8PathBuf, String>,
-    /// Its gates that are turned off.
-    pub gates_off: BTreeSet<String>,
     /// What works, but not as its author may think.
     pub warnings: Faults,
 }
@@ -87,7 +85,6 @@ struct Frozen {
     files: BTreeMap<Utf8PathBuf, String>,
     /// The agent of phases that name none.
     agent: Option<AgentName>,
-    gates_off: BTreeSet<String>,
 }
 
 /// Returns all that a run needs to go by this workflow, as JSON, and what identifies it.
@@ -96,7 +93,6 @@ pub fn freeze(loaded: &LoadedWorkflow) -> (String, String) {
         root: loaded.root.clone(),
         files: loaded.files.clone(),
         agent: loaded.workflow.agent.clone(),
-        gates_off: loaded.gates_off.clone(),
     };
     let json = serde_json::to_string(&frozen).expect("text and lists of text are JSON");
     let digest = Sha256::digest(json.as_bytes());
@@ -120,8 +116,7 @@ pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
     let settings = WorkflowSettings {
         folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
         agent: frozen.agent.clone(),
-        gates: frozen.gates_off.iter().map(|gate| (gate.clone(), false)).collect(),
-        max_concurrent: None,
+        ..WorkflowSettings::default()
     };
     let fleet = Known { agents, settings: &settings, takes_any_agent: true };
     let mut loader = Loader::new(&frozen.root, &read, fleet);
@@ -148,7 +143,6 @@ pub(super) struct Loader<'a> {
     files: BTreeMap<Utf8PathBuf, String>,
     /// The sources of files that were read, in the reader.
     sources: BTreeMap<Utf8PathBuf, usize>,
-    pub(super) gates_off: BTreeSet<String>,
     /// Every template and expression, for the check of what they name.
     pub(super) uses: Vec<Use>,
 }
@@ -162,7 +156,6 @@ impl<'a> Loader<'a> {
             root: root.to_owned(),
             files: BTreeMap::new(),
             sources: BTreeMap::new(),
-            gates_off: BTreeSet::new(),
             uses: Vec::new(),
         }
     }
@@ -195,15 +188,12 @@ impl<'a> Loader<'a> {
     pub(super) fn finish(self, workflow: Option<Workflow>) -> Result<LoadedWorkflow, Faults> {
         let refused = self.reader.errors_seen() > 0;
         let (warnings, _) = self.reader.finish();
+        debug_assert!(refused || workflow.is_some(), "what is refused is told why");
         match workflow.filter(|_| !refused) {
             None => Err(warnings),
-            Some(workflow) => Ok(LoadedWorkflow {
-                workflow,
-                root: self.root,
-                files: self.files,
-                gates_off: self.gates_off,
-                warnings,
-            }),
+            Some(workflow) => {
+                Ok(LoadedWorkflow { workflow, root: self.root, files: self.files, warnings })
+            }
         }
     }
 
@@ -211,32 +201,38 @@ impl<'a> Loader<'a> {
     pub(super) fn workflow(&mut self, tree: &Node) -> Option<Workflow> {
         inert::warn_workflow(tree, keys::INERT, &mut self.reader);
         let keys = WorkflowKeys::read(tree, &mut self.reader)?;
-        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
-        let agent = self.default_agent(keys.agent.as_ref());
-        if keys.phases.value.is_empty() {
-            return expected(&mut self.reader, tree.get("phases")?, "at least one phase");
-        }
-        if keys.phases.value.len() > PHASES_MAX {
+        if keys.phases.0.len() > PHASES_MAX {
+            let at = tree.get("phases").map_or(tree.at, |list| list.at);
             let message = format!("the workflow has more than {PHASES_MAX} phases");
-            self.reader.error(keys.phases.at, message).expected("this is too much");
+            self.reader.error(at, message).expected("this is too much");
             return None;
         }
-        let phases = self.phases(&keys.phases.value, agent.as_ref())?;
+        // What a phase names may be in one that cannot be read.
+        let is_whole = self.reader.errors_seen() == 0;
+        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
+        let agent = self.default_agent(keys.agent.as_ref());
+        let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        let has_agent = agent.is_some() || keys.agent.is_some();
+        let waits = if is_whole { self.dependencies(&phases) } else { None };
+        let made = self.phases(&phases, has_agent, waits.as_deref());
         if let Some(message) = &keys.final_message {
             self.uses.push(Use::of(message.at, message.value.references(), None));
         }
-        let workflow = Workflow {
+        self.check_references(&Names {
+            phases: &phases,
+            waits: waits.as_deref()?,
+            inputs: &inputs,
+        });
+        Some(Workflow {
             name: keys.name.value,
             description: keys.description,
             agent,
             inputs,
             max_parallel: NonZeroU32::new(keys.max_parallel.get().unsigned_abs())?,
             budget: keys.budget,
-            phases,
+            phases: made?,
             final_message: keys.final_message.map(|message| message.value),
-        };
-        self.check_references(&workflow);
-        Some(workflow)
+        })
     }
 
     fn inputs(
@@ -419,16 +415,4 @@ fn list(paths: &[Utf8PathBuf]) -> String {
         }
     }
     names.join(", ")
-}
-
-/// Puts faults of several files together, errors first.
-pub(super) fn together(all: impl IntoIterator<Item = Faults>) -> Faults {
-    let mut list: Vec<Fault> = Vec::new();
-    let mut dropped = 0;
-    for faults in all {
-        list.extend(faults.list);
-        dropped += faults.dropped;
-    }
-    list.sort_by_key(|fault| fault.severity);
-    Faults { list, dropped }
 }

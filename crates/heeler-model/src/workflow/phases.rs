@@ -13,11 +13,11 @@ use super::keys::{
 use super::parse::Loader;
 use super::references::Use;
 use super::template::{Expression, Template};
+use crate::Name;
 use crate::config::Period;
 use crate::config::policy::RetryKeys;
 use crate::config::reader::Pos;
 use crate::config::value::{At, Filled};
-use crate::{AgentName, Name};
 
 /// What a phase is read with.
 struct Place<'p> {
@@ -34,19 +34,19 @@ impl Loader<'_> {
     pub(super) fn phases(
         &mut self,
         written: &[PhaseKeys],
-        agent: Option<&AgentName>,
+        has_agent: bool,
+        waits: Option<&[Vec<usize>]>,
     ) -> Option<Vec<Phase>> {
         self.refuse_twins(written);
-        let waits = self.dependencies(written);
         let mut phases = Vec::new();
         for (number, keys) in written.iter().enumerate() {
             let skills = self.skills(keys);
             let item = keys.foreach.as_ref().map(|it| it.value.0.name.value.to_string());
             let place = Place { number, keys, skills, item };
-            phases.extend(self.phase(&place, agent));
+            phases.extend(self.phase(&place, has_agent));
         }
         for (phase, waits) in phases.iter_mut().zip(waits?) {
-            phase.depends_on = waits;
+            phase.depends_on.clone_from(waits);
         }
         (phases.len() == written.len()).then_some(phases)
     }
@@ -84,12 +84,12 @@ impl Loader<'_> {
         texts.join("\n\n")
     }
 
-    fn phase(&mut self, place: &Place<'_>, agent: Option<&AgentName>) -> Option<Phase> {
+    fn phase(&mut self, place: &Place<'_>, has_agent: bool) -> Option<Phase> {
         let keys = place.keys;
         self.refuse_misplaced(keys);
         let own_agent = keys.agent.as_ref().map(|agent| self.agent(agent));
         let kind = keys.kind.value;
-        if kind != PhaseType::Context && agent.is_none() && keys.agent.is_none() {
+        if kind != PhaseType::Context && !has_agent && keys.agent.is_none() {
             let message = format!("no agent is said for the phase `{}`", keys.name.value);
             let help =
                 "say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file";
@@ -311,10 +311,8 @@ impl Loader<'_> {
         let name = place.keys.name.value.to_string();
         let message = self.template(keys.gate_message.as_ref(), place);
         let timeout = self.timeout(keys.gate_timeout, keys.gate_default.as_ref(), keys.gate_kind);
-        if !keys.interactive || self.is_off(&name) {
-            return None;
-        }
-        Some(Gate { name, kind: keys.gate_kind, message, artifact: None, timeout })
+        let gate = Gate { name, kind: keys.gate_kind, message, artifact: None, timeout };
+        keys.interactive.then_some(gate)
     }
 
     fn gate(
@@ -331,19 +329,8 @@ impl Loader<'_> {
         }
         let message = self.template(own.as_ref().or(message), place);
         let timeout = self.timeout(*timeout, default.as_ref(), GateKind::Approve);
-        if self.is_off(name.as_str()) {
-            return None;
-        }
         let (name, artifact) = (name.to_string(), artifact.cloned());
         Some(Gate { name, kind: GateKind::Approve, message, artifact, timeout })
-    }
-
-    fn is_off(&mut self, gate: &str) -> bool {
-        let is_off = self.fleet.settings.gates.get(gate) == Some(&false);
-        if is_off {
-            self.gates_off.insert(gate.to_owned());
-        }
-        is_off
     }
 
     /// Reads how long an answer is waited for, and what counts as one then: no, unless something

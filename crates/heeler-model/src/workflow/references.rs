@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::definition::Workflow;
+use indexmap::IndexMap;
+
+use super::definition::Input;
 use super::keys::PhaseKeys;
 use super::parse::Loader;
 use super::template::{HOLDERS, Path};
@@ -41,6 +43,15 @@ pub(super) struct Use {
     phase: Option<usize>,
     /// A name that only it sees.
     own: Option<String>,
+}
+
+/// What a workflow has that can be named.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'n> {
+    pub(super) phases: &'n [PhaseKeys],
+    /// The phases that each waits for.
+    pub(super) waits: &'n [Vec<usize>],
+    pub(super) inputs: &'n IndexMap<String, Input>,
 }
 
 impl Use {
@@ -111,73 +122,85 @@ impl Loader<'_> {
     }
 
     /// Holds that what templates and expressions name is there.
-    pub(super) fn check_references(&mut self, workflow: &Workflow) {
+    pub(super) fn check_references(&mut self, names: &Names<'_>) {
         let mut outputs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (place, phase) in workflow.phases.iter().enumerate() {
-            let names = [Some(phase.name.as_str()), phase.output_var.as_deref()];
-            names
-                .into_iter()
-                .flatten()
-                .for_each(|name| outputs.entry(name).or_default().push(place));
+        for (place, phase) in names.phases.iter().enumerate() {
+            let own = [Some(&phase.name), phase.output_var.as_ref()];
+            for name in own.into_iter().flatten() {
+                outputs.entry(name.value.as_str()).or_default().push(place);
+            }
         }
+        let mut doubts: Vec<(Pos, String)> = Vec::new();
         for used in std::mem::take(&mut self.uses) {
             for path in &used.paths {
-                self.check_path(&used, path, workflow, &outputs);
+                if let Some(doubt) = self.check_path(&used, path, names, &outputs) {
+                    doubts.push((used.at, doubt.to_owned()));
+                }
             }
+        }
+        if self.reader.errors_seen() == 0 {
+            doubts.iter().for_each(|(at, name)| self.doubt(*at, name, names, &outputs));
         }
     }
 
-    fn check_path(
+    /// Checks one path; returns its head if nothing of the workflow is called so.
+    fn check_path<'p>(
         &mut self,
         used: &Use,
-        path: &[String],
-        workflow: &Workflow,
+        path: &'p [String],
+        names: &Names<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
-    ) {
-        let is_own = |name: &str| used.own.as_deref() == Some(name);
-        let names: Vec<&str> = path.iter().map(String::as_str).collect();
-        match names[..] {
-            [head, ..] if is_own(head) => {}
-            ["outputs" | "phaseOutputs", name, ..] => {
-                self.check_output(used, name, workflow, outputs)
-            }
-            ["inputs" | "context", name, ..] if !workflow.inputs.is_empty() => {
-                if !workflow.inputs.contains_key(name) {
-                    let near = did_you_mean(name, workflow.inputs.keys().map(String::as_str));
-                    let fault = self
-                        .reader
-                        .error(self.narrow(used.at, name), format!("there is no input `{name}`"));
-                    fault.expected("expected the name of an input");
-                    if let Some(near) = near {
-                        fault.help(format!("did you mean `{near}`?"));
-                    }
+    ) -> Option<&'p str> {
+        let inputs = names.inputs;
+        let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+        match parts[..] {
+            [head, ..] if used.own.as_deref() == Some(head) => {}
+            ["outputs" | "phaseOutputs", name, ..] => self.check_output(used, name, names, outputs),
+            ["inputs" | "context", name, ..]
+                if !inputs.is_empty() && !inputs.contains_key(name) =>
+            {
+                let near = did_you_mean(name, inputs.keys().map(String::as_str));
+                let at = self.narrow(used.at, name);
+                let fault = self.reader.error(at, format!("there is no input `{name}`"));
+                fault.expected("expected the name of an input");
+                if let Some(near) = near {
+                    fault.help(format!("did you mean `{near}`?"));
                 }
             }
-            [head, ..] if HOLDERS.contains(&head) || workflow.inputs.contains_key(head) => {}
+            [head, ..] if HOLDERS.contains(&head) || inputs.contains_key(head) => {}
             [head, ..] if outputs.contains_key(head) => {
-                self.check_output(used, head, workflow, outputs);
+                self.check_output(used, head, names, outputs)
             }
             [head, ..] if OURS.contains(&head) => {}
-            [head, "output"] => self.check_output(used, head, workflow, outputs),
-            [head, ..] => self.doubt(used, head, workflow, outputs),
-            [] => {}
+            [head, "output"] => self.check_output(used, head, names, outputs),
+            _ => return path.first().map(String::as_str),
         }
+        None
     }
 
     fn check_output(
         &mut self,
         used: &Use,
         name: &str,
-        workflow: &Workflow,
+        names: &Names<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) {
         let at = self.narrow(used.at, name);
         let Some(places) = outputs.get(name) else {
-            return self.unknown_phase(at, name, outputs.keys().copied());
+            let whole = outputs
+                .keys()
+                .find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
+            let Some(whole) = whole else {
+                return self.unknown_phase(at, name, outputs.keys().copied());
+            };
+            let fault = self.reader.error(at, format!("there is no phase `{name}`"));
+            let help = format!("write `outputs[\"{whole}\"]`: a hyphen is a minus here");
+            fault.expected("expected the name of a phase").help(help);
+            return;
         };
         let Some(phase) = used.phase else { return };
-        if !places.iter().any(|place| *place == phase || waits_for(workflow, phase, *place)) {
-            let user = &workflow.phases[phase].name;
+        if !places.iter().any(|place| *place == phase || waits_for(names.waits, phase, *place)) {
+            let user = &names.phases[phase].name.value;
             let message =
                 format!("`{user}` does not wait for `{name}`, whose output may not be there");
             let help =
@@ -189,20 +212,19 @@ impl Loader<'_> {
     /// Tells of a name that nothing of the workflow has; what starts a run may still give it.
     fn doubt(
         &mut self,
-        used: &Use,
+        at: Pos,
         name: &str,
-        workflow: &Workflow,
+        names: &Names<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) {
-        let inputs = workflow.inputs.keys().map(String::as_str);
+        let inputs = names.inputs.keys().map(String::as_str);
         let known = inputs.chain(outputs.keys().copied()).chain(OURS).chain(HOLDERS);
         let near = did_you_mean(name, known);
-        if workflow.inputs.is_empty() && near.is_none() {
+        if names.inputs.is_empty() && near.is_none() {
             return;
         }
-        let at = self.narrow(used.at, name);
-        let message = format!("nothing here is called `{name}`");
-        let fault = self.reader.warn(at, message);
+        let at = self.narrow(at, name);
+        let fault = self.reader.warn(at, format!("nothing here is called `{name}`"));
         fault.expected("it is empty unless whatever starts a run gives it");
         if let Some(near) = near {
             fault.help(format!("did you mean `{near}`?"));
@@ -213,11 +235,15 @@ impl Loader<'_> {
     fn narrow(&self, at: Pos, word: &str) -> Pos {
         let source = self.reader.source(at.file);
         let Some(text) = source.text.get(at.start..at.end) else { return at };
-        let is_inner = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-        let found = text.match_indices(word).find(|(start, _)| {
-            let (before, after) = (&text[..*start], &text[start + word.len()..]);
-            !before.ends_with(is_inner) && !after.starts_with(is_inner)
-        });
+        let found = |hyphen: bool| {
+            let is_inner = |c: char| c.is_alphanumeric() || c == '_' || hyphen && c == '-';
+            text.match_indices(word).find(|(start, _)| {
+                let (before, after) = (&text[..*start], &text[start + word.len()..]);
+                !before.ends_with(is_inner) && !after.starts_with(is_inner)
+            })
+        };
+        // In old forms a hyphen is part of a name.
+        let found = found(true).or_else(|| found(false));
         match found {
             Some((start, _)) => {
                 let start = at.start + start;
@@ -229,11 +255,11 @@ impl Loader<'_> {
 }
 
 /// Says whether a phase waits for another, be it through others.
-fn waits_for(workflow: &Workflow, phase: usize, other: usize) -> bool {
-    let mut seen = vec![false; workflow.phases.len()];
+fn waits_for(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
+    let mut seen = vec![false; waits.len()];
     let mut open = vec![phase];
     while let Some(place) = open.pop() {
-        for wait in &workflow.phases[place].depends_on {
+        for wait in &waits[place] {
             if *wait == other {
                 return true;
             }

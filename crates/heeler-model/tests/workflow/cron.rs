@@ -99,6 +99,18 @@ fn faults_of_cron_files_are_told() {
             2 | name: x
               |       ^ it is also in /fleet/workflows/a.yaml
 
+            error: there is no input `m`; there are: n
+             --> b.yaml:5:11
+              |
+            5 | context: {m: 1, n: x}
+              |           ^ what `nightly` is started with
+
+            error: `n` is a number, and "x" is none
+             --> b.yaml:5:11
+              |
+            5 | context: {m: 1, n: x}
+              |           ^ what `nightly` is started with
+
             error: the key `workflow` is missing
              --> c.yaml:2:7
               |
@@ -146,4 +158,39 @@ fn a_folder_has_so_many_files_and_no_more() {
     assert_eq!(load_folder(&files[1..]).unwrap().workflows.len(), 1000);
     let faults = load_folder(&files).unwrap_err();
     assert_eq!(faults.list[0].message, "there are more than 1000 workflow files");
+}
+
+#[test]
+fn a_new_config_tells_what_became_of_workflows() {
+    use heeler_model::config::{self, Loaded};
+    let load = |files: Files<'_>| -> Loaded {
+        let read = |_: &camino::Utf8Path| Ok("agents: []".to_owned());
+        let mut loaded =
+            config::load("/fleet/heeler.yaml".into(), &read, &Default::default()).unwrap();
+        loaded.add_workflows(load_folder(files).unwrap());
+        loaded
+    };
+    let cron = "kind: cron\nname: c\nschedule: '0 3 * * *'\nworkflow: nightly\n";
+    let prompt =
+        |name: &str| format!("name: {name}\nagent: coder\nphases: [{{name: a, prompt: p.md}}]");
+    let (same, other) = (prompt("same"), prompt("other"));
+    let old =
+        load(&[("nightly.yaml", WORKFLOW), ("c.yaml", cron), ("same.yaml", &same), ("p.md", "x")]);
+    let later = cron.replace('3', "4");
+    let new = load(&[
+        ("nightly.yaml", WORKFLOW),
+        ("c.yaml", &later),
+        ("other.yaml", &other),
+        ("p.md", "x"),
+    ]);
+    let told = |old: &Loaded, new: &Loaded| {
+        let lines: Vec<String> =
+            config::changes(old, new).iter().map(ToString::to_string).collect();
+        lines.join(", ")
+    };
+    assert_eq!(told(&old, &new), "cron c changed, workflow other added, workflow same removed");
+    assert_eq!(told(&old, &old), "");
+    let reworded =
+        load(&[("nightly.yaml", WORKFLOW), ("c.yaml", cron), ("same.yaml", &same), ("p.md", "y")]);
+    assert_eq!(told(&old, &reworded), "workflow same changed");
 }

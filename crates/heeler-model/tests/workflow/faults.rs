@@ -35,18 +35,18 @@ fn a_file_says_its_name_and_its_phases() {
     check(
         "{}",
         expect![[r#"
-        error: the key `name` is missing
-         --> w.yaml:1:1
-          |
-        1 | {}
-          | ^ `name` belongs here
+            error: the key `name` is missing
+             --> w.yaml:1:1
+              |
+            1 | {}
+              | ^ `name` belongs here
 
-        error: the key `phases` is missing
-         --> w.yaml:1:1
-          |
-        1 | {}
-          | ^ `phases` belongs here
-    "#]],
+            error: the key `phases` is missing
+             --> w.yaml:1:1
+              |
+            1 | {}
+              | ^ `phases` belongs here
+        "#]],
     );
     check(
         "name: w\nagent: coder\nphases: []",
@@ -122,20 +122,12 @@ fn names_that_lead_nowhere_are_told_where_they_stand() {
         "  - {name: read-it, prompt: x}\n  - {name: b, prompt: '{{ outputs.read-it | upper }}'}\n",
         expect![[r#"
             error: there is no phase `read`
-             --> w.yaml:5:23
+             --> w.yaml:5:35
               |
             5 |   - {name: b, prompt: '{{ outputs.read-it | upper }}'}
-              |                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ expected the name of a phase
+              |                                   ^^^^ expected the name of a phase
               |
-              = help: did you mean `read-it`?
-
-            warning: nothing here is called `it`
-             --> w.yaml:5:23
-              |
-            5 |   - {name: b, prompt: '{{ outputs.read-it | upper }}'}
-              |                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ it is empty unless whatever starts a run gives it
-              |
-              = help: did you mean `item`?
+              = help: write `outputs["read-it"]`: a hyphen is a minus here
         "#]],
     );
 }
@@ -152,20 +144,40 @@ fn inputs_that_are_not_asked_for_are_errors() {
               |                                  ^^^^^ expected the name of an input
               |
               = help: did you mean `title`?
+        "#]],
+    );
+}
 
+#[test]
+fn a_name_that_nothing_has_is_doubted() {
+    check(
+        "name: w\nagent: coder\ninputs: {title: {}}\nphases:\n  - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}\n",
+        expect![[r#"
             warning: nothing here is called `titel`
-             --> w.yaml:6:27
+             --> w.yaml:5:27
               |
-            6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
+            5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
               |                           ^^^^^ it is empty unless whatever starts a run gives it
               |
               = help: did you mean `title`?
 
             warning: nothing here is called `unheard`
-             --> w.yaml:6:39
+             --> w.yaml:5:39
               |
-            6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
+            5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
               |                                       ^^^^^^^ it is empty unless whatever starts a run gives it
+        "#]],
+    );
+    check_phases(
+        "  - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}\n",
+        expect![[r#"
+            warning: nothing here is called `previousOuput`
+             --> w.yaml:4:48
+              |
+            4 |   - {name: plan, prompt: '{{ issueNumber }} {{ previousOuput }}'}
+              |                                                ^^^^^^^^^^^^^ it is empty unless whatever starts a run gives it
+              |
+              = help: did you mean `previousOutput`?
         "#]],
     );
 }
@@ -237,22 +249,14 @@ fn agents_must_be_of_the_fleet() {
     check(
         "name: w\nagent: codr\nphases: [{name: a, prompt: x}]",
         expect![[r#"
-        error: there is no agent `codr`
-         --> w.yaml:2:8
-          |
-        2 | agent: codr
-          |        ^^^^ expected the name of an agent
-          |
-          = help: did you mean `coder`?
-
-        error: no agent is said for the phase `a`
-         --> w.yaml:3:17
-          |
-        3 | phases: [{name: a, prompt: x}]
-          |                 ^ who does it?
-          |
-          = help: say `agent:` in the phase, in the workflow, or in `workflows:` of the fleet file
-    "#]],
+            error: there is no agent `codr`
+             --> w.yaml:2:8
+              |
+            2 | agent: codr
+              |        ^^^^ expected the name of an agent
+              |
+              = help: did you mean `coder`?
+        "#]],
     );
     check(
         "name: w\nphases: [{name: a, prompt: x}, {name: b, type: bash, command: ls}, {name: c, type: context}]",
@@ -281,6 +285,68 @@ fn a_phase_has_what_its_type_needs_and_nothing_else() {
     check_phases(
         "  - {name: a}\n  - {name: b, type: bash}\n  - {name: c, type: script, script: x}\n  - {name: d, type: script, runtime: js}\n  - {name: e, type: bash, command: ls, prompt: x, script: y}\n  - {name: f, type: context, command: ls, foreach: [a]}\n  - {name: g, type: bash, command: ls, loop: {max_cycles: 1, on_request_changes: {fix_prompt: a, re_review_prompt: b}}}\n  - {name: h, type: post-review}\n  - {name: i, type: shell}\n",
         expect![[r#"
+            error: the phase `a` has no `prompt`
+             --> w.yaml:4:12
+              |
+            4 |   - {name: a}
+              |            ^ `type: agent` needs one
+
+            error: the phase `b` has no `command`
+             --> w.yaml:5:12
+              |
+            5 |   - {name: b, type: bash}
+              |            ^ `type: bash` needs one
+
+            error: the phase `c` has no `runtime`
+             --> w.yaml:6:12
+              |
+            6 |   - {name: c, type: script, script: x}
+              |            ^ `type: script` needs one
+
+            error: the phase `d` has no `script`
+             --> w.yaml:7:12
+              |
+            7 |   - {name: d, type: script, runtime: js}
+              |            ^ `type: script` needs one
+
+            error: `prompt` belongs to a phase with `type: agent`
+             --> w.yaml:8:48
+              |
+            8 |   - {name: e, type: bash, command: ls, prompt: x, script: y}
+              |                                                ^ this one has `type: bash`
+
+            error: `script` belongs to a phase with `type: script`
+             --> w.yaml:8:59
+              |
+            8 |   - {name: e, type: bash, command: ls, prompt: x, script: y}
+              |                                                           ^ this one has `type: bash`
+
+            error: `command` belongs to a phase with `type: bash`
+             --> w.yaml:9:39
+              |
+            9 |   - {name: f, type: context, command: ls, foreach: [a]}
+              |                                       ^^ this one has `type: context`
+
+            error: `foreach` belongs to a phase with `type: agent` or `type: bash` or `type: script`
+             --> w.yaml:9:53
+              |
+            9 |   - {name: f, type: context, command: ls, foreach: [a]}
+              |                                                     ^ this one has `type: context`
+
+            error: `loop` belongs to a phase with `type: agent`
+              --> w.yaml:10:47
+               |
+            10 |   - {name: g, type: bash, command: ls, loop: {max_cycles: 1, on_request_changes: {fix_prompt: a, re_review_prompt: b}}}
+               |                                               ^^^^^^^^^^ this one has `type: bash`
+
+            error: `post-review` is a part of Last Light itself
+              --> w.yaml:11:21
+               |
+            11 |   - {name: h, type: post-review}
+               |                     ^^^^^^^^^^^ not to be had here
+               |
+               = help: let an agent or a command write the review, such as `gh pr review`
+
             error: expected one of: context, agent, bash, script, post-review; found `shell`
               --> w.yaml:12:21
                |
@@ -295,6 +361,18 @@ fn loops_say_when_they_end() {
     check_phases(
         "  - name: a\n    prompt: x\n    generic_loop: {max_iterations: 3}\n    foreach: [b]\n  - name: b\n    prompt: x\n    generic_loop: {max_iterations: 1001, until: output}\n  - name: c\n    prompt: x\n    generic_loop: {max_iterations: {from: a.b, default: 5000}, until: output}\n    timeout_seconds: 0\n  - name: d\n    prompt: x\n    loop: {max_cycles: 0, on_request_changes: {fix_prompt: a}}\n",
         expect![[r#"
+            error: the loop has neither `until` nor `until_bash`
+             --> w.yaml:6:20
+              |
+            6 |     generic_loop: {max_iterations: 3}
+              |                    ^^^^^^^^^^^^^^ when does it end?
+
+            error: `generic_loop` and `foreach` cannot be in one phase
+             --> w.yaml:7:15
+              |
+            7 |     foreach: [b]
+              |               ^ make two phases of it
+
             error: expected a whole number from 1 to 1000, found `1001`
               --> w.yaml:10:36
                |
@@ -333,6 +411,24 @@ fn gates_know_their_answers() {
     check_phases(
         "  - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}\n  - {name: b, prompt: x, approval_gate: {name: h, default: approve}}\n  - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}\n  - {name: d, prompt: x, approval_gate: {timeout: 1h}}\n",
         expect![[r#"
+            error: `maybe` is no answer to this gate
+             --> w.yaml:4:73
+              |
+            4 |   - {name: a, prompt: x, approval_gate: {name: g, timeout: 1h, default: maybe}}
+              |                                                                         ^^^^^ expected `approve` or `reject`
+
+            error: without a timeout nobody needs a default answer
+             --> w.yaml:5:60
+              |
+            5 |   - {name: b, prompt: x, approval_gate: {name: h, default: approve}}
+              |                                                            ^^^^^^^ say how long it is waited for
+
+            error: what is asked is said twice
+             --> w.yaml:6:60
+              |
+            6 |   - {name: c, prompt: x, approval_gate: {name: i, message: m}, approval_gate_message: n}
+              |                                                            ^ keep one of them
+
             error: the key `name` is missing
              --> w.yaml:7:42
               |
@@ -347,6 +443,14 @@ fn templates_and_expressions_that_mean_nothing_are_faults() {
     check_phases(
         "  - name: a\n    prompt: |\n      one\n      {{ two\n  - name: b\n    prompt: '{{ x | nope }}'\n    skip_if: [a b, 'output contains x']\n  - name: c\n    type: bash\n    command: \"cat <<E\\n{{ x }}\\nE\"\n",
         expect![[r#"
+            error: not a template: `{{` has no `}}`
+             --> w.yaml:6:7
+              |
+            6 |       one
+              |       ^^^ expected a template
+              |
+              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+
             error: `a b` is no expression: unexpected input after expression
               --> w.yaml:10:15
                |
@@ -403,6 +507,12 @@ fn faults_of_a_prompt_file_are_shown_there() {
               | ^^^^^^^^^^^^^^^^^^^ expected a template
               |
               = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+
+            error: there is no phase `x`
+             --> prompts/b.md:2:7
+              |
+            2 | Two ${x.output}
+              |       ^ expected the name of a phase
         "#]],
     );
 }

@@ -9,11 +9,7 @@ const TEXT: &str = "name: w\nphases:\n  - {name: a, prompt: prompts/a.md, skill:
 fn frozen() -> (String, String) {
     let files =
         [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
-    let settings = WorkflowSettings {
-        agent: Some("tester".parse().unwrap()),
-        gates: [("go".to_owned(), false)].into_iter().collect(),
-        ..settings()
-    };
+    let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
     freeze(&load_with(&files, &settings).unwrap())
 }
 
@@ -25,14 +21,9 @@ fn a_thawed_workflow_is_the_one_that_was_frozen() {
     let workflow = thaw(&json, &agents()).unwrap();
     let files =
         [("w.yaml", TEXT), ("prompts/a.md", "Do {{ x }}.\n"), ("skills/s/SKILL.md", "The skill.")];
-    let settings = WorkflowSettings {
-        agent: Some("tester".parse().unwrap()),
-        gates: [("go".to_owned(), false)].into_iter().collect(),
-        ..settings()
-    };
+    let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
     let loaded = load_with(&files, &settings).unwrap().workflow;
     assert_eq!(format!("{workflow:?}"), format!("{loaded:?}"));
-    assert!(workflow.phases[0].gate.is_none() && workflow.phases[1].gate.is_some());
 }
 
 #[test]

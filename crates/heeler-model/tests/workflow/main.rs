@@ -8,6 +8,8 @@
 mod cron;
 mod faults;
 mod freezing;
+mod goldens;
+mod graph;
 mod inputs;
 mod lastlight;
 mod meaning;

@@ -141,18 +141,6 @@ fn loops_gates_and_numbers_are_read_whole() {
 }
 
 #[test]
-fn gates_are_turned_off_by_the_fleet() {
-    let text = "name: w\nagent: coder\nphases:\n  - {name: a, prompt: x, approval_gate: go}\n  - {name: b, prompt: x, approval_gate: stay}\n  - {name: c, prompt: x, generic_loop: {max_iterations: 2, until: output, interactive: true}}\n";
-    let gates = [("go".to_owned(), false), ("stay".to_owned(), true), ("c".to_owned(), false)];
-    let settings = WorkflowSettings { gates: gates.into_iter().collect(), ..settings() };
-    let loaded = load_with(&[("w.yaml", text)], &settings).unwrap();
-    let [a, b, c] = &loaded.workflow.phases[..] else { unreachable!("there are three") };
-    assert!(a.gate.is_none() && b.gate.is_some());
-    assert!(matches!(&c.repeat, Repeat::Until(until) if until.gate.is_none()));
-    assert_eq!(loaded.gates_off.iter().collect::<Vec<_>>(), ["c", "go"]);
-}
-
-#[test]
 fn the_agent_is_the_phases_the_workflows_or_the_fleets() {
     let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
     let text = "name: w\nphases: [{name: a, prompt: x}]";

@@ -258,3 +258,24 @@ fn what_is_on_another_branch_or_no_word_of_anybody_is_not_kept() {
         [user(1, 0), assistant(2, 1), user(9, 1), assistant(10, 9), meta, failed, user(5, 4)];
     assert_eq!(kept(&rows, 9), [1, 2, 3, 5]);
 }
+
+#[test]
+fn a_record_that_another_wrote_to_meanwhile_is_left_at_our_own_last_entry() {
+    // We say 3 and 4, somebody else 5 and 6 from the same place; theirs is the newest.
+    let written = Written::new(&[user(1, 0), assistant(2, 1), user(3, 2), user(5, 2)]);
+    written.add(&[assistant(4, 3), assistant(6, 5)]);
+    let left = mark_after(&written.path, Some(id(4))).unwrap().unwrap();
+    assert_eq!(left.last, id(4));
+    assert_eq!(written.since(&left), (vec![id(5), id(6)], 2, false));
+
+    // Ours is the newest: the conversation goes on from it.
+    let written = Written::new(&[user(1, 0), assistant(2, 1), user(5, 2), user(3, 2)]);
+    written.add(&[assistant(6, 5), assistant(4, 3)]);
+    assert_eq!(mark_after(&written.path, Some(id(4))).unwrap(), Some(written.mark()));
+
+    // What follows ours, or that ours is not there, is no sign of another.
+    let written = Written::new(&[user(1, 0), assistant(2, 1), user(3, 2)]);
+    for ours in [Some(id(2)), Some(id(3)), Some(id(9)), None] {
+        assert_eq!(mark_after(&written.path, ours).unwrap(), Some(written.mark()), "{ours:?}");
+    }
+}

@@ -1,4 +1,5 @@
-//! The work tree as it is when a turn ends, recorded before the turn's result is.
+//! The work tree as it is when a turn ends, recorded before the turn's result is; and as it is before
+//! the first turn of a session, recorded before its agent starts.
 //!
 //! A process of its own does it (`heeler snapshot`): it runs git, whose exit nobody here may take away
 //! from it, and it can be ended when it takes too long. Meanwhile nothing more of what the agent says
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
 use heeler_model::message::{Body, Message};
-use heeler_model::record::SNAPSHOT_KEY;
+use heeler_model::outcome::Ending;
+use heeler_model::record::{BEGINNING_KEY, SNAPSHOT_KEY};
+use heeler_model::run::{Op, ReplyBody};
 use heeler_model::{JobId, chain};
 use rustix::process::Signal;
 use serde_json::{Map, Value as Json};
@@ -24,7 +27,7 @@ use uuid::Uuid;
 use super::{Pump, Run};
 use crate::claude::texts;
 use crate::files;
-use crate::process::{Agent, Launch, Place};
+use crate::process::{Agent, Launch, Place, Tree};
 
 /// How long a snapshot may take before the run goes on without it.
 pub(crate) const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(30);
@@ -55,8 +58,8 @@ pub(super) struct Snapping {
     answers: Option<ChildStdout>,
     answer: Vec<u8>,
     until: Instant,
-    /// The last entry of the turn.
-    message: Uuid,
+    /// The last entry of the turn; none before the first turn.
+    message: Option<Uuid>,
 }
 
 impl Snapping {
@@ -68,6 +71,11 @@ impl Snapping {
             Ok(read) => read,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+
+    /// Says whether more is to come after what was read.
+    fn is_more(&self, read: &io::Result<usize>) -> bool {
+        matches!(read, Ok(1..)) && self.answer.len() <= ANSWER_BYTES_MAX
     }
 }
 
@@ -94,75 +102,130 @@ impl Pump<'_> {
 
     /// Starts to take one; says whether it is being taken.
     pub(super) fn begin_snapshot(&mut self) -> bool {
-        let Run { spec, session, camera, recorder, .. } = &*self.run;
-        let (Some(folder), Some(message)) = (&spec.workspaces, recorder.last()) else {
-            return false;
-        };
-        let name = format!("{session}/{message}");
-        let mut args = texts(&["snapshot", "--into", folder.as_str(), "--name", &name]);
-        args.extend(texts(&["--note", spec.job.as_str()]));
-        let launch = Launch { program: camera.program.clone(), args, env: Vec::new() };
-        let env = camera.path.iter().map(|path| (PATH.to_owned(), path.clone())).collect();
-        let (cwd, secrets) = (&spec.working_directory, &self.run.redactor);
-        let place = Place { cwd, env: &env, inherit: &[], secrets };
-        match self.tree.spawn(&launch, &place) {
-            Ok(mut agent) => {
-                let (answers, until) = (agent.stdout.take(), Instant::now() + camera.time_max);
-                agent.stdin = None;
-                let answer = Vec::new();
-                self.snapping = Some(Snapping { agent, answers, answer, until, message });
-                true
-            }
-            Err(error) => {
-                self.not_recorded(&chain(&error));
-                false
-            }
-        }
+        let Some(message) = self.run.recorder.last() else { return false };
+        self.snapping = self.run.start_snapshot(self.tree, Some(message));
+        self.snapping.is_some()
     }
 
     /// Takes what the process answered; goes on once that is all.
     pub(super) fn snapped(&mut self, read: io::Result<usize>) {
-        let Some(snapping) = &mut self.snapping else { return };
-        let is_more = matches!(read, Ok(1..)) && snapping.answer.len() <= ANSWER_BYTES_MAX;
-        if is_more {
+        if self.snapping.as_ref().is_some_and(|snapping| snapping.is_more(&read)) {
             return;
         }
-        let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-        snapping.agent.signal(Signal::KILL);
-        let Some(Snapping { answer, message, .. }) = self.snapping.take() else { return };
+        let Some(snapping) = self.snapping.take() else { return };
         self.snapped = true;
-        if is_late {
-            let limit = self.run.camera.time_max.as_secs_f64();
-            return self.not_recorded(&format!("it took longer than {limit} s"));
+        self.run.take_snapshot(snapping, &read);
+    }
+}
+
+impl Run {
+    /// Records the work tree before the first turn of a session. Nobody works in it yet for this run,
+    /// so the agent waits.
+    ///
+    /// Whoever ends the run does not wait for this; whoever asks something else does.
+    pub(crate) async fn record_beginning(&mut self, tree: &Tree) {
+        if self.spec.workspaces.is_none() || self.spec.runtime == RuntimeType::Command {
+            return;
+        }
+        let Some(mut snapping) = self.start_snapshot(tree, None) else { return };
+        loop {
+            let Run { control, signals, .. } = self;
+            let by = tokio::select! {
+                read = snapping.answered() => {
+                    if snapping.is_more(&read) {
+                        continue;
+                    }
+                    return self.take_snapshot(snapping, &read);
+                }
+                signal = signals.next() => signal.to_owned(),
+                asked = control.next() => match &asked.op {
+                    Op::Cancel { by, .. } => {
+                        asked.reply(ReplyBody::Done);
+                        by.clone()
+                    }
+                    _ => {
+                        self.early.push(asked);
+                        continue;
+                    }
+                },
+            };
+            snapping.agent.signal(Signal::KILL);
+            self.ending = Some(Ending::Cancelled { by });
+            return;
+        }
+    }
+
+    fn start_snapshot(&mut self, tree: &Tree, message: Option<Uuid>) -> Option<Snapping> {
+        let Run { spec, session, camera, .. } = &*self;
+        let folder = spec.workspaces.as_ref()?;
+        let name = match message {
+            Some(message) => format!("{session}/{message}"),
+            // A first turn may begin more than once.
+            None => format!("{session}/begin-{}", spec.run),
+        };
+        let mut args = texts(&["snapshot", "--into", folder.as_str(), "--name", &name]);
+        args.extend(texts(&["--note", spec.job.as_str()]));
+        let launch = Launch { program: camera.program.clone(), args, env: Vec::new() };
+        let env = camera.path.iter().map(|path| (PATH.to_owned(), path.clone())).collect();
+        let (cwd, secrets) = (&spec.working_directory, &self.redactor);
+        let place = Place { cwd, env: &env, inherit: &[], secrets };
+        match tree.spawn(&launch, &place) {
+            Ok(mut agent) => {
+                let (answers, until) = (agent.stdout.take(), Instant::now() + camera.time_max);
+                agent.stdin = None;
+                Some(Snapping { agent, answers, answer: Vec::new(), until, message })
+            }
+            Err(error) => {
+                self.not_recorded(message, &chain(&error));
+                None
+            }
+        }
+    }
+
+    /// Takes all that the process answered.
+    fn take_snapshot(&mut self, snapping: Snapping, read: &io::Result<usize>) {
+        let Snapping { agent, answer, message, .. } = snapping;
+        agent.signal(Signal::KILL);
+        if matches!(read, Err(error) if error.kind() == io::ErrorKind::TimedOut) {
+            let limit = self.camera.time_max.as_secs_f64();
+            return self.not_recorded(message, &format!("it took longer than {limit} s"));
         }
         match read_answer(&answer) {
             Ok(None) => {}
             Ok(Some(snapshot)) => self.recorded(snapshot, message),
-            Err(reason) => self.not_recorded(&reason),
+            Err(reason) => self.not_recorded(message, &reason),
         }
     }
 
-    fn recorded(&mut self, mut snapshot: Map<String, Json>, message: Uuid) {
+    fn recorded(&mut self, mut snapshot: Map<String, Json>, message: Option<Uuid>) {
         let text = |key: &str| snapshot.get(key).and_then(Json::as_str).unwrap_or_default();
         let (top, commit) = (text("top").to_owned(), text("commit").to_owned());
-        let others = others(&self.run.camera.run_dir, Utf8Path::new(&top));
+        let others = others(&self.camera.run_dir, Utf8Path::new(&top));
         let mut content = format!("the files in {top} are recorded as {commit:.12}");
+        if message.is_none() {
+            content += ", before the first turn";
+        }
         if !others.is_empty() {
             let names: Vec<&str> = others.iter().map(JobId::as_str).collect();
             content += &format!(", while others ran in the same directory: {}", names.join(", "));
         }
         snapshot.insert("others".to_owned(), serde_json::json!(others));
-        let fields = Map::from_iter([("messageUuid".to_owned(), message.to_string().into())]);
-        let content = self.run.redactor.text(&content).into_owned();
-        let mut rows = self.run.recorder.note_with("snapshot", &content, fields, (self.run.now)());
+        if message.is_none() {
+            snapshot.insert(BEGINNING_KEY.to_owned(), true.into());
+        }
+        let uuid = message.map(|uuid| ("messageUuid".to_owned(), uuid.to_string().into()));
+        let content = self.redactor.text(&content).into_owned();
+        let fields = Map::from_iter(uuid);
+        let mut rows = self.recorder.note_with("snapshot", &content, fields, (self.now)());
         for row in &mut rows.session {
             row[SNAPSHOT_KEY] = Json::Object(snapshot.clone());
         }
-        self.run.journal.push(rows);
+        self.journal.push(rows);
     }
 
-    fn not_recorded(&mut self, reason: &str) {
-        self.run.note("warning", &format!("the files were not recorded after this turn: {reason}"));
+    fn not_recorded(&mut self, message: Option<Uuid>, reason: &str) {
+        let when = if message.is_some() { "after this turn" } else { "before the first turn" };
+        self.note("warning", &format!("the files were not recorded {when}: {reason}"));
     }
 }
 

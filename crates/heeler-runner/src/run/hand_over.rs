@@ -85,9 +85,10 @@ impl Order<'_> {
         fault::point(Point::SummedUp);
         let left = self.with_budget_left(judged)?;
         let rows = self.carry_over(&run.session, &summary, kept.rows, (run.now)());
-        let made = self.write_own(run, rows).and_then(|rows| {
+        // Ours first: by it, whoever settles a run that is cut off here knows what is only ours in theirs.
+        let rows = self.record(run, rows);
+        let made = self.write_own(run, &rows).and_then(|()| {
             fault::point(Point::OwnWritten);
-            self.record(run, rows);
             self.runtime(&left, &self.host.brief, &run.injected, run)
         });
         match made {
@@ -242,33 +243,35 @@ impl Order<'_> {
     }
 
     /// Writes the agent's own record of the new session: after this it is there and whole.
-    fn write_own(&self, run: &Run, mut rows: Vec<Json>) -> Result<Vec<Json>, String> {
+    fn write_own(&self, run: &Run, rows: &[Json]) -> Result<(), String> {
         let folder = self.own_sessions().ok_or("the agent keeps no sessions")?;
         let path: Utf8PathBuf = own::path(&folder, &self.spec.working_directory, &run.session);
         let mut lines = Vec::new();
-        for row in &mut rows {
-            run.redactor.json(row);
+        for row in rows {
             serde_json::to_writer(&mut lines, row).map_err(|error| error.to_string())?;
             lines.push(b'\n');
         }
         let project: &Utf8Path = path.parent().expect("a session's path has its project's folder");
         create_folder(&OsDisk, project).map_err(|error| chain(&error))?;
-        replace_file(&OsDisk, &path, &lines).map_err(|error| chain(&error))?;
-        Ok(rows)
+        replace_file(&OsDisk, &path, &lines).map_err(|error| chain(&error))
     }
 
-    /// Records the same in our log of the new session. It is no part of the job.
-    fn record(&self, run: &mut Run, mut rows: Vec<Json>) {
-        for row in &mut rows {
+    /// Records what the new session begins with in our log of it, and returns it without secrets. It is
+    /// no part of the job.
+    fn record(&self, run: &mut Run, mut rows: Vec<Json>) -> Vec<Json> {
+        rows.iter_mut().for_each(|row| run.redactor.json(row));
+        let mut session = rows.clone();
+        for row in &mut session {
             row[CARRIED_KEY] = true.into();
             run.recorder.replay(row);
         }
-        run.journal.push(Rows { session: rows, ..Rows::default() });
+        run.journal.push(Rows { session, ..Rows::default() });
         let Run { journal, control, .. } = run;
         if let Err(reason) = journal.flush(&mut |at, row| control.tell_row(at, row)) {
             tracing::debug!(reason, "rows wait for the disk");
         }
         fault::point(Point::CarriedOver);
+        rows
     }
 }
 

@@ -4,14 +4,11 @@
 //! a run goes on with a session, that record is compared with the place where we left it. Nothing is
 //! written to it here. Start at [`Order::outside`].
 
-use std::collections::HashSet;
-
 use camino::Utf8Path;
 use heeler_model::outcome::{Conclusion, Ending, Tally};
 use heeler_model::record::{OUTSIDE_KEY, Rows};
 use heeler_model::run::{End, ErrorClass, RunError, RunResult, SessionStart};
 use heeler_model::{AgentSessionId, chain};
-use heeler_transcript::{DiskError, Entry, Scan};
 use serde_json::Value as Json;
 
 use super::Order;
@@ -85,7 +82,7 @@ impl Order<'_> {
         if outside.rows.is_empty() {
             return Ok(());
         }
-        let known = known(&session::log_path(self.spec, self.spec.session.start.id()))?;
+        let known = session::row_ids(&session::log_path(self.spec, self.spec.session.start.id()))?;
         let mut rows = std::mem::take(&mut outside.rows);
         rows.retain(|row| row["uuid"].as_str().is_none_or(|uuid| !known.contains(uuid)));
         rows.iter_mut().for_each(|row| row[OUTSIDE_KEY] = true.into());
@@ -121,21 +118,4 @@ fn told(since: &Since, own: &Utf8Path) -> String {
              {dropped} of this session"
         ),
     }
-}
-
-/// Returns the ids of the rows in a log.
-fn known(log: &Utf8Path) -> Result<HashSet<String>, DiskError> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        uuid: String,
-    }
-    let mut known = HashSet::new();
-    for entry in Scan::open(log)? {
-        if let Entry::Record(record) = entry?
-            && let Ok(Named { uuid }) = serde_json::from_str(&record.text)
-        {
-            known.insert(uuid);
-        }
-    }
-    Ok(known)
 }

@@ -150,6 +150,7 @@ pub(super) async fn prepare(
             path: host.brief.env.get("PATH").cloned(),
             time_max: means.snapshot_time_max,
         },
+        early: Vec::new(),
     };
     let first = First { start, reason, outside: outside.note };
     Ok(Prepared { run, tree: Tree::claim(spec.run), bridge, first })

@@ -114,7 +114,7 @@ impl Order<'_> {
 
     fn own_mark(&self, run: &Run) -> Option<OwnMark> {
         let cwd = &self.spec.working_directory;
-        own::mark_of(self.own_sessions().as_deref(), cwd, &run.session)
+        own::mark_of(self.own_sessions().as_deref(), cwd, &run.session, run.recorder.last())
     }
 
     pub(super) fn bare(&self, end: End, conclusion: Conclusion) -> RunResult {

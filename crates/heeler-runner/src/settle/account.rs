@@ -32,6 +32,8 @@ pub(super) struct Account {
     pub(super) conclusion: Conclusion,
     /// When the run's last row was written.
     pub(super) last_at: Option<Timestamp>,
+    /// The last entry of the session that the run knows of.
+    pub(super) last: Option<Uuid>,
     /// User and assistant messages in the session.
     pub(super) messages: u64,
     pub(super) tokens: u64,
@@ -159,6 +161,7 @@ impl Story {
             end,
             conclusion,
             last_at: self.last_at,
+            last: recorder.last(),
             messages: recorder.messages(),
             tokens: recorder.tokens(),
             resumable: (resumed || self.has_spoken) && spec.runtime != RuntimeType::Command,

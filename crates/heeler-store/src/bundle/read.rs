@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use super::{
-    BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, EVENTS, OWN, Sum,
-    Summing, Sums, WORKSPACE, decode,
+    BUNDLE_FORMAT, BUNDLE_HEAD_BYTES_MAX, BUNDLE_LINE_BYTES_MAX, BUNDLE_VERSION, EVENTS, OWN,
+    RepositoryLine, Sum, Summing, Sums, WORKSPACE, decode,
 };
 
 /// Why a file is no bundle that can be used.
@@ -204,18 +204,23 @@ fn maybe_part(text: &mut Text, name: &'static str) -> Result<Option<(Part, Sum)>
             return Ok(Some((part, sum.finish())));
         }
         let entry = entry.strip_suffix(b",").unwrap_or(entry);
-        let Some(bytes) = super::decode(entry).map(|line| line.len() as u64) else {
-            return Err(text.changed("an entry"));
+        let bytes = match is_workspace {
+            true => chunk_bytes(entry, sum.lines == 0),
+            false => super::decode(entry).map(|line| line.len() as u64 + 1),
         };
-        let bytes =
-            if is_workspace { chunk(entry).map_or(0, |it| it.len() as u64) } else { bytes + 1 };
+        let Some(bytes) = bytes else { return Err(text.changed("an entry")) };
         sum.add(entry, bytes);
     }
 }
 
-fn chunk(entry: &[u8]) -> Option<Vec<u8>> {
-    let text: String = serde_json::from_slice(entry).ok()?;
-    super::BASE64.decode(text).ok()
+/// Returns how many bytes an entry of a workspace holds; `None` if it is none. The first names a
+/// repository.
+fn chunk_bytes(entry: &[u8], is_first: bool) -> Option<u64> {
+    if entry.first() == Some(&b'{') {
+        return serde_json::from_slice::<RepositoryLine>(entry).ok().map(|_| 0);
+    }
+    let text: String = serde_json::from_slice(entry).ok().filter(|_| !is_first)?;
+    super::BASE64.decode(text).ok().map(|chunk| chunk.len() as u64)
 }
 
 /// Reads the sums, which must be those of what was read, letter by letter.
@@ -243,18 +248,29 @@ fn last_line(text: &mut Text, found: &Sums) -> Result<(), BundleError> {
 }
 
 impl Bundle {
-    /// Writes the commits of the workspace; says whether there are any.
-    pub fn workspace(&self, to: &mut dyn io::Write) -> io::Result<bool> {
+    /// Hands out what each repository of its workspace holds, with the repository's key.
+    ///
+    /// Whoever takes it reads to the end: only there it is known to be what was checked.
+    pub fn repositories(
+        &self,
+        mut take: impl FnMut(&str, &mut (dyn io::Read + Send)) -> io::Result<()>,
+    ) -> io::Result<()> {
         let (Some(part), Some(sum)) = (self.workspace_at, &self.sums.workspace) else {
-            return Ok(false);
+            return Ok(());
         };
         let mut bytes = self.bytes(part, sum, WORKSPACE)?;
-        while bytes.advance()? {
+        let mut is_more = bytes.advance()?;
+        while is_more {
             // The newline is none of the text's.
             bytes.line.pop();
-            to.write_all(&super::BASE64.decode(&bytes.line).map_err(io::Error::other)?)?;
+            let line: Result<RepositoryLine, _> = serde_json::from_slice(&bytes.line);
+            let key = line.map_err(io::Error::other)?.repository;
+            let mut chunks = RepositoryBytes { bytes, chunk: Vec::new(), at: 0, is_more: true };
+            take(&key, &mut chunks)?;
+            chunks.skip()?;
+            (bytes, is_more) = (chunks.bytes, chunks.is_more);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns the bytes of the file that a part was made of. They fail at their end if they are not
@@ -267,6 +283,59 @@ impl Bundle {
         let sum = Summing::default();
         let sha256 = told.sha256.clone();
         Ok(Bytes { text, left: part.lines, sum: Some(sum), sha256, name, line: Vec::new(), at: 0 })
+    }
+}
+
+/// What one repository holds.
+struct RepositoryBytes {
+    bytes: Bytes,
+    chunk: Vec<u8>,
+    at: usize,
+    /// Whether a line was met that is of the next repository.
+    is_more: bool,
+}
+
+impl RepositoryBytes {
+    /// Goes on to the next chunk; says whether there is one.
+    fn advance(&mut self) -> io::Result<bool> {
+        (self.chunk, self.at) = (Vec::new(), 0);
+        if self.is_next() {
+            return Ok(false);
+        }
+        self.is_more = self.bytes.advance()?;
+        if !self.is_more || self.is_next() {
+            return Ok(false);
+        }
+        self.bytes.line.pop();
+        self.chunk = super::BASE64.decode(&self.bytes.line).map_err(io::Error::other)?;
+        self.bytes.line.clear();
+        Ok(true)
+    }
+
+    /// Says whether the line that is being read is another repository's.
+    fn is_next(&self) -> bool {
+        self.bytes.line.ends_with(b"}\n")
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        while self.is_more && !self.is_next() {
+            self.advance()?;
+        }
+        Ok(())
+    }
+}
+
+impl io::Read for RepositoryBytes {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.chunk.len() {
+            if !self.advance()? {
+                return Ok(0);
+            }
+        }
+        let len = to.len().min(self.chunk.len() - self.at);
+        to[..len].copy_from_slice(&self.chunk[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
     }
 }
 

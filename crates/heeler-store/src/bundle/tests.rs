@@ -56,7 +56,9 @@ fn export(session: &Session, log: &Utf8Path, own: Option<&Utf8Path>, secrets: &[
     let mut out = Vec::new();
     let redactor = Redactor::new(&secrets);
     let log = Some(log);
-    let export = Export { session, jobs: &jobs, log, own, workspace: None, redactor: &redactor };
+    let own = own.map(|path| OwnFile { path, fork: None });
+    let export =
+        Export { session, jobs: &jobs, log, own, workspace: Vec::new(), redactor: &redactor };
     write(export, &mut out).unwrap();
     out
 }
@@ -176,21 +178,97 @@ fn the_fleets_secrets_are_in_no_bundle() {
 }
 
 #[test]
+fn a_fork_that_has_not_begun_takes_along_what_it_will_take_over() {
+    let here = Machine::new();
+    let source: AgentSessionId = Uuid::from_u128(9).to_string().parse().unwrap();
+    let entry = |number: u128, text: &str| {
+        let parent = (number > 1).then(|| Uuid::from_u128(number - 1));
+        json!({"type": "user", "uuid": Uuid::from_u128(number), "parentUuid": parent,
+            "sessionId": source, "text": text})
+    };
+    let quoted = format!("\"sessionId\":\"{source}\"");
+    let lines = [entry(1, &quoted), entry(2, "last"), entry(3, "never")];
+    let own: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let (log, own) = here.files(b"{}\n", own.as_bytes());
+    let export = |at| {
+        let mut session = session();
+        session.fork = Some(ForkCut { source: source.clone(), at: Some(Uuid::from_u128(at)) });
+        let own = Some(OwnFile { path: &own, fork: session.fork.as_ref() });
+        let (redactor, log, mut out) = (Redactor::new(&[]), Some(log.as_path()), Vec::new());
+        let (session, redactor) = (&session, &redactor);
+        let all = Export { session, jobs: &[], log, own, workspace: Vec::new(), redactor };
+        write(all, &mut out).unwrap();
+        out
+    };
+    let bundle = here.bundle(&export(2)).unwrap();
+    let (projects, cwd) = (here.path("projects"), here.path("work"));
+    let placed = place(&here.dir, &bundle, Some(&projects), &cwd).unwrap();
+    let own = std::fs::read_to_string(placed.own.unwrap()).unwrap();
+    let rows: Vec<Json> = own.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2, "{own}");
+    let id = placed.session.agent_session_id.unwrap();
+    assert!(rows.iter().all(|row| row["sessionId"] == id.as_str()), "{own}");
+    assert_eq!(rows[0]["text"], quoted, "only the name of the session is another");
+    assert_eq!(placed.session.own.unwrap().last, Uuid::from_u128(2));
+    assert_eq!(placed.session.fork, None);
+    assert_eq!(here.bundle(&export(7)).unwrap().sums.own, None);
+}
+
+#[test]
 fn commits_of_the_workspace_are_taken_along() {
     let here = Machine::new();
     let (log, _) = here.files(b"", b"");
     let commits: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
-    let mut from = &commits[..];
-    let mut out = Vec::new();
+    let held = [("one", &commits[..]), ("none", b""), ("two", &commits[..7])];
+    let repository = |(key, bytes): (&str, &'static [u8])| Repository {
+        key: key.to_owned(),
+        write: Box::new(move |to| bytes.chunks(1000).try_for_each(|part| to.write_all(part))),
+    };
+    let held: Vec<(&str, &'static [u8])> =
+        held.iter().map(|(key, bytes)| (*key, &*bytes.to_vec().leak())).collect();
     let (session, redactor) = (session(), Redactor::new(&[]));
-    let (log, workspace) = (Some(log.as_path()), Some(&mut from as &mut dyn io::Read));
-    let export =
-        Export { session: &session, jobs: &[], log, own: None, workspace, redactor: &redactor };
-    let sums = write(export, &mut out).unwrap();
-    assert_eq!(sums.workspace.unwrap().bytes, commits.len() as u64);
+    let export = |workspace, out: &mut dyn Write| {
+        let (log, redactor) = (Some(log.as_path()), &redactor);
+        write(Export { session: &session, jobs: &[], log, own: None, workspace, redactor }, out)
+    };
+    let mut out = Vec::new();
+    let sums = export(held.iter().copied().map(repository).collect(), &mut out).unwrap();
+    assert_eq!(sums.workspace.unwrap().bytes, commits.len() as u64 + 7);
+    let bundle = here.bundle(&out).unwrap();
     let mut back = Vec::new();
-    here.bundle(&out).unwrap().workspace(&mut back).unwrap();
-    assert!(back == commits);
+    let taken = bundle.repositories(|key, bytes| {
+        let mut all = Vec::new();
+        bytes.read_to_end(&mut all)?;
+        back.push((key.to_owned(), all));
+        Ok(())
+    });
+    taken.unwrap();
+    let wanted: Vec<_> = held.iter().map(|(key, all)| ((*key).to_owned(), all.to_vec())).collect();
+    assert!(back == wanted);
+    // Who does not read it all gets the next one all the same.
+    let mut keys = Vec::new();
+    let taken = bundle.repositories(|key, _| {
+        keys.push(key.to_owned());
+        Ok(())
+    });
+    taken.unwrap();
+    assert_eq!(keys, ["one", "none", "two"]);
+    // That nobody takes it is told as that, whatever the writer says of it.
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if bytes.len() > 1000 {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(bytes.len())
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = export(held.into_iter().map(repository).collect(), &mut Full).unwrap_err();
+    assert!(matches!(&error, ExportError::Write(it) if it.kind() == io::ErrorKind::StorageFull));
 }
 
 proptest! {

@@ -52,6 +52,9 @@ sql! {
     COUNT_SINCE_OF_CHANNEL = "SELECT COUNT(*) FROM sessions \
         WHERE agent = ?1 AND channel_id = ?4 AND last_active_at >= ?3 \
         AND (CAST(?2 AS TEXT) IS NULL OR status = ?2)";
+    // A slash stands just before a nought.
+    IDS_OF_THREADS = "SELECT DISTINCT channel_id FROM sessions \
+        WHERE agent = ?1 AND channel_id >= ?2 || '/' AND channel_id < ?2 || '0'";
     IDS_OF_CONTINUATIONS = "SELECT id FROM sessions WHERE continues = ?1 LIMIT ?2";
     SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE id = ?1");
     BY_AGENT_SESSION = concat!("SELECT ", columns!(), " FROM sessions WHERE agent_session_id = ?1");
@@ -97,7 +100,7 @@ pub struct SessionFilter {
     pub agent: Option<String>,
     /// Only those in this state.
     pub status: Option<SessionStatus>,
-    /// Only those of this chat channel.
+    /// Only those of this chat channel and of its threads.
     pub channel: Option<String>,
     /// Only those used at or after this moment.
     pub since: Option<Timestamp>,
@@ -127,32 +130,20 @@ impl Db {
         before: Option<&SessionCursor>,
         limit: usize,
     ) -> Result<Vec<Session>, DbError> {
-        if filter.channel.is_some() && filter.agent.is_none() {
-            return self.sessions_of_any_agent(filter, before, limit);
+        if let Some(channel) = &filter.channel {
+            return self.sessions_of_channel(filter, channel, before, limit);
         }
         let sql = match (&filter.agent, filter.status) {
-            _ if filter.channel.is_some() && filter.status.is_some() => PAGE_OF_CHANNEL_STATUS,
-            _ if filter.channel.is_some() => PAGE_OF_CHANNEL,
             (None, None) => PAGE,
             (Some(_), None) => PAGE_OF_AGENT,
             (None, Some(_)) => PAGE_OF_STATUS,
             (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
         };
         let status = filter.status.map(SessionStatus::as_str);
-        let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.last_active_at));
-        let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
+        let (at, id) = place_after(before);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let attempt = "list sessions";
-        let mut page = match &filter.channel {
-            None => {
-                let params = params![filter.agent, status, at, id, limit];
-                collect(&self.conn, sql, params, attempt, read)?
-            }
-            Some(channel) => {
-                let params = params![filter.agent, status, at, id, limit, channel];
-                collect(&self.conn, sql, params, attempt, read)?
-            }
-        };
+        let params = params![filter.agent, status, at, id, limit];
+        let mut page = collect(&self.conn, sql, params, "list sessions", read)?;
         if let Some(since) = filter.since {
             // Last used first: whatever follows the first older one is older still.
             let end = page.partition_point(|session| session.last_active_at >= since);
@@ -161,21 +152,53 @@ impl Db {
         Ok(page)
     }
 
-    /// Lists a channel's sessions whoever's they are: channels are found by agent, and there are few
-    /// of those.
-    fn sessions_of_any_agent(
+    /// Lists the sessions of a channel and its threads, whoever's they are: they are found by agent
+    /// and channel, so each has a page of its own, of which the newest are taken.
+    fn sessions_of_channel(
         &self,
         filter: &SessionFilter,
+        channel: &str,
         before: Option<&SessionCursor>,
         limit: usize,
     ) -> Result<Vec<Session>, DbError> {
-        let mut found = Vec::new();
-        for agent in self.agent_names()? {
-            let filter = SessionFilter { agent: Some(agent), ..filter.clone() };
-            found.extend(self.sessions(&filter, before, limit)?);
+        let sql = match filter.status {
+            Some(_) => PAGE_OF_CHANNEL_STATUS,
+            None => PAGE_OF_CHANNEL,
+        };
+        let status = filter.status.map(SessionStatus::as_str);
+        let (at, id) = place_after(before);
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut found: Vec<Session> = Vec::new();
+        for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
+            let params = params![agent, status, at, id, most, channel];
+            found.extend(collect(&self.conn, sql, params, "list sessions", read)?);
         }
+        found.retain(|session| filter.since.is_none_or(|since| session.last_active_at >= since));
         found.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
         found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Lists a channel and its threads, by agent; `None` is any agent.
+    fn channels(
+        &self,
+        agent: Option<&str>,
+        channel: &str,
+    ) -> Result<Vec<(String, String)>, DbError> {
+        let agents = match agent {
+            Some(agent) => vec![agent.to_owned()],
+            None => self.agent_names()?,
+        };
+        let attempt = "list threads";
+        let mut found = Vec::new();
+        for agent in agents {
+            let params = params![agent, channel];
+            let threads = collect(&self.conn, IDS_OF_THREADS, params, attempt, |row| {
+                row.get::<_, String>(0).attempt(attempt)
+            })?;
+            let all = std::iter::once(channel.to_owned()).chain(threads);
+            found.extend(all.map(|channel| (agent.clone(), channel)));
+        }
         Ok(found)
     }
 
@@ -196,17 +219,13 @@ impl Db {
         Ok(found)
     }
 
-    /// Counts the sessions of a channel.
+    /// Counts the sessions of a channel and its threads.
     fn count_channel(&self, filter: &SessionFilter, channel: &str) -> Result<i64, DbError> {
-        let agents = match &filter.agent {
-            Some(agent) => vec![agent.clone()],
-            None => self.agent_names()?,
-        };
         let status = filter.status.map(SessionStatus::as_str);
         let since = filter.since.map(iso_millis).unwrap_or_default();
         let attempt = "count sessions";
         let mut total = 0;
-        for agent in agents {
+        for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
             let params = params![agent, status, since, channel];
             let read = |row: &Row<'_>| row.get::<_, i64>(0).attempt(attempt);
             let count = first(&self.conn, COUNT_SINCE_OF_CHANNEL, params, attempt, read)?;
@@ -336,6 +355,14 @@ impl Db {
         found.dedup();
         found.truncate(limit);
         Ok(found)
+    }
+}
+
+/// Returns the time and the id that a page comes after.
+fn place_after(before: Option<&SessionCursor>) -> (String, &str) {
+    match before {
+        Some(cursor) => (iso_millis(cursor.last_active_at), cursor.id.as_str()),
+        None => (AFTER_ALL.to_owned(), AFTER_ALL),
     }
 }
 

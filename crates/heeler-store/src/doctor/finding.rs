@@ -25,6 +25,8 @@ pub enum Area {
     Database,
     /// Logs of jobs and sessions.
     Transcripts,
+    /// Files of forks.
+    Worktrees,
     /// YAML and JSON files made from the database.
     Views,
     /// Lock files.
@@ -48,6 +50,7 @@ impl fmt::Display for Area {
         f.pad(match self {
             Area::Database => "database",
             Area::Transcripts => "transcripts",
+            Area::Worktrees => "worktrees",
             Area::Views => "views",
             Area::Locks => "locks",
             Area::Permissions => "permissions",

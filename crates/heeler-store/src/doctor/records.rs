@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::{JobHead, JobId, JobStatus};
+use heeler_model::{JobHead, JobId, JobStatus, Session};
 
 use super::finding::{Area, Finding, Fix, Severity, first_of};
 use super::{locks, transcripts};
@@ -43,6 +43,7 @@ fn try_examine(
 ) -> Result<(), DbError> {
     let session_logs = session_logs(dir, db)?;
     findings.extend(transcripts::missing(&session_logs));
+    findings.extend(missing_worktrees(db)?);
     let mut named = session_logs.into_iter().collect::<HashSet<_>>();
     for log in logs {
         // Sub-agents' logs belong to a session that their name does not tell.
@@ -90,14 +91,35 @@ fn jobs_without_log(dir: &StateDir, db: &Db) -> Result<Option<Finding>, DbError>
 
 fn session_logs(dir: &StateDir, db: &Db) -> Result<Vec<Utf8PathBuf>, DbError> {
     let mut logs = Vec::new();
+    each_session(db, |session| logs.extend(session.log_path.map(|log| dir.root().join(log))))?;
+    Ok(logs)
+}
+
+/// Finds sessions whose own worktree is gone.
+fn missing_worktrees(db: &Db) -> Result<Vec<Finding>, DbError> {
+    let mut findings = Vec::new();
+    each_session(db, |session| {
+        let Some(top) = session.workspace.filter(|top| top.symlink_metadata().is_err()) else {
+            return;
+        };
+        let id = session.id;
+        let problem = format!("its worktree {top} is gone");
+        let finding = Finding::new(Severity::Warning, Area::Worktrees, id.as_str(), problem);
+        findings.push(finding.cure(format!(
+            "`heeler session resume {id}` makes it again from its newest snapshot, without what was \
+             done since; `heeler session delete {id}` if nobody needs it"
+        )));
+    })?;
+    Ok(findings)
+}
+
+fn each_session(db: &Db, mut take: impl FnMut(Session)) -> Result<(), DbError> {
     let mut before: Option<SessionCursor> = None;
     loop {
         let page = db.sessions(&SessionFilter::default(), before.as_ref(), PAGE)?;
-        let Some(last) = page.last() else { return Ok(logs) };
+        let Some(last) = page.last() else { return Ok(()) };
         before = Some(SessionCursor::after(last));
-        logs.extend(
-            page.into_iter().filter_map(|session| session.log_path).map(|log| dir.root().join(log)),
-        );
+        page.into_iter().for_each(&mut take);
     }
 }
 

@@ -614,3 +614,22 @@ fn what_is_not_ours_in_a_state_directory_is_left_alone() {
     super::files::close(&fleet.path("jobs/link")).unwrap();
     assert_eq!(notes.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }
+
+#[test]
+fn a_worktree_that_is_gone_is_told_with_what_to_do() {
+    let fleet = Fleet::new();
+    let place = fleet.path("worktrees/sess-0000aaaa");
+    let mut session = resting_session("coder", None, now());
+    session.id = "sess-0000aaaa".parse().unwrap();
+    session.workspace = Some(place.clone());
+    let store = fleet.store();
+    store.write(move |tx| tx.put_session(&session)).unwrap();
+    store.publish_views(now()).unwrap();
+    drop(store);
+    crate::import::place::folder(&place).unwrap();
+    assert_eq!(fleet.examine(), []);
+    fs::remove_dir(&place).unwrap();
+    let finding = fleet.finds(Area::Worktrees, Severity::Warning, "is gone");
+    assert_eq!(finding.subject, "sess-0000aaaa");
+    assert!(finding.cure.contains("heeler session resume sess-0000aaaa"), "{}", finding.cure);
+}

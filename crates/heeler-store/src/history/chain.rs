@@ -11,6 +11,7 @@ use memchr::memmem;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use super::fields::{plain_text, top_fields};
 use crate::skim::{Keep, skim};
 
 /// The lines that are part of a conversation.
@@ -45,14 +46,8 @@ impl Chain {
     ///
     /// An entry stands behind the one that it names, since the file only grows.
     pub(crate) fn next(&mut self) -> Result<Option<Uuid>, DiskError> {
-        let wanted = self.wanted.map(|uuid| uuid.hyphenated().to_string());
-        let finder = wanted.as_deref().map(memmem::Finder::new);
         while !self.has_ended {
             let Some(line) = self.lines.next_line()? else { break };
-            // Most lines need not be parsed.
-            if finder.as_ref().is_some_and(|finder| finder.find(line.bytes).is_none()) {
-                continue;
-            }
             let Some((uuid, before)) = entry(line.bytes) else { continue };
             if self.wanted.is_none_or(|wanted| wanted == uuid) {
                 (self.wanted, self.has_ended) = (before, before.is_none());
@@ -64,8 +59,50 @@ impl Chain {
     }
 }
 
+/// Returns where an entry ends in an agent's own file; `None` if it is not in it.
+pub(crate) fn end_of_entry(own: &Utf8Path, wanted: Uuid) -> Result<Option<u64>, DiskError> {
+    let text = wanted.hyphenated().to_string();
+    let finder = memmem::Finder::new(&text);
+    let mut lines = LinesBack::open(own)?;
+    while let Some(line) = lines.next_line()? {
+        if finder.find(line.bytes).is_some() && entry(line.bytes).is_some_and(|it| it.0 == wanted) {
+            return Ok(Some(line.offset + line.bytes.len() as u64 + 1));
+        }
+    }
+    Ok(None)
+}
+
 /// Reads an entry's id and that of the one before it.
 fn entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
+    match plain_entry(line) {
+        Some(entry) => entry,
+        None => parsed_entry(line),
+    }
+}
+
+/// Reads an entry that is written as agents write them; `None` if it is not. A long file is walked by
+/// this, so it costs little more than to read the file.
+fn plain_entry(line: &[u8]) -> Option<Option<(Uuid, Option<Uuid>)>> {
+    let names = ["type", "uuid", "parentUuid", "isSidechain"];
+    let [kind, uuid, before, is_beside] = top_fields(line, names)?;
+    let (kind, uuid, before) = (word(kind)?, word(uuid)?, word(before)?);
+    let is_one = KINDS.iter().any(|known| Some(known.as_bytes()) == kind);
+    if !is_one || is_beside == Some(b"true") {
+        return Some(None);
+    }
+    let id = |text: Option<&[u8]>| text.and_then(|text| Uuid::try_parse_ascii(text).ok());
+    Some(id(uuid).map(|uuid| (uuid, id(before))))
+}
+
+/// Returns the text in a raw value, if it is one; `None` if only a parser can tell.
+fn word(value: Option<&[u8]>) -> Option<Option<&[u8]>> {
+    match value {
+        Some(value) if value.starts_with(b"\"") => plain_text(value).map(Some),
+        _ => Some(None),
+    }
+}
+
+fn parsed_entry(line: &[u8]) -> Option<(Uuid, Option<Uuid>)> {
     let entry = skim(line, &ENTRY)?;
     let is_one = entry["type"].as_str().is_some_and(|kind| KINDS.contains(&kind));
     if !is_one || entry["isSidechain"] == Json::Bool(true) {

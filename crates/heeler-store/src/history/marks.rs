@@ -5,7 +5,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::message::read_row;
-use heeler_model::record::{BEFORE_KEY, MessageCount, counted_before};
+use heeler_model::record::{BEFORE_KEY, BEGINNING_KEY, MessageCount, counted_before};
 use heeler_transcript::{DiskError, Entry, LinesBack, Record, Scan, checked_id};
 use memchr::memmem;
 use serde::Deserialize;
@@ -19,6 +19,9 @@ use crate::skim::{Keep, skim};
 /// How many messages back the one is looked for that a snapshot names: prompts may have been sent
 /// meanwhile.
 const SNAPSHOT_LATE_MAX: usize = 8;
+
+/// Less of a log than this is walked.
+const SKIPPED_BYTES_MIN: u64 = if cfg!(test) { 1024 } else { 1024 * 1024 };
 
 const BLOCK: Keep = Keep::Fields(&[("type", Keep::Word)]);
 
@@ -34,6 +37,7 @@ const ROW: Keep = Keep::Fields(&[
     (BEFORE_KEY, Keep::All),
     ("snapshot", Keep::All),
     ("messageUuid", Keep::Word),
+    ("sessionId", Keep::Word),
 ]);
 
 /// A message and where it stands.
@@ -95,8 +99,27 @@ pub(super) struct Runs<'l> {
 
 impl<'l> Runs<'l> {
     pub(super) fn of(log: &'l Utf8Path) -> Result<Runs<'l>, DiskError> {
-        let lines = LinesBack::open(log)?;
-        Ok(Runs { log, lines, end: u64::MAX, forked_at: None, is_done: false })
+        Runs::before(log, u64::MAX)
+    }
+
+    fn before(log: &'l Utf8Path, end: u64) -> Result<Runs<'l>, DiskError> {
+        let lines = LinesBack::open_before(log, end)?;
+        Ok(Runs { log, lines, end, forked_at: None, is_done: false })
+    }
+
+    /// Passes over runs that have so many messages before them, or more: by halves, since the counts of a
+    /// log only grow. At most as much is read as by walking.
+    pub(super) fn skip_from(&mut self, messages: u64) -> Result<(), DiskError> {
+        let mut low = 0;
+        while !self.is_done && self.end - low > SKIPPED_BYTES_MIN && self.end < u64::MAX {
+            let middle = low + (self.end - low) / 2;
+            let mut runs = Runs::before(self.log, middle)?;
+            match runs.next_count(low)? {
+                Some((_, before)) if before >= messages => *self = runs,
+                _ => low = middle,
+            }
+        }
+        Ok(())
     }
 
     /// Returns the run before the last one returned. Its rows are not parsed.
@@ -105,9 +128,18 @@ impl<'l> Runs<'l> {
             return Ok(None);
         }
         let (end, forked_at) = (self.end, self.forked_at.take());
+        if let Some((start, before)) = self.next_count(0)? {
+            return Ok(Some(Run { start, end, before, is_ours: true, forked_at }));
+        }
+        self.is_done = true;
+        Ok((end > 0).then_some(Run { start: 0, end, before: 0, is_ours: false, forked_at }))
+    }
+
+    /// Walks back to the next row at or behind `low` that counts; returns where it is, and its count.
+    fn next_count(&mut self, low: u64) -> Result<Option<(u64, u64)>, DiskError> {
         let needle = format!("\"{BEFORE_KEY}\"");
         let counts = memmem::Finder::new(&needle);
-        while let Some(line) = self.lines.next_line()? {
+        while let Some(line) = self.lines.next_line()?.filter(|line| line.offset >= low) {
             if counts.find(line.bytes).is_none() {
                 continue;
             }
@@ -116,12 +148,10 @@ impl<'l> Runs<'l> {
                 let Some(counted) = counted_before(&row) else { continue };
                 (self.end, self.is_done) = (line.offset, line.offset == 0);
                 self.forked_at = uuid(&row["forkedFrom"]["messageUuid"]);
-                let (start, before) = (line.offset, counted.messages);
-                return Ok(Some(Run { start, end, before, is_ours: true, forked_at }));
+                return Ok(Some((line.offset, counted.messages)));
             }
         }
-        self.is_done = true;
-        Ok((end > 0).then_some(Run { start: 0, end, before: 0, is_ours: false, forked_at }))
+        Ok(None)
     }
 
     /// Finds the messages of a run.
@@ -197,6 +227,10 @@ impl Walk {
     }
 
     fn snapshot(&mut self, record: &Record, row: &Json) {
+        // What the files were before the first turn is behind no message.
+        if is_beginning(row) {
+            return;
+        }
         let Some(note) = read_snapshot(&row["snapshot"]) else { return };
         let named = uuid(&row["messageUuid"]);
         let recent = self.marks.len().saturating_sub(SNAPSHOT_LATE_MAX);
@@ -227,6 +261,11 @@ impl Mark {
     }
 }
 
+/// Reads what is needed of a row.
+pub(super) fn snapshot_row(text: &str) -> Option<Json> {
+    skim(text.as_bytes(), &ROW)
+}
+
 /// Says what a row that begins no message is part of.
 pub(super) fn part_of(text: &str) -> PartOf {
     skim(text.as_bytes(), &ROW).map_or(PartOf::Nothing, |row| PartOf::read(&row))
@@ -247,7 +286,7 @@ pub(super) enum PartOf {
 }
 
 impl PartOf {
-    fn read(row: &Json) -> PartOf {
+    pub(super) fn read(row: &Json) -> PartOf {
         let is_apart = |key: &str| row[key] == Json::Bool(true);
         if is_apart("isSidechain")
             || is_apart("isApiErrorMessage")
@@ -263,6 +302,11 @@ impl PartOf {
             _ => PartOf::Nothing,
         }
     }
+}
+
+/// Says whether a snapshot is of the files before the first turn.
+pub(super) fn is_beginning(row: &Json) -> bool {
+    row["snapshot"][BEGINNING_KEY] == Json::Bool(true)
 }
 
 /// A snapshot as a row has it.
@@ -284,7 +328,7 @@ struct RawSnapshot {
 
 /// Reads a snapshot. One whose names cannot be those of a commit and of a folder came with somebody
 /// else's state.
-fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
+pub(super) fn read_snapshot(value: &Json) -> Option<SnapshotNote> {
     let raw = RawSnapshot::deserialize(value).ok()?;
     let is_commit = |text: &str| {
         matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())

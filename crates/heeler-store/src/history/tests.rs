@@ -289,6 +289,38 @@ fn of_a_long_log_only_the_newest_runs_are_parsed() {
 }
 
 #[test]
+fn what_the_files_were_before_the_first_turn_is_behind_no_message() {
+    let begin = |session: &str| {
+        let mut row = snapshot(9);
+        row.as_object_mut().unwrap().remove("messageUuid");
+        row["sessionId"] = session.into();
+        row["snapshot"]["beginning"] = true.into();
+        row
+    };
+    let fork = json!({"type": "system", "subtype": "session", BEFORE_KEY: {"messages": 2,
+        "tokens": 0, "last": null}, "forkedFrom": {"messageUuid": id(2)}});
+    let log = [
+        run(0),
+        begin("source"),
+        user(1, 0),
+        agent(2, 1),
+        snapshot(2),
+        result(),
+        fork,
+        begin("fork"),
+        user(3, 2),
+        agent(4, 3),
+        result(),
+    ];
+    let folder = Folder::with(&log, &[user(1, 0), agent(2, 1), user(3, 2), agent(4, 3)]);
+    let commit = |number: u64| folder.cut(Some(number)).unwrap().snapshot.map(|it| it.commit);
+    assert_eq!((commit(2), commit(4)), (Some(format!("{:040x}", 2)), None));
+    let noted = snapshots(&folder.log).unwrap();
+    let begins = noted.iter().map(|it| it.begins.as_ref().map(|id| id.as_str()));
+    assert_eq!(begins.collect::<Vec<_>>(), [Some("source"), None, Some("fork")]);
+}
+
+#[test]
 fn a_snapshot_that_names_no_commit_or_leads_out_of_its_folder_is_none() {
     for (key, value) in [("commit", "HEAD"), ("repository", "../x"), ("repository", ".git")] {
         let mut row = snapshot(2);

@@ -154,7 +154,9 @@ impl Facts {
         session.last = entry_of(&row).or(session.last);
         session.tokens = tokens(&row).unwrap_or(session.tokens);
         if session.cwd.is_none() {
-            session.cwd = word(&row["cwd"]).map(Utf8PathBuf::from);
+            // A relative one would mean another place for everybody who reads it.
+            let cwd = word(&row["cwd"]).map(Utf8PathBuf::from);
+            session.cwd = cwd.filter(|cwd| cwd.is_absolute());
         }
         session.git_branch = word(&row["gitBranch"]).or(session.git_branch.take());
         session.version = word(&row["version"]).or(session.version.take());

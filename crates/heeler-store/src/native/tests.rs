@@ -56,6 +56,18 @@ impl Projects {
 use serde_json::Value as Json;
 
 #[test]
+fn a_directory_that_is_not_a_full_path_is_not_believed() {
+    let projects = Projects::new();
+    for (number, cwd, expected) in
+        [(1, "/work/a", Some("/work/a")), (2, "../a", None), (3, "work", None)]
+    {
+        let id = projects.session(cwd, number, "Go.", 1000);
+        let found = find(&projects.root, id.as_str()).unwrap();
+        assert_eq!(found.cwd.as_deref().map(Utf8Path::as_str), expected, "{cwd}");
+    }
+}
+
+#[test]
 fn sessions_are_listed_last_used_first_by_directory_and_in_pages() {
     let projects = Projects::new();
     assert_eq!(projects.list(&NativeFilter::default(), 9), Vec::<String>::new());

@@ -96,6 +96,13 @@ fn a_directory_with_links_where_ours_would_be_is_refused_and_the_link_named() {
         "logs",
         "backups",
         "trash",
+        "workspaces",
+        "worktrees",
+        "agent-sessions/projects/-home-me",
+        "trash/sessions",
+        "trash/jobs",
+        "workspaces/0123456789abcdef",
+        "worktrees/sess-0123abcd",
     ] {
         let (_temp, root) = herdctl();
         let outside = Outside::new();

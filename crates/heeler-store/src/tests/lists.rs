@@ -131,6 +131,7 @@ fn no_list_scans_or_sorts() {
         COUNT_SINCE_OF_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_status (status=? AND last_active_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH sessions USING COVERING INDEX idx_sessions_agent_status (agent=? AND status=? AND last_active_at>?)
         COUNT_SINCE_OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=? AND last_active_at>?)
+        IDS_OF_THREADS: SEARCH sessions USING COVERING INDEX idx_sessions_channel (agent=? AND channel_id>? AND channel_id<?)
         IDS_OF_CONTINUATIONS: SEARCH sessions USING INDEX idx_sessions_continues (continues=?)
         OF_CHANNEL: SEARCH sessions USING INDEX idx_sessions_channel (agent=? AND channel_id=?)
         IDS_FROM: SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (id>? AND id<?)
@@ -155,7 +156,7 @@ fn no_list_scans_or_sorts() {
         IDS_FROM: SEARCH workflow_approvals USING COVERING INDEX sqlite_autoindex_workflow_approvals_1 (id>? AND id<?)
         IDS_UNDELIVERED: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id>?)
         IDS_EXPIRED: SEARCH workflow_approvals USING INDEX idx_approvals_expiry (status=? AND expires_at>? AND expires_at<?)
-        NEXT_EXPIRY: SEARCH workflow_approvals USING COVERING INDEX idx_approvals_expiry (status=? AND expires_at>?)
+        NEXT_EXPIRY: SEARCH workflow_approvals USING INDEX idx_approvals_expiry (status=? AND expires_at>?)
         ID_OF_ASK: SEARCH workflow_approvals USING INDEX idx_approvals_ask (run_id=? AND ask_id=?)
     "#]].assert_eq(&plans);
 }
@@ -327,15 +328,16 @@ fn sessions_page_by_last_use_and_are_counted() {
 }
 
 #[test]
-fn a_channels_sessions_are_listed_and_counted_whoever_has_them() {
+fn the_sessions_of_a_channel_and_its_threads_are_listed_and_counted_whoever_has_them() {
     let place = place();
     let store = place.store();
     commit(&store, |tx| {
-        for number in 0..12 {
-            let agent = if number % 2 == 0 { "even" } else { "odd" };
+        for number in 0..36 {
+            let agent = if number % 4 < 2 { "even" } else { "odd" };
             tx.put_agent(agent, &heeler_model::AgentState::default())?;
             let mut session = session(number, agent);
-            session.channel_id = (number % 3 > 0).then(|| format!("discord/{}", number % 3));
+            let channels = ["discord/1", "discord/1/7", "discord/10", "discord/1-2", "discord/2/7"];
+            session.channel_id = channels.get(number as usize % 6).map(|it| (*it).to_owned());
             tx.put_session(&session)?;
         }
         Ok(())
@@ -350,7 +352,9 @@ fn a_channels_sessions_are_listed_and_counted_whoever_has_them() {
                 let filter = SessionFilter { agent, status, channel, since };
                 let expected: Vec<_> = all
                     .iter()
-                    .filter(|session| session.channel_id == filter.channel)
+                    .filter(|session| {
+                        matches!(session.channel_id.as_deref(), Some("discord/1" | "discord/1/7"))
+                    })
                     .filter(|session| filter.agent.as_ref().is_none_or(|it| session.agent == *it))
                     .filter(|session| status.is_none_or(|status| session.status == status))
                     .filter(|session| since.is_none_or(|since| session.last_active_at >= since))

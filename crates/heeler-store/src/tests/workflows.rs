@@ -294,9 +294,17 @@ fn an_approval_is_answered_once() {
     assert!(commit(&store, move |tx| tx.insert_approval(&first)));
     let reader = place.reader();
     assert_eq!(reader.find_approval("ask-0000").unwrap(), asked);
+    // What a running agent asks is its runner's to end.
+    assert_eq!(reader.next_gate_expiry().unwrap(), None);
+    let run = "wf-2026-11-15-aaaaaa";
+    let gate = Approval { expires_at: Some(later(60)), ..approval(2, run, ApprovalKind::Approve) };
+    let (first, id) = (gate.clone(), gate.id.clone());
+    assert!(commit(&store, move |tx| tx.insert_approval(&first)));
     assert_eq!(reader.next_gate_expiry().unwrap(), Some(later(60)));
     assert_eq!(reader.expired_gates(later(59), 9).unwrap(), []);
-    assert_eq!(reader.expired_gates(later(60), 9).unwrap(), [asked.clone()]);
+    assert_eq!(reader.expired_gates(later(60), 9).unwrap(), [gate]);
+    let expired = ApprovalStatus::Approved;
+    assert!(commit(&store, move |tx| tx.answer_approval(&id, expired, None, "x", later(60))));
     let answer = |by: &'static str| {
         let id = asked.id.clone();
         commit(&store, move |tx| {

@@ -64,8 +64,7 @@ fn nothing_planted_in_the_users_repository_runs_or_changes_a_byte() {
     scene.write("crlf", "$Id$\r\ny\r\n");
     let diff = scene.open().diff(&first.commit, DiffTo::Now(&scene.tree()), now()).unwrap();
     assert!(String::from_utf8_lossy(&diff.patch).contains("+y\r\n"));
-    let file = scene.root.join("x.bundle");
-    scene.open().export(&[name("1")], &file).unwrap();
+    scene.open().export(&[(name("1"), first.commit)], &mut Vec::new()).unwrap();
     scene.open().prune(now()).unwrap();
     assert!(!ran.exists(), "{}", fs::read_to_string(&ran).unwrap());
     assert_eq!(listing(&scene.repo.join(".git")), before);
@@ -128,6 +127,30 @@ fn pipes_links_and_folders_in_place_of_files_do_not_hang_or_lead_away() {
     mknodat(CWD, info.join("exclude").as_std_path(), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let tree = scene.tree();
     assert!(scene.open().take(&tree, &name("2"), "", now()).is_err(), "and it does not wait");
+}
+
+#[test]
+fn a_repository_of_ours_that_leads_elsewhere_is_not_used() {
+    let scene = Scene::new();
+    let snapshot = scene.take("1");
+    let key = scene.open().key().to_owned();
+    let root = scene.dir.join(&key);
+    for name in
+        ["", "repo.git", "repo.git/objects", "repo.git/objects/pack", "refs", "packs", "kept"]
+    {
+        let path = if name.is_empty() { root.clone() } else { root.join(name) };
+        let outside = scene.root.join("outside");
+        fs::rename(&path, &outside).unwrap();
+        std::os::unix::fs::symlink(&outside, &path).unwrap();
+        let before = listing(&outside);
+        let error = Snapshots::open_key(&scene.dir, &key).unwrap_err();
+        assert!(error.to_string().contains("is a symbolic link"), "{name}: {error}");
+        Snapshots::open(&scene.dir, &scene.tree()).unwrap_err();
+        assert_eq!(listing(&outside), before, "{name}");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&outside, &path).unwrap();
+    }
+    scene.restored(&snapshot);
 }
 
 #[test]

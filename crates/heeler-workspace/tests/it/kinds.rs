@@ -32,9 +32,10 @@ fn a_repository_that_uses_sha_256() {
     let fork = scene.fork(&snapshot);
     assert_eq!(items(&fork.top), items(&scene.repo));
     assert_eq!(git(&fork.top, &["status", "--porcelain"]), "?? b");
-    let file = scene.root.join("x.bundle");
-    scene.open().export(&[name("1")], &file).unwrap();
-    heeler_workspace::Snapshots::import(&scene.root.join("other"), "there", &file).unwrap();
+    let mut file = Vec::new();
+    scene.open().export(&[(name("s/1"), snapshot.commit)], &mut file).unwrap();
+    let other = scene.root.join("other");
+    heeler_workspace::Snapshots::import(&other, "there", &name("s"), &mut &file[..]).unwrap();
 }
 
 #[test]
@@ -68,10 +69,22 @@ fn a_shallow_clone() {
     assert_eq!(items(&fork.top), items(&clone));
     assert_eq!(git(&fork.top, &["log", "--oneline"]).lines().count(), 1);
     snapshots.prune(now()).unwrap();
-    let file = scene.root.join("shallow.bundle");
-    snapshots.export(&[name("1")], &file).unwrap();
+    let export = |from: &Snapshots| {
+        let mut out = Vec::new();
+        from.export(&[(name("s/1"), snapshot.commit.clone())], &mut out).map(|()| out).unwrap()
+    };
+    let file = export(&snapshots);
     let elsewhere = scene.root.join("elsewhere");
-    let (there, _) = heeler_workspace::Snapshots::import(&elsewhere, "k", &file).unwrap();
+    let import = |dir: &camino::Utf8Path, key: &str| {
+        Snapshots::import(dir, key, &name("s"), &mut &file[..]).unwrap().0
+    };
+    let there = import(&elsewhere, "k");
+    assert!(export(&there) == file);
+    // Where the whole history is, none of it is cut off.
+    let whole = scene.take("whole");
+    let full = import(&scene.dir, scene.open().key());
+    let at = full.add_worktree(&whole.commit, &scene.root.join("full")).unwrap().top;
+    assert_eq!(git(&at, &["log", "--oneline"]).lines().count(), 2);
     let fork = there.add_worktree(&snapshot.commit, &scene.root.join("fork2")).unwrap();
     assert_eq!(git(&fork.top, &["log", "--oneline"]).lines().count(), 1);
 }

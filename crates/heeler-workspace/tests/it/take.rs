@@ -1,9 +1,10 @@
 //! What a snapshot holds, what it says of the rest, and what it leaves alone.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use heeler_workspace::{DiffTo, LeftOut, SnapshotName, Snapshots, WorkTree};
+use camino::Utf8Path;
+use heeler_workspace::{DiffTo, LeftOut, SnapshotError, SnapshotName, Snapshots, WorkTree};
 
 use crate::scene::{Item, Scene, git, items, listing, name, names, now, odd};
 
@@ -294,33 +295,59 @@ fn an_export_comes_back_equal_and_is_written_equal_again() {
     scene.write("README", "more\n");
     let two = scene.take("s/2");
     let names = [name("s/1"), name("s/2")];
-    let (file, again) = (scene.root.join("a.bundle"), scene.root.join("b.bundle"));
-    scene.open().export(&names, &file).unwrap();
+    let both = [(names[0].clone(), one.commit.clone()), (names[1].clone(), two.commit.clone())];
+    let export = |snapshots: &Snapshots| {
+        let mut out = Vec::new();
+        snapshots.export(&both, &mut out).map(|()| out)
+    };
+    let exported = export(&scene.open()).unwrap();
     let elsewhere = scene.root.join("elsewhere");
-    let (there, found) = Snapshots::import(&elsewhere, "imported-1", &file).unwrap();
+    let import = |key: &str, prefix: &str, bytes: &[u8]| {
+        let mut bytes = bytes;
+        Snapshots::import(&elsewhere, key, &name(prefix), &mut bytes)
+    };
+    let (there, found) = import("imported-1", "s", &exported).unwrap();
     assert_eq!(found, names);
     assert_eq!(there.find(&names[0]).unwrap(), Some(one));
     assert_eq!(there.find(&names[1]).unwrap(), Some(two.clone()));
-    there.export(&names, &again).unwrap();
-    assert_eq!(fs::read(&file).unwrap(), fs::read(&again).unwrap());
+    assert!(export(&there).unwrap() == exported);
+    import("imported-1", "s", &exported).expect("what was cut off is done again");
+    assert!(export(&there).unwrap() == exported);
     let at = scene.root.join("restored");
     assert_eq!(items(&there.add_worktree(&two.commit, &at).unwrap().top), items(&scene.repo));
-    assert!(scene.open().export(&names, &file).is_err(), "nothing is overwritten");
-    fs::write(&file, "no bundle").unwrap();
-    assert!(Snapshots::import(&elsewhere, "imported-2", &file).is_err());
-    let whole = fs::read(&again).unwrap();
-    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
-    assert!(Snapshots::import(&elsewhere, "imported-3", &file).is_err());
+    let refused = [
+        import("imported-2", "s", b"no bundle"),
+        import("imported-3", "s", &exported[..exported.len() / 2]),
+        import("imported-1", "somebody-else", &exported),
+        import("../out", "s", &exported),
+    ];
+    for refused in refused {
+        let error = refused.map(|_| ()).unwrap_err();
+        assert!(matches!(error, SnapshotError::BadExport { .. }), "{error}");
+    }
+    assert!(!scene.root.join("out").exists());
 }
 
 #[test]
 fn all_of_it_is_private() {
     let scene = Scene::new();
     let fork = scene.fork(&scene.take("1"));
-    let mode = |path: &camino::Utf8Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&scene.dir.join(scene.open().key())), 0o700);
+    scene.write("new/file", "1");
+    scene.take("2");
+    let snapshots = scene.open();
+    snapshots.prune(now()).unwrap();
+    let mode = |path: &Utf8Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&scene.dir), 0o700);
     assert_eq!(mode(&fork.top), 0o700);
+    let root = scene.dir.join(snapshots.key());
+    assert_eq!(mode(&root), 0o700);
+    let found = listing(&root);
+    assert!(found.len() > 20, "{found:?}");
+    for path in found.keys().map(Utf8Path::new) {
+        // What is linked has the user's mode: to change it would change theirs.
+        let is_linked = path.is_file() && fs::metadata(path).unwrap().nlink() > 1;
+        assert!(is_linked || mode(path) & 0o077 == 0, "{path}: {:o}", mode(path));
+    }
 }
 
 #[test]
@@ -344,6 +371,34 @@ fn many_snapshots_are_few_packs_and_each_comes_back() {
     }
     let fork = scene.fork(&taken[0].0);
     git(&fork.top, &["fsck", "--full", "--strict"]);
+}
+
+#[test]
+fn a_pack_that_is_just_being_put_in_place_is_not_merged_away() {
+    let scene = Scene::new();
+    scene.write("first", "1");
+    let first = scene.take("first");
+    let wanted = items(&scene.repo);
+    let root = scene.dir.join(scene.open().key());
+    let noted = root.join("packs").read_dir_utf8().unwrap().next().unwrap().unwrap();
+    // Another process has noted its pack and renamed it; the index comes next.
+    let index = root.join(format!("repo.git/objects/pack/pack-{}.idx", noted.file_name()));
+    let later = scene.root.join("index-of-another");
+    fs::rename(&index, &later).unwrap();
+    for number in 0..45 {
+        scene.write("changing", format!("state {number}"));
+        scene.take(&format!("{number}"));
+    }
+    assert!(root.join("packs").join(noted.file_name()).exists());
+    fs::rename(&later, &index).unwrap();
+    assert_eq!(scene.restored(&first), wanted);
+    // Once it is whole it is one of those that are merged.
+    for number in 45..90 {
+        scene.write("changing", format!("state {number}"));
+        scene.take(&format!("{number}"));
+    }
+    assert!(!index.exists());
+    assert_eq!(scene.restored(&first), wanted);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) enum AgentCommand {
     #[command(after_help = CHANGE)]
     Reset(OneArgs),
     /// Go on in the agent's last session, and watch
-    #[command(after_help = resume::ABOUT)]
+    #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
 }
 

@@ -12,8 +12,18 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Progress};
 use crate::place::{self, Place};
 
+/// What is in no backup: it holds the whole history of the repositories that agents work in.
+const WITHOUT: &str = "workspaces/ and worktrees/, the snapshots and files of forks, with all commits \
+                       of your repositories; copy these folders yourself (cp -a), or `heeler session \
+                       export --workspace` a session";
+
 /// Arguments of `backup`.
 #[derive(Args)]
+#[command(
+    after_help = "In the file are the database, all transcripts and what agents sent. Snapshots and files of forks
+(workspaces/ and worktrees/) are not: they hold the whole history of the repositories that agents
+work in. Copy these folders yourself, or use `heeler session export --workspace`."
+)]
 pub(crate) struct BackupArgs {
     /// The file to write: `.tar`, or compressed `.tar.gz` or `.tgz`
     #[arg(value_hint = ValueHint::FilePath)]
@@ -58,15 +68,17 @@ pub(crate) fn run(global: &Global, args: &BackupArgs) -> Outcome {
     progress.end();
     let report = report.map_err(|error| Failure::new(Code::Failed, error))?;
     let manifest = &report.manifest;
+    let without = ["workspaces", "worktrees"];
+    let without: Vec<_> = without.iter().filter(|it| place.state_dir.join(it).exists()).collect();
     if args.json {
         return Ok(output::json(&json!({
-            "file": args.file, "bytes": report.bytes, "jobs": manifest.jobs,
+            "file": args.file, "without": without, "bytes": report.bytes, "jobs": manifest.jobs,
             "sessions": manifest.sessions, "files": manifest.files.len(),
             "skipped": report.skipped,
         }))?);
     }
-    if place.state_dir.join("workspaces").exists() {
-        output::line("left out: workspaces/ and worktrees/, the snapshots and files of forks")?;
+    if !without.is_empty() {
+        output::line(format!("left out: {WITHOUT}"))?;
     }
     for skipped in &report.skipped {
         output::line(format!("left out: {skipped}"))?;

@@ -39,8 +39,11 @@ pub(crate) struct JsonArg {
 #[derive(Args)]
 pub(crate) struct SchemaArgs {
     /// The schema of an agent file instead of a fleet file
-    #[arg(long)]
+    #[arg(long, conflicts_with = "workflow")]
     agent: bool,
+    /// The schema of a workflow file instead of a fleet file
+    #[arg(long)]
+    workflow: bool,
 }
 
 /// Arguments of `config edit`.
@@ -77,21 +80,37 @@ fn validate(place: &Place, as_json: bool) -> Outcome {
             if place.state_dir.is_dir() {
                 schema::place(&place.state_dir)?;
             }
-            let agents: Vec<&str> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
-            let files = loaded.files.len();
-            let found = match agents.len() {
-                0 => "no agents yet".to_owned(),
-                1 => format!("1 agent: {}", agents[0]),
-                n => format!("{n} agents: {}", agents.join(", ")),
-            };
-            let counted = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-            Ok(output::line(format!("{file} is valid ({counted}, {found})"))?)
+            Ok(output::line(format!("{file} is valid ({})", found(&loaded)))?)
         }
         Err(faults) => {
             fleet::print_faults(place, &faults)?;
             Err(Failure::message(Code::Usage, faults.summary()))
         }
     }
+}
+
+/// Tells what a config holds: `2 files, 1 agent: coder, 1 workflow: build`.
+fn found(loaded: &Loaded) -> String {
+    let counted = |what: &str, names: &[&str]| match names {
+        [] => format!("no {what}s yet"),
+        [one] => format!("1 {what}: {one}"),
+        names => format!("{} {what}s: {}", names.len(), names.join(", ")),
+    };
+    let files = match loaded.files.len() {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    };
+    let agents: Vec<&str> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
+    let mut found = format!("{files}, {}", counted("agent", &agents));
+    let workflows = workflow_names(loaded);
+    if !workflows.is_empty() {
+        found.push_str(&format!(", {}", counted("workflow", &workflows)));
+    }
+    found
+}
+
+fn workflow_names(loaded: &Loaded) -> Vec<&str> {
+    loaded.workflows.iter().map(|loaded| loaded.workflow.name.as_str()).collect()
 }
 
 fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
@@ -103,8 +122,9 @@ fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
         Ok(loaded) => loaded.agents.iter().map(|agent| agent.name.as_str()).collect(),
         Err(_) => Vec::new(),
     };
+    let workflows = result.as_ref().map(workflow_names).unwrap_or_default();
     json!({
-        "valid": result.is_ok(), "configPath": file, "agents": agents,
+        "valid": result.is_ok(), "configPath": file, "agents": agents, "workflows": workflows,
         "errors": faults_json(faults, Severity::Error),
         "warnings": faults_json(faults, Severity::Warning),
     })
@@ -135,7 +155,11 @@ fn show(place: &Place, as_json: bool) -> Outcome {
 }
 
 fn schema(args: &SchemaArgs) -> Outcome {
-    let schema = if args.agent { config::agent_schema() } else { config::fleet_schema() };
+    let schema = match (args.agent, args.workflow) {
+        (true, _) => config::agent_schema(),
+        (false, true) => config::workflow_schema(),
+        (false, false) => config::fleet_schema(),
+    };
     Ok(output::json(&schema)?)
 }
 

@@ -54,7 +54,7 @@ pub(crate) enum JobsCommand {
     #[command(after_help = resume::RETRY)]
     Retry(resume::RetryArgs),
     /// Make a new session with the history of a job's, up to the job's end
-    #[command(after_help = fork::ABOUT)]
+    #[command(after_help = fork::OF_JOB)]
     Fork(fork::JobForkArgs),
 }
 

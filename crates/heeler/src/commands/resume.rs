@@ -5,6 +5,7 @@ use heeler_engine::{Answer, Command};
 use heeler_model::JobId;
 
 use crate::cli::{self, Global};
+use crate::commands::trigger;
 use crate::daemon;
 use crate::failure::Outcome;
 use crate::output;
@@ -32,7 +33,7 @@ pub(crate) struct ResumeArgs {
     /// The job's id; a beginning will do while it is unique
     #[arg(add = cli::jobs())]
     id: String,
-    /// What to tell the agent [default: that it was interrupted and may go on]
+    /// What to tell the agent [default: that it was interrupted and may go on]; `-` reads it
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// Print JSON
@@ -54,8 +55,9 @@ pub(crate) struct RetryArgs {
 /// Lets a job go on in its session.
 pub(crate) fn resume(global: &Global, args: &ResumeArgs) -> Outcome {
     let place = Place::find(global)?;
+    let prompt = trigger::read_prompt(args.prompt.as_deref())?;
     let job = find(&place, &args.id)?;
-    let command = Command::Resume { job, prompt: args.prompt.clone(), by: place.who() };
+    let command = Command::Resume { job, prompt, by: place.who() };
     tell(global, &daemon::ask(&place, &command)?, args.json)
 }
 

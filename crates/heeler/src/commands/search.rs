@@ -12,7 +12,7 @@ use clap::Args;
 use heeler_model::record::nth_uuid;
 use heeler_store::native::{self, Cleaner};
 use heeler_store::{Reader, is_sent_file};
-use heeler_transcript::{Case, Hit, Pattern, Query, search};
+use heeler_transcript::{Case, Finder, Hit, Pattern, Query, search};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -73,10 +73,11 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
         // What was shown already does not count.
         hits_max: usize::MAX,
     };
+    let finder = Finder::of(&query).map_err(|error| Failure::new(Code::Usage, error))?;
     let mut printer = Printer {
         args,
         reader: reader.as_ref(),
-        cleaner: natives.as_ref().map(|natives| &natives.cleaner),
+        cleaner: natives.as_ref().map(|natives| (&natives.cleaner, finder)),
         zone: TimeZone::system(),
         seen: HashSet::new(),
         said: None,
@@ -95,7 +96,7 @@ pub(crate) fn run(global: &Global, args: &SearchArgs) -> Outcome {
         return Err(error);
     }
     for error in &found.unreadable {
-        output::note(&format!("{error}: {}", error.source))?;
+        output::complain(format!("{error}: {}", error.source))?;
     }
     if found.ended_early {
         output::note(&format!(
@@ -130,7 +131,7 @@ struct Printer<'p> {
     args: &'p SearchArgs,
     reader: Option<&'p Reader>,
     /// Takes secrets out of what was never redacted.
-    cleaner: Option<&'p Cleaner>,
+    cleaner: Option<(&'p Cleaner, Finder)>,
     zone: TimeZone,
     /// The rows that were found.
     seen: HashSet<Uuid>,
@@ -144,8 +145,13 @@ impl Printer<'_> {
         // A row nested too deep to be parsed is given as text.
         let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
-        if let Some(cleaner) = self.cleaner {
+        if let Some((cleaner, finder)) = &self.cleaner {
+            let before = row.clone();
             cleaner.json(&mut row);
+            // Whoever guesses at a secret is not told that it was right.
+            if row != before && !finder.is_in(&row.to_string()) {
+                return Ok(ControlFlow::Continue(()));
+            }
         }
         // Both are kept up to date, whatever the other says.
         let (is_new, is_echo) = (self.is_new(&row), self.is_echo(&row));
@@ -192,7 +198,7 @@ impl Printer<'_> {
             let line = json!({ "id": name, "file": hit.path, "line": hit.line + 1, "row": row });
             return Ok(output::json_line(&line.to_string())?);
         }
-        let row = match self.cleaner {
+        let row = match &self.cleaner {
             Some(_) => Row::read(row.to_string().as_bytes()),
             None => Row::read(hit.record.text.as_bytes()),
         };

@@ -5,11 +5,13 @@ pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod list;
 pub(crate) mod native;
+mod outside;
 mod past;
 pub(crate) mod removal;
 pub(crate) mod resume;
 pub(crate) mod show;
 pub(crate) mod taking;
+mod truth;
 
 use clap::Subcommand;
 use heeler_model::{JobId, Session};
@@ -23,6 +25,7 @@ use crate::place::Place;
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
     /// List sessions, last used first
+    #[command(after_help = list::ABOUT)]
     List(list::ListArgs),
     /// Show one session: whose it is, where it came from, its jobs; what was said in it
     #[command(after_help = show::ABOUT)]
@@ -49,6 +52,7 @@ pub(crate) enum SessionCommand {
     #[command(after_help = removal::DELETE)]
     Delete(removal::DeleteArgs),
     /// Bring a deleted session back
+    #[command(after_help = removal::RESTORE)]
     Restore(removal::RestoreArgs),
     /// Delete sessions that have expired or are completed
     #[command(after_help = removal::CLEANUP)]

@@ -13,9 +13,9 @@ use clap::Args;
 use heeler_engine::{Answer, Command};
 use heeler_model::config::{AgentLookup, PRIORITY_MAX, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentName, AgentSessionId, JobId, Wanted};
+use heeler_model::{AgentName, AgentSessionId, ChannelKey, JobId, Wanted};
 use heeler_store::{LookupError, Reader};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::daemon;
@@ -83,8 +83,11 @@ pub(crate) struct TriggerArgs {
     #[arg(long, help_heading = SESSION)]
     fresh: bool,
     /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
-    #[arg(long, value_name = "CHANNEL", help_heading = SESSION)]
-    channel: Option<String>,
+    #[arg(
+        long, value_name = "CHANNEL", help_heading = SESSION,
+        value_parser = clap::value_parser!(ChannelKey)
+    )]
+    channel: Option<ChannelKey>,
     /// If it has to wait: what is higher starts first, -100 to 100; added to the agent's `priority`
     #[arg(
         long, value_name = "N", default_value = "0", hide_default_value = true,
@@ -106,6 +109,9 @@ pub(crate) struct TriggerArgs {
     /// What happens anyway (herdctl's spelling)
     #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
     wait: bool,
+    /// The session that was forked for it, as `--json` tells of it beside the job.
+    #[arg(skip)]
+    pub(crate) forked: Option<Value>,
 }
 
 impl TriggerArgs {
@@ -130,6 +136,7 @@ impl TriggerArgs {
             json,
             output_file: false,
             wait: false,
+            forked: None,
         }
     }
 }
@@ -137,8 +144,12 @@ impl TriggerArgs {
 /// Triggers, watches, and reports. Where somebody else went on with the session, whoever sits here is
 /// asked, and it is tried again.
 pub(crate) fn run(global: &Global, args: &TriggerArgs) -> Outcome {
+    run_with(global, args, read_prompt(args.prompt.as_deref())?)
+}
+
+/// The same, with a prompt that was read already.
+pub(crate) fn run_with(global: &Global, args: &TriggerArgs, prompt: Option<String>) -> Outcome {
     let place = Place::find(global)?;
-    let prompt = args.prompt.as_deref().map(read_prompt).transpose()?;
     let came = once(global, args, &place, prompt.clone(), args.take_in)?;
     if !came.moved_on || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-") {
         return came.outcome;
@@ -173,7 +184,7 @@ fn once(
         prompt,
         schedule: args.schedule.clone(),
         session,
-        channel: args.channel.clone(),
+        channel: args.channel.as_ref().map(ToString::to_string),
         take_in,
         output_file: args.output_file,
         attended: keyboard.is_some(),
@@ -327,10 +338,25 @@ fn unknown_session(text: &str) -> Failure {
         .hint("heeler session list")
 }
 
-fn read_prompt(given: &str) -> Outcome<String> {
-    if given != "-" {
-        return Ok(given.to_owned());
+/// Reads what an agent is told, if something is: `-` is standard input. Nothing is nothing to do.
+pub(crate) fn read_prompt(given: Option<&str>) -> Outcome<Option<String>> {
+    let prompt = match given {
+        None => return Ok(None),
+        Some("-") => read_stdin()?,
+        Some(text) => text.to_owned(),
+    };
+    match prompt.trim().is_empty() {
+        false => Ok(Some(prompt)),
+        true => {
+            let whose = if given == Some("-") { "on standard input " } else { "" };
+            let hint = "-p 'Fix the failing test', or no -p for what is said by default";
+            let message = format!("the prompt {whose}is empty");
+            Err(Failure::message(Code::Usage, message).hint(hint))
+        }
     }
+}
+
+fn read_stdin() -> Outcome<String> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PROMPT_BYTES_MAX {
@@ -348,7 +374,10 @@ fn read_prompt(given: &str) -> Outcome<String> {
 fn detached(global: &Global, args: &TriggerArgs, job: &JobId, waits: Option<&str>) -> Outcome {
     let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
-        let told = json!({ "job": { "id": job, "status": status, "waits": waits } });
+        let mut told = json!({ "job": { "id": job, "status": status, "waits": waits } });
+        if let Some(fork) = &args.forked {
+            told["fork"] = fork.clone();
+        }
         return Ok(output::json(&told)?);
     }
     output::line(job.as_str())?;

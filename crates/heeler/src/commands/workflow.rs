@@ -17,7 +17,8 @@ mod watch;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use heeler_model::workflow::{LoadedWorkflow, Workflow, Workflows};
+use heeler_model::config::Loaded;
+use heeler_model::workflow::{LoadedWorkflow, Workflow};
 use heeler_store::{LookupError, Reader, WorkflowRunRow};
 
 use crate::cli::{self, Global};
@@ -130,20 +131,8 @@ pub(crate) fn run(global: &Global, command: &WorkflowCommand) -> Outcome {
     }
 }
 
-/// Loads the fleet's workflows; on faults prints them all and fails.
-fn load(place: &Place) -> Outcome<Workflows> {
-    let loaded = fleet::load(place)?;
-    match fleet::try_workflows(place, &loaded)? {
-        Ok(all) => Ok(all),
-        Err(faults) => {
-            fleet::print_faults(place, &faults)?;
-            Err(Failure::message(Code::Usage, faults.summary()))
-        }
-    }
-}
-
 /// Finds a workflow by its name.
-fn find<'a>(all: &'a Workflows, place: &Place, name: &str) -> Outcome<&'a Arc<LoadedWorkflow>> {
+fn find<'a>(all: &'a Loaded, name: &str) -> Outcome<&'a Arc<LoadedWorkflow>> {
     let found = all.workflows.iter().find(|it| it.workflow.name.as_str() == name);
     if let Some(found) = found {
         return Ok(found);
@@ -156,10 +145,15 @@ fn find<'a>(all: &'a Workflows, place: &Place, name: &str) -> Outcome<&'a Arc<Lo
         (Some(near), _) => failure.hint(format!("did you mean `{near}`?")),
         (None, false) => failure.hint(format!("there is {}", names.join(", "))),
         (None, true) => {
-            let folder = fleet::workflow_settings(place)?.folder;
+            let folder = folder(all);
             failure.hint(format!("heeler workflow example, or put a file into {folder}"))
         }
     })
+}
+
+/// Returns where the fleet's workflows are.
+fn folder(loaded: &Loaded) -> &str {
+    loaded.fleets.first().map_or("workflows", |fleet| fleet.workflows.folder.as_str())
 }
 
 /// Finds a run by its id or a beginning of it.

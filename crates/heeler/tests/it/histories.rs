@@ -156,6 +156,12 @@ fn sessions_made_with_claude_in_a_terminal_are_listed_shown_and_searched_without
     for text in [text, shown, past.to_string(), found, listed.to_string()] {
         assert!(!text.contains("sk-ant"), "{text}");
     }
+    // Whoever guesses at a key is not told that it was right.
+    for guess in ["sk-ant-a1B2", "a1B2a1B2", "sheep with sk-"] {
+        fleet.run(&["search", "--native", guess]).fails(1);
+        fleet.run(&["search", "--native", "--json", guess]).fails(1);
+    }
+    fleet.run(&["search", "--native", "-e", "sk-ant-(a1B2)+"]).fails(1);
     fleet.run(&["session", "show", "11111112"]).fails(4);
     fleet.run(&["search", "sheep"]).fails(1);
 }

@@ -154,7 +154,8 @@ fn the_files_are_recorded_at_the_end_of_each_turn() {
     said(&second);
     let recorded: Vec<&Json> =
         second.session.iter().filter(|row| row["subtype"] == "snapshot").collect();
-    assert_eq!(recorded.len(), 2, "{:#?}", second.session);
+    let [begin, recorded @ ..] = &recorded[..] else { panic!("{:#?}", second.session) };
+    assert_eq!((&begin["snapshot"]["beginning"], recorded.len()), (&json!(true), 2));
     for (row, text) in recorded.iter().zip(["one", "two"]) {
         let snapshot = &row["snapshot"];
         let part = |key: &str| snapshot[key].as_str().unwrap();

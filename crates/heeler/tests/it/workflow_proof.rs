@@ -127,8 +127,7 @@ impl World {
 
     /// Says yes to all that is asked.
     fn approve(&mut self) {
-        let filter =
-            ApprovalFilter { status: Some(ApprovalStatus::Pending), ..Default::default() };
+        let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), ..Default::default() };
         for approval in self.herd.reader().approvals(&filter, None, 100).unwrap() {
             let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
             let by = "the test".to_owned();

@@ -51,6 +51,37 @@ fn every_fault_of_a_config_is_told_in_one_go() {
 }
 
 #[test]
+fn workflows_are_checked_with_the_config() {
+    let fleet = Fleet::empty();
+    let agents = "agents:\n  - {name: coder, runtime: command, command: 'true'}\n";
+    fleet.write("heeler.yaml", agents);
+    fleet.write(
+        "workflows/build.yaml",
+        "name: build\nphases:\n  - {name: a, prompt: prompts/a.md}\n",
+    );
+    fleet.write("workflows/prompts/a.md", "Do ${b.output}\n");
+    fleet.write("workflows/prompts/no-workflow.yaml", "nothing: here\n");
+    fleet.write(
+        "workflows/deep/nightly.yml",
+        "kind: cron\nname: n\nschedule: '@daily'\nworkflow: build\n",
+    );
+    let told = fleet.run(&["config", "validate"]).fails(2);
+    assert!(told.contains("workflows/prompts/a.md:1:6"), "{told}");
+    assert!(told.contains("there is no phase `b`"), "{told}");
+    fleet.write("workflows/prompts/a.md", "Do it\n");
+    let told = fleet.run(&["config", "validate"]).ok();
+    assert!(told.contains("(4 files, 1 agent: coder, 1 workflow: build)"), "{told}");
+    let ran = fleet.run(&["config", "validate", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(value["workflows"], serde_json::json!(["build"]));
+    fleet.write("heeler.yaml", &format!("{agents}workflows: {{folder: other, agent: nobody}}\n"));
+    assert!(fleet.run(&["config", "validate"]).fails(2).contains("there is no agent `nobody`"));
+    fleet.write("heeler.yaml", &format!("{agents}workflows: {{folder: other}}\n"));
+    assert!(!fleet.run(&["config", "validate"]).ok().contains("workflow:"));
+    assert!(fleet.run(&["config", "schema", "--workflow"]).ok().contains("generic_loop"));
+}
+
+#[test]
 fn variables_come_from_the_environment_and_then_from_dotenv() {
     let fleet = Fleet::empty();
     fleet.write(

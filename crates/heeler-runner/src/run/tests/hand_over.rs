@@ -185,13 +185,13 @@ fn who_cancels_while_it_is_summed_up_ends_the_run() {
 
 #[test]
 fn a_runner_that_dies_while_it_hands_over_leaves_the_old_session_to_go_on_from() {
-    let points = [Point::SummedUp, Point::OwnWritten, Point::CarriedOver];
+    let points = [Point::SummedUp, Point::CarriedOver, Point::OwnWritten];
     for point in points {
         let mut scene = Scene::new(AGENT);
         let died = crashes::runner(&scene.trial, AGENT, point).wait().unwrap();
         assert_eq!(died.signal(), Some(9), "{point:?}");
         let whole = scene.own.exists();
-        assert_eq!(whole, point != Point::SummedUp, "{point:?}");
+        assert_eq!(whole, point == Point::OwnWritten, "{point:?}");
         if whole {
             assert_eq!(Trial::rows(&scene.own).len(), 6, "{point:?}");
         }
@@ -201,6 +201,7 @@ fn a_runner_that_dies_while_it_hands_over_leaves_the_old_session_to_go_on_from()
         assert_eq!(result.cost.usd, None, "{point:?}");
         assert_eq!(scene.trial.said(), [""; 0], "what was carried over is no part of the job");
         scene.is_as_before();
+        assert!(!scene.own.exists(), "nobody goes on with it: {point:?}");
 
         // The next run plans anew, from the source.
         scene.trial.next_run();
@@ -210,6 +211,19 @@ fn a_runner_that_dies_while_it_hands_over_leaves_the_old_session_to_go_on_from()
         let result = scene.trial.run();
         assert_eq!(result.exit_reason, ExitReason::Success, "{point:?} {:?}", result.error);
     }
+}
+
+#[test]
+fn what_a_person_said_in_a_session_that_we_left_unused_stays() {
+    let scene = Scene::new(AGENT);
+    crashes::runner(&scene.trial, AGENT, Point::OwnWritten).wait().unwrap();
+    let mut rows = std::fs::read_to_string(&scene.own).unwrap();
+    let said = json!({"type": "user", "uuid": "5e550000-0000-4000-8000-0000000000ff",
+        "parentUuid": null, "isSidechain": false, "message": {"role": "user", "content": "mine"}});
+    rows += &format!("{said}\n");
+    std::fs::write(&scene.own, &rows).unwrap();
+    settle(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
+    assert_eq!(std::fs::read_to_string(&scene.own).unwrap(), rows);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The work tree recorded after each turn. A shell script stands for our program.
+//! The work tree recorded after each turn and before the first. A shell script stands for our program.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -9,8 +9,14 @@ use super::*;
 
 const TALKS: &str = "await user; say one; result done; echo > said; await forever";
 
-/// A run whose work tree is recorded by this script.
+/// A run whose work tree is recorded by this script after its turns.
 fn recorded_by(script: &str, agent: &str) -> Trial {
+    let not_before = r#"case "$*" in */begin-*) printf '{"snapshot":null}'; exit;; esac"#;
+    recorded_from_the_beginning_by(&format!("{not_before}\n{script}"), agent)
+}
+
+/// A run whose work tree is recorded by this script.
+fn recorded_from_the_beginning_by(script: &str, agent: &str) -> Trial {
     let mut trial = speaks(agent);
     let program = trial.folder.state.join("heeler");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -52,6 +58,59 @@ fn the_files_are_recorded_before_the_result_of_a_turn() {
     let into = trial.spec.workspaces.clone().unwrap();
     let call = format!("snapshot --into {into} --name {id}/{message} --note {}\n", trial.spec.job);
     assert_eq!(calls, call);
+}
+
+#[test]
+fn the_files_are_recorded_before_the_agent_starts_in_a_new_session_and_not_in_one_that_goes_on() {
+    // Whoever records them sees whether the agent was there.
+    let script = format!("[ -e began ] && echo late >> calls\n{ANSWERS}");
+    let trial = recorded_from_the_beginning_by(&script, &format!("touch began; {TALKS}"));
+    assert_eq!(trial.run().exit_reason, ExitReason::Success);
+    let rows = snapshots(&trial);
+    assert_eq!(rows.len(), 2, "{rows:#?}");
+    assert_eq!(rows[0]["snapshot"]["beginning"], true);
+    assert!(rows[0].get("messageUuid").is_none(), "{:#?}", rows[0]);
+    assert!(rows[1]["snapshot"].get("beginning").is_none(), "{:#?}", rows[1]);
+    assert!(rows[0]["content"].as_str().unwrap().ends_with(", before the first turn"));
+    let calls = std::fs::read_to_string(trial.spec.working_directory.join("calls")).unwrap();
+    let first = format!("--name {}/begin-{} ", trial.spec.session.start.id(), trial.spec.run);
+    let lines: Vec<&str> = calls.lines().collect();
+    assert!(lines.len() == 3 && lines[0].contains(&first) && lines[1] == "late", "{calls}");
+    let all = Trial::rows(&trial.session_log());
+    assert_eq!((&all[1]["subtype"], &all[2]["type"]), (&json!("snapshot"), &json!("user")));
+
+    let trial = recorded_from_the_beginning_by(ANSWERS, TALKS);
+    let id = trial.spec.session.start.id().clone();
+    let trial = trial.start_session(SessionStart::Resume { id });
+    assert_eq!(trial.run().exit_reason, ExitReason::Success);
+    let rows = snapshots(&trial);
+    assert_eq!(rows.len(), 1, "only the end of its turn: {rows:#?}");
+}
+
+#[test]
+fn who_cancels_before_the_agent_starts_does_not_wait_and_no_agent_starts() {
+    let script = "touch snapping; exec tail -f /dev/null";
+    let trial = recorded_from_the_beginning_by(script, &format!("touch began; {TALKS}"));
+    let running = trial.start();
+    trial.wait_file("snapping");
+    assert_eq!(running.client().ask(cancel(false)), ReplyBody::Done);
+    let result = running.finish();
+    assert!(matches!(result.exit_reason, ExitReason::Cancelled), "{result:?}");
+    assert!(!trial.spec.working_directory.join("began").exists());
+}
+
+#[test]
+fn who_asks_before_the_agent_starts_is_answered_once_it_has() {
+    let script = format!("touch snapping; while [ ! -e go ]; do sleep 0.01; done; {ANSWERS}");
+    let trial = recorded_from_the_beginning_by(&script, TALKS);
+    let running = trial.start();
+    trial.wait_file("snapping");
+    let mut client = running.client();
+    let asked = std::thread::spawn(move || client.ask(Op::Status));
+    trial.touch("go");
+    assert!(matches!(asked.join().unwrap(), ReplyBody::Status(_)));
+    assert_eq!(running.finish().exit_reason, ExitReason::Success);
+    assert_eq!(snapshots(&trial).len(), 2);
 }
 
 #[test]
@@ -97,7 +156,7 @@ fn a_snapshot_that_fails_is_a_warning() {
     let trial = recorded_by("", TALKS);
     std::fs::remove_file(trial.folder.state.join("heeler")).unwrap();
     assert_eq!(trial.run().exit_reason, ExitReason::Success);
-    assert_eq!(trial.notes("warning").len(), 1);
+    assert_eq!(trial.notes("warning").len(), 2, "before the first turn, and after it");
 }
 
 #[test]

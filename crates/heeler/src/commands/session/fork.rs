@@ -5,6 +5,7 @@ use heeler_engine::{Answer, Command, MadeSession, SessionOrder};
 use heeler_model::{JobId, Session, SessionId};
 use heeler_store::history::{HistoryMessage, history};
 use heeler_transcript::tail;
+use heeler_workspace::LeftOut;
 
 use crate::cli::{self, Global};
 use crate::commands::trigger::{self, TriggerArgs};
@@ -25,6 +26,18 @@ source does later. `session show ID --history` numbers messages and marks where 
 cut: behind the last answer of a finished turn. Another number moves to the nearest before it.
 Exit codes: 0 forked, 4 not found, 5 refused: it cannot be cut there; with --run also those of
 `trigger`.";
+
+/// What the help of `jobs fork` shows at its end.
+pub(crate) const OF_JOB: &str = "Examples:
+  heeler jobs fork job-2026-11-15-k3v9q1
+  heeler jobs fork job-2026-11-15-k3v9q1 --run -p 'Try it without the cache'
+  heeler jobs fork job-2026-11-15-k3v9q1 --workspace --as reviewer
+
+The new session knows what the job's session did when the job had ended, and nothing that came
+later. A job that was cut off is forked behind the last answer that was finished before.
+The job and its session stay as they are; `session fork` cuts a session anywhere.
+Exit codes: 0 forked, 4 not found, 5 refused: the job has no session, or it cannot be cut there; with
+--run also those of `trigger`.";
 
 /// How many messages are looked at at once for the end of a job.
 const PAGE: usize = 200;
@@ -109,6 +122,8 @@ fn fork(
     at_message: Option<u64>,
     how: &How,
 ) -> Outcome {
+    // A prompt that is none leaves no fork behind.
+    let prompt = trigger::read_prompt(how.prompt.as_deref())?;
     let order = SessionOrder::Fork {
         session,
         at_message,
@@ -122,9 +137,10 @@ fn fork(
         if !how.json && !global.quiet {
             told(made)?;
         }
-        let prompt = how.prompt.clone();
-        let next = TriggerArgs::in_session(&made.agent, made.id.as_str(), prompt, how.json);
-        return trigger::run(global, &next);
+        let (id, given) = (made.id.as_str(), how.prompt.clone());
+        let mut next = TriggerArgs::in_session(&made.agent, id, given, how.json);
+        next.forked = how.json.then(|| daemon::to_json(&answer));
+        return trigger::run_with(global, &next, prompt).map_err(|failure| unrun(failure, made));
     }
     if how.json || global.quiet {
         return daemon::tell(&answer, how.json);
@@ -132,6 +148,15 @@ fn fork(
     output::line(made.id.as_str())?;
     told(made)?;
     Ok(output::note(&format!("go on in it: heeler session resume {} -p '…'", made.id))?)
+}
+
+/// Says of a fork that nothing ran in that it is there.
+fn unrun(failure: Failure, made: &MadeSession) -> Failure {
+    if failure.is_silent() {
+        return failure;
+    }
+    let made = format!("{} is made, but nothing ran in it", made.id);
+    Failure { error: failure.error.context(made), ..failure }
 }
 
 /// Says what the fork is, beside its id.
@@ -144,11 +169,24 @@ fn told(made: &MadeSession) -> Outcome {
             "message {asked} is no place to cut: {why}, {at_message} is the last before it"
         ))?;
     }
+    if made.left_behind > 0 {
+        let left = output::counted(made.left_behind, "message");
+        output::note(&format!(
+            "{left} after that did not come along, since their turn has not ended: \
+             heeler session show {parent} --history"
+        ))?;
+    }
     if let Some(workspace) = &made.workspace {
         output::note(&format!("its files are in {workspace}"))?;
     }
     for left_out in &made.left_out {
-        output::note(&format!("not in there: {left_out}"))?;
+        let known: Option<LeftOut> = serde_json::from_value(left_out.clone()).ok();
+        let words = known.map_or_else(|| left_out.to_string(), |known| known.to_string());
+        output::note(&format!("not in there: {words}"))?;
+    }
+    if !made.others.is_empty() {
+        let jobs = made.others.join(", ");
+        output::note(&format!("what {jobs} had half done in the same folder may be in there"))?;
     }
     Ok(())
 }

@@ -10,12 +10,22 @@ use heeler_store::{Reader, SessionCursor, SessionFilter};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::truth::Truth;
 use super::{native, to_json};
 use crate::cli::{self, Global, Page};
 use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Lines};
 use crate::place::{self, Place};
 use crate::since;
+
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str = "Examples:
+  heeler session list --agent coder --status paused
+  heeler session list --channel slack/C0123 --since 7d
+  heeler session list --tree
+  heeler session list --native       # those made with claude in a terminal
+
+Exit codes: 0 listed, also if there is none; 4 there is no such agent.";
 
 /// How many sessions that are not in the page a tree shows for those that are: what they came from.
 const ANCESTORS_MAX: usize = 200;
@@ -28,7 +38,7 @@ pub(crate) struct ListArgs {
     /// Only those in this state
     #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
     status: Option<SessionStatus>,
-    /// Only those of this chat channel
+    /// Only those of this chat channel and its threads: PLATFORM/CHANNEL[/THREAD]
     #[arg(short = 'C', long, value_name = "ID")]
     channel: Option<String>,
     /// Show forks, and sessions that go on from a full one, below what they came from
@@ -49,6 +59,8 @@ struct Listed {
     session: Session,
     /// How far below what it came from, in a tree.
     depth: usize,
+    /// What leads to it from there.
+    branch: String,
     json: Value,
 }
 
@@ -69,17 +81,19 @@ pub(crate) fn run(global: &Global, args: &ListArgs) -> Outcome {
         None => None,
         Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
     };
-    let page = reader.sessions(&filter, before.as_ref(), limit)?;
-    let total = reader.count_sessions(&filter)?;
+    let truth = Truth::of(&place)?;
+    let (page, total) = truth.page(&reader, &filter, before.as_ref(), limit)?;
     let next = page.last().filter(|_| total > page.len() as i64).map(|last| last.id.clone());
     let arranged = match args.tree {
         true => as_tree(with_ancestors(&reader, page)?),
         false => page.into_iter().map(|session| (0, session)).collect(),
     };
+    let depths: Vec<usize> = arranged.iter().map(|(depth, _)| *depth).collect();
     let mut listed = Vec::with_capacity(arranged.len());
-    for (depth, session) in arranged {
+    for ((depth, mut session), branch) in arranged.into_iter().zip(branches(&depths)) {
+        session.status = truth.status(&session);
         let json = if args.page.json { to_json(&reader, &session)? } else { Value::Null };
-        listed.push(Listed { session, depth, json });
+        listed.push(Listed { session, depth, branch, json });
     }
     drop(reader);
     print(&place, &listed, next.as_ref(), total, args)
@@ -146,6 +160,25 @@ fn as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
     order.into_iter().map(|(depth, at)| (depth, sessions[at].clone())).collect()
 }
 
+/// Draws what leads to each entry of a tree, which are given by their depths.
+fn branches(depths: &[usize]) -> Vec<String> {
+    let mut drawn = Vec::with_capacity(depths.len());
+    // Whether, below this entry, another stands at each depth before the line ends.
+    let mut goes_on = [false; DEPTH_MAX + 1];
+    for depth in depths.iter().rev().map(|depth| (*depth).min(DEPTH_MAX)) {
+        let mut branch: String =
+            (1..depth).map(|above| if goes_on[above] { "│ " } else { "  " }).collect();
+        if depth > 0 {
+            branch += if goes_on[depth] { "├ " } else { "└ " };
+        }
+        drawn.push(branch);
+        goes_on[depth] = true;
+        goes_on[depth + 1..].fill(false);
+    }
+    drawn.reverse();
+    drawn
+}
+
 fn print(
     place: &Place,
     listed: &[Listed],
@@ -193,11 +226,7 @@ fn table(listed: &[Listed]) -> Outcome {
         &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FROM"],
         &["AGENT", "MODE", "FROM"],
     );
-    for Listed { session, depth, .. } in listed {
-        let branch = match depth {
-            0 => String::new(),
-            depth => format!("{:width$}└ ", "", width = (depth - 1).min(DEPTH_MAX) * 2),
-        };
+    for Listed { session, depth, branch, .. } in listed {
         let from = match (&session.parent, &session.continues) {
             (Some(parent), _) if *depth > 0 => session
                 .forked_at_message
@@ -232,11 +261,12 @@ mod tests {
             made
         });
         let shown = as_tree(sessions.collect());
-        let line = |(depth, session): &(usize, Session)| {
+        let depths: Vec<usize> = shown.iter().map(|(depth, _)| *depth).collect();
+        let line = |((_, session), branch): (&(usize, Session), &String)| {
             let id = session.id.as_str().trim_start_matches("sess-").trim_start_matches('0');
-            format!("{}{id}", " ".repeat(*depth))
+            format!("{branch}{id}")
         };
-        shown.iter().map(line).collect::<Vec<_>>().join("\n")
+        shown.iter().zip(&branches(&depths)).map(line).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -248,7 +278,20 @@ mod tests {
             ("b", None, Some("a")),
             ("a", None, None),
         ]);
-        assert_eq!(shown, "e\na\n c\n  d\n b");
+        assert_eq!(shown, "e\na\n├ c\n│ └ d\n└ b");
+    }
+
+    #[test]
+    fn all_but_the_last_of_several_have_a_line_that_goes_on() {
+        let drawn = |depths: &[usize]| branches(depths).join("|");
+        assert_eq!(drawn(&[0, 1, 1, 0, 1]), "|├ |└ ||└ ");
+        assert_eq!(drawn(&[0, 1, 2, 3, 2, 1, 2]), "|├ |│ ├ |│ │ └ |│ └ |└ |  └ ");
+        assert_eq!(drawn(&[]), "");
+        // What is deeper stands below the deepest.
+        let deep: Vec<usize> = (0..12).collect();
+        let drawn = branches(&deep);
+        assert_eq!(drawn[DEPTH_MAX], format!("{}├ ", "  ".repeat(DEPTH_MAX - 1)));
+        assert_eq!(drawn[11], format!("{}└ ", "  ".repeat(DEPTH_MAX - 1)));
     }
 
     #[test]

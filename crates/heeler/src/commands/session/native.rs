@@ -7,7 +7,7 @@ use heeler_store::history::{History, history};
 use heeler_store::native::{self, Cleaner, NativeError, NativeFilter, NativeSession};
 use serde_json::{Value, json};
 
-use super::{list, past, show};
+use super::{list, show};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet::Fleets;
 use crate::output::{self, Lines, Text};
@@ -80,7 +80,7 @@ pub(super) fn list(place: &Place, args: &list::ListArgs, filter: NativeFilter) -
     }
     drop(reader);
     for error in &page.unreadable {
-        output::note(&format!("{error}: {}", error.source))?;
+        output::complain(format!("{error}: {}", error.source))?;
     }
     if args.page.json {
         let sessions: Vec<Value> =
@@ -160,7 +160,7 @@ pub(super) fn show(
 ) -> Outcome {
     if let Some(page) = args.page() {
         let past = natives.read(session, page.before, page.count)?;
-        return past::print(session.id.as_str(), &past, args.json);
+        return args.print_page(session.id.as_str(), &past);
     }
     let cwd = session.cwd.as_deref();
     let resume = cwd.map(|cwd| show::command_line(place, cwd, &session.id, &session.path));
@@ -178,15 +178,16 @@ pub(super) fn show(
         ("created", session.first_at.map(when)),
         ("last used", session.last_at.map(when)),
         ("messages", Some(messages(session).into())),
+        ("tokens", show::tokens(session.tokens.cast_signed())),
         ("directory", cwd.map(|path| path.as_str().into())),
         ("git branch", session.git_branch.as_deref().map(Text::from)),
         ("size", Some(output::size(session.bytes).into())),
         ("log", Some(session.path.as_str().into())),
-        ("by hand", resume.map(Text::from)),
     ];
     for (name, value) in fields {
         output::field(name, value)?;
     }
+    output::command("by hand", resume.as_deref())?;
     output::note(&format!("what was said: heeler session show {} --history", session.id))?;
     Ok(output::note(&format!("take it over: heeler session adopt {}", session.id))?)
 }

@@ -9,47 +9,51 @@ use heeler_model::record::OUTSIDE_KEY;
 use heeler_store::history::{Cut, History, HistoryMessage, Role, ToolCall};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-use unicode_width::UnicodeWidthChar as _;
 
 use crate::failure::Outcome;
 use crate::live::gist;
 use crate::output::{self, Text, one_line, shortened};
+use crate::wrap::{LongWord, fitted, screen_width, wrapped};
+
+/// What a row says of itself that no job has taken in yet.
+pub(super) const NOT_TAKEN_IN: &str = "not taken in";
 
 /// How far what is said stands from the number of its message.
 const MARGIN: usize = 2;
-/// The narrowest screen that text is wrapped for.
-const WIDTH_MIN: usize = 20;
 /// How wide the line of a tool is where nobody looks at a screen.
 const TOOL_WIDTH: usize = 160;
-/// How many lines of one message are shown; `--json` has all of it.
+/// How many lines of one message are shown without `--full`.
 const LINES_MAX: usize = 60;
+/// How much text of one message is shown without `--full`.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// How much of a thought, or of what a failed tool gave, is shown.
 const ASIDE_CHARS_MAX: usize = 200;
 
+/// How much of each message is shown.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Extent {
+    /// As much as a person reads of it.
+    Brief,
+    /// All of it.
+    Full,
+}
+
 /// Prints a page of messages.
-pub(super) fn print(session: &str, past: &History, as_json: bool) -> Outcome {
-    if as_json {
-        return Ok(output::json(&super::show::page_json(session, past))?);
-    }
-    let zone = TimeZone::system();
-    let width = screen_width();
+pub(super) fn print(session: &str, past: &History, extent: Extent) -> Outcome {
+    let (zone, width) = (TimeZone::system(), screen_width(io::stdout()));
     for message in &past.messages {
-        for line in shown(message, width, &zone) {
+        for line in shown(message, extent, width, &zone) {
             output::line(line)?;
         }
     }
     notes(session, past).iter().try_for_each(|note| Ok(output::note(note)?))
 }
 
-/// Returns how wide the screen is; nothing is wrapped for a file or another program.
-fn screen_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0).map(|it| it.max(WIDTH_MIN))
-}
-
 /// Says how to see more, and what to do with it.
 fn notes(session: &str, past: &History) -> Vec<String> {
-    let (Some(first), Some(last)) = (past.messages.first(), past.messages.last()) else {
+    let pending = past.messages.iter().filter(|message| is_pending(message)).count();
+    let taken = &past.messages[..past.messages.len() - pending];
+    let (Some(first), Some(last)) = (taken.first(), taken.last()) else {
         return vec![format!("no messages; the session has {}", past.total)];
     };
     let mut notes = vec![format!(
@@ -71,32 +75,49 @@ fn notes(session: &str, past: &History) -> Vec<String> {
             cut.number
         ));
     }
+    if pending > 0 {
+        let what = output::counted(pending as u64, "message");
+        notes.push(format!(
+            "{what} from outside: the session's next job asks what to do; --take-in makes them \
+             part of it"
+        ));
+    }
     notes
 }
 
 /// Returns a message's lines.
-fn shown(message: &HistoryMessage, width: Option<usize>, zone: &TimeZone) -> Vec<Text> {
+fn shown(
+    message: &HistoryMessage,
+    extent: Extent,
+    width: Option<usize>,
+    zone: &TimeZone,
+) -> Vec<Text> {
     let room = width.map(|width| width - MARGIN);
+    let wrapped = |text: &str| wrapped(text, room, LongWord::Break);
+    let is_full = extent == Extent::Full;
+    let mut bytes_left = if is_full { usize::MAX } else { TEXT_BYTES_MAX };
+    let mut bytes_cut = 0;
     let mut said = Vec::new();
     let mut tools = message.tools.iter();
     for block in message.rows.iter().flat_map(blocks) {
         match block {
-            Block::Said(text) => said.extend(wrapped(&text, room).into_iter().map(Text::from)),
+            Block::Said(text) => {
+                let kept = &text[..text.floor_char_boundary(bytes_left)];
+                (bytes_left, bytes_cut) =
+                    (bytes_left - kept.len(), bytes_cut + text.len() - kept.len());
+                said.extend(wrapped(kept).into_iter().map(Text::from));
+            }
             Block::Aside(text) => {
                 let style = Style::new().dimmed();
                 let text = shortened(&one_line(&text), ASIDE_CHARS_MAX);
-                said.extend(wrapped(&text, room).iter().map(|line| Text::styled(style, line)));
+                said.extend(wrapped(&text).iter().map(|line| Text::styled(style, line)));
             }
             Block::Tool => said.extend(tools.next().into_iter().flat_map(|tool| call(tool, room))),
         }
     }
-    let all = said.len();
-    said.truncate(LINES_MAX);
-    let left_out = match (all - said.len(), message.left_out) {
-        (0, 0) => None,
-        (0, rows) => Some(format!("… {} not shown", output::counted(rows, "row"))),
-        (lines, _) => Some(format!("… {} more: --json", output::counted(lines as u64, "line"))),
-    };
+    let lines_max = if is_full { usize::MAX } else { LINES_MAX };
+    let left = said.split_off(said.len().min(lines_max));
+    let left_out = left_out(message, &left, bytes_cut);
     said.extend(left_out.map(|text| Text::styled(Style::new().dimmed(), &text)));
     let margin = " ".repeat(MARGIN);
     let said = said.into_iter().map(|line| match line.is_empty() {
@@ -104,6 +125,20 @@ fn shown(message: &HistoryMessage, width: Option<usize>, zone: &TimeZone) -> Vec
         false => Text::from(margin.as_str()).then(line),
     });
     std::iter::once(heading(message, zone)).chain(said).collect()
+}
+
+/// Says how much of a message is not shown, and how to see it.
+fn left_out(message: &HistoryMessage, lines: &[Text], bytes_cut: usize) -> Option<String> {
+    let rest = match (lines.len(), bytes_cut, message.left_out) {
+        (0, 0, 0) => return None,
+        (0, 0, rows) => return Some(format!("… {} not shown", output::counted(rows, "row"))),
+        (lines, 0, _) => output::counted(lines as u64, "line"),
+        (_, cut, _) => {
+            let of_lines: usize = lines.iter().map(|line| line.plain().len()).sum();
+            output::size((cut + of_lines) as u64)
+        }
+    };
+    Some(format!("… {rest} more: --full -n 1 --before {}", message.number + 1))
 }
 
 fn heading(message: &HistoryMessage, zone: &TimeZone) -> Text {
@@ -117,22 +152,31 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> Text {
         (Cut::Unsafe(_), _) => "",
     };
     let at = message.at.map(|at| at.to_zoned(zone.clone()).strftime(" %H:%M:%S").to_string());
-    let number = Text::styled(Style::new().bold(), &message.number.to_string());
+    // Only what is in our log has a number.
+    let number = if is_pending(message) { "-".to_owned() } else { message.number.to_string() };
+    let number = Text::styled(Style::new().bold(), &number);
     let line = number.then(" ").then(Text::styled(style, who)).then(at.unwrap_or_default());
     let line = line.then(Text::styled(Style::new().bold(), mark));
-    let line = match is_from_outside(message) {
-        true => line.then(Text::styled(AnsiColor::Yellow.on_default(), " from outside")),
-        false => line,
+    let yellow = |text| Text::styled(AnsiColor::Yellow.on_default(), text);
+    let line = match (is_pending(message), is_from_outside(message)) {
+        (true, _) => return line.then(yellow(" from outside, not taken in yet")),
+        (false, true) => line.then(yellow(" from outside")),
+        (false, false) => line,
     };
     match message.in_context {
         true => line,
-        false => line.then(Text::styled(AnsiColor::Yellow.on_default(), " not in context")),
+        false => line.then(yellow(" not in context")),
     }
 }
 
 /// Says whether somebody said it who went on with the session by themselves.
 fn is_from_outside(message: &HistoryMessage) -> bool {
     message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == Value::Bool(true))
+}
+
+/// Says whether it was said outside and is in the agent's own file only.
+fn is_pending(message: &HistoryMessage) -> bool {
+    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == NOT_TAKEN_IN)
 }
 
 /// A part of what was said.
@@ -183,51 +227,6 @@ fn call(tool: &ToolCall, room: Option<usize>) -> Vec<Text> {
     lines
 }
 
-/// Cuts a line to so many columns, with an ellipsis where something was cut.
-fn fitted(text: &str, columns: usize) -> String {
-    match wide(text) > columns {
-        true => format!("{}…", &text[..fitting(text, columns.saturating_sub(1))]),
-        false => text.to_owned(),
-    }
-}
-
-fn wide(text: &str) -> usize {
-    text.chars().map(|c| c.width().unwrap_or(0)).sum()
-}
-
-/// Returns how many bytes of the text fit into so many columns.
-fn fitting(text: &str, columns: usize) -> usize {
-    let mut used = 0;
-    let too_far = |(_, c): &(usize, char)| {
-        used += c.width().unwrap_or(0);
-        used > columns
-    };
-    text.char_indices().find(too_far).map_or(text.len(), |(at, _)| at)
-}
-
-/// Breaks text into lines of at most so many columns, between words where that is possible.
-fn wrapped(text: &str, columns: Option<usize>) -> Vec<String> {
-    let text = output::harmless(text).replace('\t', "    ");
-    let mut lines = Vec::new();
-    for line in text.trim_end().lines() {
-        let mut rest = line.trim_end();
-        while let Some(columns) = columns.filter(|&columns| wide(rest) > columns) {
-            let room = fitting(rest, columns).max(rest.chars().next().map_or(0, char::len_utf8));
-            // A space just behind the last column is a good place too.
-            let next = rest[room..].starts_with(' ');
-            let space = if next { Some(room) } else { rest[..room].rfind(' ') };
-            let space = space.filter(|&at| !rest[..at].trim().is_empty());
-            let (kept, left) = rest.split_at(space.unwrap_or(room));
-            lines.push(kept.trim_end().to_owned());
-            rest = left.trim_start();
-        }
-        if !rest.is_empty() || line.trim().is_empty() {
-            lines.push(rest.to_owned());
-        }
-    }
-    lines
-}
-
 /// Returns a message as JSON.
 pub(super) fn to_json(message: &HistoryMessage) -> Value {
     let content: Vec<Value> = message
@@ -243,7 +242,7 @@ pub(super) fn to_json(message: &HistoryMessage) -> Value {
         Cut::Unsafe(why) => Some(why),
     };
     json!({
-        "number": message.number,
+        "number": (!is_pending(message)).then_some(message.number),
         "role": message.role,
         "uuid": message.uuid,
         "timestamp": message.at.map(iso_millis),
@@ -252,7 +251,8 @@ pub(super) fn to_json(message: &HistoryMessage) -> Value {
         "safeCut": why.is_none(),
         "whyUnsafe": why,
         "inContext": message.in_context,
-        "fromOutside": is_from_outside(message),
+        "fromOutside": is_from_outside(message) || is_pending(message),
+        "takenIn": !is_pending(message),
         "snapshot": message.snapshot,
         "rowsLeftOut": message.left_out,
     })
@@ -264,6 +264,7 @@ mod tests {
     use heeler_store::history::ToolResult;
 
     use super::*;
+    use crate::wrap::wide;
 
     fn message(content: Value) -> HistoryMessage {
         HistoryMessage {
@@ -282,7 +283,7 @@ mod tests {
 
     #[track_caller]
     fn check(message: &HistoryMessage, width: Option<usize>, expected: Expect) {
-        let lines = shown(message, width, &TimeZone::UTC);
+        let lines = shown(message, Extent::Brief, width, &TimeZone::UTC);
         let lines: Vec<String> = lines.iter().map(Text::plain).collect();
         if let Some(width) = width {
             assert!(lines.iter().all(|line| wide(line) <= width), "{lines:?}");
@@ -349,17 +350,55 @@ mod tests {
                   Go.
             "#]],
         );
-        let long = message("a\n".repeat(LINES_MAX + 2).into());
-        let lines = shown(&long, None, &TimeZone::UTC);
-        assert_eq!(lines.len(), LINES_MAX + 2);
-        assert_eq!(lines.last().unwrap().plain(), "  … 2 lines more: --json");
     }
 
     #[test]
-    fn nothing_is_wrapped_where_no_screen_is() {
-        let text = "word ".repeat(100);
-        assert_eq!(wrapped(&text, None).len(), 1);
-        assert_eq!(wrapped(&"x".repeat(100), Some(30)).len(), 4);
-        assert_eq!(wrapped("日本", Some(1)), ["日", "本"]);
+    fn what_was_said_outside_is_marked_and_has_a_number_only_once_it_is_taken_in() {
+        let mut one = message("By hand.".into());
+        one.rows[0][OUTSIDE_KEY] = NOT_TAKEN_IN.into();
+        one.cut = Cut::Unsafe("it is not taken in yet");
+        check(
+            &one,
+            None,
+            expect![[r#"
+                - assistant 10:00:01 from outside, not taken in yet
+                  By hand.
+            "#]],
+        );
+        let json = to_json(&one);
+        assert_eq!((&json["number"], &json["takenIn"]), (&Value::Null, &false.into()));
+        one.rows[0][OUTSIDE_KEY] = true.into();
+        check(
+            &one,
+            None,
+            expect![[r#"
+                42 assistant 10:00:01 from outside
+                  By hand.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn of_a_long_message_the_beginning_is_shown_and_how_to_see_the_rest() {
+        let plain = |message: &HistoryMessage, extent: Extent, width: Option<usize>| {
+            let lines = shown(message, extent, width, &TimeZone::UTC);
+            lines.iter().map(Text::plain).collect::<Vec<_>>()
+        };
+        let long = message("a\n".repeat(LINES_MAX + 2).into());
+        let lines = plain(&long, Extent::Brief, None);
+        assert_eq!(lines.len(), LINES_MAX + 2);
+        assert_eq!(lines.last().unwrap(), "  … 2 lines more: --full -n 1 --before 43");
+        assert_eq!(plain(&long, Extent::Full, None).len(), LINES_MAX + 3);
+        // On one line, and where a character of several bytes is in the way.
+        let text = format!("a{}", "é".repeat(1_500_000));
+        let large = message(text.clone().into());
+        let lines = plain(&large, Extent::Brief, None);
+        assert_eq!(lines[1].trim_start().len(), TEXT_BYTES_MAX - 1);
+        assert_eq!(lines[2], "  … 2.93 MB more: --full -n 1 --before 43");
+        let lines = plain(&large, Extent::Brief, Some(40));
+        assert_eq!(lines.len(), LINES_MAX + 2);
+        assert_eq!(lines.last().unwrap(), "  … 3.00 MB more: --full -n 1 --before 43");
+        assert_eq!(plain(&large, Extent::Full, None)[1].trim_start(), text);
+        assert_eq!(plain(&large, Extent::Full, Some(40)).len(), 1_500_001 / 38 + 2);
     }
 }

@@ -3,8 +3,10 @@
 use std::io::IsTerminal as _;
 
 use clap::Args;
-use heeler_engine::{Answer, Command, SessionOrder};
-use heeler_model::{Session, SessionStatus};
+use heeler_engine::{
+    Answer, CLEANUP_MAX, Cleanup, Command, KeptSession, SessionOrder, plan_cleanup,
+};
+use heeler_model::{Session, SessionId};
 use heeler_store::{DeletedSession, LookupError, Reader};
 use jiff::Timestamp;
 use serde_json::json;
@@ -12,6 +14,7 @@ use serde_json::json;
 use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet::Fleets;
 use crate::output::{self, Lines};
 use crate::place::{self, Place};
 use crate::since;
@@ -28,13 +31,24 @@ remembers (for claude: ~/.claude/projects) and the logs of its jobs stay in any 
 --purge removes log, snapshots and worktree for good, and asks before it does.
 Exit codes: 0 deleted, 4 not found, 5 refused: it is in use, or nobody said yes.";
 
+/// What the help of `session restore` shows at its end.
+pub(crate) const RESTORE: &str = "Examples:
+  heeler session restore               # what is in the trash
+  heeler session restore sess-1a2b
+
+Exit codes: 0 restored or listed, 4 not found, or it was purged.";
+
+/// What of a session stays when it is purged.
+const STAYS: &str = "the logs of its jobs and what the agent's own program remembers";
+
 /// What the help of `session cleanup` shows at its end.
 pub(crate) const CLEANUP: &str = "Examples:
   heeler session cleanup --dry-run
   heeler session cleanup --older-than 30d
 
 Deletes sessions that have expired or are completed and were not used for so long. They go to the
-trash: `heeler session restore ID` brings one back.
+trash: `heeler session restore ID` brings one back. What is in use, or what a fork has still to begin
+from, is kept and named. --dry-run prints the same and changes nothing.
 Exit codes: 0 done.";
 
 /// Arguments of `session delete`.
@@ -98,11 +112,15 @@ pub(crate) fn delete(global: &Global, args: &DeleteArgs) -> Outcome {
         return daemon::tell(&answer, args.json);
     }
     let id = &session.id;
-    output::line(match args.purge {
-        true => format!("{id} is gone for good"),
-        false => format!("{id} is deleted; heeler session restore {id} brings it back"),
-    })?;
-    Ok(())
+    match args.purge {
+        true => {
+            output::line(format!("{id} is gone for good"))?;
+            Ok(output::note(&format!("{STAYS} are left"))?)
+        }
+        false => Ok(output::line(format!(
+            "{id} is deleted; heeler session restore {id} brings it back"
+        ))?),
+    }
 }
 
 /// Finds a session that was deleted.
@@ -128,11 +146,15 @@ pub(super) fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
 
 fn confirm(session: &Session) -> Outcome {
     let messages = output::counted(session.message_count.unsigned_abs(), "message");
-    let question = format!("Remove {} of {} ({messages}) for good?", session.id, session.agent);
     if !std::io::stdin().is_terminal() {
         let message = format!("purging {} cannot be undone", session.id);
         return Err(Failure::message(Code::Refused, message).hint("--yes does it"));
     }
+    output::complain(format!(
+        "Its log, snapshots and worktree go. {STAYS} stay; see heeler session show {}",
+        session.id
+    ))?;
+    let question = format!("Remove {} of {} ({messages}) for good?", session.id, session.agent);
     match output::ask(&question, false)? {
         true => Ok(()),
         false => Err(Failure::message(Code::Refused, "nothing was changed")),
@@ -194,40 +216,77 @@ pub(crate) fn cleanup(global: &Global, args: &CleanupArgs) -> Outcome {
     let place = Place::find(global)?;
     place.bring_up_to_date()?;
     let before = since::moment(&args.older_than, place::now())?;
+    let plan = plan(&place, before)?;
     if args.dry_run {
-        return list(&place, args, before);
+        let Cleanup { going, kept } = plan;
+        return tell_cleanup(global, args, &going, &kept);
     }
     let order = SessionOrder::Cleanup { before };
     let answer = daemon::ask(&place, &Command::Session { order, by: place.who() })?;
-    let Answer::Sessions { sessions } = &answer else { return Err(daemon::unexpected(&answer)) };
-    if args.json || global.quiet {
-        return daemon::tell(&answer, args.json);
-    }
-    for session in sessions {
-        output::line(session.as_str())?;
-    }
-    let count = output::counted(sessions.len() as u64, "session");
-    Ok(output::note(&format!("{count} deleted; `heeler session restore ID` brings one back"))?)
+    let Answer::Sessions { sessions, kept } = answer else {
+        return Err(daemon::unexpected(&answer));
+    };
+    // What it was is known from before it went.
+    let was = |id: &SessionId| plan.going.iter().find(|session| session.id == *id).cloned();
+    let unknown = |id: &SessionId| Session::new(id.clone(), "", place::now());
+    let gone: Vec<Session> =
+        sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
+    tell_cleanup(global, args, &gone, &kept)
 }
 
-/// Says what would be deleted.
-fn list(place: &Place, args: &CleanupArgs, before: Timestamp) -> Outcome {
-    let mut old: Vec<Session> = Vec::new();
-    if let Some(reader) = place.reader()? {
-        for status in [SessionStatus::Expired, SessionStatus::Completed] {
-            old.extend(reader.unused_sessions(status, before, usize::MAX)?);
-        }
-    }
+/// Finds out what a clean-up would do.
+fn plan(place: &Place, before: Timestamp) -> Outcome<Cleanup> {
+    let Some(reader) = place.reader()? else { return Ok(Cleanup::default()) };
+    let home = place.home.clone().ok_or_else(place::no_home)?;
+    let loaded = Fleets::of(place)?.into_loaded();
+    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, place::now())?)
+}
+
+/// Says what is deleted, or would be, and what is not.
+fn tell_cleanup(
+    global: &Global,
+    args: &CleanupArgs,
+    gone: &[Session],
+    kept: &[KeptSession],
+) -> Outcome {
     if args.json {
-        let ids: Vec<_> = old.iter().map(|session| &session.id).collect();
-        return Ok(output::json(&json!({ "sessions": ids, "total": ids.len(), "dryRun": true }))?);
+        let ids: Vec<_> = gone.iter().map(|session| &session.id).collect();
+        let told = json!({
+            "sessions": ids, "total": ids.len(), "kept": kept, "dryRun": args.dry_run,
+        });
+        return Ok(output::json(&told)?);
     }
+    if global.quiet {
+        return gone.iter().try_for_each(|session| Ok(output::line(session.id.as_str())?));
+    }
+    if !gone.is_empty() {
+        print_gone(gone)?;
+    }
+    for KeptSession { reason, .. } in kept {
+        output::note(&format!("kept: {reason}"))?;
+    }
+    let count = output::counted(gone.len() as u64, "session");
+    output::note(&match args.dry_run {
+        true => format!("{count} would be deleted"),
+        false if gone.is_empty() => format!("{count} deleted"),
+        false => format!("{count} deleted; `heeler session restore ID` brings one back"),
+    })?;
+    if gone.len() + kept.len() >= CLEANUP_MAX {
+        output::note("there may be more: the same again")?;
+    }
+    Ok(())
+}
+
+fn print_gone(gone: &[Session]) -> Outcome {
     let now = place::now();
-    for session in &old {
-        let used = output::relative(session.last_active_at, now);
-        let agent = output::one_line(&session.agent);
-        output::line(format!("{} {agent} {} {used}", session.id, session.status))?;
+    let mut lines = Lines::new(&["ID", "AGENT", "LAST USED", "MESSAGES"], &["AGENT"]);
+    for session in gone {
+        lines.push(vec![
+            session.id.as_str().into(),
+            output::one_line(&session.agent).into(),
+            output::relative(session.last_active_at, now).into(),
+            session.message_count.to_string().into(),
+        ]);
     }
-    let count = output::counted(old.len() as u64, "session");
-    Ok(output::note(&format!("{count} would be deleted"))?)
+    Ok(lines.print()?)
 }

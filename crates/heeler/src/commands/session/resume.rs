@@ -23,6 +23,19 @@ they said is to be taken in; --take-in says yes.
 One that is in use is waited for.
 Exit codes: those of `trigger`; 4 no such session, 5 refused: it moved on outside.";
 
+/// What the help of `agent resume` shows at its end.
+pub(crate) const OF_AGENT: &str = "Examples:
+  heeler agent resume coder
+  heeler agent resume coder -p 'And now the tests'
+  heeler agent resume coder --detach
+
+It is a new job of the agent in the session that it used last, whatever state that is in: what was
+said in it is known to the agent. Without a prompt the agent is told that it was interrupted.
+If somebody went on with the session outside (with `claude --resume`), you are asked whether what
+they said is to be taken in; --take-in says yes.
+`heeler session list --agent coder` lists the sessions; `session resume` goes on in any of them.
+Exit codes: those of `trigger`; 4 no such agent, or it has no session; 5 refused.";
+
 /// How to go on.
 #[derive(Args)]
 pub(crate) struct How {
@@ -90,10 +103,10 @@ fn go_on(global: &Global, session: &Session, how: &How) -> Outcome {
         let hint = format!("heeler trigger {}", session.agent);
         return Err(Failure::message(Code::Refused, message).hint(hint));
     }
-    let prompt = how.prompt.clone().unwrap_or_else(|| GO_ON.to_owned());
-    let mut args =
-        TriggerArgs::in_session(&session.agent, session.id.as_str(), Some(prompt), how.json);
+    let prompt = trigger::read_prompt(how.prompt.as_deref())?;
+    let (id, given) = (session.id.as_str(), how.prompt.clone());
+    let mut args = TriggerArgs::in_session(&session.agent, id, given, how.json);
     args.take_in = how.take_in;
     args.detach = how.detach;
-    trigger::run(global, &args)
+    trigger::run_with(global, &args, Some(prompt.unwrap_or_else(|| GO_ON.to_owned())))
 }

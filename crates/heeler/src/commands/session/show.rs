@@ -7,11 +7,13 @@ use clap::Args;
 use heeler_model::config::RuntimeType;
 use heeler_model::{AgentSessionId, JobId, Session, SessionId, iso_millis};
 use heeler_store::Reader;
-use heeler_store::history::{History, history};
+use heeler_store::history::{Cut, History, history};
 use serde_json::{Value, json};
 
 use super::native::{self, Natives};
-use super::{jobs_of, past, to_json};
+use super::past::{self, Extent};
+use super::truth::Truth;
+use super::{jobs_of, outside, to_json};
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet::Fleets;
@@ -23,6 +25,7 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session show sess-1a2b
   heeler session show sess-1a2b --history
   heeler session show sess-1a2b --history -n 100 --before 41
+  heeler session show sess-1a2b --history -n 1 --full      # all of the last message
 
 Messages are numbered as `session fork --at-message` takes them. A `*` says that a fork can be cut
 behind a message, `*+` that the files of that moment were kept as well (`fork --workspace`). What
@@ -47,6 +50,9 @@ pub(crate) struct ShowArgs {
     /// Only messages before this one; for the page before
     #[arg(long, value_name = "M", requires = "history")]
     before: Option<u64>,
+    /// Show all of each message, however long it is
+    #[arg(long, requires = "history")]
+    full: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -64,12 +70,20 @@ impl ShowArgs {
         let page = Page { before: self.before, count: self.number.get() };
         self.history.then_some(page)
     }
+
+    /// Prints messages of a session.
+    pub(super) fn print_page(&self, session: &str, past: &History) -> Outcome {
+        if self.json {
+            return Ok(output::json(&page_json(session, past))?);
+        }
+        past::print(session, past, if self.full { Extent::Full } else { Extent::Brief })
+    }
 }
 
 /// Shows a session.
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     let place = Place::find(global)?;
-    let (reader, session) = match find(&place, &args.id) {
+    let (reader, mut session) = match find(&place, &args.id) {
         Err(unknown) if unknown.code == Code::NotFound => {
             let natives = Natives::of(&place)?;
             let found = natives.find(&args.id)?.ok_or(unknown)?;
@@ -80,8 +94,9 @@ pub(crate) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     if let Some(page) = args.page() {
         drop(reader);
         let past = read(&place, &session, &page)?;
-        return past::print(session.id.as_str(), &past, args.json);
+        return args.print_page(session.id.as_str(), &past);
     }
+    session.status = Truth::of(&place)?.status(&session);
     let mut related = Related::of(&reader, &session)?;
     let log = place.dir()?.session_log_path(place.home.as_deref(), &session);
     related.log = log.filter(|log| log.is_file());
@@ -119,7 +134,13 @@ fn read(place: &Place, session: &Session, page: &Page) -> Outcome<History> {
     let fleets = Fleets::of(place)?;
     let own = id.and_then(|id| fleets.own_file(session, id));
     let past = history(&log, own.as_deref(), page.before, page.count);
-    past.map_err(|error| Failure::new(Code::Failed, error))
+    let mut past = past.map_err(|error| Failure::new(Code::Failed, error))?;
+    outside::add(session, own.as_deref(), page, &fleets.secrets(), &mut past)?;
+    if session.runtime == RuntimeType::Command.as_str() {
+        let remembers_nothing = Cut::Unsafe("a command has no sessions");
+        past.messages.iter_mut().for_each(|message| message.cut = remembers_nothing);
+    }
+    Ok(past)
 }
 
 /// What is told of a session beside its record.
@@ -210,21 +231,28 @@ fn print(session: &Session, related: &Related) -> Outcome {
         ("created", Some(when(session.created_at).into())),
         ("last used", Some(when(session.last_active_at).into())),
         ("messages", Some(session.message_count.to_string().into())),
+        ("tokens", tokens(session.token_estimate)),
         ("directory", path(&session.working_directory)),
         ("workspace", path(&session.workspace)),
         ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
         ("origin", session.origin.as_deref().map(Text::from)),
         ("log", path(&related.log)),
         ("jobs", newest(&related.jobs).map(Text::from)),
-        ("by hand", related.resume.as_deref().map(Text::from)),
     ];
     for (name, value) in fields {
         output::field(name, value)?;
     }
+    output::command("by hand", related.resume.as_deref())?;
     if related.log.is_some() {
         output::note(&format!("what was said: heeler session show {} --history", session.id))?;
     }
     Ok(())
+}
+
+/// Returns how large the context is, if that is known.
+pub(super) fn tokens(estimate: i64) -> Option<Text> {
+    let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
+    Some(format!("about {}", output::grouped(estimate)).into())
 }
 
 /// Returns the newest, one a line, and how many are older.
@@ -237,7 +265,7 @@ fn newest<T: ToString>(ids: &[T]) -> Option<String> {
 }
 
 /// Returns a page of messages as JSON.
-pub(super) fn page_json(session: &str, past: &History) -> Value {
+fn page_json(session: &str, past: &History) -> Value {
     let messages: Vec<Value> = past.messages.iter().map(past::to_json).collect();
     json!({ "session": session, "messages": messages, "total": past.total })
 }

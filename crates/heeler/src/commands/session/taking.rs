@@ -26,7 +26,8 @@ pub(crate) const IMPORT: &str = "Examples:
   heeler session import session.json                  # on another, under another path
 
 The session goes on in its agent's working directory here; the agent's own record of it is put where
-the agent looks. Nothing that is there is overwritten.
+the agent looks. Nothing that is there is overwritten. Snapshots of the files, if they were exported
+(`session export --workspace`), come along: for `session diff` and `session fork --workspace`.
 Exit codes: 0 imported, 2 the file is cut off or was changed, 5 refused: it is here already.";
 
 /// Arguments of `session adopt`.
@@ -82,6 +83,12 @@ fn take(global: &Global, place: &Place, order: SessionOrder, json: bool) -> Outc
     output::note(&format!("{messages}, now of {agent}"))?;
     if let Some(directory) = &taken.working_directory {
         output::note(&format!("it goes on in {directory}"))?;
+    }
+    if taken.snapshots > 0 {
+        let count = output::counted(taken.snapshots, "snapshot");
+        output::note(&format!(
+            "{count} of its files came along; go on with the files too: heeler session fork {id} --workspace"
+        ))?;
     }
     Ok(output::note(&format!("go on in it: heeler session resume {id} -p '…'"))?)
 }

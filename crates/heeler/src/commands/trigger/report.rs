@@ -97,7 +97,10 @@ fn tell(
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
         let job = jobs::full_json(job, reader, place)?;
-        let told = json!({ "success": success, "result": answer, "job": job });
+        let mut told = json!({ "success": success, "result": answer, "job": job });
+        if let Some(fork) = &args.forked {
+            told["fork"] = fork.clone();
+        }
         return Ok(output::json(&told)?);
     }
     if global.quiet && success {

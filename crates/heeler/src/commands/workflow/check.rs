@@ -2,8 +2,8 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::config::{Faults, Loaded, Severity};
-use heeler_model::workflow::{Workflows, load_all};
+use heeler_model::config::{Agent, Faults, Severity};
+use heeler_model::workflow::{WorkflowSettings, Workflows, load, load_all};
 use serde_json::json;
 
 use crate::cli::{self, Global};
@@ -35,10 +35,13 @@ pub(crate) struct ValidateArgs {
 /// Checks workflows.
 pub(super) fn run(global: &Global, args: &ValidateArgs) -> Outcome {
     let place = Place::find(global)?;
-    let loaded = fleet::load(&place)?;
+    let loaded = fleet::load_alone(&place)?;
+    let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
+    let folder = fleet::workflow_files(&settings.folder);
+    let against = Against { place: &place, agents: &loaded.agents, settings, folder };
     let result = match args.which.is_empty() {
-        true => fleet::try_workflows(&place, &loaded)?,
-        false => of_files(&place, &loaded, &args.which)?,
+        true => against.check(&against.folder),
+        false => against.check_some(&args.which)?,
     };
     if args.json {
         print_json(&result)?;
@@ -87,57 +90,57 @@ fn print_json(result: &Result<Workflows, Faults>) -> Outcome {
     }))?)
 }
 
-/// Checks some files, against the fleet's agents; what starts one by the clock against all workflows.
-fn of_files(
-    place: &Place,
-    loaded: &Loaded,
-    which: &[String],
-) -> Outcome<Result<Workflows, Faults>> {
-    let settings = fleet::workflow_settings(place)?;
-    let folder = fleet::workflow_files(&settings.folder)?;
-    let mut paths: Vec<Utf8PathBuf> = Vec::new();
-    for text in which {
-        paths.push(file_of(place, loaded, &folder, text)?);
+/// What files are checked against.
+struct Against<'a> {
+    place: &'a Place,
+    agents: &'a [Agent],
+    settings: WorkflowSettings,
+    /// All files of the workflow folder.
+    folder: Vec<Utf8PathBuf>,
+}
+
+impl Against<'_> {
+    fn check(&self, paths: &[Utf8PathBuf]) -> Result<Workflows, Faults> {
+        load_all(paths, &fleet::read_text, self.agents, &self.settings)
     }
-    let checked = load_all(&paths, &fleet::read_text, &loaded.agents, &settings);
-    let Err(faults) = checked else { return Ok(checked) };
-    if !paths.iter().any(|path| is_cron(path)) {
-        return Ok(Err(faults));
+
+    /// Checks some files; one that starts a workflow by the clock together with all workflows.
+    fn check_some(&self, which: &[String]) -> Outcome<Result<Workflows, Faults>> {
+        let mut paths: Vec<Utf8PathBuf> = Vec::new();
+        for text in which {
+            paths.push(self.file_of(text)?);
+        }
+        if paths.iter().any(|path| is_cron(path)) {
+            paths.extend(self.folder.iter().cloned());
+            paths.sort();
+            paths.dedup();
+        }
+        Ok(self.check(&paths))
     }
-    let mut all = folder;
-    all.extend(paths.iter().filter(|path| !all.contains(path)).cloned().collect::<Vec<_>>());
-    Ok(load_all(&all, &fleet::read_text, &loaded.agents, &settings))
+
+    /// Returns the file that is meant: one that is there, or that of the workflow of this name.
+    fn file_of(&self, text: &str) -> Outcome<Utf8PathBuf> {
+        let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
+        if is_path {
+            let path = self.place.here.join(text);
+            return match path.is_file() {
+                true => Ok(path),
+                false => Err(Failure::message(Code::NotFound, format!("there is no file {path}"))),
+            };
+        }
+        let is_named = |path: &&Utf8PathBuf| {
+            let loaded = load(path, &fleet::read_text, self.agents, &self.settings);
+            loaded.is_ok_and(|it| it.workflow.name.as_str() == text)
+        };
+        let found = self.folder.iter().find(|path| path.file_stem() == Some(text));
+        found.or_else(|| self.folder.iter().find(is_named)).cloned().ok_or_else(|| {
+            let message = format!("there is no workflow `{text}` in {}", self.settings.folder);
+            Failure::message(Code::NotFound, message).hint("heeler workflow list")
+        })
+    }
 }
 
 fn is_cron(path: &Utf8Path) -> bool {
     let text = fleet::read_text(path).unwrap_or_default();
     text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
-}
-
-/// Returns the file that is meant: one that is there, or that of the workflow of this name.
-fn file_of(
-    place: &Place,
-    loaded: &Loaded,
-    folder: &[Utf8PathBuf],
-    text: &str,
-) -> Outcome<Utf8PathBuf> {
-    let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
-    if is_path {
-        let path = place.here.join(text);
-        return match path.is_file() {
-            true => Ok(path),
-            false => Err(Failure::message(Code::NotFound, format!("there is no file {path}"))),
-        };
-    }
-    let settings = fleet::workflow_settings(place)?;
-    let is_named = |path: &&Utf8PathBuf| {
-        let loaded =
-            heeler_model::workflow::load(path, &fleet::read_text, &loaded.agents, &settings);
-        loaded.is_ok_and(|it| it.workflow.name.as_str() == text)
-    };
-    let found = folder.iter().find(|path| path.file_stem() == Some(text));
-    found.or_else(|| folder.iter().find(is_named)).cloned().ok_or_else(|| {
-        let message = format!("there is no workflow `{text}` in {}", settings.folder);
-        Failure::message(Code::NotFound, message).hint("heeler workflow list")
-    })
 }

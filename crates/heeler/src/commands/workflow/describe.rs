@@ -1,16 +1,16 @@
 //! `heeler workflow show`: what a workflow asks for and does.
 
 use clap::Args;
-use heeler_model::config::Severity;
+use heeler_model::config::{Loaded, Severity};
 use heeler_model::workflow::{
     Cron, Figure, Gate, GateKind, Input, LoadedWorkflow, Phase, PhaseWork, Repeat, TriggerRule,
-    Workflow, Workflows,
+    Workflow,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::list::{Known, cron_json};
-use super::{account, find, load, runs, try_run};
+use super::{account, find, runs, try_run};
 use crate::cli::{self, Global};
 use crate::commands::config::faults_json;
 use crate::failure::Outcome;
@@ -49,14 +49,14 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     if looks_like_run && let Some((reader, row)) = try_run(&place, &args.which)? {
         return account::show(&place, &reader, row, args.json, now);
     }
-    let files = match load(&place) {
+    let files = match fleet::load(&place) {
         Err(failure) => match try_run(&place, &args.which)? {
             Some((reader, row)) => return account::show(&place, &reader, row, args.json, now),
             None => return Err(failure),
         },
         Ok(files) => files,
     };
-    let loaded = match find(&files, &place, &args.which) {
+    let loaded = match find(&files, &args.which) {
         Ok(loaded) => loaded,
         Err(failure) => match try_run(&place, &args.which)? {
             Some((reader, row)) => return account::show(&place, &reader, row, args.json, now),
@@ -71,11 +71,11 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     }
 }
 
-fn crons<'f>(files: &'f Workflows, workflow: &Workflow) -> Vec<&'f Cron> {
+fn crons<'f>(files: &'f Loaded, workflow: &Workflow) -> Vec<&'f Cron> {
     files.crons.iter().filter(|cron| cron.workflow == workflow.name).collect()
 }
 
-fn to_json(files: &Workflows, loaded: &LoadedWorkflow, known: &Known) -> Value {
+fn to_json(files: &Loaded, loaded: &LoadedWorkflow, known: &Known) -> Value {
     let workflow = &loaded.workflow;
     let inputs = workflow.inputs.iter().map(|(name, input)| input_json(name, input));
     let phases = workflow.phases.iter().map(|phase| phase_json(workflow, phase));
@@ -180,7 +180,7 @@ fn repeat(repeat: &Repeat) -> Option<String> {
 
 fn print(
     place: &Place,
-    files: &Workflows,
+    files: &Loaded,
     loaded: &LoadedWorkflow,
     known: &Known,
     now: Timestamp,

@@ -7,9 +7,10 @@ use heeler_model::workflow::Workflow;
 use heeler_model::workflow::graph::{self, Mark};
 
 use super::stand::Stand;
-use super::{definition, find, find_run, load};
+use super::{definition, find, find_run};
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
 use crate::output;
 use crate::place::Place;
 
@@ -43,8 +44,8 @@ pub(super) fn run(global: &Global, args: &GraphArgs) -> Outcome {
     let place = Place::find(global)?;
     let Some(run) = &args.run else {
         let name = args.workflow.as_deref().expect("it is required without a run");
-        let all = load(&place)?;
-        return draw(&find(&all, &place, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
+        let all = fleet::load(&place)?;
+        return draw(&find(&all, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
     };
     let (reader, row) = find_run(&place, run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {

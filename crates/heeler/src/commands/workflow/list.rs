@@ -6,7 +6,7 @@ use heeler_store::{Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead}
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{load, runs};
+use super::{folder, runs};
 use crate::cli::Global;
 use crate::failure::Outcome;
 use crate::fleet;
@@ -70,7 +70,7 @@ impl Known {
 pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let files = load(&place)?;
+    let files = fleet::load(&place)?;
     let reader = place.reader()?;
     let mut all = Vec::new();
     for loaded in &files.workflows {
@@ -86,8 +86,7 @@ pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
         return Ok(output::json(&told)?);
     }
     if all.is_empty() {
-        let folder = fleet::workflow_settings(&place)?.folder;
-        output::line(format!("no workflows in {folder}"))?;
+        output::line(format!("no workflows in {}", folder(&files)))?;
         return Ok(output::note("heeler workflow example lists some that you can try")?);
     }
     let mut lines =

@@ -77,9 +77,17 @@ impl Home {
 
     /// Talks to claude as a person does, in a terminal in the agent's directory.
     fn by_hand(&self, directory: &str, prompt: &str, answer: &str) {
+        self.by_hand_in(&[], directory, prompt, answer);
+    }
+
+    fn by_hand_in(&self, session: &[&str], directory: &str, prompt: &str, answer: &str) {
         let mut command = Command::new(claude());
         let prompt = format!("{prompt} {}", Script::new().text(answer));
-        command.args(["-p", &prompt]).current_dir(self.fleet.file(directory)).env_clear();
+        command
+            .args(["-p", &prompt])
+            .args(session)
+            .current_dir(self.fleet.file(directory))
+            .env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.fleet.file("home")).stdin(Stdio::null());
         self.env(&mut command);
@@ -150,6 +158,79 @@ fn an_exported_session_goes_on_on_another_machine_under_another_path() {
     assert_eq!(home.fleet.read("session.json"), other.fleet.read("again.json"), "a round trip");
     let sent = other.say(Some(id), "two", "Second.");
     assert_eq!(sent, ["user: one", "assistant: First.", "user: two"]);
+}
+
+#[test]
+fn what_was_said_outside_is_shown_before_and_after_it_is_taken_in() {
+    let home = Home::new(&json!({"mode": "persistent"}));
+    home.say(None, "one", "First.");
+    let id = home.newest();
+    let own = home.json(&["session", "show", &id])["session"]["agentSessionId"].clone();
+    let key = format!("sk-ant-{}", "a1B2".repeat(10));
+    let resume = ["--resume", own.as_str().unwrap()];
+    home.by_hand_in(&resume, "work", &format!("by hand with {key}"), "Hand.");
+    let marks = || {
+        let past = home.json(&["session", "show", &id, "--history"]);
+        let mark =
+            |it: &Json| (it["number"].as_u64(), it["fromOutside"] == true, it["takenIn"] == true);
+        past["messages"].as_array().unwrap().iter().map(mark).collect::<Vec<_>>()
+    };
+    let ours = [(Some(1), false, true), (Some(2), false, true)];
+    let pending = [(None, true, false), (None, true, false)];
+    assert_eq!(marks(), [ours, pending].concat());
+    let text = home.run(&["session", "show", &id, "--history"]);
+    assert!(text.contains("from outside, not taken in yet\n  by hand with [secret]"), "{text}");
+    assert!(!text.contains(&key), "{text}");
+    let older = home.json(&["session", "show", &id, "--history", "--before", "3"]);
+    assert_eq!(older["messages"].as_array().unwrap().len(), 2, "they are the last ones");
+
+    let prompt = format!("two {}", Script::new().text("Second."));
+    home.run(&["trigger", "coder", "-q", "--take-in", "-p", &prompt]);
+    let taken = [(Some(3), true, true), (Some(4), true, true)];
+    let new = [(Some(5), false, true), (Some(6), false, true)];
+    assert_eq!(marks(), [ours, taken, new].concat());
+}
+
+#[test]
+fn a_session_exported_with_its_files_and_a_fork_that_has_not_begun_go_on_elsewhere() {
+    let home = Home::new(&json!({"mode": "persistent"}));
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
+        assert!(command.current_dir(home.fleet.file("work")).status().unwrap().success());
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "first"]);
+    home.fleet.write("work/file", "at the first turn");
+    home.say(None, "one", "First.");
+    home.fleet.write("work/file", "later");
+    home.say(None, "two", "Second.");
+    let source = home.newest();
+    let unbegun = home.json(&["session", "fork", &source, "--at-message", "2"]);
+    let unbegun = unbegun["id"].as_str().unwrap();
+    home.run(&["session", "export", &source, "--workspace", "-o", "whole.json"]);
+    home.run(&["session", "export", unbegun, "-o", "fork.json"]);
+
+    let other = Home::new(&json!({"mode": "persistent"}));
+    for file in ["whole.json", "fork.json"] {
+        std::fs::copy(home.fleet.file(file), other.fleet.file(file)).unwrap();
+        other.json(&["session", "import", file]);
+    }
+    other.run(&["session", "export", &source, "--workspace", "-o", "again.json"]);
+    assert!(home.fleet.read("whole.json") == other.fleet.read("again.json"), "a round trip");
+    other.run(&["session", "export", unbegun, "-o", "fork-again.json"]);
+    assert!(home.fleet.read("fork.json") == other.fleet.read("fork-again.json"), "a round trip");
+    let sent = other.say(Some(unbegun), "other", "Other.");
+    assert_eq!(sent, ["user: one", "assistant: First.", "user: other"]);
+    let made = other.json(&["session", "fork", &source, "--at-message", "2", "--workspace"]);
+    let place = made["workspace"].as_str().unwrap();
+    let file = std::fs::read_to_string(format!("{place}/file")).unwrap();
+    assert_eq!(file, "at the first turn");
+    let sent = other.say(made["id"].as_str(), "branch", "Branch.");
+    assert_eq!(sent, ["user: one", "assistant: First.", "user: branch"]);
+    let sent = other.say(Some(&source), "three", "Third.");
+    let whole = ["user: one", "assistant: First.", "user: two", "assistant: Second."];
+    assert_eq!(sent, [&whole[..], &["user: three"]].concat());
 }
 
 #[test]

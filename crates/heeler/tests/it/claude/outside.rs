@@ -2,15 +2,18 @@
 
 use std::process::{Command, Stdio};
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::run::{ErrorClass, SessionStart};
+use heeler_store::history::{Cut, find_cut, history};
+use heeler_store::native;
 use heeler_testkit::{Script, Step};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::{BOTH, Rig, RuntimeType, succeeded};
-use crate::rig::{End, Plan, new_session};
+use crate::rig::{End, Plan, new_session, wait};
 
 impl Rig {
     /// The folders of claude's own sessions.
@@ -120,6 +123,42 @@ fn a_session_that_a_person_went_on_with_is_refused_and_then_taken_in() {
     }
 }
 
+#[test]
+fn a_session_that_a_person_is_at_work_in_is_not_gone_on_with() {
+    for runtime in BOTH {
+        let rig = Rig::new();
+        let first = rig.run(rig.plan(runtime, &says("one", "First.")));
+        succeeded(&first);
+        // The person's claude is in the middle of a turn.
+        let script = Script::new().step(Step::tools([rig.endless()]));
+        let mut plan = rig.plan(runtime, "");
+        let mut person = Command::new(plan.claude().program.clone())
+            .args(["-p", &format!("by hand {script}"), "--resume", first.session_id().as_str()])
+            .args(["--permission-mode", "bypassPermissions"])
+            .current_dir(rig.path("work"))
+            .env_clear()
+            .envs(&plan.brief.env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let [tool, _] = rig.pids();
+        let own = rig.own(&first.session_id());
+        wait("claude's file", || {
+            let text = std::fs::read_to_string(&own).unwrap();
+            text.contains("by hand").then_some(())
+        });
+        let refused = rig.run(rig.plan(runtime, &says("two", "Second.")).after(&first));
+        person.kill().unwrap();
+        person.wait().unwrap();
+        let _gone = kill_process(tool, Signal::KILL);
+        let error = refused.result.error.as_ref().expect("it was refused");
+        assert_eq!(error.class, ErrorClass::SessionMovedOn, "{error:#?}");
+        assert!(error.message.contains("somebody else went on with the session"), "{error:#?}");
+        assert_eq!((refused.sent.len(), refused.rows.len()), (0, 0));
+    }
+}
+
 /// The id of the last thing that the agent said.
 #[track_caller]
 fn last_said(end: &End) -> Uuid {
@@ -132,6 +171,31 @@ fn fork(rig: &Rig, runtime: RuntimeType, prompt: &str, source: &End, at: Uuid) -
     let (source, id) = (source.session_id(), new_session());
     plan.spec.session.start = SessionStart::Fork { source, id, at: Some(at) };
     plan
+}
+
+/// claude's own file tells that all is remembered, and where turns end: of seven messages the second,
+/// fifth and last; also when it is read as that of a person's session.
+#[track_caller]
+fn read_as_it_is(end: &End, own: &Utf8Path) {
+    let log = &end.result.session.as_ref().unwrap().log;
+    let page = history(log, Some(own), None, 50).unwrap();
+    let forgotten: Vec<_> = page.messages.iter().filter(|message| !message.in_context).collect();
+    assert!(page.total == 7 && forgotten.is_empty(), "{forgotten:#?}");
+    let safe = page.messages.iter().filter(|message| message.cut == Cut::Safe);
+    assert_eq!(safe.map(|message| message.number).collect::<Vec<_>>(), [2, 5, 7]);
+    for (asked, found) in [(1, None), (2, Some(2)), (4, Some(2)), (6, Some(5)), (7, Some(7))] {
+        let cut = find_cut(log, Some(own), Some(asked)).ok();
+        assert_eq!(cut.map(|cut| cut.number), found, "{asked}");
+    }
+    let native = native::find(own.parent().unwrap().parent().unwrap(), end.session_id().as_str());
+    let native = native.unwrap();
+    assert_eq!((native.messages, native.is_estimate), (7, false));
+    assert_eq!(native.last, page.messages.last().unwrap().uuid);
+    assert!(native.title.as_ref().unwrap().starts_with("one"), "{native:?}");
+    assert!(native.cwd.as_ref().unwrap().ends_with("work") && native.tokens > 0, "{native:?}");
+    let whole = history(own, Some(own), None, 50).unwrap();
+    assert_eq!(whole.total, 7);
+    assert!(whole.messages.iter().all(|message| message.in_context));
 }
 
 #[test]
@@ -150,6 +214,7 @@ fn a_fork_at_each_safe_message_has_exactly_what_was_said_before() {
             whole
         };
         let own = rig.own(&first.session_id());
+        read_as_it_is(&third, &own);
         let before = std::fs::read(&own).unwrap();
         let cuts = [(&first, 2), (&second, 8), (&third, 10)];
         // All at once: they do not wait for each other or for the source.
@@ -232,7 +297,7 @@ fn the_files_are_recorded_at_the_end_of_a_turn() {
         plan.spec.workspaces = Some(rig.path("state/workspaces"));
         let end = rig.run(plan);
         succeeded(&end);
-        let row = end.session.iter().find(|row| row["subtype"] == "snapshot");
+        let row = end.session.iter().rfind(|row| row["subtype"] == "snapshot");
         let row = row.unwrap_or_else(|| panic!("no snapshot: {:#?}", end.rows));
         assert_eq!(row["messageUuid"], json!(last_said(&end).to_string()));
         assert_eq!(row["snapshot"]["top"], json!(rig.path("work")));

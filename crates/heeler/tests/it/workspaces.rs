@@ -1,0 +1,240 @@
+//! Sessions with their files: what changed, forks with a worktree, and all of it on another machine.
+
+use std::process::Command;
+
+use serde_json::{Value as Json, json};
+
+use crate::fleet::Fleet;
+use crate::trigger::{fleet, scripted};
+
+/// A turn of three messages: the prompt, the call of a tool, the answer.
+const WORKS: &str = "{run: 'cat next >> notes'}, {say: 'Before: {remembered}.'}";
+
+impl Fleet {
+    /// What git says in a folder of this fleet.
+    #[track_caller]
+    fn git(&self, folder: &str, args: &[&str]) -> String {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
+        let done = command.current_dir(self.file(folder)).output().unwrap();
+        assert!(done.status.success(), "{done:#?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Has the agent add a line to its notes.
+    #[track_caller]
+    fn turn(&self, session: Option<&str>, line: &str) -> String {
+        let folder = match session {
+            Some(id) => {
+                self.json(&["session", "show", id, "--json"])["session"]["workspace"].clone()
+            }
+            None => Json::Null,
+        };
+        let folder = folder.as_str().map_or(self.file("work"), Into::into);
+        std::fs::write(folder.join("next"), format!("{line}\n")).unwrap();
+        let given = session.map(|id| ["--session", id]);
+        let mut args = vec!["trigger", "coder", "-q", "-p", line];
+        args.extend(given.iter().flatten());
+        self.run(&args).ok()
+    }
+
+    fn only_session(&self) -> String {
+        let list = self.json(&["session", "list", "--json"]);
+        list["sessions"][0]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// A fleet whose agent works in a repository with a file that the user has changed.
+fn in_a_repository() -> Fleet {
+    let keys =
+        format!("working_directory: work\nsession: {{mode: persistent}}\n{}", scripted(WORKS));
+    let fleet = fleet(&[("coder", &keys)]);
+    fleet.write("work/mine", "old\n");
+    fleet.write("work/.gitignore", "next\n");
+    fleet.git("work", &["init", "-q", "-b", "trunk"]);
+    fleet.git("work", &["add", "."]);
+    fleet.git("work", &["commit", "-q", "-m", "first"]);
+    fleet.write("work/mine", "changed by the user\n");
+    fleet
+}
+
+fn added(patch: &str) -> Vec<&str> {
+    let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++"));
+    lines.map(|line| &line[1..]).collect()
+}
+
+#[test]
+fn what_a_session_changed_is_told_from_what_the_user_had_changed_before() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let all = fleet.run(&["session", "diff", &id]);
+    assert_eq!((added(&all.stdout), all.stderr.as_str()), (vec!["one", "two"], ""));
+    let lines = fleet.run(&["session", "diff", &id, "--stat"]).ok();
+    assert_eq!(lines, " notes | 2 ++\n 1 file changed, 2 insertions(+)\n");
+    // At a message, and at one where nothing was recorded.
+    let exact = fleet.run(&["session", "diff", &id, "-m", "3"]);
+    assert_eq!((added(&exact.stdout), exact.stderr.as_str()), (vec!["two"], ""));
+    let near = fleet.run(&["session", "diff", &id, "-m", "5"]);
+    assert_eq!(added(&near.stdout), ["two"]);
+    assert!(near.stderr.contains("it begins at message 3"), "{}", near.stderr);
+    let begin = fleet.run(&["session", "diff", &id, "-m", "1"]);
+    assert_eq!(added(&begin.stdout), ["one", "two"]);
+    assert!(begin.stderr.contains("before the first turn"), "{}", begin.stderr);
+    fleet.run(&["session", "diff", &id, "-m", "9"]).fails(5);
+
+    // A fork without files of its own begins with what is there when it begins.
+    let fork = fleet.json(&["session", "fork", &id, "-m", "3", "--json"]);
+    let fork = fork["id"].as_str().unwrap();
+    fleet.turn(Some(fork), "three");
+    let told = fleet.run(&["session", "diff", fork]).ok();
+    assert_eq!(added(&told), ["three"]);
+}
+
+#[test]
+fn a_fork_has_the_files_of_its_message_and_they_go_on_apart() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let fork = fleet.json(&["session", "fork", &id, "-m", "3", "--workspace", "--json"]);
+    let (fork, place) = (fork["id"].as_str().unwrap(), fork["workspace"].as_str().unwrap());
+    let notes = |place: &str| std::fs::read_to_string(format!("{place}/notes")).unwrap();
+    assert_eq!(notes(place), "one\n");
+    assert_eq!(fleet.turn(Some(fork), "other").trim(), "Before: one.");
+    assert_eq!(
+        (notes(place).as_str(), fleet.read("work/notes").as_str()),
+        ("one\nother\n", "one\ntwo\n")
+    );
+    assert_eq!(added(&fleet.run(&["session", "diff", fork]).ok()), ["other"]);
+}
+
+/// Another machine with the same agent, to which a file was brought.
+fn elsewhere(from: &Fleet, file: &str) -> Fleet {
+    let keys =
+        format!("working_directory: work\nsession: {{mode: persistent}}\n{}", scripted(WORKS));
+    let other = fleet(&[("coder", &keys)]);
+    std::fs::create_dir(other.file("work")).unwrap();
+    std::fs::copy(from.file(file), other.file(file)).unwrap();
+    other
+}
+
+#[test]
+fn an_exported_session_takes_its_files_along() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let plain = fleet.run(&["session", "export", &id]);
+    assert!(!plain.stderr.contains("secrets"), "{}", plain.stderr);
+    let told = fleet.run(&["session", "export", &id, "--workspace", "-o", "s.json"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(told.stderr.contains("warning: 3 snapshots may hold secrets"), "{}", told.stderr);
+
+    let other = elsewhere(&fleet, "s.json");
+    let taken = other.json(&["session", "import", "s.json", "--json"]);
+    assert_eq!((&taken["id"], &taken["snapshots"]), (&json!(id), &json!(3)));
+    other.run(&["session", "export", &id, "--workspace", "-o", "again.json"]).ok();
+    assert!(fleet.read("s.json") == other.read("again.json"), "a round trip gives equal bytes");
+    let without = other.run(&["session", "export", &id]).ok();
+    assert!(without == plain.stdout, "with or without files");
+
+    // The folder is not on this machine: what was last recorded counts.
+    assert_eq!(added(&other.run(&["session", "diff", &id]).ok()), ["one", "two"]);
+    assert_eq!(added(&other.run(&["session", "diff", &id, "-m", "3"]).ok()), ["two"]);
+    let fork = other.json(&["session", "fork", &id, "-m", "3", "--workspace", "--json"]);
+    let (fork, place) = (fork["id"].as_str().unwrap(), fork["workspace"].as_str().unwrap());
+    assert_eq!(std::fs::read_to_string(format!("{place}/notes")).unwrap(), "one\n");
+    assert_eq!(std::fs::read_to_string(format!("{place}/mine")).unwrap(), "changed by the user\n");
+    assert_eq!(other.turn(Some(fork), "here").trim(), "Before: one.");
+    assert_eq!(added(&other.run(&["session", "diff", fork]).ok()), ["here"]);
+    assert_eq!(other.turn(Some(&id), "three").trim(), "Before: one | two.");
+
+    // What the fork has of both machines goes on to a third.
+    other.run(&["session", "export", fork, "--workspace", "-o", "fork.json"]).ok();
+    let third = elsewhere(&other, "fork.json");
+    third.run(&["session", "import", "fork.json"]).ok();
+    assert_eq!(added(&third.run(&["session", "diff", fork]).ok()), ["here"]);
+}
+
+#[test]
+fn files_that_nobody_recorded_are_not_exported_and_that_is_said() {
+    let keys = format!("session: {{mode: persistent}}\n{}", scripted("{say: Hi.}"));
+    let fleet = fleet(&[("coder", &keys)]);
+    fleet.run(&["trigger", "coder"]).ok();
+    let id = fleet.only_session();
+    let told = fleet.run(&["session", "export", &id, "--workspace", "-o", "s.json"]).fails(5);
+    assert!(told.contains("no snapshot") && !fleet.file("s.json").exists(), "{told}");
+}
+
+#[test]
+fn a_fork_that_has_not_begun_is_exported_as_what_it_goes_on_from() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let fork = fleet.json(&["session", "fork", &id, "-m", "3", "--json"]);
+    let fork = fork["id"].as_str().unwrap();
+    let told = fleet.run(&["session", "export", fork, "-o", "s.json"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(!told.stderr.contains("not go on"), "{}", told.stderr);
+    assert!(!fleet.read("s.json").contains("two"), "it knows nothing of what came later");
+    let other = elsewhere(&fleet, "s.json");
+    other.run(&["session", "import", "s.json"]).ok();
+    other.run(&["session", "export", fork, "-o", "again.json"]).ok();
+    assert!(fleet.read("s.json") == other.read("again.json"), "a round trip gives equal bytes");
+    assert_eq!(other.turn(Some(fork), "here").trim(), "Before: one.");
+}
+
+#[test]
+fn a_worktree_that_is_gone_is_noticed_and_made_again_when_its_session_goes_on() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    let id = fleet.only_session();
+    let fork = fleet.json(&["session", "fork", &id, "--workspace", "--json"]);
+    let (fork, place) = (fork["id"].as_str().unwrap(), fork["workspace"].as_str().unwrap());
+    fleet.turn(Some(fork), "two");
+    // A daemon may still be publishing what it did.
+    let is_told = || fleet.run(&["doctor"]).stdout.contains("worktree");
+    assert!(!is_told());
+    std::fs::remove_dir_all(place).unwrap();
+    let told = fleet.run(&["doctor"]);
+    assert_eq!(told.code, Some(1), "{}", told.stdout);
+    assert!(
+        told.stdout.contains(&format!("{fork}: its worktree {place} is gone")),
+        "{}",
+        told.stdout
+    );
+    assert!(told.stdout.contains(&format!("heeler session resume {fork}")), "{}", told.stdout);
+
+    let said = fleet.run(&["session", "resume", fork, "-q", "-p", "on"]).ok();
+    // What is ignored is in no snapshot.
+    assert!(
+        std::fs::read_to_string(format!("{place}/notes")).unwrap().starts_with("one\ntwo\n"),
+        "{said}"
+    );
+    assert!(!std::path::Path::new(place).join("next").exists());
+    assert_eq!(fleet.turn(Some(fork), "three").trim(), "Before: one | two | on.");
+    assert!(!is_told());
+    let jobs = fleet.json(&["jobs", "--json"])["jobs"].clone();
+    let job = jobs[1]["id"].as_str().unwrap();
+    let rows = fleet.read(&format!(".heeler/jobs/{job}.jsonl"));
+    assert!(rows.contains("its worktree was gone and is made again"), "{rows}");
+
+    // Without snapshots there is nothing to make it of.
+    std::fs::remove_dir_all(place).unwrap();
+    std::fs::remove_dir_all(fleet.file(".heeler/workspaces")).unwrap();
+    let told = fleet.run(&["session", "resume", fork, "-q", "-p", "on"]).fails(5);
+    assert!(told.contains("is gone") && told.contains("snapshots"), "{told}");
+}
+
+#[test]
+fn a_backup_says_that_it_has_no_files_of_sessions() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    let told = fleet.run(&["backup", "all.tar"]).ok();
+    assert!(told.contains("left out: workspaces/") && told.contains("--workspace"), "{told}");
+    let told = fleet.json(&["backup", "again.tar", "--json"]);
+    assert_eq!(told["without"], json!(["workspaces"]));
+}
