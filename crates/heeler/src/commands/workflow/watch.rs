@@ -12,6 +12,7 @@ mod frame;
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -86,7 +87,7 @@ pub(super) fn watch(view: &View<'_>, listener: Listener) -> Outcome<Seen> {
         event: last_event(&reader, view)?,
         seen: Seen::default(),
         written: Instant::now(),
-        is_reviving: false,
+        is_reviving: Arc::default(),
         turn: 0,
         reader,
     };
@@ -128,7 +129,8 @@ struct Live<'v> {
     seen: Seen,
     /// When somebody was last seen to write the state.
     written: Instant,
-    is_reviving: bool,
+    /// Whether somebody is being found who cares for it.
+    is_reviving: Arc<AtomicBool>,
     turn: usize,
 }
 
@@ -150,12 +152,11 @@ impl Live<'_> {
                     self.remark(&why)?;
                     self.seen.is_left_alone = true;
                 }
-                Ok(Event::Answered(Ok(_))) => self.is_reviving = false,
                 Ok(Event::Answered(Err(failure))) => {
                     self.remark(&format!("{:#}", failure.error))?;
                     self.asking.failed();
                 }
-                Ok(Event::Typed(question, line)) => self.typed(question, line)?,
+                Ok(Event::Typed(question, line)) => self.typed(question, line),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -185,7 +186,7 @@ impl Live<'_> {
         let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
         self.journal.update(&self.reader, self.view.run)?;
         let stand = Stand::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
-        let lines = self.agents.look(&self.reader, &stand);
+        let lines = self.agents.look(&stand);
         for line in lines {
             self.line(line)?;
         }
@@ -246,19 +247,22 @@ impl Live<'_> {
         }
         let pending: Vec<Approval> = stand.pending().cloned().collect();
         let is_paused = stand.row.head.status == CourseStatus::Paused;
-        let asks = self.asking.next(&pending, is_paused && self.seen.interrupts == 0);
-        match asks {
-            Some(prompt) => self.block.prompt(&prompt),
-            None => {}
+        let may_ask = is_paused && self.seen.interrupts == 0;
+        if let Some(prompt) = self.asking.next(&pending, may_ask) {
+            self.block.prompt(&prompt);
         }
         Ok(())
     }
 
-    fn typed(&mut self, question: u64, line: Option<String>) -> Outcome {
+    fn typed(&mut self, question: u64, line: Option<String>) {
         match self.asking.typed(question, line) {
             asking::Typed::Nothing => {}
-            asking::Typed::Again(prompt) => self.block.prompt(&prompt),
+            asking::Typed::Again(prompt) => {
+                self.block.answered();
+                self.block.prompt(&prompt);
+            }
             asking::Typed::Answer(command) => {
+                self.block.answered();
                 let (place, tell) = (self.view.place.clone(), self.tell.clone());
                 std::thread::spawn(move || {
                     // Where nobody listens any more there is nobody to tell.
@@ -266,7 +270,6 @@ impl Live<'_> {
                 });
             }
         }
-        Ok(())
     }
 
     /// Has a run cared for again whose daemon is gone. One that only waits for people needs none.
@@ -284,17 +287,19 @@ impl Live<'_> {
             CourseStatus::Paused => stand.pending().any(expired),
             _ => is_at_work,
         };
-        if !needs_care || self.is_reviving || self.written.elapsed() < ALONE_AFTER {
+        let is_reviving = self.is_reviving.load(Ordering::Relaxed);
+        if !needs_care || is_reviving || self.written.elapsed() < ALONE_AFTER {
             return Ok(());
         }
-        self.is_reviving = true;
+        self.is_reviving.store(true, Ordering::Relaxed);
         let (place, tell) = (self.view.place.clone(), self.tell.clone());
+        let done = Arc::clone(&self.is_reviving);
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
             let why = match is_stopped {
                 true => "the fleet was stopped: the run goes on with `heeler start`".to_owned(),
                 false => match daemon::connect_or_start(&place) {
-                    Ok(_) => return,
+                    Ok(_) => return done.store(false, Ordering::Relaxed),
                     Err(failure) => format!("{:#}", failure.error),
                 },
             };

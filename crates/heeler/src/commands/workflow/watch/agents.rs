@@ -48,7 +48,7 @@ impl Agents {
     }
 
     /// Returns the lines that were written since the last look, if they are wanted.
-    pub(super) fn look(&mut self, _reader: &Reader, stand: &Stand) -> Vec<Text> {
+    pub(super) fn look(&mut self, stand: &Stand) -> Vec<Text> {
         let Some(follow) = &mut self.follow else { return Vec::new() };
         let is_first = follow.known.is_empty();
         for phase in &stand.phases {
@@ -76,7 +76,10 @@ impl Agents {
         let said = match part.status {
             JobStatus::Pending => {
                 let queued = reader.queued(part.job.as_ref()?).ok()??;
-                format!("waits: {}", output::one_line(&queued.reason))
+                match output::one_line(&queued.reason) {
+                    why if why.is_empty() => why,
+                    why => format!("waits: {why}"),
+                }
             }
             _ => self.end_of(part.job.as_ref()?),
         };

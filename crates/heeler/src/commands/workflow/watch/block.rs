@@ -36,10 +36,12 @@ impl Block {
         if !self.moves {
             return;
         }
-        let mut frame = self.erasure();
+        // Overwritten, not erased first: that would flicker.
+        let mut frame = self.above();
         for line in lines {
             frame.push_str(&format!("{line}\x1b[K\n"));
         }
+        frame.push_str("\x1b[J");
         self.drawn = lines.iter().map(|line| line.plain().width()).collect();
         self.is_asking = false;
         write(&frame);
@@ -47,7 +49,10 @@ impl Block {
 
     /// Takes the lines away, for something that stays.
     pub(super) fn erase(&mut self) {
-        let erasure = self.erasure();
+        let mut erasure = self.above();
+        if !self.drawn.is_empty() {
+            erasure.push_str("\x1b[J");
+        }
         self.drawn.clear();
         self.is_asking = false;
         write(&erasure);
@@ -73,9 +78,14 @@ impl Block {
         drop(write!(out, "{}", Text::from(text)).and_then(|()| out.flush()));
     }
 
-    /// Returns what takes the lines away. In a terminal that has become narrower since, a line fills
-    /// several.
-    fn erasure(&self) -> String {
+    /// The question was answered by a line, whose end the terminal has shown.
+    pub(super) fn answered(&mut self) {
+        self.is_asking = false;
+    }
+
+    /// Returns what goes to where the lines begin. In a terminal that has become narrower since, a
+    /// line fills several.
+    fn above(&self) -> String {
         if self.is_asking {
             return "\n".to_owned();
         }
@@ -83,7 +93,7 @@ impl Block {
         let above: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();
         match above {
             0 => String::new(),
-            above => format!("\r\x1b[{above}A\x1b[J"),
+            above => format!("\r\x1b[{above}A"),
         }
     }
 }

@@ -199,3 +199,57 @@ fn choose(phases: &[PhaseStand], room: usize) -> Vec<Shown> {
     more(&mut shown, waiting.len() - waiting_shown, "that wait");
     shown
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(name: &str, mark: Mark) -> PhaseStand {
+        let began: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        PhaseStand {
+            name: name.to_owned(),
+            label: None,
+            mark,
+            parts: Vec::new(),
+            items: None,
+            began: (mark != Mark::Waiting).then_some(began),
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn a_line_fits_any_terminal_and_gives_up_what_is_done_first() {
+        let now: Timestamp = "2026-11-15T12:00:12Z".parse().unwrap();
+        let phases = [
+            phase("a-very-long-name-of-a-phase-indeed", Mark::Running),
+            phase("日本", Mark::Failed),
+        ];
+        for phase in &phases {
+            for width in 20..120 {
+                let doing = Some("Reads a file with 日本語 in its name, and more".to_owned());
+                let line = phase_line(phase, doing, NAME_WIDTH_MAX.min(width / 2), 3, width, now);
+                let plain = line.plain();
+                assert!(plain.width() < width, "{width}: {plain:?}");
+                assert!(plain.contains("12.0s") || width < 30, "{width}: {plain:?}");
+            }
+        }
+        let line = phase_line(&phases[0], Some("Reads it".to_owned()), 24, 0, 80, now);
+        assert_eq!(line.plain(), "⠋ a-very-long-name-of-a-ph    12.0s  Reads it");
+    }
+
+    #[test]
+    fn on_a_low_terminal_what_goes_on_is_shown_and_the_rest_is_counted() {
+        use Mark::{Running, Succeeded, Waiting};
+        let marks = [vec![Succeeded; 50], vec![Running; 2], vec![Waiting; 50]].concat();
+        let phases: Vec<PhaseStand> = marks.iter().map(|mark| phase("p", *mark)).collect();
+        let shown = choose(&phases, 10);
+        assert_eq!(shown.len(), 9);
+        assert_eq!(shown[0], Shown::More(47, "that ended"));
+        assert!(shown.contains(&Shown::Phase(50)) && shown.contains(&Shown::Phase(51)));
+        assert_eq!(shown[8], Shown::More(48, "that wait"));
+        for room in 1..120 {
+            assert!(choose(&phases, room).len() <= room.max(4), "{room}");
+        }
+        assert_eq!(choose(&phases, 102).len(), 102, "all, where there is room");
+    }
+}
