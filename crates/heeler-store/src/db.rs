@@ -28,6 +28,7 @@ pub(crate) mod meta;
 pub(crate) mod migrate;
 pub(crate) mod money;
 pub(crate) mod overrides;
+pub(crate) mod parts;
 pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod schedules;

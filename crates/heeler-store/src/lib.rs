@@ -31,6 +31,7 @@ pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
 pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::money::{Reservation, Spent};
 pub use db::overrides::{CronOverride, WorkflowOverride};
+pub use db::parts::PartRow;
 pub use db::queue::{Parked, Queued};
 pub use db::runs::{Run, is_run_alive};
 pub use db::schedules::{Occurrence, Override, ScheduleMark, SkipRow};

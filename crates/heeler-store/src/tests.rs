@@ -7,6 +7,7 @@ mod database;
 mod hostile;
 mod lists;
 mod locks;
+mod parts;
 mod races;
 mod recovery;
 mod views;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
+use heeler_model::workflow::CourseStatus;
 use heeler_model::{ApprovalStatus, JobStatus, SessionStatus};
 
 use crate::commands;
@@ -84,6 +85,12 @@ pub(crate) enum Command {
     Schedule {
         #[command(subcommand)]
         command: commands::schedule::ScheduleCommand,
+    },
+    /// Run, watch and steer workflows: phases that agents do, in order, with your consent
+    #[command(after_help = commands::workflow::ABOUT)]
+    Workflow {
+        #[command(subcommand)]
+        command: commands::workflow::WorkflowCommand,
     },
     /// List, show and switch off agents
     #[command(
@@ -256,6 +263,30 @@ pub(crate) fn approvals() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::approvals)
 }
 
+/// Completes names of workflows.
+pub(crate) fn workflows() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::workflows)
+}
+
+/// Completes ids of workflow runs.
+pub(crate) fn workflow_runs() -> ArgValueCompleter {
+    ArgValueCompleter::new(complete::workflow_runs)
+}
+
+/// Completes names of workflows and ids of their runs.
+pub(crate) fn workflows_or_runs() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
+        let mut found = complete::workflows(typed);
+        found.extend(complete::workflow_runs(typed));
+        found
+    })
+}
+
+/// Reads the status of a workflow run.
+pub(crate) fn run_status() -> impl clap::builder::TypedValueParser<Value = CourseStatus> {
+    words(CourseStatus::ALL.iter().map(|status| status.as_str()))
+}
+
 /// Completes job ids.
 pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::jobs)
@@ -281,6 +312,7 @@ impl Command {
             Command::Restart(args) => args.json,
             Command::Reload(args) => args.json,
             Command::Schedule { command } => command.wants_json(),
+            Command::Workflow { command } => command.wants_json(),
             Command::Agent { command } => command.wants_json(),
             Command::Approvals { command } => command.wants_json(),
             Command::Costs(args) => args.json,

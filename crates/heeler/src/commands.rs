@@ -26,6 +26,7 @@ pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod trigger;
+pub(crate) mod workflow;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Outcome;
@@ -39,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Restart(args) => restart::run(global, &args),
         Command::Reload(args) => reload::run(global, &args),
         Command::Schedule { command } => schedule::run(global, &command),
+        Command::Workflow { command } => workflow::run(global, &command),
         Command::Agent { command } => agent::run(global, &command),
         Command::Approvals { command } => approvals::run(global, &command),
         Command::Costs(args) => costs::run(global, &args),

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use camino::Utf8PathBuf;
 use clap_complete::CompletionCandidate;
 use heeler_model::{AgentName, ApprovalStatus};
-use heeler_store::{ApprovalFilter, JobFilter, Reader, StateDir};
+use heeler_store::{ApprovalFilter, JobFilter, Reader, StateDir, WorkflowRunFilter};
 
 use crate::cli::Global;
 use crate::fleet;
@@ -113,6 +113,39 @@ pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
         .map(|session| {
             let help = output::one_line(&session.agent);
             CompletionCandidate::new(session.id.as_str()).help(Some(help.into()))
+        })
+        .collect()
+}
+
+/// Offers the workflows of the fleet.
+pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(place) = place() else { return Vec::new() };
+    let Some(config) = place.config.as_deref() else { return Vec::new() };
+    let loaded = fleet::try_load(&place, config, &fleet::read_text);
+    let Ok(Ok(loaded)) = loaded else { return Vec::new() };
+    let typed = typed.to_string_lossy();
+    let named = loaded.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
+    named
+        .map(|it| {
+            let help = it.workflow.description.as_deref().map(output::one_line);
+            CompletionCandidate::new(it.workflow.name.as_str()).help(help.map(Into::into))
+        })
+        .collect()
+}
+
+/// Offers the newest runs of workflows.
+pub(crate) fn workflow_runs(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let now = place::now();
+    let typed = typed.to_string_lossy();
+    let newest = reader.workflow_runs(&WorkflowRunFilter::default(), None, JOBS_MAX);
+    let newest = newest.unwrap_or_default().into_iter();
+    newest
+        .filter(|head| head.id.as_str().starts_with(&*typed))
+        .map(|head| {
+            let (name, when) = (output::one_line(&head.workflow), head.started_at);
+            let help = format!("{name} {}, {}", head.status, output::relative(when, now));
+            CompletionCandidate::new(head.id.as_str()).help(Some(help.into()))
         })
         .collect()
 }

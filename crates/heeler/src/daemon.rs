@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use heeler_engine::{
-    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, launch_daemon,
+    Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, WorkflowOrder, launch_daemon,
 };
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
@@ -148,6 +148,9 @@ fn starts_a_run(command: &Command) -> bool {
     match command {
         Command::Trigger(_) | Command::Resume { .. } | Command::Retry { .. } => true,
         Command::Schedule { change, .. } => triggers(change),
+        Command::Workflow { order, .. } => {
+            matches!(order, WorkflowOrder::Run(_) | WorkflowOrder::Retry { .. })
+        }
         _ => false,
     }
 }

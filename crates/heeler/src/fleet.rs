@@ -44,22 +44,36 @@ pub(crate) fn try_load(
     Ok(loaded.and_then(|loaded| with_workflows(loaded, read)))
 }
 
+/// Loads the fleet's config without its workflows; on faults prints them all and fails.
+pub(crate) fn load_alone(place: &Place) -> Outcome<Loaded> {
+    let file = place.config_file()?;
+    config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
+        print_faults(place, &faults)?;
+        Err(Failure::message(Code::Usage, faults.summary()))
+    })
+}
+
 /// Adds the workflows of the fleet's folder to its config.
 fn with_workflows(mut loaded: Loaded, read: &config::ReadFile<'_>) -> Result<Loaded, Faults> {
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return Ok(loaded);
     };
-    let mut files = Vec::new();
-    workflow_files(&settings.folder, 0, &mut files);
-    files.sort();
+    let files = workflow_files(&settings.folder);
     let found = workflow::load_all(&files, read, &loaded.agents, &settings)
         .map_err(|faults| Faults::together([faults, std::mem::take(&mut loaded.warnings)]))?;
     loaded.add_workflows(found);
     Ok(loaded)
 }
 
-/// Lists the files of a workflow folder. One that is not there, or cannot be read, has none.
-fn workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+/// Lists the files of a workflow folder, by name. One that is not there, or cannot be read, has none.
+pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    add_workflow_files(folder, 0, &mut found);
+    found.sort();
+    found
+}
+
+fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
     let Ok(entries) = folder.read_dir_utf8() else { return };
     for entry in entries.filter_map(Result::ok) {
         let (path, name) = (entry.path(), entry.file_name());
@@ -69,7 +83,7 @@ fn workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>)
         // A link to a folder is not followed: it may lead back here.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
-            workflow_files(path, depth + 1, found);
+            add_workflow_files(path, depth + 1, found);
         }
         if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
             found.push(path.to_owned());

@@ -27,7 +27,7 @@ use serde_json::Value as Json;
 use self::asks::Asks;
 pub(crate) use self::asks::gist;
 use self::course::Course;
-pub(crate) use self::keys::{Keyboard, on_interrupt};
+pub(crate) use self::keys::{Keyboard, Keys, on_interrupt};
 use self::screen::Screen;
 pub(crate) use self::screen::Show;
 pub(crate) use self::tools::Tools;
@@ -160,6 +160,13 @@ impl Listener {
                 _ => {}
             }
         }
+    }
+}
+
+impl Listener {
+    /// Returns what is told and by whom, and whether Ctrl-C was pressed already.
+    pub(crate) fn into_parts(self) -> (SyncSender<Event>, Receiver<Event>, bool) {
+        (self.tell, self.events, self.interrupted)
     }
 }
 

@@ -321,6 +321,22 @@ pub(crate) fn fitting(text: &str, columns: usize) -> &str {
     text
 }
 
+/// Takes colours away and leaves what moves the cursor.
+pub(crate) fn without_colours(frame: &str) -> String {
+    let mut text = String::with_capacity(frame.len());
+    let mut rest = frame;
+    while let Some(at) = rest.find("\x1b[") {
+        let end = rest[at + 2..].find(|c: char| c.is_ascii_alphabetic());
+        let Some(end) = end.map(|end| at + 3 + end) else { break };
+        text.push_str(&rest[..at]);
+        if !rest[..end].ends_with('m') {
+            text.push_str(&rest[at..end]);
+        }
+        rest = &rest[end..];
+    }
+    text + rest
+}
+
 /// Returns a size: `12 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     indicatif::DecimalBytes(bytes).to_string()

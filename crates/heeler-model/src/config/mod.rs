@@ -70,8 +70,7 @@ pub use period::{PERIOD_MAX, Period};
 pub use policy::{
     Logs, PRIORITY_MAX, Queue, RETRIES_MAX, Retention, Retry, SPAWN_DEPTH_MAX, Spawn,
 };
-pub use reader::Dialect;
-pub(crate) use reader::did_you_mean;
+pub use reader::{Dialect, did_you_mean};
 pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{Credentials, Repo};
 pub use schedule::{

@@ -179,7 +179,7 @@ pub(crate) fn tidy(path: &Utf8Path) -> Utf8PathBuf {
 }
 
 /// Returns the candidate nearest to `word`, when it is near enough to be a slip of the hand.
-pub(crate) fn did_you_mean<'a>(
+pub fn did_you_mean<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {

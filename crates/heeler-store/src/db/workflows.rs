@@ -469,7 +469,11 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
 }
 
 /// Says how a part ended, by what its job says.
-fn how_of(status: JobStatus, reason: Option<ExitReason>, interrupted: bool) -> Option<How> {
+pub(super) fn how_of(
+    status: JobStatus,
+    reason: Option<ExitReason>,
+    interrupted: bool,
+) -> Option<How> {
     match (status, reason) {
         (JobStatus::Pending | JobStatus::Running, _) => None,
         (JobStatus::Cancelled, _) => Some(How::Cancelled),

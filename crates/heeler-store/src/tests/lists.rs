@@ -91,6 +91,7 @@ fn no_list_scans_or_sorts() {
         db::effects::ALL_SQL,
         db::views::ALL_SQL,
         db::workflows::ALL_SQL,
+        db::parts::ALL_SQL,
         db::approvals::ALL_SQL,
     ];
     let mut plans = String::new();

@@ -239,7 +239,7 @@ fn print_list(found: &[Approval]) -> Outcome {
 }
 
 /// Returns what programs get of one in a list.
-fn listed_json(approval: &Approval) -> Value {
+pub(crate) fn listed_json(approval: &Approval) -> Value {
     json!({
         "id": approval.id,
         "workflowRunId": approval.workflow_run_id,
@@ -258,7 +258,7 @@ fn listed_json(approval: &Approval) -> Value {
 }
 
 /// Returns all that programs get of one.
-fn full_json(approval: &Approval) -> Value {
+pub(crate) fn full_json(approval: &Approval) -> Value {
     let mut value = listed_json(approval);
     value["response"] = json!(approval.response);
     value["detail"] = json!(approval.detail);

@@ -118,16 +118,6 @@ fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
         Ok(loaded) => &loaded.warnings,
         Err(faults) => faults,
     };
-    let of = |severity: Severity| -> Vec<Value> {
-        let list = faults.list.iter().filter(|fault| fault.severity == severity);
-        list.map(|fault| {
-            json!({
-                "file": fault.path(), "line": fault.line(), "column": fault.column(),
-                "message": fault.message, "expected": fault.expected, "help": fault.help,
-            })
-        })
-        .collect()
-    };
     let agents: Vec<&str> = match result {
         Ok(loaded) => loaded.agents.iter().map(|agent| agent.name.as_str()).collect(),
         Err(_) => Vec::new(),
@@ -135,8 +125,21 @@ fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
     let workflows = result.as_ref().map(workflow_names).unwrap_or_default();
     json!({
         "valid": result.is_ok(), "configPath": file, "agents": agents, "workflows": workflows,
-        "errors": of(Severity::Error), "warnings": of(Severity::Warning),
+        "errors": faults_json(faults, Severity::Error),
+        "warnings": faults_json(faults, Severity::Warning),
     })
+}
+
+/// Returns those faults that are so bad, for programs.
+pub(crate) fn faults_json(faults: &Faults, severity: Severity) -> Vec<Value> {
+    let list = faults.list.iter().filter(|fault| fault.severity == severity);
+    list.map(|fault| {
+        json!({
+            "file": fault.path(), "line": fault.line(), "column": fault.column(),
+            "message": fault.message, "expected": fault.expected, "help": fault.help,
+        })
+    })
+    .collect()
 }
 
 fn show(place: &Place, as_json: bool) -> Outcome {

@@ -13,6 +13,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_transcript::{Log, LogOptions};
 
+use crate::commands::workflow;
 use crate::failure::{Code, Failure, Outcome};
 use crate::live;
 use crate::output::{self, Text};
@@ -102,6 +103,7 @@ impl Stage {
         self.agents_at_work()?;
         self.heeler("fleet", &["jobs"])?;
         self.fork()?;
+        self.workflow()?;
 
         tell(
             "A herdctl project as a crash left it, one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
@@ -162,6 +164,22 @@ impl Stage {
             return Err(Failure::message(Code::Bug, "a session knows what it was not told"));
         }
         say("Both know the password, which was told before the fork; each knows only its own goal.")
+    }
+
+    /// Shows a workflow that asks before it goes on.
+    fn workflow(&self) -> Outcome {
+        tell(
+            "A workflow: plan, ask, build, test, review and fix. It waits for your consent, also\nwithout any process of ours.",
+        )?;
+        self.write("build", workflow::files_of("build"))?;
+        self.heeler("build", &["workflow", "run", "build", "--until-asked"])?;
+        let asked = self.json("build", &["approvals", "list", "--json"])?;
+        let found = |key: &str| asked["approvals"][0][key].as_str().map(str::to_owned);
+        let missing = || Failure::message(Code::Bug, "the workflow asks for nothing");
+        let (ask, run) = found("id").zip(found("workflowRunId")).ok_or_else(missing)?;
+        self.heeler("build", &["approvals", "approve", &ask])?;
+        self.heeler("build", &["workflow", "watch", &run])?;
+        self.heeler("build", &["workflow", "show", &run])
     }
 
     /// Shows a command and runs it.

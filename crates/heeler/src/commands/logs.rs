@@ -151,6 +151,48 @@ pub(crate) fn of_job(global: &Global, id: &str, how: &How) -> Outcome {
     }
 }
 
+/// Lists the jobs of something, newest first, and says whether there will be no more.
+type Jobs<'j> = dyn Fn(&Reader) -> Outcome<(Vec<JobHead>, bool)> + 'j;
+
+/// Prints the lines of several jobs in order of time, each with its name.
+pub(crate) fn of_run(place: &Place, how: &How, jobs: &Jobs<'_>) -> Outcome {
+    let Some(reader) = place.reader()? else { return Ok(()) };
+    let (heads, is_over) = jobs(&reader)?;
+    let mut view = View::new(how);
+    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
+    let ends = view.print_newest(place, &reader, &heads)?;
+    if ends.is_empty() && (is_over || !how.follow) {
+        output::note("no transcripts yet")?;
+    }
+    if is_over || !how.follow {
+        return Ok(());
+    }
+    let mut follower = Follower::new();
+    let mut followed: Vec<JobHead> = Vec::new();
+    let mut known: HashSet<JobId> = HashSet::new();
+    loop {
+        // Asked before the lines are read: what ended jobs wrote is then all there.
+        let (heads, is_over) = jobs(&reader)?;
+        for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
+            let start = ends.get(&head.id).map_or(Start::Beginning, |end| Start::Offset(*end));
+            follow(place, &reader, head, start, &mut follower, &mut followed)?;
+        }
+        let patience = if is_over { LAST_LINES } else { LOOK_EVERY };
+        while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
+            view.print_update(&followed[file_of(&update)], &update)?;
+        }
+        if is_over {
+            return Ok(());
+        }
+    }
+}
+
+fn file_of(update: &Update) -> usize {
+    let (Update::Record { file, .. } | Update::Fault { file, .. } | Update::Restarted { file, .. }) =
+        update;
+    *file
+}
+
 /// Says where a job's transcript went, as far as that is known.
 fn why_no_transcript(place: &Place, job: &JobId) -> Outcome<String> {
     let dir = place.dir()?;
@@ -208,10 +250,7 @@ fn follow_fleet(
             }
         }
         while let Some(update) = follower.next(LOOK_EVERY).map_err(anyhow::Error::from)? {
-            let (Update::Record { file, .. }
-            | Update::Fault { file, .. }
-            | Update::Restarted { file, .. }) = &update;
-            view.print_update(&followed[*file], &update)?;
+            view.print_update(&followed[file_of(&update)], &update)?;
         }
     }
 }

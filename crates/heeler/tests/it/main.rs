@@ -33,6 +33,8 @@ mod steering;
 mod terminal;
 mod tidy;
 mod trigger;
+mod workflow_commands;
+mod workflow_examples;
 mod workflow_proof;
 mod workspaces;
 mod writes;

@@ -149,6 +149,9 @@ impl Details<'_> {
             "repo": job.repo,
             "issueNumber": job.issue_number,
             "workflowRunId": job.workflow_run_id,
+            "phase": job.phase,
+            "part": job.part.map(|part| part.to_string()),
+            "decision": job.decision,
             "workingDirectory": job.working_directory,
             "outputFile": log,
             "textFile": text,
@@ -189,7 +192,7 @@ impl Details<'_> {
             None => status_text(head.status, *dead),
         };
         let asked = started(job).is_none_or(|at| at != head.started_at);
-        let fields: [(&str, Option<Text>); 28] = [
+        let fields: [(&str, Option<Text>); 29] = [
             ("job", Some(head.id.as_str().into())),
             ("agent", Some(head.agent.as_str().into())),
             ("status", Some(status)),
@@ -197,6 +200,7 @@ impl Details<'_> {
             ("trigger", Some(head.trigger_type.as_str().into())),
             ("schedule", head.schedule.as_deref().map(Text::from)),
             ("parent", parent(job).map(Text::from)),
+            ("workflow", workflow(job).map(Text::from)),
             ("asked", asked.then(|| when(head.started_at).into())),
             ("waits", self.waits(now).map(Text::from)),
             ("started", started(job).map(when).map(Text::from)),
@@ -246,6 +250,14 @@ impl Details<'_> {
 fn parent(job: &Job) -> Option<&str> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;
     Some(job.trigger_id.as_str()).filter(|id| is_spawned && !id.is_empty())
+}
+
+/// Returns the workflow, the phase and the run that a job is a part of.
+fn workflow(job: &Job) -> Option<String> {
+    let run = job.workflow_run_id.as_deref()?;
+    let part = Some(&job.skill).filter(|skill| skill.contains(':'));
+    let part = part.map(|part| format!("{}, ", output::one_line(part))).unwrap_or_default();
+    Some(format!("{part}{}", output::one_line(run)))
 }
 
 fn file_json(file: &SentFile) -> Value {

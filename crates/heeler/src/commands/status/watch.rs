@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::output::Text;
+use crate::output::{Text, without_colours};
 
 /// How often a frame is drawn.
 const EVERY: Duration = Duration::from_secs(1);
@@ -116,22 +116,6 @@ fn frame(lines: &[Text], rows: usize) -> String {
     }
     frame.push_str("\x1b[J\x1b[?7h");
     frame
-}
-
-/// Takes colours away and leaves what moves the cursor.
-fn without_colours(frame: &str) -> String {
-    let mut text = String::with_capacity(frame.len());
-    let mut rest = frame;
-    while let Some(at) = rest.find("\x1b[") {
-        let end = rest[at + 2..].find(|c: char| c.is_ascii_alphabetic());
-        let Some(end) = end.map(|end| at + 3 + end) else { break };
-        text.push_str(&rest[..at]);
-        if !rest[..end].ends_with('m') {
-            text.push_str(&rest[at..end]);
-        }
-        rest = &rest[end..];
-    }
-    text + rest
 }
 
 #[cfg(test)]

@@ -1,0 +1,368 @@
+//! One run of a workflow: all that is known of it, for people and for programs.
+
+use anstyle::Style;
+use clap::Args;
+use heeler_model::workflow::graph::Mark;
+use heeler_model::workflow::{CourseStatus, Part};
+use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
+use heeler_store::{PartRow, Reader, WorkflowEvent, WorkflowRunRow};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::stand::{PhaseStand, Stand, outputs};
+use super::watch::{commands, sign, word};
+use super::{definition, find_run, runs};
+use crate::cli::{self, Global};
+use crate::commands::approvals;
+use crate::commands::logs::{self, How};
+use crate::failure::Outcome;
+use crate::output::{self, Lines, Text};
+use crate::place::Place;
+
+/// What the help of `workflow logs` shows at its end.
+pub(super) const LOGS: &str = "Examples:
+  heeler workflow logs wf-2026-11-15-k3v9q1
+  heeler workflow logs wf-2026-11-15-k3v9q1 --phase review -n 200
+  heeler workflow logs wf-2026-11-15-k3v9q1 --follow
+
+Exit codes: 0 printed, 4 not found.";
+
+/// How many items of a phase are shown one by one; of more, only what is not well.
+const PARTS_SHOWN_MAX: usize = 20;
+/// How many events are shown; programs get more.
+const EVENTS_SHOWN: usize = 30;
+/// How many events programs get.
+const EVENTS_MAX: usize = 10_000;
+/// How much of an input is shown.
+const INPUT_CHARS_MAX: usize = 200;
+
+/// Arguments of `workflow logs`.
+#[derive(Args)]
+pub(crate) struct LogsArgs {
+    /// The run's id; a beginning will do while it is unique
+    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    id: String,
+    /// Only this phase's
+    #[arg(short, long, value_name = "NAME")]
+    phase: Option<String>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Prints the transcripts of a run's jobs, in order of time.
+pub(super) fn logs(global: &Global, args: &LogsArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let (reader, row) = find_run(&place, &args.id)?;
+    let id = row.head.id;
+    drop(reader);
+    logs::of_run(&place, &args.how, &|reader| {
+        let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
+        let is_over = row.head.status.is_final();
+        let stand = Stand::read(reader, row, None)?;
+        let wanted = |phase: &&PhaseStand| args.phase.as_ref().is_none_or(|it| *it == phase.name);
+        let mut heads: Vec<(u64, JobHead)> = Vec::new();
+        let mut goes_on = !is_over;
+        for phase in stand.phases.iter().filter(wanted) {
+            for part in &phase.parts {
+                goes_on |= part.how.is_none();
+                let Some(job) = &part.job else { continue };
+                let Some(job) = reader.job(job)? else { continue };
+                let what = phase.name_of(part.part).map(|word| format!(" {word}"));
+                // Lines begin with who wrote them: here that is the phase.
+                let agent = format!("{}{}", phase.name, what.unwrap_or_default());
+                heads.push((part.seq, JobHead { agent, ..job.head }));
+            }
+        }
+        heads.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
+        let heads = heads.into_iter().map(|(_, head)| head).collect();
+        Ok((heads, !goes_on))
+    })
+}
+
+/// Shows a run.
+pub(super) fn show(
+    place: &Place,
+    reader: &Reader,
+    row: WorkflowRunRow,
+    as_json: bool,
+    now: Timestamp,
+) -> Outcome {
+    if as_json {
+        return Ok(output::json(&json!({ "run": to_json(place, reader, row)? }))?);
+    }
+    let workflow = definition(place, reader, &row)?;
+    let stand = Stand::read(reader, row, workflow)?;
+    let events = reader.workflow_events(&stand.row.head.id, 0, EVENTS_MAX)?;
+    print_head(&stand, now)?;
+    print_phases(&stand, now)?;
+    print_approvals(&stand, now)?;
+    print_events(&events)?;
+    Ok(output::note(&format!("\nnext: {}", next(&stand)))?)
+}
+
+fn print_head(stand: &Stand, now: Timestamp) -> Outcome {
+    let WorkflowRunRow { head, mode, triggered_by, context, .. } = &stand.row;
+    let moment =
+        |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
+    let about = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
+    let by = triggered_by.as_ref().map(|by| format!(", by {}", output::one_line(by)));
+    let fields: [(&str, Option<Text>); 11] = [
+        ("run", Some(head.id.as_str().into())),
+        ("workflow", Some(output::one_line(&head.workflow).into())),
+        ("status", Some(status(stand))),
+        ("error", head.error.as_deref().map(Text::from)),
+        ("about", about.map(|id| output::one_line(id).into())),
+        ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
+        ("took", runs::took(head).map(Text::from)),
+        ("cost", runs::cost(head.spent).map(Text::from)),
+        ("played", mode.as_deref().map(|mode| played(mode).into())),
+        ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
+        ("inputs", inputs(context).map(Text::from)),
+    ];
+    for (name, value) in fields {
+        output::field(name, value)?;
+    }
+    Ok(())
+}
+
+fn status(stand: &Stand) -> Text {
+    let head = &stand.row.head;
+    let text = runs::status_text(head.status);
+    let current = output::one_line(&head.current_phase);
+    match head.status {
+        CourseStatus::Paused => text.then(": somebody is asked"),
+        CourseStatus::Queued => text.then(": as many runs go on as may"),
+        CourseStatus::Running if !current.is_empty() => text.then(format!(": {current}")),
+        _ => text,
+    }
+}
+
+/// Says how a run is played that asks no agent.
+fn played(mode: &str) -> String {
+    match mode.strip_prefix("replay:") {
+        Some(run) => format!("with what was said in {run}"),
+        None => "dry run: what agents would say is made up".to_owned(),
+    }
+}
+
+fn inputs(context: &Value) -> Option<String> {
+    let given = context.as_object().filter(|given| !given.is_empty())?;
+    let line = |(name, value): (&String, &Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name} = {}", output::shortened(&output::one_line(&value), INPUT_CHARS_MAX))
+    };
+    Some(given.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn heading(text: &str) -> Outcome {
+    Ok(output::line(Text::from("\n").then(Text::styled(Style::new().bold(), text)))?)
+}
+
+fn print_phases(stand: &Stand, now: Timestamp) -> Outcome {
+    if stand.phases.is_empty() {
+        return Ok(());
+    }
+    heading("Phases")?;
+    let mut lines = Lines::bare(6, 5);
+    for phase in &stand.phases {
+        let (sign, style) = sign(phase.mark);
+        let sign = Text::styled(style, &format!("  {sign}"));
+        let took = phase.took_ms(now).filter(|_| phase.mark != Mark::Skipped);
+        let parts: Vec<&PartRow> = phase.parts.iter().filter(|part| part.job.is_some()).collect();
+        let job = match parts[..] {
+            [only] => only.job.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        lines.push(vec![
+            sign.then(format!(" {}", output::one_line(phase.title()))),
+            word(phase.mark).into(),
+            took.map(output::duration).unwrap_or_default().into(),
+            runs::cost(phase.micros()).unwrap_or_default().into(),
+            job.unwrap_or_default().into(),
+            remark(phase).into(),
+        ]);
+        if parts.len() > 1 {
+            parts_lines(phase, &parts).into_iter().for_each(|line| lines.push(line));
+        }
+    }
+    Ok(lines.print()?)
+}
+
+/// Returns what is to be said of a phase besides: what went wrong.
+fn remark(phase: &PhaseStand) -> String {
+    match phase.mark {
+        Mark::Failed | Mark::Cancelled => phase.error().map(output::one_line).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+fn parts_lines(phase: &PhaseStand, parts: &[&PartRow]) -> Vec<Vec<Text>> {
+    let is_bad = |part: &&&PartRow| part.status != JobStatus::Completed;
+    let shown: Vec<&&PartRow> = match parts.len() > PARTS_SHOWN_MAX {
+        true => parts.iter().filter(is_bad).take(PARTS_SHOWN_MAX).collect(),
+        false => parts.iter().collect(),
+    };
+    let mut lines: Vec<Vec<Text>> = shown.iter().map(|part| part_line(phase, part)).collect();
+    if shown.len() < parts.len() {
+        let more = format!("      … {} more", parts.len() - shown.len());
+        let mut line = vec![Text::styled(Style::new().dimmed(), &more)];
+        line.resize(6, Text::default());
+        lines.push(line);
+    }
+    lines
+}
+
+fn part_line(phase: &PhaseStand, part: &PartRow) -> Vec<Text> {
+    let name = match part.part {
+        Part::Work => "first".to_owned(),
+        other => phase.name_of(other).unwrap_or_else(|| other.to_string()),
+    };
+    let decision = part.decision.map(|it| it.as_str().replace('_', " "));
+    let why = part.error.as_deref().map(output::one_line).or(decision);
+    vec![
+        Text::styled(Style::new().dimmed(), &format!("      {name}")),
+        Text::styled(output::status_style(part.status), part.status.as_str()),
+        part.duration_ms.map(output::duration).unwrap_or_default().into(),
+        runs::cost(part.micros).unwrap_or_default().into(),
+        part.job.as_ref().map(ToString::to_string).unwrap_or_default().into(),
+        why.unwrap_or_default().into(),
+    ]
+}
+
+fn print_approvals(stand: &Stand, now: Timestamp) -> Outcome {
+    if stand.approvals.is_empty() {
+        return Ok(());
+    }
+    heading("Asked")?;
+    let mut lines = Lines::bare(4, 3);
+    for approval in &stand.approvals {
+        lines.push(vec![
+            format!("  {}", approval.id).into(),
+            output::one_line(&approval.gate).into(),
+            approval.status.as_str().into(),
+            who(approval, now).into(),
+        ]);
+    }
+    Ok(lines.print()?)
+}
+
+fn who(approval: &Approval, now: Timestamp) -> String {
+    match (approval.status, &approval.responded_by, approval.responded_at) {
+        (ApprovalStatus::Pending, ..) => commands(approval),
+        (_, Some(by), Some(at)) => {
+            format!("by {}, {}", output::one_line(by), output::relative(at, now))
+        }
+        _ => String::new(),
+    }
+}
+
+fn print_events(events: &[WorkflowEvent]) -> Outcome {
+    if events.is_empty() {
+        return Ok(());
+    }
+    heading("What happened")?;
+    let skipped = events.len().saturating_sub(EVENTS_SHOWN);
+    if skipped > 0 {
+        let more = format!("  … {skipped} earlier: --json has all");
+        output::line(Text::styled(Style::new().dimmed(), &more))?;
+    }
+    let zone = TimeZone::system();
+    for event in &events[skipped..] {
+        let at = event.at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
+        let phase = event.phase.as_deref().map(output::one_line);
+        let phase = phase.map(|phase| format!("{phase}: ")).unwrap_or_default();
+        let said = match event.kind.as_str() {
+            "message" => event.text.clone(),
+            kind => format!("{kind}: {}", event.text),
+        };
+        let text = Text::from(format!("{phase}{said}"));
+        let when = Text::styled(Style::new().dimmed(), &format!("  {at}  "));
+        output::line(when.then(text.indented(12)))?;
+    }
+    Ok(())
+}
+
+/// Returns the commands that are most likely wanted now.
+fn next(stand: &Stand) -> String {
+    let id = &stand.row.head.id;
+    match stand.row.head.status {
+        CourseStatus::Paused => match stand.pending().next() {
+            Some(approval) => commands(approval),
+            None => format!("heeler workflow watch {id}"),
+        },
+        CourseStatus::Running | CourseStatus::Queued => format!("heeler workflow watch {id}"),
+        CourseStatus::Failed | CourseStatus::Cancelled => {
+            format!("heeler workflow logs {id}, heeler workflow retry {id}")
+        }
+        CourseStatus::Succeeded => format!("heeler workflow logs {id}"),
+    }
+}
+
+/// Returns all that programs get of a run.
+pub(super) fn to_json(place: &Place, reader: &Reader, row: WorkflowRunRow) -> Outcome<Value> {
+    let workflow = definition(place, reader, &row)?;
+    let said = outputs(reader, &row, workflow.clone())?;
+    let stand = Stand::read(reader, row, workflow)?;
+    let row = &stand.row;
+    let mut value = runs::head_json(&row.head);
+    let phases = stand.phases.iter().map(|phase| phase_json(phase, said.get(&phase.name)));
+    let mut asked = Vec::new();
+    for approval in &stand.approvals {
+        // A list has no answers.
+        let whole = reader.approval(&approval.id)?;
+        asked.push(approvals::full_json(whole.as_ref().unwrap_or(approval)));
+    }
+    let events = reader.workflow_events(&row.head.id, 0, EVENTS_MAX)?;
+    let rest = json!({
+        "mode": row.mode,
+        "triggeredBy": row.triggered_by,
+        "inputs": row.context,
+        "scratch": row.scratch,
+        "phases": phases.collect::<Vec<_>>(),
+        "approvals": asked,
+        "events": events.iter().map(event_json).collect::<Vec<_>>(),
+    });
+    if let (Value::Object(value), Value::Object(rest)) = (&mut value, rest) {
+        value.extend(rest);
+    }
+    Ok(value)
+}
+
+fn phase_json(phase: &PhaseStand, said: Option<&String>) -> Value {
+    json!({
+        "name": phase.name,
+        "label": phase.label,
+        "status": word(phase.mark),
+        "startedAt": phase.began,
+        "finishedAt": phase.ended,
+        "costUsd": phase.micros() as f64 / 1e6,
+        "items": phase.items.as_ref().map(Vec::len),
+        "error": phase.error(),
+        "output": said,
+        "parts": phase.parts.iter().map(part_json).collect::<Vec<_>>(),
+    })
+}
+
+fn part_json(part: &PartRow) -> Value {
+    json!({
+        "part": part.part.to_string(),
+        "seq": part.seq,
+        "job": part.job,
+        "agent": Some(&part.agent).filter(|agent| !agent.is_empty()),
+        "status": part.status,
+        "decision": part.decision,
+        "askedAt": part.asked_at,
+        "startedAt": part.started_at,
+        "finishedAt": part.finished_at,
+        "durationSeconds": part.duration_ms.map(|ms| ms as f64 / 1_000.0),
+        "costUsd": part.micros as f64 / 1e6,
+        "sessionId": part.session,
+        "error": part.error,
+    })
+}
+
+fn event_json(event: &WorkflowEvent) -> Value {
+    let WorkflowEvent { number, at, kind, phase, text } = event;
+    json!({ "number": number, "at": at, "kind": kind, "phase": phase, "text": text })
+}

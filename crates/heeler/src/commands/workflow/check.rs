@@ -1,0 +1,146 @@
+//! `heeler workflow validate`: every fault of workflow files, with its place.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::Args;
+use heeler_model::config::{Agent, Faults, Severity};
+use heeler_model::workflow::{WorkflowSettings, Workflows, load, load_all};
+use serde_json::json;
+
+use crate::cli::{self, Global};
+use crate::commands::config::faults_json;
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output;
+use crate::place::Place;
+
+/// What the help shows at its end.
+pub(super) const ABOUT: &str = "Examples:
+  heeler workflow validate
+  heeler workflow validate build
+  heeler workflow validate drafts/new.yaml --json
+
+Exit codes: 0 valid, 2 faults, 4 no such workflow or file.";
+
+/// Arguments of `workflow validate`.
+#[derive(Args)]
+pub(crate) struct ValidateArgs {
+    /// Workflows by name, or files [default: all in the workflow folder]
+    #[arg(value_name = "NAME|FILE", add = cli::workflows())]
+    which: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Checks workflows.
+pub(super) fn run(global: &Global, args: &ValidateArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let loaded = fleet::load_alone(&place)?;
+    let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
+    let folder = fleet::workflow_files(&settings.folder);
+    let against = Against { place: &place, agents: &loaded.agents, settings, folder };
+    let result = match args.which.is_empty() {
+        true => against.check(&against.folder),
+        false => against.check_some(&args.which)?,
+    };
+    if args.json {
+        print_json(&result)?;
+        return result.map(drop).map_err(|_| Failure::silent(Code::Usage));
+    }
+    match result {
+        Ok(all) => {
+            fleet::print_faults(&place, &all.warnings)?;
+            Ok(output::line(valid(&all))?)
+        }
+        Err(faults) => {
+            fleet::print_faults(&place, &faults)?;
+            Err(Failure::message(Code::Usage, faults.summary()))
+        }
+    }
+}
+
+fn valid(all: &Workflows) -> String {
+    let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
+    let crons = all.crons.iter().map(|cron| cron.name.as_str());
+    let names: Vec<&str> = names.chain(crons).collect();
+    let workflows = output::counted(all.workflows.len() as u64, "workflow");
+    let crons = match all.crons.len() as u64 {
+        0 => String::new(),
+        count => format!(", {}", output::counted(count, "cron file")),
+    };
+    match names.is_empty() {
+        true => "valid: no workflows yet".to_owned(),
+        false => format!("valid: {workflows}{crons} ({})", names.join(", ")),
+    }
+}
+
+fn print_json(result: &Result<Workflows, Faults>) -> Outcome {
+    let (faults, all) = match result {
+        Ok(all) => (&all.warnings, Some(all)),
+        Err(faults) => (faults, None),
+    };
+    let workflows = all.into_iter().flat_map(|all| &all.workflows);
+    let crons = all.into_iter().flat_map(|all| &all.crons);
+    Ok(output::json(&json!({
+        "valid": result.is_ok(),
+        "workflows": workflows.map(|it| it.workflow.name.as_str()).collect::<Vec<_>>(),
+        "crons": crons.map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        "errors": faults_json(faults, Severity::Error),
+        "warnings": faults_json(faults, Severity::Warning),
+    }))?)
+}
+
+/// What files are checked against.
+struct Against<'a> {
+    place: &'a Place,
+    agents: &'a [Agent],
+    settings: WorkflowSettings,
+    /// All files of the workflow folder.
+    folder: Vec<Utf8PathBuf>,
+}
+
+impl Against<'_> {
+    fn check(&self, paths: &[Utf8PathBuf]) -> Result<Workflows, Faults> {
+        load_all(paths, &fleet::read_text, self.agents, &self.settings)
+    }
+
+    /// Checks some files; one that starts a workflow by the clock together with all workflows.
+    fn check_some(&self, which: &[String]) -> Outcome<Result<Workflows, Faults>> {
+        let mut paths: Vec<Utf8PathBuf> = Vec::new();
+        for text in which {
+            paths.push(self.file_of(text)?);
+        }
+        if paths.iter().any(|path| is_cron(path)) {
+            paths.extend(self.folder.iter().cloned());
+            paths.sort();
+            paths.dedup();
+        }
+        Ok(self.check(&paths))
+    }
+
+    /// Returns the file that is meant: one that is there, or that of the workflow of this name.
+    fn file_of(&self, text: &str) -> Outcome<Utf8PathBuf> {
+        let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
+        if is_path {
+            let path = self.place.here.join(text);
+            return match path.is_file() {
+                true => Ok(path),
+                false => Err(Failure::message(Code::NotFound, format!("there is no file {path}"))),
+            };
+        }
+        let is_named = |path: &&Utf8PathBuf| {
+            let loaded = load(path, &fleet::read_text, self.agents, &self.settings);
+            loaded.is_ok_and(|it| it.workflow.name.as_str() == text)
+        };
+        let found = self.folder.iter().find(|path| path.file_stem() == Some(text));
+        found.or_else(|| self.folder.iter().find(is_named)).cloned().ok_or_else(|| {
+            let message = format!("there is no workflow `{text}` in {}", self.settings.folder);
+            Failure::message(Code::NotFound, message).hint("heeler workflow list")
+        })
+    }
+}
+
+fn is_cron(path: &Utf8Path) -> bool {
+    let text = fleet::read_text(path).unwrap_or_default();
+    text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
+}

@@ -1,0 +1,119 @@
+//! `heeler workflow example`: fleets with a workflow each, played by scripted agents.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, ValueHint};
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::output::{self, Lines};
+use crate::place;
+
+/// What the help shows at its end.
+pub(super) const ABOUT: &str = "Examples:
+  heeler workflow example              # lists them
+  heeler workflow example build        # writes the fleet into ./build
+  cd build && heeler workflow run build -i task='Greet the world'
+
+Their agents play scripts: no model, key or network is needed. Give one `runtime: sdk` instead of
+its script, and Claude does the work.
+Exit codes: 0 written, 4 no such example, 5 the folder is in use.";
+
+/// An example: a fleet with a workflow.
+struct Example {
+    /// Its name, which is the workflow's.
+    name: &'static str,
+    about: &'static str,
+    /// How it is run.
+    command: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! file {
+    ($example:literal, $path:literal) => {
+        ($path, include_str!(concat!("examples/", $example, "/", $path)))
+    };
+}
+
+/// The examples.
+const EXAMPLES: [Example; 3] = [
+    Example {
+        name: "build",
+        about: "Plan, ask you, build, test, then review and fix until the review approves",
+        command: "heeler workflow run build -i task='Greet the world'",
+        files: &[file!("build", "heeler.yaml"), file!("build", "workflows/build.yaml")],
+    },
+    Example {
+        name: "interview",
+        about: "Ask you until an idea is clear, then write it down",
+        command: "heeler workflow run interview -i idea='A garden planner'",
+        files: &[file!("interview", "heeler.yaml"), file!("interview", "workflows/interview.yaml")],
+    },
+    Example {
+        name: "nightly",
+        about: "Look after many repositories side by side, each night, and report",
+        command: "heeler workflow run nightly",
+        files: &[
+            file!("nightly", "heeler.yaml"),
+            file!("nightly", "workflows/nightly.yaml"),
+            file!("nightly", "workflows/every-night.yaml"),
+            file!("nightly", "repos/alpha/README.md"),
+            file!("nightly", "repos/beta/README.md"),
+            file!("nightly", "repos/gamma/README.md"),
+        ],
+    },
+];
+
+/// Arguments of `workflow example`.
+#[derive(Args)]
+pub(crate) struct ExampleArgs {
+    /// Which [default: they are listed]
+    #[arg(value_parser = EXAMPLES.map(|it| it.name))]
+    name: Option<String>,
+    /// A new or empty folder [default: one of its name here]
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: Option<Utf8PathBuf>,
+}
+
+/// Returns the files of an example.
+pub(crate) fn files_of(name: &str) -> &'static [(&'static str, &'static str)] {
+    let found = EXAMPLES.iter().find(|it| it.name == name);
+    found.map_or(&[], |example| example.files)
+}
+
+/// Writes an example, or lists them.
+pub(super) fn run(args: &ExampleArgs) -> Outcome {
+    let Some(name) = &args.name else { return list() };
+    let unknown = || Failure::message(Code::NotFound, format!("there is no example `{name}`"));
+    let example = EXAMPLES.iter().find(|it| it.name == name).ok_or_else(unknown)?;
+    let dir = args.dir.clone().unwrap_or_else(|| example.name.into());
+    let folder = place::working_directory()?.join(&dir);
+    let is_used =
+        folder.exists() && folder.read_dir_utf8().map_or(true, |mut it| it.next().is_some());
+    if is_used {
+        let message = format!("{dir} is in use; an example is written to a new or empty folder");
+        let hint = format!("heeler workflow example {name} {dir}-2");
+        return Err(Failure::message(Code::Refused, message).hint(hint));
+    }
+    for (path, text) in example.files {
+        write(&folder.join(path), text)?;
+        output::line(format!("wrote {}", dir.join(path)))?;
+    }
+    Ok(output::line(format!("\nNext: cd {dir} && {}", example.command))?)
+}
+
+fn write(path: &Utf8Path, text: &str) -> Outcome {
+    let written =
+        std::fs::create_dir_all(place::beside(path)).and_then(|()| std::fs::write(path, text));
+    written.map_err(|error| {
+        let error = anyhow::Error::new(error).context(format!("cannot write {path}"));
+        Failure::new(Code::Failed, error)
+    })
+}
+
+fn list() -> Outcome {
+    let mut lines = Lines::new(&["NAME", "WHAT IT DOES"], &["WHAT IT DOES"]);
+    for example in &EXAMPLES {
+        lines.push(vec![example.name.into(), example.about.into()]);
+    }
+    lines.print()?;
+    Ok(output::note("heeler workflow example NAME writes one into a folder of its own")?)
+}

@@ -1,0 +1,77 @@
+//! `heeler workflow graph`: a workflow as a picture.
+
+use std::io::IsTerminal as _;
+
+use clap::Args;
+use heeler_model::workflow::Workflow;
+use heeler_model::workflow::graph::{self, Mark};
+
+use super::stand::Stand;
+use super::{definition, find, find_run};
+use crate::cli::{self, Global};
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output;
+use crate::place::Place;
+
+/// What the help shows at its end.
+pub(super) const ABOUT: &str = "Examples:
+  heeler workflow graph build
+  heeler workflow graph --run wf-2026-11-15-k3v9q1
+  heeler workflow graph build --mermaid >> README.md
+
+Exit codes: 0 drawn, 2 a fault in a file, 4 not found.";
+
+/// The width of what is no terminal.
+const WIDTH: usize = 100;
+
+/// Arguments of `workflow graph`.
+#[derive(Args)]
+pub(crate) struct GraphArgs {
+    /// The workflow [default: that of --run]
+    #[arg(value_name = "NAME", required_unless_present = "run", add = cli::workflows())]
+    workflow: Option<String>,
+    /// Show where this run stands, by the workflow as it was when the run began
+    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    run: Option<String>,
+    /// Print it in mermaid's language, which GitHub and many editors draw
+    #[arg(long)]
+    mermaid: bool,
+}
+
+/// Draws.
+pub(super) fn run(global: &Global, args: &GraphArgs) -> Outcome {
+    let place = Place::find(global)?;
+    let Some(run) = &args.run else {
+        let name = args.workflow.as_deref().expect("it is required without a run");
+        let all = fleet::load(&place)?;
+        return draw(&find(&all, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
+    };
+    let (reader, row) = find_run(&place, run)?;
+    if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {
+        let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
+        return Err(Failure::message(Code::Usage, message));
+    }
+    let Some(workflow) = definition(&place, &reader, &row)? else {
+        let message = format!("what {} went by is not on record", row.head.id);
+        return Err(Failure::message(Code::NotFound, message));
+    };
+    let stand = Stand::read(&reader, row, Some(workflow.clone()))?;
+    draw(&workflow, &|at| stand.phases[at].mark, args.mermaid)
+}
+
+fn draw(workflow: &Workflow, state: &dyn Fn(usize) -> Mark, mermaid: bool) -> Outcome {
+    if mermaid {
+        return Ok(output::line(graph::mermaid(workflow).trim_end())?);
+    }
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let width = match size.map_or(0, |size| usize::from(size.ws_col)) {
+        0 => WIDTH,
+        columns => columns,
+    };
+    let width = if std::io::stdout().is_terminal() { width } else { WIDTH };
+    for line in graph::draw(workflow, state, width) {
+        output::line(line)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! `heeler workflow runs`: the list of runs.
+
+use std::num::NonZeroU32;
+
+use anstyle::AnsiColor;
+use clap::Args;
+use heeler_model::workflow::CourseStatus;
+use heeler_store::{WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cli::{self, Global};
+use crate::failure::Outcome;
+use crate::output::{self, Lines, Text};
+use crate::place::{self, Place};
+use crate::since;
+
+/// What the help shows at its end.
+pub(super) const ABOUT: &str = "Examples:
+  heeler workflow runs
+  heeler workflow runs build --status failed --since 7d
+  heeler workflow runs --status paused --json    # what waits for people
+
+Exit codes: 0 listed, 2 no such time, 4 no such run.";
+
+/// How many are shown when nobody says.
+const LIMIT: &str = "20";
+
+/// Arguments of `workflow runs`.
+#[derive(Args)]
+pub(crate) struct RunsArgs {
+    /// Only runs of this workflow
+    #[arg(value_name = "NAME", add = cli::workflows())]
+    workflow: Option<String>,
+    /// Only those in this state
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::run_status())]
+    status: Option<CourseStatus>,
+    /// Only what is newer: a length (2h, 7d) or a date
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// Only what comes after this one in the list; for the next page
+    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    before: Option<String>,
+    /// How many to show
+    #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
+    limit: NonZeroU32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lists runs.
+pub(super) fn run(global: &Global, args: &RunsArgs) -> Outcome {
+    let now = place::now();
+    let place = Place::find(global)?;
+    let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+    let filter = WorkflowRunFilter { workflow: args.workflow.clone(), status: args.status, since };
+    let Some(reader) = place.reader()? else { return print(&place, &[], 0, args, now) };
+    let before = match &args.before {
+        None => None,
+        Some(id) => Some(WorkflowRunCursor::after(&reader.find_workflow_run(id)?.head)),
+    };
+    let heads = reader.workflow_runs(&filter, before.as_ref(), args.limit.get() as usize)?;
+    let total = reader.count_workflow_runs(&filter)?;
+    drop(reader);
+    print(&place, &heads, total, args, now)
+}
+
+fn print(
+    place: &Place,
+    heads: &[WorkflowRunHead],
+    total: i64,
+    args: &RunsArgs,
+    now: Timestamp,
+) -> Outcome {
+    if args.json {
+        let runs: Vec<Value> = heads.iter().map(head_json).collect();
+        return Ok(output::json(&json!({ "runs": runs, "total": total, "limit": args.limit }))?);
+    }
+    let Some(last) = heads.last() else {
+        let is_filtered = args.workflow.is_some() || args.status.is_some() || args.since.is_some();
+        return Ok(output::line(match (is_filtered, &args.before) {
+            (true, _) => "no runs match".to_owned(),
+            (false, Some(id)) => format!("no runs before {id}"),
+            (false, None) => format!("no workflow has run yet in {}", place.state_dir),
+        })?);
+    };
+    let mut lines = Lines::new(
+        &["ID", "WORKFLOW", "STATUS", "PHASE", "STARTED", "TOOK", "COST", "ABOUT"],
+        &["WORKFLOW", "PHASE", "ABOUT"],
+    );
+    for head in heads {
+        lines.push(vec![
+            head.id.as_str().into(),
+            output::one_line(&head.workflow).into(),
+            status_text(head.status),
+            output::one_line(&head.current_phase).into(),
+            output::relative(head.started_at, now).into(),
+            took(head).unwrap_or_default().into(),
+            cost(head.spent).unwrap_or_default().into(),
+            about(head).into(),
+        ]);
+    }
+    lines.print()?;
+    if total > heads.len() as i64 {
+        let (shown, total) = (heads.len(), output::grouped(total.unsigned_abs()));
+        output::note(&format!("showing {shown} of {total}; older: {}", next(args, last)))?;
+    }
+    Ok(())
+}
+
+/// Returns why a run failed, or else what it is about, if that says something.
+fn about(head: &WorkflowRunHead) -> String {
+    let trigger = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
+    head.error.as_ref().or(trigger).map(|text| output::one_line(text)).unwrap_or_default()
+}
+
+/// Returns the command for the next page.
+fn next(args: &RunsArgs, last: &WorkflowRunHead) -> String {
+    let limit = args.limit.to_string();
+    let options = [
+        ("--status", args.status.map(CourseStatus::as_str)),
+        ("--since", args.since.as_deref()),
+        ("--limit", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
+        ("--before", Some(last.id.as_str())),
+    ];
+    let options = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));
+    let name = args.workflow.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    format!("heeler workflow runs{name}{}", options.collect::<String>())
+}
+
+/// Returns how long a run took that has ended.
+pub(super) fn took(head: &WorkflowRunHead) -> Option<String> {
+    let took = head.finished_at?.duration_since(head.started_at).as_millis();
+    i64::try_from(took).ok().map(output::duration)
+}
+
+/// Returns an amount in millionths of a dollar; nothing where there is none.
+pub(super) fn cost(micros: i64) -> Option<String> {
+    output::price(Some(micros as f64 / 1e6))
+}
+
+/// Returns a status in its colour.
+pub(super) fn status_text(status: CourseStatus) -> Text {
+    let color = match status {
+        CourseStatus::Queued => AnsiColor::Blue,
+        CourseStatus::Running => AnsiColor::Cyan,
+        CourseStatus::Paused => AnsiColor::Magenta,
+        CourseStatus::Succeeded => AnsiColor::Green,
+        CourseStatus::Failed => AnsiColor::Red,
+        CourseStatus::Cancelled => AnsiColor::Yellow,
+    };
+    Text::styled(color.on_default(), status.as_str())
+}
+
+/// Returns what programs get of a run in a list.
+pub(super) fn head_json(head: &WorkflowRunHead) -> Value {
+    let took = head.finished_at.map(|at| at.duration_since(head.started_at).as_secs_f64());
+    json!({
+        "id": head.id,
+        "workflow": head.workflow,
+        "status": head.status,
+        "currentPhase": head.current_phase,
+        "triggerId": head.trigger_id,
+        "triggerType": head.trigger_type,
+        "startedAt": head.started_at,
+        "updatedAt": head.updated_at,
+        "finishedAt": head.finished_at,
+        "durationSeconds": took,
+        "costUsd": head.spent as f64 / 1e6,
+        "restartCount": head.restart_count,
+        "error": head.error,
+        "origin": head.origin,
+    })
+}

@@ -1,0 +1,152 @@
+//! `heeler workflow cancel`, `retry`, `enable` and `disable`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use heeler_engine::{Command, WorkflowOrder};
+use heeler_model::WorkflowRunId;
+use heeler_store::{Reader, WorkflowRunRow};
+use serde_json::json;
+
+use super::run::{Begun, attend};
+use super::stand::Stand;
+use super::{Watching, find_run, runs};
+use crate::cli::{self, Global};
+use crate::daemon;
+use crate::failure::{Code, Failure, Outcome};
+use crate::output;
+use crate::place::Place;
+
+/// What the help of `workflow cancel` shows at its end.
+pub(super) const CANCEL: &str = "Examples:
+  heeler workflow cancel wf-2026-11-15-k3v9q1
+  heeler workflow cancel wf-2026-11-15-k3v9q1 --now
+
+Its agents may finish what they are at; `--now` ends them at once. What people were asked is
+withdrawn. `heeler workflow retry` lets the run go on later. Starts a daemon if none runs.
+Exit codes: 0 cancelled, 1 a job of it did not end, 4 not found, 5 it has ended already.";
+
+/// What the help of `workflow retry` shows at its end.
+pub(super) const RETRY: &str = "Examples:
+  heeler workflow retry wf-2026-11-15-k3v9q1
+  heeler workflow retry wf-2026-11-15-k3v9q1 --from review
+
+What succeeded stays done, with its outputs; what failed, was cancelled or never began is done.
+With --from that phase and all that waits for it are done anew, whatever became of them. The run
+goes by the workflow as it was when it began, whatever its file says now. It is watched as
+`heeler workflow run` does, and the exit codes are the same: 0 succeeded, 1 failed or cancelled,
+4 not found, 5 it has not ended or has succeeded, 130 interrupted.";
+
+/// What the help of `workflow enable` and `disable` shows at its end.
+pub(super) const SWITCH: &str = "Examples:
+  heeler workflow disable build
+  heeler workflow enable build
+
+It is kept, with who did it and when. Starts a daemon if none runs, which ends when it is idle.
+Exit codes: 0 changed, 4 not found.";
+
+/// How long the jobs of a run may take to end: each of their graces, and more.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Arguments of `workflow cancel`.
+#[derive(Args)]
+pub(crate) struct CancelArgs {
+    /// The run's id; a beginning will do while it is unique
+    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    id: String,
+    /// End its agents at once, without letting them finish what they are at
+    #[arg(long)]
+    now: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `workflow retry`.
+#[derive(Args)]
+pub(crate) struct RetryArgs {
+    /// The run's id; a beginning will do while it is unique
+    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    id: String,
+    /// Do this phase anew too, and all that waits for it
+    #[arg(long, value_name = "PHASE")]
+    from: Option<String>,
+    #[command(flatten)]
+    pub(crate) how: Watching,
+}
+
+/// Cancels a run, and waits until its jobs have ended.
+pub(super) fn cancel(global: &Global, args: &CancelArgs) -> Outcome {
+    let place = Place::find(global)?;
+    place.bring_up_to_date()?;
+    let (reader, row) = find_run(&place, &args.id)?;
+    drop(reader);
+    let id = row.head.id;
+    order(&place, WorkflowOrder::Cancel { run: id.clone(), now: args.now })?;
+    let row = wait_ended(&place, &id)?;
+    match args.json {
+        true => Ok(output::json(&json!({ "run": runs::head_json(&row.head) }))?),
+        false => {
+            output::line(format!("{id}: {}", row.head.status))?;
+            match global.quiet {
+                true => Ok(()),
+                false => Ok(output::note(&format!("let it go on: heeler workflow retry {id}"))?),
+            }
+        }
+    }
+}
+
+/// Asks the daemon for something about workflows.
+pub(super) fn order(place: &Place, order: WorkflowOrder) -> Outcome<heeler_engine::Answer> {
+    daemon::ask(place, &Command::Workflow { order, by: place.who() })
+}
+
+/// Waits until a run has ended, and all its jobs.
+fn wait_ended(place: &Place, id: &WorkflowRunId) -> Outcome<WorkflowRunRow> {
+    let deadline = Instant::now() + END_WAIT;
+    loop {
+        let reader = Reader::open(&place.dir()?)?;
+        let gone = || Failure::message(Code::Failed, format!("the record of {id} is gone"));
+        let row = reader.workflow_run(id)?.ok_or_else(gone)?;
+        let stand = Stand::read(&reader, row, None)?;
+        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let open = parts.filter(|part| part.how.is_none()).count();
+        if stand.row.head.status.is_final() && open == 0 {
+            return Ok(stand.row);
+        }
+        if Instant::now() >= deadline {
+            let message = format!(
+                "{} of {id} did not end within {} s",
+                output::counted(open as u64, "job"),
+                END_WAIT.as_secs()
+            );
+            let hint = format!("heeler workflow show {id}");
+            return Err(Failure::message(Code::Failed, message).hint(hint));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Lets a run go on.
+pub(super) fn retry(global: &Global, args: &RetryArgs) -> Outcome {
+    let place = Place::find(global)?;
+    place.bring_up_to_date()?;
+    let (reader, row) = find_run(&place, &args.id)?;
+    drop(reader);
+    let order = WorkflowOrder::Retry { run: row.head.id, from: args.from.clone() };
+    attend(global, &place, &args.how, order, Begun::Again)
+}
+
+/// Lets runs of a workflow start, or not.
+pub(super) fn switch(global: &Global, name: &str, on: bool, json: bool) -> Outcome {
+    let place = Place::find(global)?;
+    let workflow = name.to_owned();
+    let wanted = match on {
+        true => WorkflowOrder::Enable { workflow },
+        false => WorkflowOrder::Disable { workflow },
+    };
+    daemon::tell(&order(&place, wanted)?, json)
+}

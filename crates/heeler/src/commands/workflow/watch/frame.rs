@@ -1,0 +1,255 @@
+//! What is drawn of a run: a line for each phase, as many as there is room for.
+
+use anstyle::{AnsiColor, Style};
+use heeler_model::workflow::Part;
+use heeler_model::workflow::graph::Mark;
+use heeler_store::PartRow;
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::super::runs;
+use super::super::stand::{PhaseStand, Stand};
+use crate::output::{self, SIGNS, Text, fitting, one_line};
+
+/// The widest name that others are aligned to.
+const NAME_WIDTH_MAX: usize = 24;
+/// The room that what a phase is at has at least, or it is left out.
+const DOING_WIDTH_MIN: usize = 8;
+/// How many rows are left to what stands above.
+const ROWS_ABOVE: usize = 3;
+
+/// Returns the sign of a phase, and its style.
+pub(in super::super) fn sign(mark: Mark) -> (char, Style) {
+    match mark {
+        Mark::Waiting => ('·', Style::new().dimmed()),
+        Mark::Running => ('▸', AnsiColor::Cyan.on_default()),
+        Mark::Asking => ('◆', AnsiColor::Magenta.on_default()),
+        Mark::Succeeded => ('✓', AnsiColor::Green.on_default()),
+        Mark::Failed => ('✗', AnsiColor::Red.on_default()),
+        Mark::Skipped => ('○', Style::new().dimmed()),
+        Mark::Cancelled => ('✗', AnsiColor::Yellow.on_default()),
+    }
+}
+
+/// Returns what a mark means.
+pub(in super::super) fn word(mark: Mark) -> &'static str {
+    match mark {
+        Mark::Waiting => "waiting",
+        Mark::Running => "running",
+        Mark::Asking => "asking",
+        Mark::Succeeded => "succeeded",
+        Mark::Failed => "failed",
+        Mark::Skipped => "skipped",
+        Mark::Cancelled => "cancelled",
+    }
+}
+
+/// Returns what a part is called where its phase is not told.
+pub(super) fn name_of(phase: &PhaseStand, part: &PartRow) -> String {
+    let name = one_line(phase.title());
+    phase.name_of(part.part).map(|word| format!("{name} {word}")).unwrap_or(name)
+}
+
+/// Says how far a phase is that is done for each of several items.
+pub(super) fn items_word(phase: &PhaseStand, open: usize) -> String {
+    let is_item = |part: &&PartRow| matches!(part.part, Part::Item(_));
+    let done = phase.parts.iter().filter(is_item).filter(|part| part.how.is_some()).count();
+    match phase.items.as_ref().map(Vec::len) {
+        Some(items) => format!("{} of {items} done, {open} at work", done.min(items)),
+        None => format!("{open} at work"),
+    }
+}
+
+/// Returns the line that tells that a phase began or ended.
+pub(super) fn told(phase: &PhaseStand, now: Timestamp) -> Text {
+    let (sign, style) = sign(phase.mark);
+    let name = one_line(phase.title());
+    let rest = match phase.mark {
+        Mark::Waiting | Mark::Running => " begins".to_owned(),
+        Mark::Asking => " waits for an answer".to_owned(),
+        Mark::Skipped => " skipped".to_owned(),
+        Mark::Succeeded => figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default(),
+        Mark::Failed | Mark::Cancelled => {
+            let took = figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default();
+            let why = phase.error().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+            format!(" {}{took}{why}", word(phase.mark))
+        }
+    };
+    Text::styled(style, &sign.to_string()).then(format!(" {name}{rest}"))
+}
+
+/// Returns how long a phase took so far, and what it cost.
+fn figures(phase: &PhaseStand, now: Timestamp) -> Option<String> {
+    let took = output::duration(phase.took_ms(now)?);
+    Some(match runs::cost(phase.micros()) {
+        Some(cost) => format!("{took} {cost}"),
+        None => took,
+    })
+}
+
+/// Draws a run for a terminal of this width and height.
+pub(super) fn frame(
+    stand: &Stand,
+    doing: &dyn Fn(&PhaseStand) -> Option<String>,
+    turn: usize,
+    (width, rows): (usize, usize),
+    now: Timestamp,
+) -> Vec<Text> {
+    let room = rows.saturating_sub(ROWS_ABOVE).max(1);
+    let shown = choose(&stand.phases, room);
+    let names = shown.iter().filter_map(|row| match row {
+        Shown::Phase(at) => Some(one_line(stand.phases[*at].title()).width()),
+        Shown::More(..) => None,
+    });
+    let names = names.max().unwrap_or(0).min(NAME_WIDTH_MAX).min(width / 2);
+    let line = |row: &Shown| match row {
+        Shown::Phase(at) => {
+            let phase = &stand.phases[*at];
+            let doing = match phase.mark {
+                Mark::Running => doing(phase),
+                Mark::Asking => Some("waits for an answer".to_owned()),
+                Mark::Failed => phase.error().map(one_line),
+                Mark::Skipped => Some("skipped".to_owned()),
+                _ => None,
+            };
+            phase_line(phase, doing, names, turn, width, now)
+        }
+        Shown::More(count, what) => {
+            let text = format!("  … {count} more {what}");
+            Text::styled(Style::new().dimmed(), fitting(&text, width - 1))
+        }
+    };
+    shown.iter().map(line).collect()
+}
+
+fn phase_line(
+    phase: &PhaseStand,
+    doing: Option<String>,
+    names: usize,
+    turn: usize,
+    width: usize,
+    now: Timestamp,
+) -> Text {
+    let (sign, style) = sign(phase.mark);
+    let sign = match phase.mark {
+        Mark::Running => SIGNS[turn % SIGNS.len()],
+        _ => sign,
+    };
+    let name = one_line(phase.title());
+    let name = fitting(&name, names);
+    let figures = figures(phase, now).filter(|_| phase.mark != Mark::Skipped).unwrap_or_default();
+    let pad = names.saturating_sub(name.width());
+    let head = format!("{name}{:pad$}  {figures:>7}", "");
+    let head = fitting(&head, width.saturating_sub(3));
+    // One column is left free: a line that fills the last one may wrap.
+    let left = width.saturating_sub(2 + head.width() + 3);
+    let doing = doing.filter(|_| left >= DOING_WIDTH_MIN).unwrap_or_default();
+    let cut = fitting(&doing, left);
+    let dots = if cut.len() < doing.len() { "…" } else { "" };
+    let cut = if dots.is_empty() { cut } else { fitting(&doing, left - 1) };
+    let dimmed = if phase.mark == Mark::Failed { style } else { Style::new().dimmed() };
+    let head = match phase.mark {
+        Mark::Waiting | Mark::Skipped => Text::styled(Style::new().dimmed(), head),
+        _ => Text::from(head),
+    };
+    let text = Text::styled(style, &sign.to_string()).then(" ").then(head);
+    match cut.is_empty() {
+        true => text,
+        false => text.then("  ").then(Text::styled(dimmed, &format!("{cut}{dots}"))),
+    }
+}
+
+/// A line of the frame.
+#[derive(Debug, PartialEq)]
+enum Shown {
+    Phase(usize),
+    /// So many phases are left out, which are so.
+    More(usize, &'static str),
+}
+
+/// Chooses what is shown: all, or else what goes on, what ended last, and what comes next.
+fn choose(phases: &[PhaseStand], room: usize) -> Vec<Shown> {
+    if phases.len() <= room {
+        return (0..phases.len()).map(Shown::Phase).collect();
+    }
+    let of = |wanted: fn(Mark) -> bool| -> Vec<usize> {
+        (0..phases.len()).filter(|at| wanted(phases[*at].mark)).collect()
+    };
+    let is_over =
+        |mark| matches!(mark, Mark::Succeeded | Mark::Failed | Mark::Skipped | Mark::Cancelled);
+    let (over, on) = (of(is_over), of(|mark| matches!(mark, Mark::Running | Mark::Asking)));
+    let waiting = of(|mark| mark == Mark::Waiting);
+    // Three lines may say what is left out.
+    let room = room.saturating_sub(3).max(1);
+    let on_shown = on.len().min(room);
+    let rest = room - on_shown;
+    let over_shown = over.len().min(rest.div_ceil(2).max(rest.saturating_sub(waiting.len())));
+    let waiting_shown = waiting.len().min(rest - over_shown);
+    let mut shown = Vec::new();
+    let more = |shown: &mut Vec<Shown>, count: usize, what| {
+        if count > 0 {
+            shown.push(Shown::More(count, what));
+        }
+    };
+    more(&mut shown, over.len() - over_shown, "that ended");
+    shown.extend(over[over.len() - over_shown..].iter().copied().map(Shown::Phase));
+    shown.extend(on[..on_shown].iter().copied().map(Shown::Phase));
+    more(&mut shown, on.len() - on_shown, "at work");
+    shown.extend(waiting[..waiting_shown].iter().copied().map(Shown::Phase));
+    more(&mut shown, waiting.len() - waiting_shown, "that wait");
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(name: &str, mark: Mark) -> PhaseStand {
+        let began: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        PhaseStand {
+            name: name.to_owned(),
+            label: None,
+            mark,
+            parts: Vec::new(),
+            items: None,
+            began: (mark != Mark::Waiting).then_some(began),
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn a_line_fits_any_terminal_and_gives_up_what_is_done_first() {
+        let now: Timestamp = "2026-11-15T12:00:12Z".parse().unwrap();
+        let phases = [
+            phase("a-very-long-name-of-a-phase-indeed", Mark::Running),
+            phase("日本", Mark::Failed),
+        ];
+        for phase in &phases {
+            for width in 20..120 {
+                let doing = Some("Reads a file with 日本語 in its name, and more".to_owned());
+                let line = phase_line(phase, doing, NAME_WIDTH_MAX.min(width / 2), 3, width, now);
+                let plain = line.plain();
+                assert!(plain.width() < width, "{width}: {plain:?}");
+                assert!(plain.contains("12.0s") || width < 30, "{width}: {plain:?}");
+            }
+        }
+        let line = phase_line(&phases[0], Some("Reads it".to_owned()), 24, 0, 80, now);
+        assert_eq!(line.plain(), "⠋ a-very-long-name-of-a-ph    12.0s  Reads it");
+    }
+
+    #[test]
+    fn on_a_low_terminal_what_goes_on_is_shown_and_the_rest_is_counted() {
+        use Mark::{Running, Succeeded, Waiting};
+        let marks = [vec![Succeeded; 50], vec![Running; 2], vec![Waiting; 50]].concat();
+        let phases: Vec<PhaseStand> = marks.iter().map(|mark| phase("p", *mark)).collect();
+        let shown = choose(&phases, 10);
+        assert_eq!(shown.len(), 9);
+        assert_eq!(shown[0], Shown::More(47, "that ended"));
+        assert!(shown.contains(&Shown::Phase(50)) && shown.contains(&Shown::Phase(51)));
+        assert_eq!(shown[8], Shown::More(48, "that wait"));
+        for room in 1..120 {
+            assert!(choose(&phases, room).len() <= room.max(4), "{room}");
+        }
+        assert_eq!(choose(&phases, 102).len(), 102, "all, where there is room");
+    }
+}
