@@ -151,3 +151,80 @@ pub(crate) fn deliver(
     }
     came
 }
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::run::{Closing, PROTOCOL};
+    use heeler_model::{ApprovalId, ApprovalKind};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(id: &str) -> Ask {
+        Ask {
+            protocol: PROTOCOL,
+            id: id.to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            kind: "permission".to_owned(),
+            tool: "Bash".to_owned(),
+            input: json!({"command": "ls"}),
+            until: None,
+        }
+    }
+
+    #[test]
+    fn a_question_that_has_ended_is_not_open_and_what_cannot_be_read_is_left_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        assert!(RunAsks::read(folder).is_empty());
+        let asks = folder.join(FOLDER);
+        std::fs::create_dir(&asks).unwrap();
+        let closed = Closed {
+            protocol: PROTOCOL,
+            ask: ask("b"),
+            at: Timestamp::UNIX_EPOCH,
+            how: Closing::Withdrawn,
+            by: None,
+            text: None,
+        };
+        let write = |name: &str, text: String| std::fs::write(asks.join(name), text).unwrap();
+        write("a.json", serde_json::to_string(&ask("a")).unwrap());
+        write("b.json", serde_json::to_string(&ask("b")).unwrap());
+        write("b.closed", serde_json::to_string(&closed).unwrap());
+        write("c.json", "{".to_owned());
+        write(".d.json", serde_json::to_string(&ask("d")).unwrap());
+        let read = RunAsks::read(folder);
+        assert_eq!(read, RunAsks { open: vec![ask("a")], closed: vec![closed] });
+    }
+
+    #[test]
+    fn a_run_is_told_what_is_on_record() {
+        let id = ApprovalId::mint(1);
+        let asked = |kind, status, response: Option<&str>, detail: Json| Approval {
+            status,
+            response: response.map(str::to_owned),
+            detail: Some(detail),
+            ..Approval::asked(id.clone(), "job", "Bash", kind, Timestamp::UNIX_EPOCH)
+        };
+        let (may, which) = (ApprovalKind::Permission, ApprovalKind::Question);
+        let (yes, no) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
+        let plain = json!({"tool": "Bash", "input": {"command": "ls"}});
+        let allowed = told(&asked(may, yes, Some("fine"), plain.clone()));
+        assert_eq!(allowed, Ok(RunAnswer::Allow { input: None }));
+        let mut changed = plain.clone();
+        changed["updatedInput"] = json!({"command": "pwd"});
+        let allowed = told(&asked(may, yes, None, changed));
+        assert_eq!(allowed, Ok(RunAnswer::Allow { input: Some(json!({"command": "pwd"})) }));
+        let message = |said: Option<&str>| match told(&asked(may, no, said, plain.clone())) {
+            Ok(RunAnswer::Deny { message, interrupt: false }) => message,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((&*message(Some("why")), &*message(None)), ("why", "the user said no"));
+        let input = json!({"questions": [{"question": "Which?", "options": [{"label": "red"}]}]});
+        let question = json!({"tool": "AskUserQuestion", "input": input});
+        let told = told(&asked(which, yes, Some("1"), question));
+        let Ok(RunAnswer::Allow { input: Some(input) }) = told else { panic!("{told:?}") };
+        assert_eq!(input["answers"], json!({"Which?": "red"}));
+    }
+}

@@ -16,6 +16,8 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
+use crate::approvals;
+use crate::asks::RunAsks;
 use crate::cancel;
 use crate::start::begins_own;
 
@@ -63,10 +65,13 @@ pub(crate) fn commit(
     result.redact(redactor);
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
+    let asks = RunAsks::read(&store.dir().run(result.run));
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
         match conclude(tx, &root, &TimeZone::UTC, result, |_, _, _| Fate::Over)? {
             Concluded::Now(ended) => {
+                let at = ended.result.finished_at;
+                approvals::all_ended(tx, &ended.job, run, &asks.closed, at)?;
                 Ok(Committed { job: ended.job.head.id, status: ended.job.head.status, end })
             }
             Concluded::Before(job) => {

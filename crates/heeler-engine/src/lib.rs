@@ -5,6 +5,7 @@
 //! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
 //! [`Control`].
 
+mod approvals;
 mod asks;
 mod cancel;
 mod checkout;
@@ -66,7 +67,7 @@ pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
 pub use start::StartError;
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
-pub use workflows::{WorkflowMode, WorkflowOrder};
+pub use workflows::{WorkflowMode, WorkflowOrder, WorkflowWanted};
 
 #[cfg(test)]
 mod tests;

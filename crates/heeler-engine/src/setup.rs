@@ -8,12 +8,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Agent, AgentLookup, Durability, Fleet, Loaded, Runtime};
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::{
+    Agent, AgentLookup, CRON_SUFFIX, Durability, Fleet, Loaded, Runtime, Schedule,
+};
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
 use heeler_model::workflow::{LoadedWorkflow, Workflow, WorkflowSettings, thaw};
 use heeler_model::{AgentName, PhaseJob, Wanted};
-use heeler_store::{Db, DbError, WorkflowRunRow};
+use heeler_store::{CronOverride, Db, DbError, Override, WorkflowRunRow};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -92,6 +95,19 @@ impl Setup {
             _ => None,
         };
         self.workflow_settings().agent.clone().or_else(only)
+    }
+
+    /// Returns what was changed about a workflow's cron as a change of the schedule that it is.
+    pub(crate) fn cron_override(&self, row: CronOverride) -> Option<(ScheduleKey, Override)> {
+        let CronOverride { name, enabled, schedule: text, at, by } = row;
+        let is_it = |it: &Schedule| it.workflow.is_some() && cron_name(it) == name;
+        let agents = self.loaded.agents.iter();
+        let (agent, schedule) = agents
+            .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))
+            .find(|(_, schedule)| is_it(schedule))?;
+        let (agent, schedule) = (agent.name.to_string(), schedule.name.clone());
+        let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
+        Some((key, Override { agent, schedule, enabled, text, at, by }))
     }
 
     /// Returns what holds for all workflows.
@@ -220,6 +236,11 @@ impl Setup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
+}
+
+/// Returns the name of the cron that a schedule is.
+pub(crate) fn cron_name(schedule: &Schedule) -> &str {
+    schedule.name.strip_suffix(CRON_SUFFIX).unwrap_or(&schedule.name)
 }
 
 /// Returns what is wanted as it may be written down.

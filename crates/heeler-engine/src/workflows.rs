@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use heeler_model::config::{Agent, Runtime};
 use heeler_model::workflow::{
-    Answer, Course, Entry, Happening, How, Language, Part, Piece, PieceWork, Repeat, Workflow,
+    Answer, Course, CourseStatus, Entry, Happening, How, Language, Part, Piece, PieceWork, Repeat,
+    Workflow,
 };
 use heeler_model::{TriggerType, WorkflowRunId};
 use heeler_store::{Db, DbError, WorkflowRunRow};
@@ -23,22 +24,7 @@ use crate::setup::Setup;
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowOrder {
     /// Run one.
-    Run {
-        /// Its name.
-        workflow: String,
-        /// What it is given; text counts as what the input is.
-        #[serde(default)]
-        inputs: Map<String, Json>,
-        /// What it is about: while a run about the same goes on, that is the answer.
-        #[serde(default)]
-        trigger_id: Option<String>,
-        /// What starts it.
-        #[serde(default = "manual")]
-        trigger: TriggerType,
-        /// Whether it is only played.
-        #[serde(default)]
-        mode: WorkflowMode,
-    },
+    Run(WorkflowWanted),
     /// End a run.
     Cancel {
         /// Which.
@@ -63,6 +49,45 @@ pub enum WorkflowOrder {
         /// Its name.
         workflow: String,
     },
+}
+
+/// A run of a workflow that is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkflowWanted {
+    /// The workflow's name.
+    pub workflow: String,
+    /// What it is given; text counts as what the input is.
+    #[serde(default)]
+    pub inputs: Map<String, Json>,
+    /// What it is about: while a run about the same goes on, that is the answer.
+    #[serde(default)]
+    pub trigger_id: Option<String>,
+    /// What starts it.
+    #[serde(default = "manual")]
+    pub trigger: TriggerType,
+    /// Whether it is only played.
+    #[serde(default)]
+    pub mode: WorkflowMode,
+}
+
+impl WorkflowWanted {
+    /// Asks for a run as a person would who says nothing else.
+    pub fn of(workflow: &str) -> WorkflowWanted {
+        WorkflowWanted {
+            workflow: workflow.to_owned(),
+            inputs: Map::new(),
+            trigger_id: None,
+            trigger: TriggerType::Manual,
+            mode: WorkflowMode::Real,
+        }
+    }
+}
+
+/// A run that was begun, or was there already.
+pub(crate) struct BegunRun {
+    pub(crate) run: WorkflowRunId,
+    pub(crate) status: CourseStatus,
+    pub(crate) is_new: bool,
 }
 
 fn manual() -> TriggerType {

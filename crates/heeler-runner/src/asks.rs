@@ -109,12 +109,21 @@ impl Asks {
         Some(open.ask.id.clone())
     }
 
-    /// Closes a question; `told` is for those who come later.
-    pub(crate) fn close(&mut self, id: &str, end: AskEnd, told: String) -> Option<Open> {
+    /// Closes a question; `told` is for those who come later. One that ends with the run needs no
+    /// word on how it ended.
+    pub(crate) fn close(&mut self, id: &str, end: Option<AskEnd>, told: String) -> Option<Open> {
         let open = self.open.shift_remove(id)?;
-        let AskEnd { how, by, text, at } = end;
-        let closed = Closed { protocol: PROTOCOL, ask: open.ask.clone(), at, how, by, text };
-        if let Err(error) = files::write_closed(&self.dir, &closed) {
+        let closed = end.map(|AskEnd { how, by, text, at }| Closed {
+            protocol: PROTOCOL,
+            ask: open.ask.clone(),
+            at,
+            how,
+            by,
+            text,
+        });
+        if let Some(closed) = closed
+            && let Err(error) = files::write_closed(&self.dir, &closed)
+        {
             // Who answered is in the job's log too; on record it then counts as withdrawn.
             tracing::warn!(reason = chain(&error), ask = id, "how a question ended is not kept");
         }
@@ -194,7 +203,7 @@ mod tests {
         }
         asks.add(ask("q1"), "q1".to_owned(), None).unwrap();
         assert_ne!(asks.name("q1"), "q1");
-        asks.close("q1", answered(), "answered".to_owned()).unwrap();
+        asks.close("q1", Some(answered()), "answered".to_owned()).unwrap();
         let closed = std::fs::read_to_string(asks.dir.join("asks/q1.closed")).unwrap();
         let closed: Closed = serde_json::from_str(&closed).unwrap();
         assert_eq!((closed.how, closed.by.as_deref()), (Closing::Allowed, Some("ada")));
@@ -209,7 +218,7 @@ mod tests {
         for number in 0..=CLOSED_MAX {
             let id = format!("q{number}");
             asks.open.insert(id.clone(), Open { ask: ask(&id), agent_id: id.clone(), until: None });
-            asks.close(&id, answered(), format!("how {number}")).unwrap();
+            asks.close(&id, None, format!("how {number}")).unwrap();
         }
         assert_eq!(asks.refusal("q1"), "how 1");
         assert_eq!(asks.refusal("q0"), "there is no open question `q0`");

@@ -27,8 +27,8 @@ use thiserror::Error;
 use crate::session;
 
 /// The largest result; so much space is reserved before the agent starts. What a text of it has
-/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut, its output is if it is still larger, and then figures by
-/// model are left out.
+/// beyond [`RESULT_TEXT_BYTES_MAX`] is cut; figures by model are left out if it is still larger, and
+/// then its output is cut.
 pub(crate) const RESULT_BYTES_MAX: usize = 256 * 1024;
 /// The longest text in a result. Each byte may take six when it is written.
 const RESULT_TEXT_BYTES_MAX: usize = 6 * 1024;
@@ -266,6 +266,10 @@ fn bounded(result: &RunResult) -> Vec<u8> {
         bytes
     };
     let mut bytes = written(&result);
+    if bytes.len() > RESULT_BYTES_MAX {
+        result.cost.usage.per_model.clear();
+        bytes = written(&result);
+    }
     // What an output takes depends on what is in it.
     while bytes.len() > RESULT_BYTES_MAX
         && let Some(output) = result.output.take()
@@ -274,11 +278,7 @@ fn bounded(result: &RunResult) -> Vec<u8> {
         result.output = Some(output[..half].to_owned()).filter(|output| !output.is_empty());
         bytes = written(&result);
     }
-    if bytes.len() <= RESULT_BYTES_MAX {
-        return bytes;
-    }
-    result.cost.usage.per_model.clear();
-    written(&result)
+    bytes
 }
 
 fn disk(action: &'static str, path: &Utf8Path) -> impl Fn(io::Error) -> DiskError {

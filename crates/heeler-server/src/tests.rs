@@ -115,6 +115,12 @@ fn every_command() -> Vec<Command> {
         }))
     };
     let agent = |change| Command::Agent { agent: "coder".to_owned(), change, by: "me".to_owned() };
+    let approval = |approve: bool| {
+        let text = (!approve).then(|| "no\n\"never\"".to_owned());
+        let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
+        let answer = heeler_model::ApprovalAnswer { approve, text, updated_input };
+        Command::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
+    };
     let prompt = Some("Go\non \"now\"".to_owned());
     let wanted = Wanted { prompt: prompt.clone(), ..Wanted::of("coder".parse().unwrap()) };
     vec![
@@ -123,6 +129,8 @@ fn every_command() -> Vec<Command> {
         Command::Resume { job: job(), prompt, by: by() },
         Command::Resume { job: job(), prompt: None, by: by() },
         Command::Retry { job: job(), by: by() },
+        approval(true),
+        approval(false),
         schedule(ScheduleChange::Enable),
         schedule(ScheduleChange::Disable),
         schedule(ScheduleChange::Set { text: "*/5 * * * *".to_owned() }),

@@ -149,7 +149,7 @@ fn starts_a_run(command: &Command) -> bool {
         Command::Trigger(_) | Command::Resume { .. } | Command::Retry { .. } => true,
         Command::Schedule { change, .. } => triggers(change),
         Command::Workflow { order, .. } => {
-            matches!(order, WorkflowOrder::Run { .. } | WorkflowOrder::Retry { .. })
+            matches!(order, WorkflowOrder::Run(_) | WorkflowOrder::Retry { .. })
         }
         _ => false,
     }

@@ -219,6 +219,7 @@ pub(crate) fn protected(
     let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
     let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
     paths.extend(loaded.files.iter().cloned());
+    paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
     paths.extend([place.state_dir.clone(), home.to_owned()]);
     let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| real(path)).collect();
     paths.extend(real);

@@ -98,6 +98,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) revive: Revive,
     /// Where questions are answered, if they are asked here.
     pub(crate) keyboard: Option<Keyboard>,
+    /// Who answers here, for the record.
+    pub(crate) who: String,
     pub(crate) show: Show,
     /// It is a command: all that it says is its answer.
     pub(crate) is_command: bool,
@@ -214,7 +216,7 @@ impl<'w> Live<'w> {
     fn new(watch: &'w Watch<'w>, tell: SyncSender<Event>) -> Live<'w> {
         Live {
             watch,
-            asks: Asks::new(watch.keyboard.clone(), tell.clone()),
+            asks: Asks::new(watch.keyboard.clone(), watch.who.clone(), tell.clone()),
             tell,
             screen: Screen::new(watch.show, watch.term),
             tools: Tools::new(TOOLS_MARGIN),

@@ -1,20 +1,16 @@
-//! What people are asked: questions of running agents become rows, and answers of people go on
-//! record before anybody acts on them.
-//!
-//! An answer counts for the first who gives it. What a run says of how its question ended counts
-//! above what is on record: the agent went by that. Start at [`Turn::answer`].
+//! What people answer: it goes on record before anybody acts on it, and the first one counts. Start at
+//! [`Turn::answer`].
 
 use heeler_model::redact::Redactor;
-use heeler_model::run::{Ask, Closed, Closing};
-use heeler_model::workflow::cut_output;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
-    Job, RunId, WorkflowRunId, iso_millis, question,
+    RunId, WorkflowRunId, iso_millis, question,
 };
 use heeler_store::DbError;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::turn::{Outcome, Turn};
+use crate::approvals;
 use crate::asks::RunAsks;
 use crate::command::{Answer, Refused, RefusedKind};
 use crate::prepare::environment;
@@ -31,77 +27,11 @@ impl Turn<'_, '_> {
         };
         let Some(job) = self.tx.job(&job)? else { return Ok(()) };
         for ask in &asks.open {
-            self.ask(&job, run, ask)?;
+            approvals::ask(self.tx, &job, run, ask)?;
         }
-        asks.closed.iter().try_for_each(|closed| self.question_ended(&job, run, closed))
-    }
-
-    /// Records how the questions of a run ended that is over.
-    pub(super) fn no_more_questions(
-        &mut self,
-        job: &Job,
-        run: RunId,
-        closed: &[Closed],
-    ) -> Result<(), DbError> {
-        closed.iter().try_for_each(|closed| self.question_ended(job, run, closed))?;
-        for left in self.tx.undelivered_approvals(run)? {
-            let status = ApprovalStatus::Withdrawn;
-            let why = Some("its run ended before an answer");
-            self.tx.answer_approval(&left.id, status, why, &job.head.agent, self.now)?;
-            self.tx.set_approval_delivered(&left.id, self.now)?;
+        for closed in &asks.closed {
+            approvals::ended(self.tx, &job, run, closed, self.now)?;
         }
-        Ok(())
-    }
-
-    /// Asks people what an agent asks; what is asked already stays as it is.
-    fn ask(&mut self, job: &Job, run: RunId, ask: &Ask) -> Result<Approval, DbError> {
-        if let Some(known) = self.tx.approval_of_ask(run, &ask.id)? {
-            return Ok(known);
-        }
-        let id = self.tx.new_approval_id()?;
-        let kind = match ask.kind.as_str() {
-            "question" => ApprovalKind::Question,
-            _ => ApprovalKind::Permission,
-        };
-        let whole = job.workflow_run_id.as_deref().unwrap_or(job.head.id.as_str());
-        let approval = Approval {
-            requested_by: Some(job.head.agent.clone()),
-            expires_at: ask.until,
-            job_id: Some(job.head.id.clone()),
-            run_id: Some(run),
-            ask_id: Some(ask.id.clone()),
-            summary: summary(ask),
-            detail: Some(detail(ask)),
-            ..Approval::asked(id, whole, &ask.tool, kind, ask.at)
-        };
-        self.tx.insert_approval(&approval)?;
-        tracing::info!(approval = %approval.id, job = %job.head.id, tool = ask.tool, "asked");
-        Ok(approval)
-    }
-
-    /// Records how a question ended: by its run's own words.
-    fn question_ended(&mut self, job: &Job, run: RunId, closed: &Closed) -> Result<(), DbError> {
-        let approval = self.ask(job, run, &closed.ask)?;
-        if approval.delivered_at.is_some() {
-            return Ok(());
-        }
-        let (status, nobody) = match closed.how {
-            Closing::Allowed => (ApprovalStatus::Approved, "somebody"),
-            Closing::Denied => (ApprovalStatus::Rejected, "somebody"),
-            Closing::Expired => (ApprovalStatus::Expired, "heeler"),
-            Closing::Withdrawn => (ApprovalStatus::Withdrawn, job.head.agent.as_str()),
-        };
-        let by = closed.by.as_deref().unwrap_or(nobody);
-        let text = closed.text.as_deref();
-        let id = &approval.id;
-        if approval.status == ApprovalStatus::Pending {
-            self.tx.answer_approval(id, status, text, by, closed.at)?;
-        } else if approval.status != status || approval.responded_by.as_deref() != Some(by) {
-            let known = approval.responded_by.as_deref();
-            tracing::warn!(approval = %id, by, known, "the agent went by another answer");
-            self.tx.overrule_approval(id, status, text, by, closed.at)?;
-        }
-        self.tx.set_approval_delivered(id, self.now)?;
         Ok(())
     }
 
@@ -264,32 +194,4 @@ fn answered(approval: &Approval) -> String {
         ApprovalStatus::Withdrawn => format!("{id} was withdrawn at {at}: nothing waits for it"),
         _ => format!("{id} was answered already: {status} by {by} at {at}"),
     }
-}
-
-/// What of a tool's input tells most, where it has such a field.
-const TELLING: [&str; 7] =
-    ["command", "file_path", "notebook_path", "url", "pattern", "query", "description"];
-
-/// Says in short what is asked.
-fn summary(ask: &Ask) -> String {
-    let asked: Vec<&str> =
-        question::questions(&ask.input).iter().filter_map(|it| it["question"].as_str()).collect();
-    if !asked.is_empty() {
-        return asked.join("\n");
-    }
-    let telling = TELLING.iter().find_map(|name| ask.input[name].as_str());
-    match telling {
-        Some(text) => format!("{}: {text}", ask.tool),
-        None => format!("{}: {}", ask.tool, ask.input),
-    }
-}
-
-/// Returns all that is asked, as far as that is kept.
-fn detail(ask: &Ask) -> Json {
-    let whole = json!({"tool": ask.tool, "input": ask.input});
-    let text = ask.input.to_string();
-    if text.len() <= APPROVAL_TEXT_BYTES_MAX {
-        return whole;
-    }
-    json!({"tool": ask.tool, "inputText": cut_output(&text), "truncated": true})
 }

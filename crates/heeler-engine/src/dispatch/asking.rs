@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::Schedule;
 use heeler_model::{ChannelKey, JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
+use super::due::of_schedule;
 use super::{Dispatcher, Task, orders, spawned};
 use crate::command::{
     Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
 };
 use crate::origin::Origin;
-use crate::workflows::WorkflowOrder;
+use crate::workflows::{WorkflowOrder, WorkflowWanted};
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
@@ -63,15 +66,22 @@ impl Dispatcher {
             Command::Trigger(wanted) => self.trigger(*wanted, reply),
             Command::Webhook(_)
             | Command::Workflow {
-                order: WorkflowOrder::Run { .. } | WorkflowOrder::Retry { .. },
+                order: WorkflowOrder::Run(_) | WorkflowOrder::Retry { .. },
                 ..
             } => match self.refuses_new() {
                 Some(refused) => reply(Err(refused)),
                 None => return Some((Task::Order(command), Some(reply))),
             },
-            Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, .. } => {
+            Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, by } => {
                 let setup = Arc::clone(&self.board().setup);
                 match orders::find_schedule(&setup, &agent, &schedule) {
+                    Ok((agent, Schedule { name, workflow: Some(start), .. })) => {
+                        let (agent, schedule) = (agent.name.to_string(), name.clone());
+                        let wanted = of_schedule(&ScheduleKey { agent, schedule }, start);
+                        let wanted = WorkflowWanted { trigger: TriggerType::Manual, ..wanted };
+                        let command = Command::Workflow { order: WorkflowOrder::Run(wanted), by };
+                        return self.sort_command(command, reply);
+                    }
                     Ok((agent, schedule)) => {
                         let schedule = Some(schedule.name.clone());
                         let wanted = Wanted { schedule, ..Wanted::of(agent.name.clone()) };

@@ -18,6 +18,7 @@ use heeler_store::{Db, DbError, Override, Parked, Queued};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
+use super::due::trigger_id;
 use crate::setup::Setup;
 use crate::workflows::Running;
 
@@ -118,6 +119,9 @@ impl Board {
         for row in db.overrides()? {
             let key = ScheduleKey { agent: row.agent.clone(), schedule: row.schedule.clone() };
             board.overrides.insert(key, row);
+        }
+        for row in db.cron_overrides()? {
+            board.overrides.extend(board.setup.cron_override(row));
         }
         board.take_setup(Arc::clone(&board.setup));
         board.load_money(db, day)?;
@@ -363,6 +367,10 @@ impl Board {
             asked.wanted.agent.as_str() == key.agent
                 && asked.wanted.schedule.as_deref() == Some(&key.schedule)
         };
+        if self.schedule(key).is_some_and(|(_, schedule)| schedule.workflow.is_some()) {
+            let about = trigger_id(key);
+            return self.courses.values().any(|it| it.row.head.trigger_id == about);
+        }
         let keeps = self
             .schedule(key)
             .is_some_and(|(_, schedule)| schedule.session.mode == SessionMode::Persistent);

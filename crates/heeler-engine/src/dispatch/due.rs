@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 use heeler_model::calendar::{Calendar, ScheduleKey};
-use heeler_model::config::{Agent, CronExpr, Period, Schedule, Trigger};
+use heeler_model::config::{Agent, CronExpr, Period, Schedule, Trigger, WorkflowStart};
 use heeler_model::ledger::Quote;
 use heeler_model::timetable::{Mark, Skip, SkipReason, Start, Timetable, Verdict};
 use heeler_model::{
@@ -21,6 +21,7 @@ use super::Deed;
 use super::board::{Asked, Stage};
 use super::turn::{Turn, insert_job};
 use crate::setup::Setup;
+use crate::workflows::{WorkflowMode, WorkflowWanted};
 
 impl Turn<'_, '_> {
     /// Does what was decided about a schedule that is due.
@@ -67,6 +68,9 @@ impl Turn<'_, '_> {
         schedule: &Schedule,
         start: Start,
     ) -> Result<(), DbError> {
+        if let Some(workflow) = &schedule.workflow {
+            return self.start_due_workflow(key, workflow, start);
+        }
         let refused = match self.board.quote(agent) {
             Quote::SpentToday { .. } | Quote::SpentInAll { .. } => Some(SkipReason::Budget),
             _ if self.board.queue_len() >= self.queue_max() => Some(SkipReason::QueueFull),
@@ -89,6 +93,37 @@ impl Turn<'_, '_> {
         self.queue_up(&job, agent, &wanted)?;
         tracing::info!(schedule = %key, due = iso_millis(start.due), %job, "due");
         Ok(())
+    }
+
+    /// Starts the workflow of a schedule that is due.
+    fn start_due_workflow(
+        &mut self,
+        key: &ScheduleKey,
+        start: &WorkflowStart,
+        due: Start,
+    ) -> Result<(), DbError> {
+        // A clock that was set back brings due times again that are on record.
+        if self.tx.has_occurrence(&key.agent, &key.schedule, due.due)? {
+            return Ok(());
+        }
+        let begun = self.begin_workflow(of_schedule(key, start), "its schedule")?;
+        let reason = match begun {
+            Ok(begun) if begun.is_new => {
+                tracing::info!(schedule = %key, due = iso_millis(due.due), run = %begun.run, "due");
+                let run = begun.run.as_str();
+                let run = run.parse().expect("the id of a run is a plain word, as that of a job");
+                return self
+                    .tx
+                    .add_occurrence(&key.agent, &key.schedule, due.due, &run)
+                    .map(|_| ());
+            }
+            Ok(_) => SkipReason::Overlap,
+            Err(refused) => {
+                tracing::warn!(schedule = %key, why = refused.message, "a workflow did not start");
+                SkipReason::Disabled
+            }
+        };
+        self.skip(key, &Skip { first: due.due, last: due.due, count: 1, reason })
     }
 
     /// Puts a job of a trigger that nobody waits for into the queue.
@@ -308,6 +343,22 @@ fn with_changes(asked: Option<&str>, changed: &[Utf8PathBuf]) -> Option<String> 
     let files: Vec<String> = changed.iter().map(|path| format!("- {path}")).collect();
     let asked = asked.map(|asked| format!("{asked}\n\n")).unwrap_or_default();
     Some(format!("{asked}These files have changed:\n{}", files.join("\n")))
+}
+
+/// Returns what a schedule wants that starts a workflow.
+pub(super) fn of_schedule(key: &ScheduleKey, start: &WorkflowStart) -> WorkflowWanted {
+    WorkflowWanted {
+        workflow: start.workflow.to_string(),
+        inputs: start.inputs.clone(),
+        trigger_id: Some(trigger_id(key)),
+        trigger: TriggerType::Cron,
+        mode: WorkflowMode::Real,
+    }
+}
+
+/// Returns what runs of a schedule's workflow are about.
+pub(super) fn trigger_id(key: &ScheduleKey) -> String {
+    format!("schedule:{key}")
 }
 
 fn schedule_of<'a>(agent: &'a Agent, key: &ScheduleKey) -> Option<&'a Schedule> {

@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 use super::Deed;
 use super::board::Stage;
 use super::turn::{Turn, later};
+use crate::approvals;
 use crate::command::Gone;
 use crate::commit::{self, Concluded, Ended};
 use crate::hooks::{self, JobEnd};
@@ -49,7 +50,7 @@ impl Turn<'_, '_> {
         let live = self.board.remove_live(run);
         let Concluded::Now(ended) = concluded else { return Ok(()) };
         let Ended { job, result, fate, money } = &*ended;
-        self.no_more_questions(job, run, &closed)?;
+        approvals::all_ended(self.tx, job, run, &closed, now)?;
         if let Some(released) = &money.released {
             self.board.ledger.release(&released.agent, released.micros);
         }

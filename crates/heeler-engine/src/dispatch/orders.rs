@@ -7,7 +7,7 @@ use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{Agent, INTERVAL_MIN, Period, Runtime, Schedule, Trigger};
 use heeler_model::session_choice::Wish;
 use heeler_model::{AgentStatus, Job, JobId, JobStatus, Wanted};
-use heeler_store::{DbError, Override};
+use heeler_store::{CronOverride, DbError, Override};
 
 use super::Deed;
 use super::board::{Asked, Stage};
@@ -15,7 +15,7 @@ use super::due::{from_now, read_rule};
 use super::turn::{Outcome, Turn};
 use crate::cancel::{self, Wish as CancelWish};
 use crate::command::{AgentChange, Answer, Command, Refused, RefusedKind, ScheduleChange};
-use crate::setup::Setup;
+use crate::setup::{Setup, cron_name};
 
 /// What an agent is told that a person lets go on.
 pub const GO_ON: &str = "You were stopped before you had finished. Look at what is done already, then \
@@ -149,7 +149,10 @@ impl Turn<'_, '_> {
                 Err(refused) => return Ok(Err(refused)),
             },
             ScheduleChange::Reset | ScheduleChange::Trigger => {
-                self.tx.remove_override(&key.agent, &key.schedule)?;
+                match &schedule.workflow {
+                    Some(_) => self.tx.remove_cron_override(cron_name(schedule))?,
+                    None => self.tx.remove_override(&key.agent, &key.schedule)?,
+                };
                 self.board.overrides.remove(&key);
                 self.replan(&key, schedule, was_enabled)?;
                 let message = format!("{key} starts as the config says");
@@ -165,7 +168,17 @@ impl Turn<'_, '_> {
             at: self.now,
             by: by.to_owned(),
         };
-        self.tx.put_override(&row)?;
+        match &schedule.workflow {
+            // Under the name that Last Light has it by.
+            Some(_) => self.tx.put_cron_override(&CronOverride {
+                name: cron_name(schedule).to_owned(),
+                enabled: row.enabled,
+                schedule: row.text.clone(),
+                at: row.at,
+                by: row.by.clone(),
+            })?,
+            None => self.tx.put_override(&row)?,
+        }
         self.board.overrides.insert(key.clone(), row);
         self.replan(&key, schedule, was_enabled)?;
         tracing::info!(schedule = %key, by, message, "changed");

@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json};
 use super::board::{Asked, Stage};
 use super::turn::{Outcome, Turn, later};
 use crate::command::{Answer, Refused, RefusedKind};
-use crate::workflows::{Running, WorkflowMode, WorkflowOrder, script_command};
+use crate::workflows::{BegunRun, Running, WorkflowOrder, WorkflowWanted, script_command};
 
 impl Turn<'_, '_> {
     /// Does what a person wants of workflows.
@@ -32,8 +32,11 @@ impl Turn<'_, '_> {
         by: &str,
     ) -> Result<Outcome, DbError> {
         match order {
-            WorkflowOrder::Run { workflow, inputs, trigger_id, trigger, mode } => {
-                self.run_workflow(&workflow, inputs, trigger_id, &trigger, mode, by)
+            WorkflowOrder::Run(wanted) => {
+                let begun = self.begin_workflow(wanted, by)?;
+                Ok(begun.map(|BegunRun { run, status, is_new }| {
+                    Some(Answer::WorkflowRun { run, status, is_new })
+                }))
             }
             WorkflowOrder::Cancel { run, now } => self.cancel_workflow(&run, now, by),
             WorkflowOrder::Retry { run, from } => self.retry_workflow(&run, from.as_deref(), by),
@@ -42,17 +45,15 @@ impl Turn<'_, '_> {
         }
     }
 
-    pub(super) fn run_workflow(
+    /// Begins a run, unless one about the same goes on.
+    pub(super) fn begin_workflow(
         &mut self,
-        name: &str,
-        inputs: Map<String, Json>,
-        trigger_id: Option<String>,
-        trigger: &TriggerType,
-        mode: WorkflowMode,
+        wanted: WorkflowWanted,
         by: &str,
-    ) -> Result<Outcome, DbError> {
+    ) -> Result<Result<BegunRun, Refused>, DbError> {
+        let WorkflowWanted { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
         let setup = Arc::clone(&self.board.setup);
-        let loaded = match setup.workflow(name) {
+        let loaded = match setup.workflow(&name) {
             Ok(loaded) => loaded,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -103,7 +104,7 @@ impl Turn<'_, '_> {
         if let Err(active) = self.tx.insert_workflow_run(&row)? {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
             let status = status.unwrap_or(CourseStatus::Running);
-            return Ok(Ok(Some(Answer::WorkflowRun { run: active, status, is_new: false })));
+            return Ok(Ok(BegunRun { run: active, status, is_new: false }));
         }
         self.tx.add_workflow_event(
             &id,
@@ -120,7 +121,7 @@ impl Turn<'_, '_> {
         }
         let row = self.tx.workflow_run(&id)?;
         let status = row.map_or(CourseStatus::Running, |row| row.head.status);
-        Ok(Ok(Some(Answer::WorkflowRun { run: id, status, is_new: true })))
+        Ok(Ok(BegunRun { run: id, status, is_new: true }))
     }
 
     fn has_room_for_workflow(&self) -> bool {
@@ -137,12 +138,21 @@ impl Turn<'_, '_> {
         by: &str,
     ) -> Result<Outcome, DbError> {
         let Some(row) = self.tx.workflow_run(id)? else { return Ok(Err(no_run(id))) };
-        if !self.board.courses.contains_key(id) {
-            let message = format!("{id} has ended already: {}", row.head.status);
-            return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+        let is_ending = now && self.parts_of(id).next().is_some();
+        match self.board.courses.contains_key(id) {
+            true => {
+                tracing::info!(run = %id, by, "a workflow is cancelled");
+                self.happens(id, Happening::Cancel { by: by.to_owned(), now })?;
+            }
+            // Its jobs were to end gracefully, and take their time.
+            false if row.head.status == CourseStatus::Cancelled && is_ending => {
+                self.stop_parts(id, now)?;
+            }
+            false => {
+                let message = format!("{id} has ended already: {}", row.head.status);
+                return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+            }
         }
-        tracing::info!(run = %id, by, "a workflow is cancelled");
-        self.happens(id, Happening::Cancel { by: by.to_owned(), now })?;
         Ok(Ok(Some(Answer::WorkflowRun {
             run: id.clone(),
             status: CourseStatus::Cancelled,
@@ -543,12 +553,16 @@ impl Turn<'_, '_> {
         Ok(())
     }
 
+    /// Returns the jobs of a run that are not over.
+    fn parts_of(&self, id: &WorkflowRunId) -> impl Iterator<Item = JobId> {
+        let is_own =
+            move |asked: &&Asked| asked.wanted.phase.as_ref().is_some_and(|it| it.run == *id);
+        self.board.asked.values().filter(is_own).map(|asked| asked.row.job.clone())
+    }
+
     /// Ends the jobs of a run that is cancelled, and withdraws its questions.
     fn stop_parts(&mut self, id: &WorkflowRunId, now: bool) -> Result<(), DbError> {
-        let is_own =
-            |asked: &&Asked| asked.wanted.phase.as_ref().is_some_and(|phase| phase.run == *id);
-        let jobs = self.board.asked.values().filter(is_own);
-        let jobs: Vec<JobId> = jobs.map(|asked| asked.row.job.clone()).collect();
+        let jobs: Vec<JobId> = self.parts_of(id).collect();
         let by = format!("the end of {id}");
         for job in jobs {
             if let Err(refused) = self.cancel(&job, now, &by)? {

@@ -111,8 +111,9 @@ section! {
         schedules: Schedules,
         /// How the agent keeps its conversation between jobs.
         session: SessionKeys = "{}",
-        /// Who approves what the agent does: `autonomous` (nobody), `interactive` (a person takes
-        /// part), `review` (a person approves each action).
+        /// Who answers what the agent asks: `autonomous` (whoever watches it, else nobody: it is
+        /// denied), `interactive` (a person, whatever started the job: `heeler approvals`),
+        /// `review` (a person approves each action).
         approvals: Approvals = "autonomous",
         /// What Claude may do without asking. This and the lists of tools bind Claude only: with
         /// `runtime: scripted` and `command` they have no effect.

@@ -101,7 +101,8 @@ section! {
 section! {
     /// Where workflows are, and what holds for all of them.
     pub(crate) struct WorkflowsKeys ("workflows") {
-        /// The folder of workflow files, relative to this file; `workflows` if left out.
+        /// The folder of workflow files, relative to this file; `workflows` if left out, beside a
+        /// `herdctl.yaml` `heeler-workflows`.
         folder: Option<Utf8PathBuf>,
         /// The agent of workflows and phases that name none; the only one of the fleet if left out.
         agent: Option<At<AgentRef>>,
@@ -328,7 +329,12 @@ impl Fleet {
 
 /// Returns what holds for workflows. Which agent is meant is known when all are loaded.
 fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSettings {
-    let beside = file.parent().unwrap_or(Utf8Path::new("")).join("workflows");
+    // What lies in `workflows` beside a herdctl project may be anything.
+    let name = match Dialect::of(file) {
+        Dialect::Heeler => "workflows",
+        Dialect::Herdctl => "heeler-workflows",
+    };
+    let beside = file.parent().unwrap_or(Utf8Path::new("")).join(name);
     match keys {
         None => WorkflowSettings { folder: beside, ..WorkflowSettings::default() },
         Some(keys) => WorkflowSettings {

@@ -56,9 +56,10 @@ pub(crate) fn remark(section: &str, key: &str) -> Option<&'static str> {
         "defaults" | "agent overrides" => "agent",
         section => section,
     };
-    PLACES.contains(&(section, key)).then(|| match ISOLATION.contains(&key) {
-        true => "Not there yet: an agent that asks for it is refused.",
-        false => "No effect yet.",
+    PLACES.contains(&(section, key)).then(|| match key {
+        "approvals" => "`review` has no effect yet.",
+        _ if ISOLATION.contains(&key) => "Not there yet: an agent that asks for it is refused.",
+        _ => "No effect yet.",
     })
 }
 
@@ -163,7 +164,7 @@ fn find<'p>(tree: &Node, rest: &str, path: &'p str, found: &mut Vec<(&'p str, Po
             None if value.is_null() || is_off(value) => {}
             // Told as what it does, or asks for nothing.
             None if path == "sandbox" || path == "docker" && isolates(path, value) => {}
-            None if path == "approvals" && says(value, "autonomous") => {}
+            None if path == "approvals" && !says(value, "review") => {}
             None => found.push((path, key.at)),
         }
     }

@@ -74,7 +74,7 @@ pub use reader::{Dialect, did_you_mean};
 pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{Credentials, Repo};
 pub use schedule::{
-    INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger,
+    INTERVAL_MIN, MISSED_RUNS_MAX, Missed, Overlap, Schedule, ScheduleType, Trigger, WorkflowStart,
 };
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script::steps_of_file;
@@ -101,10 +101,31 @@ pub struct Loaded {
     pub warnings: Faults,
 }
 
+/// What the name of a cron ends with whose agent has a schedule of the same name.
+pub const CRON_SUFFIX: &str = "-workflow";
+
 impl Loaded {
     /// Adds what the fleet's workflow folder holds.
+    ///
+    /// A cron is a schedule of the agent that its workflow is done by. If that has one of the same
+    /// name, it is called `NAME-workflow`.
     pub fn add_workflows(&mut self, found: Workflows) {
         self.workflows = found.workflows;
+        for cron in &found.crons {
+            let named = |it: &&Arc<LoadedWorkflow>| it.workflow.name == cron.workflow;
+            let workflow = self.workflows.iter().find(named).map(|it| &it.workflow);
+            let agent = workflow.and_then(|workflow| {
+                let own = workflow.phases.iter().find_map(|phase| phase.agent.as_ref());
+                workflow.agent.as_ref().or(own)
+            });
+            let agent = self.agents.iter_mut().find(|it| Some(&it.name) == agent);
+            let Some(agent) = agent else { continue };
+            let mut schedule = Schedule::of_cron(cron, agent);
+            if agent.schedules.iter().any(|it| it.name == schedule.name) {
+                schedule.name.push_str(CRON_SUFFIX);
+            }
+            agent.schedules.push(schedule);
+        }
         self.crons = found.crons;
         self.files.extend(found.files);
         let warnings = std::mem::take(&mut self.warnings);

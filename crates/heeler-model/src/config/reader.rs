@@ -179,10 +179,7 @@ pub(crate) fn tidy(path: &Utf8Path) -> Utf8PathBuf {
 }
 
 /// Returns the candidate nearest to `word`, when it is near enough to be a slip of the hand.
-pub fn did_you_mean<'a>(
-    word: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let scored =
         candidates.map(|candidate| (nearness(&word, &candidate.to_lowercase()), candidate));

@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
 
-use super::agent::AgentKeys;
+use super::agent::{Agent, AgentKeys};
 use super::globs::Globs;
 use super::period::Period;
 use super::policy::PriorityKey;
@@ -20,6 +21,7 @@ use super::when::{CronExpr, Zone};
 use super::work::WorkSource;
 use super::yaml::{Key, Kind, Node};
 use crate::words::words;
+use crate::workflow::Cron;
 use crate::{Name, SessionMode};
 
 /// The shortest interval of a schedule.
@@ -173,6 +175,17 @@ pub struct Schedule {
     pub work_source: Option<WorkSource>,
     /// Its jobs' place among those that wait: higher ones first.
     pub priority: i32,
+    /// The workflow that it starts, instead of asking the agent.
+    pub workflow: Option<WorkflowStart>,
+}
+
+/// A workflow that a schedule starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkflowStart {
+    /// Its name.
+    pub workflow: Name,
+    /// What it is given.
+    pub inputs: Map<String, Json>,
 }
 
 /// What starts a schedule.
@@ -371,7 +384,30 @@ impl Schedule {
             output_to_file: keys.output_to_file,
             work_source: keys.work_source.clone().or_else(|| agent.work_source.clone()),
             priority: keys.priority.unwrap_or(agent.priority).get(),
+            workflow: None,
         })
+    }
+
+    /// Makes the schedule of a cron file: it is one of the agent that its workflow is done by.
+    pub(crate) fn of_cron(cron: &Cron, agent: &Agent) -> Schedule {
+        Schedule {
+            name: cron.name.to_string(),
+            trigger: Trigger::Cron { expr: cron.schedule.clone(), zone: cron.timezone.clone() },
+            prompt: None,
+            enabled: cron.enabled,
+            session: agent.session.clone(),
+            timeout: None,
+            jitter: None,
+            missed: Missed::RunOnce,
+            overlap: Overlap::Skip,
+            output_to_file: false,
+            work_source: None,
+            priority: agent.priority,
+            workflow: Some(WorkflowStart {
+                workflow: cron.workflow.clone(),
+                inputs: cron.context.clone(),
+            }),
+        }
     }
 }
 

@@ -351,7 +351,7 @@ section! {
         message: Option<At<Template>>,
         /// It does not count with this label in the context's `labels`.
         unless_label: Option<String>,
-        /// It does not count if the context's `title` fits this regular expression.
+        /// It does not count if the context's `title` has this text, in capitals or not.
         unless_title_matches: Option<At<String>>,
         /// What is said if it does not count.
         bypass_message: Option<At<Template>>,

@@ -5,6 +5,7 @@
 //! it, so whoever reads the journal knows all that the one who wrote it knew. Start at
 //! [`Course::step`].
 
+mod begin;
 mod course;
 mod definition;
 mod entry;
@@ -16,6 +17,7 @@ mod old;
 mod output;
 mod parse;
 mod phases;
+mod piece;
 mod references;
 mod scan;
 mod shell;
@@ -35,10 +37,11 @@ pub use folder::{Cron, WORKFLOW_FILES_MAX, Workflows, load_all};
 pub use keys::{Action, ITERATIONS_MAX, PhaseType, Then};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
 pub use parse::{LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze, load, thaw};
+pub use piece::{Piece, PieceWork};
 pub use status::CourseStatus;
 pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Piece,
-    PieceWork, Question, Step,
+    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Question,
+    Step,
 };
 pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
 

@@ -63,7 +63,7 @@ fn is_bypassed(marker: &Marker, context: &Json) -> bool {
 
 /// Returns what a review says, by a line of its own, or by its first word.
 pub(super) fn verdict(output: &str) -> Option<Decision> {
-    let lines = output.lines().filter_map(|line| {
+    let mut lines = output.lines().rev().filter_map(|line| {
         let line = line.trim();
         let word = line.get(..8).filter(|it| it.eq_ignore_ascii_case("VERDICT:"))?;
         let rest = line[word.len()..].trim();
@@ -74,7 +74,7 @@ pub(super) fn verdict(output: &str) -> Option<Decision> {
         }
     });
     // The last one counts: a review may quote an earlier one.
-    lines.last().or_else(|| {
+    lines.next().or_else(|| {
         let upper = output.trim_start().to_ascii_uppercase();
         let approves = upper.starts_with("APPROVED") && !upper.contains("REQUEST_CHANGES");
         approves.then_some(Decision::Approved)

@@ -371,6 +371,13 @@ impl Loader<'_> {
             self.reader.warn(rule.action.at, message).expected("only `fail` does anything");
             return OutputRules { blocked: None, requires_marker };
         }
+        if let Some(title) = &rule.unless_title_matches
+            && title.value.contains(['^', '$', '*', '+', '?', '(', '[', '|', '\\'])
+        {
+            let message =
+                "`unless_title_matches` is plain text here, no regular expression".to_owned();
+            self.reader.warn(title.at, message).expected("a title has to have these very letters");
+        }
         let blocked = Marker {
             message: self.template(rule.message.as_ref(), place),
             unless_label: rule.unless_label.clone(),

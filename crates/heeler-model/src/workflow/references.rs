@@ -84,7 +84,7 @@ impl Loader<'_> {
                     Some(place) if found.contains(place) => {}
                     Some(place) => found.push(*place),
                     None => {
-                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied())
+                        self.unknown_phase(name.at, name.value.as_str(), places.keys().copied());
                     }
                 }
             }
@@ -130,6 +130,15 @@ impl Loader<'_> {
                 outputs.entry(name.value.as_str()).or_default().push(place);
             }
         }
+        for phase in names.phases {
+            let own = [Some(&phase.name), phase.output_var.as_ref()];
+            for name in own.into_iter().flatten() {
+                if names.inputs.contains_key(name.value.as_str()) {
+                    let message = format!("`{}` is the name of an input too", name.value);
+                    self.reader.error(name.at, message).expected("expected another name");
+                }
+            }
+        }
         let mut doubts: Vec<(Pos, String)> = Vec::new();
         for used in std::mem::take(&mut self.uses) {
             for path in &used.paths {
@@ -169,7 +178,7 @@ impl Loader<'_> {
             }
             [head, ..] if HOLDERS.contains(&head) || inputs.contains_key(head) => {}
             [head, ..] if outputs.contains_key(head) => {
-                self.check_output(used, head, names, outputs)
+                self.check_output(used, head, names, outputs);
             }
             [head, ..] if OURS.contains(&head) => {}
             [head, "output"] => self.check_output(used, head, names, outputs),

@@ -173,7 +173,7 @@ impl World {
         let fate = self.fate(entry);
         if let Part::Gate(_) = entry.part {
             let answer = Answer {
-                consents: fate % 8 != 0,
+                consents: !fate.is_multiple_of(8),
                 text: Some(format!("answer {}", fate % 10)),
                 by: "ada".to_owned(),
                 at: Timestamp::UNIX_EPOCH,
@@ -330,8 +330,8 @@ fn proof_a_workflow_that_dies_at_any_commit_ends_as_one_that_does_not() {
             cut.cancel_and_retry(random);
         }));
         if let Err(panic) = played {
-            eprintln!("round {round}, HEELER_PROOF_SEED={}: {flow:#?}", proof.seed);
-            std::panic::resume_unwind(panic);
+            let why = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            panic!("round {round}, HEELER_PROOF_SEED={}: {why}\n{flow:#?}", proof.seed);
         }
     }
 }

@@ -3,20 +3,20 @@
 //! A step takes one happening, decides, writes the decision into the journal as entries, and lets
 //! begin what can: all of it is to be committed together. Start at [`Course::step`].
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use super::course::{Course, Next, NodeEnd, NodeState, RESTARTS_MAX, first_part, is_ours};
-use super::definition::{Gate, GateDefault, GateKind, Language, Phase, PhaseWork, Repeat};
+use super::course::{Course, NodeEnd, NodeState, RESTARTS_MAX};
+use super::definition::{GateDefault, GateKind, Repeat};
 use super::entry::{Decision, Entry, How, Part};
 use super::output::{Ruling, cut_output, judge, verdict};
+use super::piece::Piece;
 use super::status::CourseStatus;
-use super::template::{Expression, RenderError, Scope, Template};
-use crate::{AgentName, JobId, iso_millis};
+use super::template::Template;
+use crate::{JobId, iso_millis};
 
 /// The most entries of one step; what is left is begun by the next.
 pub const PARTS_PER_STEP: usize = 256;
@@ -26,12 +26,6 @@ pub const ITEMS_MAX: usize = 10_000;
 
 /// The most bytes of a list of items.
 pub const ITEMS_BYTES_MAX: usize = 1 << 20;
-
-/// How many earlier phases' outputs a command finds in its environment, the nearest first.
-const OUTPUTS_IN_ENVIRONMENT: usize = 32;
-
-/// The most of them in bytes: a process has room for little more.
-const ENVIRONMENT_BYTES_MAX: usize = 512 << 10;
 
 /// The most of a question or an answer that scratch keeps, in bytes.
 const SAID_IN_SCRATCH_BYTES_MAX: usize = 4 << 10;
@@ -142,49 +136,6 @@ pub enum Effect {
     Stop {
         /// At once, not gracefully.
         now: bool,
-    },
-}
-
-/// What a job of a run is to do.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Piece {
-    /// Who does it, or in whose folder a command runs; the workflow's agent if left out.
-    pub agent: Option<AgentName>,
-    /// What is done.
-    pub work: PieceWork,
-    /// How long it may take.
-    pub timeout: Option<Duration>,
-    /// Where, inside of the agent's folder.
-    pub folder: Option<String>,
-    /// What is left of the run's budget, in millionths of a dollar.
-    pub micros_left: Option<i64>,
-}
-
-/// What a job of a run does.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PieceWork {
-    /// Asks an agent.
-    Ask {
-        /// What.
-        prompt: String,
-        /// The model that answers, if not the agent's own.
-        model: Option<String>,
-    },
-    /// Runs a shell command.
-    Bash {
-        /// The command.
-        command: String,
-        /// Variables that it sees.
-        env: Vec<(String, String)>,
-    },
-    /// Runs a program.
-    Script {
-        /// Its text.
-        source: String,
-        /// What runs it.
-        language: Language,
-        /// Variables that it sees.
-        env: Vec<(String, String)>,
     },
 }
 
@@ -436,323 +387,7 @@ impl Course {
         self.status = CourseStatus::Running;
     }
 
-    /// Begins what can begin, as far as one step goes.
-    fn begin_due(&mut self, around: &Around<'_>, step: &mut Step) {
-        let before = step.effects.len();
-        let mut at = 0;
-        while let Some(place) = self.due.range(at..).next().copied() {
-            if step.effects.len() - before >= PARTS_PER_STEP {
-                step.has_more = true;
-                return;
-            }
-            if !self.begin(place, around, step) {
-                at = place + 1;
-                continue;
-            }
-            // It, and whatever waited for it, may have more to do.
-            let touched = self.dependants[place].iter().copied().chain([place]);
-            let first = touched.filter(|place| self.due.contains(place)).min();
-            at = first.map_or(place + 1, |first| first.min(place + 1));
-        }
-    }
-
-    /// Begins the next part of a phase; says whether there was room for it.
-    fn begin(&mut self, place: usize, around: &Around<'_>, step: &mut Step) -> bool {
-        let workflow = Arc::clone(&self.workflow);
-        let phase = &workflow.phases[place];
-        if self.nodes[place].state == NodeState::Waiting {
-            if !self.has_room(place) {
-                return false;
-            }
-            if let Some(why) = self.skipped(place, around) {
-                self.say(place, phase.messages.on_skipped_done.as_ref(), around, step);
-                match why {
-                    Ok(why) => self.note(place, Part::Skip, How::Succeeded, Some(why), step),
-                    Err(error) => self.fail(place, Part::Work, error.to_string(), around, step),
-                }
-                return true;
-            }
-            self.current = phase.name.to_string();
-            self.say(place, phase.messages.on_start.as_ref(), around, step);
-            self.begin_part(place, first_part(phase), around, step);
-            return true;
-        }
-        match self.next(place) {
-            Next::Do(part) if is_ours(phase, part) || matches!(part, Part::Gate(_)) => {
-                self.begin_part(place, part, around, step);
-                true
-            }
-            Next::Do(part) if self.has_room(place) => {
-                self.begin_part(place, part, around, step);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn has_room(&self, place: usize) -> bool {
-        let phase = &self.workflow.phases[place];
-        if is_ours(phase, Part::Work) {
-            return true;
-        }
-        let has_item_room = match (&phase.repeat, &self.nodes[place].state) {
-            (Repeat::Each(each), NodeState::Begun(progress)) => {
-                let open = progress.items.as_ref().map_or(0, |items| items.open);
-                each.max_parallel.is_none_or(|most| open < most.get() as usize)
-            }
-            _ => true,
-        };
-        has_item_room && self.open < self.workflow.max_parallel.get() as usize
-    }
-
-    /// Says why a phase is left out, if it is.
-    fn skipped(&self, place: usize, around: &Around<'_>) -> Option<Result<String, RenderError>> {
-        if !self.is_wanted(place) {
-            let rule = self.workflow.phases[place].trigger_rule;
-            return Some(Ok(format!("what it waits for did not end as `{rule}` wants")));
-        }
-        for expression in &self.workflow.phases[place].skip_if {
-            match self.holds(expression, place, &[], around) {
-                Ok(true) => return Some(Ok(format!("`skip_if` holds: {expression}"))),
-                Ok(false) => {}
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        None
-    }
-
-    fn begin_part(&mut self, place: usize, part: Part, around: &Around<'_>, step: &mut Step) {
-        let workflow = Arc::clone(&self.workflow);
-        let phase = &workflow.phases[place];
-        match part {
-            Part::Gate(number) => self.ask(place, number, around, step),
-            Part::Items => self.list(place, around, step),
-            _ if is_ours(phase, part) => {
-                self.note(place, part, How::Succeeded, None, step);
-                self.after(place, around, step);
-            }
-            _ => match self.piece(place, part, around) {
-                Ok(piece) => {
-                    let tries = match &self.nodes[place].state {
-                        NodeState::Begun(progress) => progress.tries_of(part),
-                        _ => 0,
-                    };
-                    if let Part::Fix(_) = part {
-                        let messages = &phase.messages;
-                        self.say(place, messages.on_cycle_start.as_ref(), around, step);
-                        self.say(place, messages.on_fix_start.as_ref(), around, step);
-                    }
-                    let entry = self.entry(place, part);
-                    self.fold(&entry);
-                    let after = backoff(phase, tries);
-                    step.effects.push(Effect::Start { entry, piece: Box::new(piece), after });
-                }
-                Err(why) => self.fail(place, part, why, around, step),
-            },
-        }
-    }
-
-    /// Finds out for which items a phase is done.
-    fn list(&mut self, place: usize, around: &Around<'_>, step: &mut Step) {
-        let workflow = Arc::clone(&self.workflow);
-        let Repeat::Each(each) = &workflow.phases[place].repeat else { return };
-        let scope = [];
-        let items = each.items.value(&self.scope(&scope));
-        let items = items.map_err(|error| error.to_string()).and_then(as_list);
-        match items {
-            Ok(text) => {
-                self.note(place, Part::Items, How::Succeeded, Some(text), step);
-                self.after(place, around, step);
-            }
-            Err(why) => self.fail(place, Part::Items, why, around, step),
-        }
-    }
-
-    fn ask(&mut self, place: usize, number: u32, around: &Around<'_>, step: &mut Step) {
-        let workflow = Arc::clone(&self.workflow);
-        let phase = &workflow.phases[place];
-        let Some(gate) = gate_of(phase, number) else { return };
-        let part = Part::Gate(number);
-        if (around.is_off)(&gate.name) {
-            self.note(place, part, How::Succeeded, None, step);
-            return self.after(place, around, step);
-        }
-        let text = match &gate.message {
-            Some(message) => message.render(&self.scope(&self.names(place, number, around))),
-            None => Ok(match gate.kind {
-                GateKind::Approve => format!("May {} go on after `{}`?", workflow.name, phase.name),
-                GateKind::Reply => {
-                    let said = self.outputs.get(phase.name.as_str());
-                    said.map_or_else(String::new, |text| text.to_string())
-                }
-            }),
-        };
-        match text {
-            Ok(text) => {
-                self.say(place, phase.messages.on_pause_for_approval.as_ref(), around, step);
-                let entry = self.entry(place, part);
-                self.fold(&entry);
-                let question = Question {
-                    gate: gate.name.clone(),
-                    kind: gate.kind,
-                    text: cut_output(&text),
-                    artifact: gate.artifact.clone(),
-                    timeout: gate.timeout.as_ref().map(|(wait, it)| (wait.get(), it.clone())),
-                };
-                step.effects.push(Effect::Ask { entry, question: Box::new(question) });
-            }
-            Err(error) => self.fail(place, part, error.to_string(), around, step),
-        }
-    }
-
-    /// Returns what a job is to do for a part.
-    fn piece(&self, place: usize, part: Part, around: &Around<'_>) -> Result<Piece, String> {
-        let phase = &self.workflow.phases[place];
-        let micros_left = match self.workflow.budget {
-            Some(budget) => {
-                let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
-                let left = budget.saturating_sub(self.spent);
-                if left <= 0 {
-                    return Err(format!(
-                        "the run has spent its budget of {} $",
-                        budget / 1_000_000
-                    ));
-                }
-                Some(left)
-            }
-            None => None,
-        };
-        let number = match part {
-            Part::Fix(n)
-            | Part::Recheck(n)
-            | Part::Iteration(n)
-            | Part::Check(n)
-            | Part::Item(n) => n,
-            _ => 0,
-        };
-        let mut names = self.names(place, number, around);
-        if let (Part::Item(number), Repeat::Each(each)) = (part, &phase.repeat) {
-            names.push((each.name.as_str(), self.item(place, number)));
-        }
-        let scope = self.scope(&names);
-        let fill = |template: &Template| template.render(&scope).map_err(|it| it.to_string());
-        let maybe = |template: &Option<Template>| template.as_ref().map(fill).transpose();
-        let env = || self.environment(place, around);
-        let work = match (part, &phase.repeat, &phase.work) {
-            (Part::Check(_), Repeat::Until(until), _) => {
-                let check = until.until_bash.as_ref().ok_or("it has no `until_bash`")?;
-                PieceWork::Bash { command: fill(check)?, env: env() }
-            }
-            (Part::Fix(_), Repeat::Review(review), _) => PieceWork::Ask {
-                prompt: fill(&review.fix_prompt)?,
-                model: maybe(&review.fix_model)?,
-            },
-            (Part::Recheck(_), Repeat::Review(review), PhaseWork::Agent { model, .. }) => {
-                PieceWork::Ask { prompt: fill(&review.re_review_prompt)?, model: maybe(model)? }
-            }
-            (_, _, PhaseWork::Agent { prompt, model }) => {
-                PieceWork::Ask { prompt: fill(prompt)?, model: maybe(model)? }
-            }
-            (_, _, PhaseWork::Bash { command }) => {
-                PieceWork::Bash { command: fill(command)?, env: env() }
-            }
-            (_, _, PhaseWork::Script { source, language }) => {
-                PieceWork::Script { source: source.clone(), language: *language, env: env() }
-            }
-            (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
-        };
-        let timeout = phase.timeout_seconds.as_ref();
-        Ok(Piece {
-            agent: phase.agent.clone().or_else(|| self.workflow.agent.clone()),
-            work,
-            timeout: timeout.map(|it| Duration::from_secs(u64::from(it.of(&self.context)))),
-            folder: maybe(&phase.working_directory)?,
-            micros_left,
-        })
-    }
-
-    /// Returns what commands find in their environment: what the phases before said.
-    fn environment(&self, place: usize, around: &Around<'_>) -> Vec<(String, String)> {
-        let mut env = vec![
-            ("HEELER_WORKFLOW".to_owned(), self.workflow.name.to_string()),
-            ("HEELER_WORKFLOW_RUN".to_owned(), around.run.to_owned()),
-        ];
-        let mut room = ENVIRONMENT_BYTES_MAX;
-        let mut turn: VecDeque<usize> = [place].into();
-        let mut seen = vec![place];
-        while let Some(at) = turn.pop_front() {
-            for on in &self.workflow.phases[at].depends_on {
-                if seen.len() > OUTPUTS_IN_ENVIRONMENT || seen.contains(on) {
-                    continue;
-                }
-                seen.push(*on);
-                turn.push_back(*on);
-                let name = self.workflow.phases[*on].name.as_str();
-                let Some(text) = self.outputs.get(name).filter(|it| it.len() <= room) else {
-                    continue;
-                };
-                room -= text.len();
-                // A variable ends at a NUL.
-                let text = text.replace('\0', "");
-                let name = name.to_ascii_uppercase().replace('-', "_");
-                env.push((format!("HEELER_OUT_{name}"), text.clone()));
-                env.push((format!("LL_OUT_{name}"), text));
-            }
-        }
-        env
-    }
-
-    /// Returns the names that templates of a phase see beside those of the run.
-    fn names(&self, place: usize, number: u32, around: &Around<'_>) -> Vec<(&str, Json)> {
-        let phase = &self.workflow.phases[place];
-        let run = json!({ "id": around.run, "workflow": self.workflow.name });
-        let mut names = vec![("run", run), ("phase", json!(phase.name))];
-        let (said, is_fresh) = match (&self.nodes[place].state, &phase.repeat) {
-            (NodeState::Begun(progress), Repeat::Until(until)) => {
-                (progress.said.as_str(), until.fresh_context)
-            }
-            _ => ("", true),
-        };
-        match phase.repeat {
-            Repeat::Until(_) => {
-                let said = if is_fresh { "" } else { said };
-                names.push(("iteration", json!(number.max(1))));
-                names.push(("previousOutput", json!(said)));
-            }
-            Repeat::Review(_) => {
-                let review = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
-                names.push(("cycle", json!(number)));
-                names.push(("review", json!(review)));
-            }
-            Repeat::Once | Repeat::Each(_) => {}
-        }
-        names
-    }
-
-    fn item(&self, place: usize, number: u32) -> Json {
-        let NodeState::Begun(progress) = &self.nodes[place].state else { return Json::Null };
-        let list = progress.items.as_ref().map(|items| &items.list);
-        let item = list.and_then(|list| list.get(number as usize - 1));
-        item.cloned().unwrap_or(Json::Null)
-    }
-
-    fn scope<'s>(&'s self, more: &'s [(&'s str, Json)]) -> Scope<'s> {
-        Scope { context: &self.context, scratch: &self.scratch, outputs: &self.outputs, more }
-    }
-
-    fn holds(
-        &self,
-        expression: &Expression,
-        place: usize,
-        more: &[(&str, Json)],
-        around: &Around<'_>,
-    ) -> Result<bool, RenderError> {
-        let mut names = self.names(place, 0, around);
-        names.extend(more.iter().cloned());
-        expression.holds(&self.scope(&names))
-    }
-
-    fn entry(&self, place: usize, part: Part) -> Entry {
+    pub(super) fn entry(&self, place: usize, part: Part) -> Entry {
         Entry {
             phase: place,
             part,
@@ -767,7 +402,7 @@ impl Course {
     }
 
     /// Puts a part on record that is over already.
-    fn note(
+    pub(super) fn note(
         &mut self,
         place: usize,
         part: Part,
@@ -782,7 +417,7 @@ impl Course {
     }
 
     /// Puts a part on record that cannot even begin.
-    fn fail(
+    pub(super) fn fail(
         &mut self,
         place: usize,
         part: Part,
@@ -828,7 +463,7 @@ impl Course {
     }
 
     /// Tells people of a phase that has just ended.
-    fn after(&mut self, place: usize, around: &Around<'_>, step: &mut Step) {
+    pub(super) fn after(&mut self, place: usize, around: &Around<'_>, step: &mut Step) {
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
         match self.end_of(place) {
@@ -845,7 +480,13 @@ impl Course {
         }
     }
 
-    fn say(&self, place: usize, message: Option<&Template>, around: &Around<'_>, step: &mut Step) {
+    pub(super) fn say(
+        &self,
+        place: usize,
+        message: Option<&Template>,
+        around: &Around<'_>,
+        step: &mut Step,
+    ) {
         let Some(message) = message else { return };
         let names = self.names(place, 0, around);
         // That something cannot be said stops nothing.
@@ -863,52 +504,6 @@ impl Course {
         let text = message.render(&self.scope(&names)).unwrap_or_else(|error| error.to_string());
         if !text.trim().is_empty() {
             step.effects.push(Effect::Say { phase: None, text });
-        }
-    }
-}
-
-/// Returns the gate of a number.
-fn gate_of(phase: &Phase, number: u32) -> Option<&Gate> {
-    match (&phase.repeat, number) {
-        (_, 0) => phase.gate.as_ref(),
-        (Repeat::Review(review), _) => review.gate.as_ref(),
-        (Repeat::Until(until), _) => until.gate.as_ref(),
-        _ => None,
-    }
-}
-
-/// Returns the items of a value as JSON: a list, or text with one in each line.
-fn as_list(value: Json) -> Result<String, String> {
-    let items = match value {
-        Json::Array(items) => items,
-        Json::String(text) => match serde_json::from_str(&text) {
-            Ok(Json::Array(items)) => items,
-            _ => {
-                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-                lines.map(Json::from).collect()
-            }
-        },
-        Json::Null => Vec::new(),
-        other => return Err(format!("`foreach` wants a list, not {other}")),
-    };
-    if items.len() > ITEMS_MAX {
-        return Err(format!("`foreach` has {} items; {ITEMS_MAX} are the most", items.len()));
-    }
-    let text = serde_json::to_string(&items).expect("a list of values is JSON");
-    match text.len() {
-        0..=ITEMS_BYTES_MAX => Ok(text),
-        size => Err(format!("`foreach` has {size} bytes of items; {ITEMS_BYTES_MAX} are the most")),
-    }
-}
-
-/// Returns how long a part waits that has failed so often.
-fn backoff(phase: &Phase, tries: u32) -> Duration {
-    match tries {
-        0 => Duration::ZERO,
-        _ => {
-            let wait = phase.retry.backoff.get();
-            let wait = wait.saturating_mul(1_u32.checked_shl(tries - 1).unwrap_or(u32::MAX));
-            wait.min(phase.retry.max_backoff.get())
         }
     }
 }

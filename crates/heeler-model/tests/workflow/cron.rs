@@ -70,6 +70,10 @@ fn faults_of_cron_files_are_told() {
               | ^^^^^^^^ did you mean `workflow`?
         "#]],
     );
+}
+
+#[test]
+fn a_cron_file_fits_the_workflow_that_it_names() {
     check(
         &[
             ("a.yaml", "kind: cron\nname: x\nschedule: '0 3 * * *'\nworkflow: nightli\n"),

@@ -598,3 +598,17 @@ fn names_are_used_once() {
         "#]],
     );
 }
+
+#[test]
+fn a_phase_is_not_called_as_an_input_is() {
+    check(
+        "name: w\nagent: coder\ninputs: {plan: {}}\nphases: [{name: plan, prompt: x}]\n",
+        expect![[r#"
+            error: `plan` is the name of an input too
+             --> w.yaml:4:17
+              |
+            4 | phases: [{name: plan, prompt: x}]
+              |                 ^^^^ expected another name
+        "#]],
+    );
+}

@@ -37,6 +37,7 @@ pub fn agents() -> Vec<Agent> {
     config::load("/fleet/heeler.yaml".into(), &read, &BTreeMap::new()).unwrap().agents
 }
 
+/// What the fleet file says of workflows: nothing.
 pub fn settings() -> WorkflowSettings {
     WorkflowSettings { folder: "/fleet/workflows".into(), ..WorkflowSettings::default() }
 }

@@ -6,6 +6,7 @@ use heeler_model::run::{
     Attendance, Cost, End, ErrorClass, Limits, PROTOCOL, PROTOCOL_MIN, RunError, SessionPlan,
     SessionStart,
 };
+use heeler_model::workflow::OUTPUT_BYTES_MAX;
 use heeler_model::{ExitReason, RunId, TriggerType};
 use jiff::Timestamp;
 use serde_json::json;
@@ -242,6 +243,22 @@ fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
     std::os::unix::fs::symlink("/etc/hosts", &spec.job_log).unwrap();
     let error = read_spec_of_dead(&folder.dir).unwrap_err();
     assert!(matches!(error, FileError::Outside { .. }), "{error}");
+}
+
+#[test]
+fn an_output_of_any_characters_fits_into_the_space_that_was_reserved() {
+    let normal = "it said so\n".repeat(OUTPUT_BYTES_MAX / 11);
+    let odd = "\u{1}".repeat(OUTPUT_BYTES_MAX);
+    for (output, whole) in [(normal, true), (odd, false)] {
+        let folder = Folder::new();
+        let result = RunResult { output: Some(output.clone()), ..folder.result() };
+        Reserved::make(&folder.dir).unwrap().write(&result).unwrap();
+        let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
+        assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
+        let read = read_result(&folder.dir).unwrap().unwrap().output.unwrap();
+        assert!(output.starts_with(&read) && !read.is_empty());
+        assert_eq!(read == output, whole);
+    }
 }
 
 #[test]

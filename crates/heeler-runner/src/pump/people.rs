@@ -119,7 +119,7 @@ impl Pump<'_> {
             Answer::Allow { input } => (Closing::Allowed, input.as_ref().and_then(answers_in)),
             Answer::Deny { message, .. } => (Closing::Denied, Some(message.clone())),
         };
-        let end = self.ask_end(how, Some(by), text.as_deref());
+        let end = Some(self.ask_end(how, Some(by), text.as_deref()));
         self.close_ask(id, end, "answered", &said, Some(answer));
         Ok(())
     }
@@ -128,12 +128,12 @@ impl Pump<'_> {
     fn close_ask(
         &mut self,
         id: &str,
-        end: AskEnd,
+        end: Option<AskEnd>,
         subtype: &str,
         said: &str,
         answer: Option<&Answer>,
     ) {
-        let told = format!("too late: {said}, at {}", iso_millis(end.at));
+        let told = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
         let Some(open) = self.run.asks.close(id, end, told) else { return };
         self.run.note(subtype, &format!("{said} (question {id})"));
         if let Some(answer) = answer {
@@ -235,14 +235,14 @@ impl Pump<'_> {
     pub(super) fn expire_ask(&mut self, id: &str) {
         let message = "nobody answered in time".to_owned();
         let answer = Answer::Deny { message: message.clone(), interrupt: false };
-        let end = self.ask_end(Closing::Expired, None, None);
+        let end = Some(self.ask_end(Closing::Expired, None, None));
         self.close_ask(id, end, "denied", &message, Some(&answer));
     }
 
     /// The agent does not want to know any more.
     pub(super) fn withdraw(&mut self, agent_id: &str) {
         if let Some(id) = self.run.asks.find(agent_id) {
-            let end = self.ask_end(Closing::Withdrawn, None, None);
+            let end = Some(self.ask_end(Closing::Withdrawn, None, None));
             self.close_ask(&id, end, "withdrawn", "the agent withdrew it", None);
         }
     }
@@ -250,8 +250,7 @@ impl Pump<'_> {
     /// Closes what is still open when the agent is gone.
     pub(super) fn close_asks(&mut self) {
         for ask in self.run.asks.list() {
-            let end = self.ask_end(Closing::Withdrawn, None, None);
-            self.close_ask(&ask.id, end, "withdrawn", "the agent ended before an answer", None);
+            self.close_ask(&ask.id, None, "withdrawn", "the agent ended before an answer", None);
         }
     }
 }

@@ -126,6 +126,12 @@ impl Trial {
         self
     }
 
+    /// Has what is said at last kept with the result.
+    fn keeping(mut self) -> Trial {
+        self.spec.keep_output = true;
+        self
+    }
+
     fn start_session(mut self, start: SessionStart) -> Trial {
         self.spec.session = SessionPlan::new(start, "a test");
         self

@@ -122,6 +122,21 @@ fn a_run_that_did_not_start_has_never_been() {
 }
 
 #[test]
+fn what_a_dead_run_said_at_last_is_kept_if_it_is_to_be() {
+    for keep in [false, true] {
+        let mut dead = Dead::new();
+        let spec = RunSpec { keep_output: keep, ..dead.folder.spec.clone() };
+        dead.folder.write_spec(&spec);
+        for line in [text("first"), text("last words")] {
+            let rows = dead.says(&line);
+            dead.both(&rows);
+        }
+        let output = dead.settle().output;
+        assert_eq!(output.as_deref(), keep.then_some("last words"));
+    }
+}
+
+#[test]
 fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
     let dead = Dead::new();
     let result = dead.settle();

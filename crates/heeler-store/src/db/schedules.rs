@@ -24,6 +24,8 @@ sql! {
         WHERE job_id = ?1 LIMIT 1";
     ADD_OCCURRENCE = "INSERT INTO occurrences (agent, schedule, due_at, job_id) \
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT(agent, schedule, due_at) DO NOTHING";
+    HAS_OCCURRENCE = "SELECT 1 FROM occurrences \
+        WHERE agent = ?1 AND schedule = ?2 AND due_at = ?3";
     OCCURRENCE_BETWEEN = "SELECT 1 FROM occurrences \
         WHERE agent = ?1 AND schedule = ?2 AND due_at > ?3 AND due_at < ?4 LIMIT 1";
     PAGE_OF_SKIPS = "SELECT agent, schedule, first_due, last_due, count, reason, recorded_at \
@@ -142,6 +144,18 @@ impl Db {
     ) -> Result<Vec<Occurrence>, DbError> {
         let params = params![agent, schedule, end_of_page(before), bound(limit)];
         collect(&self.conn, PAGE_OF_OCCURRENCES, params, "list occurrences", read_occurrence)
+    }
+
+    /// Says whether a due time has its job on record.
+    pub fn has_occurrence(
+        &self,
+        agent: &str,
+        schedule: &str,
+        due: Timestamp,
+    ) -> Result<bool, DbError> {
+        let params = params![agent, schedule, iso_millis(due)];
+        let found = first(&self.conn, HAS_OCCURRENCE, params, "look up a due time", |_| Ok(()))?;
+        Ok(found.is_some())
     }
 
     /// Returns the due time that a job was started for.

@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::expect;
 use heeler_model::{JobStatus, SessionMode};
 use heeler_store::import::{ImportError, Kind, lastlight};
-use heeler_store::{Reader, SessionFilter};
+use heeler_store::{ApprovalFilter, Reader, SessionFilter, WorkflowRunFilter};
 use rusqlite::Connection;
 
 use super::{Place, fingerprint, now, reasons, tally};
@@ -81,6 +81,32 @@ fn rows_of_the_first_version_come_in_with_their_outcome() {
     assert_eq!(status(3), (JobStatus::Cancelled, false, Some("error_quota".to_owned())));
     assert_eq!(status(4), (JobStatus::Failed, true, None));
     assert_eq!(reader.chat_messages("chat-3").unwrap().len(), 2, "equal messages are two");
+}
+
+#[test]
+fn runs_approvals_and_overrides_of_workflows_are_listed_and_counted() {
+    let place = Place::new();
+    let (dir, _db) = state(&place, &[SEED]);
+    let store = place.store();
+    lastlight(&store, &dir, now()).unwrap();
+    let reader = Reader::open(store.dir()).unwrap();
+    let runs = reader.workflow_runs(&WorkflowRunFilter::default(), None, 10).unwrap();
+    assert_eq!(runs.len(), 3);
+    assert_eq!(reader.count_workflow_runs(&WorkflowRunFilter::default()).unwrap(), 3);
+    for head in &runs {
+        assert!(head.origin.as_ref().is_some_and(|origin| origin.starts_with("lastlight:")));
+        let whole = reader.workflow_run(&head.id).unwrap().unwrap();
+        assert_eq!(whole.head, *head);
+    }
+    assert_eq!(reader.active_workflow_runs().unwrap(), [], "they are not ours to go on with");
+    let approvals = reader.approvals(&ApprovalFilter::default(), None, 10).unwrap();
+    assert_eq!(approvals.len(), 1);
+    assert_eq!(reader.count_approvals(&ApprovalFilter::default()).unwrap(), 1);
+    assert_eq!(reader.approval(&approvals[0].id).unwrap().unwrap().seq, None);
+    let crons = reader.cron_overrides().unwrap();
+    assert_eq!(crons[0].schedule.as_deref(), Some("0 3 * * *"));
+    let recounted = store.write(|tx| tx.recount()).unwrap();
+    assert!(!recounted, "the counters were right");
 }
 
 #[test]

@@ -207,6 +207,7 @@ fn once(
     let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
     let (cancel, revive) = (canceller(place, &job), reviver(place, &job));
     let watch = Watch {
+        who: place.who(),
         fleet: &engine,
         agent,
         job,

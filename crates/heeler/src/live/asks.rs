@@ -35,6 +35,8 @@ const NOBODY: &str = "nobody answers any more";
 pub(crate) struct Asks {
     /// Where answers are typed; none where nobody is asked.
     keyboard: Option<Keyboard>,
+    /// Who answers, for the record.
+    who: String,
     tell: SyncSender<Event>,
     waiting: VecDeque<Ask>,
     known: HashSet<String>,
@@ -50,9 +52,10 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    pub(crate) fn new(keyboard: Option<Keyboard>, tell: SyncSender<Event>) -> Asks {
+    pub(crate) fn new(keyboard: Option<Keyboard>, who: String, tell: SyncSender<Event>) -> Asks {
         Asks {
             keyboard,
+            who,
             tell,
             waiting: VecDeque::new(),
             known: HashSet::new(),
@@ -134,8 +137,20 @@ impl Asks {
         let id = ask.id.clone();
         self.waiting.pop_front();
         self.next();
-        send(folder, id, answer, screen)?;
+        self.send(folder, id, answer, screen)?;
         self.put(screen)
+    }
+
+    /// Answers the run itself: it works without a daemon, and the run says how its question ended.
+    fn send(&self, folder: &Utf8Path, ask: String, answer: Answer, screen: &mut Screen) -> Outcome {
+        let by = self.who.clone();
+        let sent = Control::of_run(folder)
+            .and_then(|mut control| control.ask(Op::Answer { ask, answer, by }));
+        match sent {
+            Ok(ReplyBody::Refused { reason }) => screen.remark(&format!("not taken: {reason}")),
+            Ok(_) => Ok(()),
+            Err(error) => screen.remark(&format!("not delivered: {}", chain(&error))),
+        }
     }
 
     fn next(&mut self) {
@@ -149,7 +164,7 @@ impl Asks {
         while let Some(ask) = self.waiting.pop_front() {
             screen.line("".into())?;
             screen.remark(&format!("denied, as {NOBODY}: {}", one_line(&ask.tool)))?;
-            send(folder, ask.id, deny(NOBODY), screen)?;
+            self.send(folder, ask.id, deny(NOBODY), screen)?;
         }
         Ok(())
     }
@@ -175,17 +190,6 @@ impl Asks {
         let how = how_to_answer(question);
         self.question = self.keys.as_ref().map_or(self.question, Keys::forget);
         screen.prompt(how)
-    }
-}
-
-fn send(folder: &Utf8Path, ask: String, answer: Answer, screen: &mut Screen) -> Outcome {
-    let by = "the terminal".to_owned();
-    let sent =
-        Control::of_run(folder).and_then(|mut control| control.ask(Op::Answer { ask, answer, by }));
-    match sent {
-        Ok(ReplyBody::Refused { reason }) => screen.remark(&format!("not taken: {reason}")),
-        Ok(_) => Ok(()),
-        Err(error) => screen.remark(&format!("not delivered: {}", chain(&error))),
     }
 }
 

@@ -1,12 +1,13 @@
 //! kill -9 of a daemon where its rounds under live runs do not come by: at its end, while a log is set
-//! aside, when watched files have changed. The next daemon starts clean.
+//! aside, when watched files have changed, over what an agent asks. The next daemon starts clean.
 
 use std::time::Duration;
 
 use heeler_engine::fault::FaultPoint;
 use heeler_engine::{AgentChange, Command, DaemonFile, Stopping};
-use heeler_model::{JobHead, JobStatus};
+use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, JobHead, JobStatus};
 use heeler_server::Client;
+use heeler_store::ApprovalFilter;
 
 use crate::daemon_kills::{Herd, Life};
 use crate::daemon_lives::{ask, wanted};
@@ -23,6 +24,10 @@ const ENDING: [FaultPoint; 5] = [
 
 /// Where it dies while a log is set aside.
 const LOGS: [FaultPoint; 2] = [FaultPoint::LogsMoved, FaultPoint::LogSetAside];
+
+/// Where it dies over what an agent asks.
+const ASKED: [FaultPoint; 3] =
+    [FaultPoint::QuestionSeen, FaultPoint::BeforeDelivery, FaultPoint::Delivered];
 
 fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, Client) {
     herd.begin(&["--fault", point.name()])
@@ -52,7 +57,7 @@ fn stop(mut client: Client, mut life: Life) {
 
 #[test]
 fn every_point_apart_has_a_test_here() {
-    let here = [&ENDING[..], &[FaultPoint::Fired], &LOGS].concat();
+    let here = [&ENDING[..], &ASKED, &[FaultPoint::Fired], &LOGS].concat();
     assert_eq!(here, FaultPoint::APART);
 }
 
@@ -121,6 +126,65 @@ fn a_daemon_killed_while_it_sets_a_log_aside_leaves_whole_lines() {
             }
         }
         assert!(!herd.fleet.run(&["logs", "--daemon"]).ok().is_empty());
+        herd.wait_for_the_end_of_all();
+    }
+}
+
+/// Waits for a question and returns it.
+#[track_caller]
+fn asked(herd: &Herd) -> Approval {
+    wait_for("a question", || {
+        let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), run: None };
+        herd.reader().approvals(&filter, None, 1).unwrap().pop()
+    })
+}
+
+#[test]
+fn an_answer_is_brought_to_its_run_whenever_a_daemon_dies_over_it() {
+    for point in ASKED {
+        let herd = Herd::of(
+            "agents: [{name: worker, runtime: scripted, approvals: interactive, \
+             script: [{run: 'echo allowed >> ran', ask_permission: true}]}]",
+        );
+        let (mut life, mut client) = dying_at(&herd, point);
+        ask(&mut client, wanted("worker"));
+        let answer = |client: &mut Client, approval: &Approval| {
+            let answer = ApprovalAnswer { approve: true, ..ApprovalAnswer::default() };
+            let (approval, by) = (approval.id.clone(), "ada".to_owned());
+            client.ask(&Command::Approval { approval, answer, by }, None)
+        };
+        let mut first = None;
+        if point != FaultPoint::QuestionSeen {
+            let approval = asked(&herd);
+            // Whoever is not answered does not know.
+            drop(answer(&mut client, &approval));
+            first = Some(approval);
+        }
+        dies(&mut life, point);
+        let (life, mut client) = herd.begin(&[]);
+        let approval = match first {
+            Some(approval) => {
+                let told = answer(&mut client, &approval).unwrap_err().to_string();
+                assert!(told.contains("answered already: approved by ada"), "{point:?}: {told}");
+                approval
+            }
+            None => {
+                let approval = asked(&herd);
+                answer(&mut client, &approval).unwrap();
+                approval
+            }
+        };
+        complete(&herd);
+        let row = wait_for("the record of the delivery", || {
+            let row = herd.reader().approval(&approval.id).unwrap().unwrap();
+            row.delivered_at.is_some().then_some(row)
+        });
+        assert_eq!(row.status, ApprovalStatus::Approved, "{point:?}");
+        assert_eq!(row.responded_by.as_deref(), Some("ada"), "{point:?}");
+        assert_eq!(herd.fleet.read("ran"), "allowed\n", "{point:?}: it went on once");
+        let all = herd.reader().count_approvals(&ApprovalFilter::default()).unwrap();
+        assert_eq!(all, 1, "{point:?}: it was asked once");
+        stop(client, life);
         herd.wait_for_the_end_of_all();
     }
 }

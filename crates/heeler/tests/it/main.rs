@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod approvals;
 mod canary;
 mod claude;
 mod daemon_ends;
@@ -20,6 +21,7 @@ mod kills;
 mod limits;
 mod play;
 mod processes;
+mod quoting;
 mod reads;
 mod rig;
 mod scripted_sessions;

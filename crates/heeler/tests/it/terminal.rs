@@ -82,6 +82,25 @@ fn questions_are_asked_and_answered_on_a_terminal() {
     let job = fleet.jobs().remove(0);
     let log = fleet.read(&format!(".heeler/jobs/{}.jsonl", job.head.id));
     assert!(log.contains("rather not"), "the reason is told to the agent and recorded: {log}");
+    let list = fleet.json(&["approvals", "list", "--all", "--json"]);
+    let answered: Vec<_> = list["approvals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|approval| {
+            let id = approval["id"].as_str().unwrap();
+            let shown = fleet.json(&["approvals", "show", id, "--json"])["approval"].clone();
+            assert!(shown["respondedBy"].as_str().unwrap().starts_with("user "), "{shown}");
+            assert!(shown["deliveredAt"].is_string() && shown["respondedAt"].is_string());
+            format!("{} {} {}", shown["kind"], shown["status"], shown["response"])
+        })
+        .collect();
+    let expected = [
+        r#""question" "approved" "green""#,
+        r#""permission" "rejected" "rather not""#,
+        r#""permission" "approved" null"#,
+    ];
+    assert_eq!(answered, expected, "answers of a terminal are on record");
 }
 
 #[test]

@@ -6,13 +6,13 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder};
+use heeler_engine::{Answer, Command, WorkflowOrder, WorkflowWanted};
 use heeler_model::workflow::{CourseStatus, Part};
-use heeler_model::{ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
+use heeler_model::{ApprovalAnswer, ApprovalStatus, WorkflowRunId};
 use heeler_server::{Client, ClientError};
 use heeler_store::{ApprovalFilter, JournalRow};
 use heeler_testkit::Proof;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use crate::daemon_kills::{Herd, Life};
 use crate::trigger::wait_for;
@@ -112,13 +112,8 @@ impl World {
     }
 
     fn run(&mut self, trigger_id: &str) -> Option<WorkflowRunId> {
-        let order = WorkflowOrder::Run {
-            workflow: "flow".to_owned(),
-            inputs: Map::new(),
-            trigger_id: Some(trigger_id.to_owned()),
-            trigger: TriggerType::Manual,
-            mode: WorkflowMode::Real,
-        };
+        let trigger_id = Some(trigger_id.to_owned());
+        let order = WorkflowOrder::Run(WorkflowWanted { trigger_id, ..WorkflowWanted::of("flow") });
         match self.ask(&Command::Workflow { order, by: "the test".to_owned() })? {
             Answer::WorkflowRun { run, .. } => Some(run),
             other => panic!("{other:?}"),

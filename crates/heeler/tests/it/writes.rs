@@ -82,6 +82,16 @@ fn workflows_are_checked_with_the_config() {
 }
 
 #[test]
+fn what_lies_beside_a_herdctl_project_is_no_workflow() {
+    let fleet = Fleet::empty();
+    fleet.write("herdctl.yaml", "version: 1\nfleet: {name: x}\nagents: []\n");
+    fleet.write("workflows/ci.yaml", "on: [push]\njobs: {}\n");
+    fleet.run(&["config", "validate"]).ok();
+    fleet.write("heeler-workflows/w.yaml", "name: w\nphases: [{name: a, type: context}]\n");
+    assert!(fleet.run(&["config", "validate"]).ok().contains("1 workflow: w"));
+}
+
+#[test]
 fn variables_come_from_the_environment_and_then_from_dotenv() {
     let fleet = Fleet::empty();
     fleet.write(

@@ -9,6 +9,27 @@ use heeler_transcript::LockFile;
 use super::*;
 
 #[test]
+fn all_that_a_command_prints_is_kept_if_it_is_to_be_without_secrets() {
+    let script = "echo one; printf 'two\\n\\nfour'";
+    assert_eq!(prints(script).run().output, None);
+    assert_eq!(prints(script).keeping().run().output.as_deref(), Some("one\ntwo\n\nfour"));
+    assert_eq!(prints("true").keeping().run().output, None);
+    let mut trial = prints("echo the key is hunter2-hunter2; exit 3").keeping();
+    trial.brief.secrets.push("hunter2-hunter2".to_owned());
+    let failed = trial.run();
+    assert_eq!(failed.exit_code, Some(3));
+    assert_eq!(failed.output.as_deref(), Some("the key is [secret]"));
+}
+
+#[test]
+fn the_last_words_of_an_agent_are_kept_if_they_are_to_be() {
+    let trial = speaks("say first; say last; result ok").keeping();
+    assert_eq!(trial.run().output.as_deref(), Some("ok"));
+    let cut_short = speaks("say first; say last").keeping().run();
+    assert_eq!(cut_short.output.as_deref(), Some("last"));
+}
+
+#[test]
 fn a_command_leaves_its_rows_in_both_logs_and_a_result() {
     let trial = prints("cat; echo; echo two");
     let result = trial.run();

@@ -44,6 +44,10 @@ fn a_person_is_asked_and_the_answer_is_a_row_before_the_agent_has_it() {
     told.hear("row", "allowed");
     running.finish();
     assert!(!file.exists());
+    let closed = std::fs::read(trial.dir().join("asks/q1.closed")).unwrap();
+    let closed: heeler_model::run::Closed = serde_json::from_slice(&closed).unwrap();
+    assert_eq!((closed.ask, closed.by.as_deref()), (ask, Some("ann")));
+    assert_eq!(closed.how, heeler_model::run::Closing::Allowed);
     assert_eq!(trial.notes("answered"), ["ann allowed Bash (question q1)"]);
     let rows = trial.job_rows();
     let at = |text: &str| rows.iter().position(|row| row["content"] == text).unwrap();

@@ -8,7 +8,7 @@ use std::io::Read as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder};
+use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder, WorkflowWanted};
 use heeler_model::workflow::CourseStatus;
 use heeler_model::{TriggerType, WorkflowRunId};
 use heeler_store::{Reader, WorkflowRunRow};
@@ -143,13 +143,13 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
         (None, true) => WorkflowMode::Dry,
         (None, false) => WorkflowMode::Real,
     };
-    let order = WorkflowOrder::Run {
+    let order = WorkflowOrder::Run(WorkflowWanted {
         workflow: args.workflow.clone(),
         inputs,
         trigger_id: args.trigger_id.clone(),
         trigger: TriggerType::Manual,
         mode,
-    };
+    });
     attend(global, &place, &args.how, order, Begun::New)
 }
 

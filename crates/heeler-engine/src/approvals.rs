@@ -1,0 +1,116 @@
+//! What running agents ask people, on record: questions become rows, and so does how they end.
+//!
+//! What a run says of how its question ended counts above an answer that is on record: the agent went
+//! by that. Start at [`ask`] and [`ended`].
+
+use heeler_model::run::{Ask, Closed, Closing};
+use heeler_model::workflow::cut_output;
+use heeler_model::{
+    APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalKind, ApprovalStatus, Job, RunId, question,
+};
+use heeler_store::{DbError, Tx};
+use jiff::Timestamp;
+use serde_json::{Value as Json, json};
+
+/// Asks people what an agent asks; what is asked already stays as it is.
+pub(crate) fn ask(tx: &mut Tx<'_>, job: &Job, run: RunId, ask: &Ask) -> Result<Approval, DbError> {
+    if let Some(known) = tx.approval_of_ask(run, &ask.id)? {
+        return Ok(known);
+    }
+    let id = tx.new_approval_id()?;
+    let kind = match ask.kind.as_str() {
+        "question" => ApprovalKind::Question,
+        _ => ApprovalKind::Permission,
+    };
+    let whole = job.workflow_run_id.as_deref().unwrap_or(job.head.id.as_str());
+    let approval = Approval {
+        requested_by: Some(job.head.agent.clone()),
+        expires_at: ask.until,
+        job_id: Some(job.head.id.clone()),
+        run_id: Some(run),
+        ask_id: Some(ask.id.clone()),
+        summary: summary(ask),
+        detail: Some(detail(ask)),
+        ..Approval::asked(id, whole, &ask.tool, kind, ask.at)
+    };
+    tx.insert_approval(&approval)?;
+    tracing::info!(approval = %approval.id, job = %job.head.id, tool = ask.tool, "asked");
+    Ok(approval)
+}
+
+/// Records how a question ended: by its run's own words.
+pub(crate) fn ended(
+    tx: &mut Tx<'_>,
+    job: &Job,
+    run: RunId,
+    closed: &Closed,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let approval = ask(tx, job, run, &closed.ask)?;
+    if approval.delivered_at.is_some() {
+        return Ok(());
+    }
+    let (status, nobody) = match closed.how {
+        Closing::Allowed => (ApprovalStatus::Approved, "somebody"),
+        Closing::Denied => (ApprovalStatus::Rejected, "somebody"),
+        Closing::Expired => (ApprovalStatus::Expired, "heeler"),
+        Closing::Withdrawn => (ApprovalStatus::Withdrawn, job.head.agent.as_str()),
+    };
+    let by = closed.by.as_deref().unwrap_or(nobody);
+    let text = closed.text.as_deref();
+    let id = &approval.id;
+    if approval.status == ApprovalStatus::Pending {
+        tx.answer_approval(id, status, text, by, closed.at)?;
+    } else if approval.status != status || approval.responded_by.as_deref() != Some(by) {
+        let known = approval.responded_by.as_deref();
+        tracing::warn!(approval = %id, by, known, "the agent went by another answer");
+        tx.overrule_approval(id, status, text, by, closed.at)?;
+    }
+    tx.set_approval_delivered(id, now)?;
+    Ok(())
+}
+
+/// Records how the questions of a run ended that is over.
+pub(crate) fn all_ended(
+    tx: &mut Tx<'_>,
+    job: &Job,
+    run: RunId,
+    closed: &[Closed],
+    now: Timestamp,
+) -> Result<(), DbError> {
+    closed.iter().try_for_each(|closed| ended(tx, job, run, closed, now))?;
+    for left in tx.undelivered_approvals(run)? {
+        let why = Some("its run ended before an answer");
+        tx.answer_approval(&left.id, ApprovalStatus::Withdrawn, why, &job.head.agent, now)?;
+        tx.set_approval_delivered(&left.id, now)?;
+    }
+    Ok(())
+}
+
+/// What of a tool's input tells most, where it has such a field.
+const TELLING: [&str; 7] =
+    ["command", "file_path", "notebook_path", "url", "pattern", "query", "description"];
+
+/// Says in short what is asked.
+fn summary(ask: &Ask) -> String {
+    let asked: Vec<&str> =
+        question::questions(&ask.input).iter().filter_map(|it| it["question"].as_str()).collect();
+    if !asked.is_empty() {
+        return asked.join("\n");
+    }
+    let telling = TELLING.iter().find_map(|name| ask.input[name].as_str());
+    match telling {
+        Some(text) => format!("{}: {text}", ask.tool),
+        None => format!("{}: {}", ask.tool, ask.input),
+    }
+}
+
+/// Returns all that is asked, as far as that is kept.
+fn detail(ask: &Ask) -> Json {
+    let whole = json!({"tool": ask.tool, "input": ask.input});
+    let text = ask.input.to_string();
+    if text.len() <= APPROVAL_TEXT_BYTES_MAX {
+        return whole;
+    }
+    json!({"tool": ask.tool, "inputText": cut_output(&text), "truncated": true})
+}

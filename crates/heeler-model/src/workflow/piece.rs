@@ -1,0 +1,225 @@
+//! What a job of a run is to do, with all templates filled in.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::course::{Course, NodeState};
+use super::definition::{Language, PhaseWork, Repeat};
+use super::entry::Part;
+use super::step::Around;
+use super::template::{Expression, RenderError, Scope, Template};
+use crate::AgentName;
+
+/// How many earlier phases' outputs a command finds in its environment, the nearest first.
+const OUTPUTS_IN_ENVIRONMENT: usize = 32;
+
+/// The most of them in bytes: a process has room for little more.
+const ENVIRONMENT_BYTES_MAX: usize = 512 << 10;
+
+/// What a job of a run is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// Who does it, or in whose folder a command runs; the workflow's agent if left out.
+    pub agent: Option<AgentName>,
+    /// What is done.
+    pub work: PieceWork,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// Where, inside of the agent's folder.
+    pub folder: Option<String>,
+    /// What is left of the run's budget, in millionths of a dollar.
+    pub micros_left: Option<i64>,
+}
+
+/// What a job of a run does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PieceWork {
+    /// Asks an agent.
+    Ask {
+        /// What.
+        prompt: String,
+        /// The model that answers, if not the agent's own.
+        model: Option<String>,
+    },
+    /// Runs a shell command.
+    Bash {
+        /// The command.
+        command: String,
+        /// Variables that it sees.
+        env: Vec<(String, String)>,
+    },
+    /// Runs a program.
+    Script {
+        /// Its text.
+        source: String,
+        /// What runs it.
+        language: Language,
+        /// Variables that it sees.
+        env: Vec<(String, String)>,
+    },
+}
+
+impl Course {
+    /// Returns what a job is to do for a part.
+    pub(super) fn piece(
+        &self,
+        place: usize,
+        part: Part,
+        around: &Around<'_>,
+    ) -> Result<Piece, String> {
+        let phase = &self.workflow.phases[place];
+        let micros_left = match self.workflow.budget {
+            Some(budget) => {
+                let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
+                let left = budget.saturating_sub(self.spent);
+                if left <= 0 {
+                    return Err(format!(
+                        "the run has spent its budget of {} $",
+                        budget / 1_000_000
+                    ));
+                }
+                Some(left)
+            }
+            None => None,
+        };
+        let number = match part {
+            Part::Fix(n)
+            | Part::Recheck(n)
+            | Part::Iteration(n)
+            | Part::Check(n)
+            | Part::Item(n) => n,
+            _ => 0,
+        };
+        let mut names = self.names(place, number, around);
+        if let (Part::Item(number), Repeat::Each(each)) = (part, &phase.repeat) {
+            names.push((each.name.as_str(), self.item(place, number)));
+        }
+        let scope = self.scope(&names);
+        let fill = |template: &Template| template.render(&scope).map_err(|it| it.to_string());
+        let maybe = |template: &Option<Template>| {
+            let filled = template.as_ref().map(fill).transpose()?;
+            Ok::<_, String>(filled.filter(|text| !text.trim().is_empty()))
+        };
+        let env = || self.environment(place, around);
+        let work = match (part, &phase.repeat, &phase.work) {
+            (Part::Check(_), Repeat::Until(until), _) => {
+                let check = until.until_bash.as_ref().ok_or("it has no `until_bash`")?;
+                PieceWork::Bash { command: fill(check)?, env: env() }
+            }
+            (Part::Fix(_), Repeat::Review(review), _) => PieceWork::Ask {
+                prompt: fill(&review.fix_prompt)?,
+                model: maybe(&review.fix_model)?,
+            },
+            (Part::Recheck(_), Repeat::Review(review), PhaseWork::Agent { model, .. }) => {
+                PieceWork::Ask { prompt: fill(&review.re_review_prompt)?, model: maybe(model)? }
+            }
+            (_, _, PhaseWork::Agent { prompt, model }) => {
+                PieceWork::Ask { prompt: fill(prompt)?, model: maybe(model)? }
+            }
+            (_, _, PhaseWork::Bash { command }) => {
+                PieceWork::Bash { command: fill(command)?, env: env() }
+            }
+            (_, _, PhaseWork::Script { source, language }) => {
+                PieceWork::Script { source: source.clone(), language: *language, env: env() }
+            }
+            (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
+        };
+        let timeout = phase.timeout_seconds.as_ref();
+        Ok(Piece {
+            agent: phase.agent.clone().or_else(|| self.workflow.agent.clone()),
+            work,
+            timeout: timeout.map(|it| Duration::from_secs(u64::from(it.of(&self.context)))),
+            folder: maybe(&phase.working_directory)?,
+            micros_left,
+        })
+    }
+
+    /// Returns what commands find in their environment: what the phases before said.
+    fn environment(&self, place: usize, around: &Around<'_>) -> Vec<(String, String)> {
+        let mut env = vec![
+            ("HEELER_WORKFLOW".to_owned(), self.workflow.name.to_string()),
+            ("HEELER_WORKFLOW_RUN".to_owned(), around.run.to_owned()),
+        ];
+        let mut room = ENVIRONMENT_BYTES_MAX;
+        let mut turn: VecDeque<usize> = [place].into();
+        let mut seen = vec![place];
+        while let Some(at) = turn.pop_front() {
+            for on in &self.workflow.phases[at].depends_on {
+                if seen.len() > OUTPUTS_IN_ENVIRONMENT || seen.contains(on) {
+                    continue;
+                }
+                seen.push(*on);
+                turn.push_back(*on);
+                let name = self.workflow.phases[*on].name.as_str();
+                let Some(text) = self.outputs.get(name).filter(|it| it.len() <= room) else {
+                    continue;
+                };
+                room -= text.len();
+                // A variable ends at a NUL.
+                let text = text.replace('\0', "");
+                let name = name.to_ascii_uppercase().replace('-', "_");
+                env.push((format!("HEELER_OUT_{name}"), text.clone()));
+                env.push((format!("LL_OUT_{name}"), text));
+            }
+        }
+        env
+    }
+
+    /// Returns the names that templates of a phase see beside those of the run.
+    pub(super) fn names(
+        &self,
+        place: usize,
+        number: u32,
+        around: &Around<'_>,
+    ) -> Vec<(&str, Json)> {
+        let phase = &self.workflow.phases[place];
+        let run = json!({ "id": around.run, "workflow": self.workflow.name });
+        let mut names = vec![("run", run), ("phase", json!(phase.name))];
+        let (said, is_fresh) = match (&self.nodes[place].state, &phase.repeat) {
+            (NodeState::Begun(progress), Repeat::Until(until)) => {
+                (progress.said.as_str(), until.fresh_context)
+            }
+            _ => ("", true),
+        };
+        match &phase.repeat {
+            Repeat::Until(_) => {
+                let said = if is_fresh { "" } else { said };
+                names.push(("iteration", json!(number.max(1))));
+                names.push(("previousOutput", json!(said)));
+            }
+            Repeat::Review(review_loop) => {
+                let review = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
+                names.push(("cycle", json!(number)));
+                names.push(("maxCycles", json!(review_loop.max_cycles)));
+                names.push(("review", json!(review)));
+            }
+            Repeat::Once | Repeat::Each(_) => {}
+        }
+        names
+    }
+
+    fn item(&self, place: usize, number: u32) -> Json {
+        let NodeState::Begun(progress) = &self.nodes[place].state else { return Json::Null };
+        let list = progress.items.as_ref().map(|items| &items.list);
+        let item = list.and_then(|list| list.get(number as usize - 1));
+        item.cloned().unwrap_or(Json::Null)
+    }
+
+    pub(super) fn scope<'s>(&'s self, more: &'s [(&'s str, Json)]) -> Scope<'s> {
+        Scope { context: &self.context, scratch: &self.scratch, outputs: &self.outputs, more }
+    }
+
+    pub(super) fn holds(
+        &self,
+        expression: &Expression,
+        place: usize,
+        more: &[(&str, Json)],
+        around: &Around<'_>,
+    ) -> Result<bool, RenderError> {
+        let mut names = self.names(place, 0, around);
+        names.extend(more.iter().cloned());
+        expression.holds(&self.scope(&names))
+    }
+}
