@@ -138,12 +138,21 @@ impl Turn<'_, '_> {
         by: &str,
     ) -> Result<Outcome, DbError> {
         let Some(row) = self.tx.workflow_run(id)? else { return Ok(Err(no_run(id))) };
-        if !self.board.courses.contains_key(id) {
-            let message = format!("{id} has ended already: {}", row.head.status);
-            return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+        let is_ending = now && self.parts_of(id).next().is_some();
+        match self.board.courses.contains_key(id) {
+            true => {
+                tracing::info!(run = %id, by, "a workflow is cancelled");
+                self.happens(id, Happening::Cancel { by: by.to_owned(), now })?;
+            }
+            // Its jobs were to end gracefully, and take their time.
+            false if row.head.status == CourseStatus::Cancelled && is_ending => {
+                self.stop_parts(id, now)?;
+            }
+            false => {
+                let message = format!("{id} has ended already: {}", row.head.status);
+                return Ok(Err(Refused::new(RefusedKind::Busy, message)));
+            }
         }
-        tracing::info!(run = %id, by, "a workflow is cancelled");
-        self.happens(id, Happening::Cancel { by: by.to_owned(), now })?;
         Ok(Ok(Some(Answer::WorkflowRun {
             run: id.clone(),
             status: CourseStatus::Cancelled,
@@ -544,12 +553,16 @@ impl Turn<'_, '_> {
         Ok(())
     }
 
+    /// Returns the jobs of a run that are not over.
+    fn parts_of(&self, id: &WorkflowRunId) -> impl Iterator<Item = JobId> {
+        let is_own =
+            move |asked: &&Asked| asked.wanted.phase.as_ref().is_some_and(|it| it.run == *id);
+        self.board.asked.values().filter(is_own).map(|asked| asked.row.job.clone())
+    }
+
     /// Ends the jobs of a run that is cancelled, and withdraws its questions.
     fn stop_parts(&mut self, id: &WorkflowRunId, now: bool) -> Result<(), DbError> {
-        let is_own =
-            |asked: &&Asked| asked.wanted.phase.as_ref().is_some_and(|phase| phase.run == *id);
-        let jobs = self.board.asked.values().filter(is_own);
-        let jobs: Vec<JobId> = jobs.map(|asked| asked.row.job.clone()).collect();
+        let jobs: Vec<JobId> = self.parts_of(id).collect();
         let by = format!("the end of {id}");
         for job in jobs {
             if let Err(refused) = self.cancel(&job, now, &by)? {

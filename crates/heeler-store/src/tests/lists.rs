@@ -150,6 +150,7 @@ fn no_list_scans_or_sorts() {
         JOURNAL_OF_EXECUTIONS: SEARCH executions USING INDEX idx_executions_journal (workflow_run_id=? AND seq>?); CORRELATED SCALAR SUBQUERY 1; SEARCH runs USING INDEX idx_runs_job (job_id=?)
         JOURNAL_OF_GATES: SEARCH workflow_approvals USING INDEX idx_approvals_journal (workflow_run_id=? AND seq>?)
         EVENTS: SEARCH workflow_events USING INDEX sqlite_autoindex_workflow_events_1 (workflow_run_id=? AND number>?)
+        JOURNAL_OF_PARTS: SEARCH executions USING INDEX idx_executions_journal (workflow_run_id=? AND seq>?); CORRELATED SCALAR SUBQUERY 1; SEARCH runs USING INDEX idx_runs_job (job_id=?)
         PAGE: SEARCH workflow_approvals USING INDEX idx_approvals_newest ((created_at,id)<(?,?))
         PAGE_OF_STATUS: SEARCH workflow_approvals USING INDEX idx_approvals_status (status=? AND (created_at,id)<(?,?))
         PAGE_OF_RUN: SEARCH workflow_approvals USING INDEX idx_approvals_workflow (workflow_run_id=? AND (created_at,id)<(?,?))

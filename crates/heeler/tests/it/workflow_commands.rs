@@ -270,6 +270,20 @@ fn a_run_is_cancelled_with_its_jobs_and_what_it_asks() {
 }
 
 #[test]
+fn jobs_that_take_their_time_after_a_cancel_can_be_ended_at_once() {
+    let stubborn = "{say: Working.}, {hang: true, ignore_interrupt: true, ignore_term: true}";
+    let fleet = fleet(&[("coder", &scripted(stubborn))]);
+    fleet.write("workflows/ship.yaml", SHIP);
+    let id = fleet.begin(&["ship", "-i", "what=x"]);
+    fleet.wait_until_said("Working.");
+    let graceful = fleet.start(&["workflow", "cancel", &id]);
+    fleet.waits_as(&id, "cancelled");
+    fleet.run(&["workflow", "cancel", &id, "--now"]).ok();
+    Ran::from(graceful.wait_with_output().unwrap()).ok();
+    assert_eq!(phases(&fleet.workflow_run(&id)), ["make cancelled", "ship waiting"]);
+}
+
+#[test]
 fn ctrl_c_cancels_the_run_that_is_watched() {
     let fleet = fleet(&[("coder", &scripted("{say: Working.}, {hang: true}"))]);
     fleet.write("workflows/ship.yaml", SHIP);
