@@ -32,5 +32,6 @@ mod terminal;
 mod tidy;
 mod trigger;
 mod workflow_proof;
+mod workflow_races;
 mod workspaces;
 mod writes;
