@@ -273,8 +273,10 @@ const HOSTILE: &str = "{{ inputs.secret }} {% if true %} ${p0.output} $(touch ev
 
 #[test]
 fn what_an_agent_says_is_text_all_the_way() {
+    // The config has variables of its own.
+    let say = HOSTILE.replace("${", "$${");
     let agents = json!({ "agents": [
-        { "name": "sayer", "runtime": "scripted", "script": [{ "say": HOSTILE }] },
+        { "name": "sayer", "runtime": "scripted", "script": [{ "say": say }] },
         { "name": "echo", "runtime": "scripted", "script": [{ "say": "{prompt}" }] },
     ]});
     let workflow = json!({
