@@ -22,6 +22,8 @@ mod scene;
 mod sessions;
 #[path = "figures/transcripts.rs"]
 mod transcripts;
+#[path = "figures/workflows.rs"]
+mod workflows;
 #[path = "figures/workspaces.rs"]
 mod workspaces;
 
@@ -50,6 +52,8 @@ pub(crate) enum Amount {
     Count(u64),
     /// Parts of a core.
     Share(f64),
+    /// How many times as much as something else.
+    Times(f64),
 }
 
 impl From<Duration> for Amount {
@@ -112,6 +116,9 @@ fn main() {
     if wants("recovery") {
         figures.push(recovery::figure(&bench));
     }
+    if wants("workflows") {
+        figures.extend(workflows::figures(&bench));
+    }
     if wants("workspaces") {
         figures.extend(workspaces::figures(&bench));
     }
@@ -121,12 +128,16 @@ fn main() {
 impl Bench {
     /// Runs one of the Node.js scripts, which prints seconds.
     pub(crate) fn node(&self, script: &str, args: &[&str]) -> Duration {
+        Duration::from_secs_f64(self.node_number(script, args))
+    }
+
+    /// Runs one of the Node.js scripts, which prints a number.
+    pub(crate) fn node_number(&self, script: &str, args: &[&str]) -> f64 {
         let output = Command::new("node").arg(self.node.join(script)).args(args).output();
         let output = output.expect("node is installed");
         let text = String::from_utf8_lossy(&output.stdout);
-        let seconds = text.trim().parse::<f64>();
-        let complain = || panic!("{script}: {}", String::from_utf8_lossy(&output.stderr));
-        Duration::from_secs_f64(seconds.unwrap_or_else(|_| complain()))
+        let number = text.trim().parse::<f64>();
+        number.unwrap_or_else(|_| panic!("{script}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -203,6 +214,7 @@ impl Amount {
             Amount::PerSecond(rate) => format!("{rate:.0}/s"),
             Amount::Count(count) => count.to_string(),
             Amount::Share(share) => format!("{:.2} %", share * 100.0),
+            Amount::Times(times) => format!("{times:.2}x"),
         }
     }
 }

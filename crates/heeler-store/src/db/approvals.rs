@@ -1,11 +1,13 @@
 //! What people are asked, and their answers: the table `workflow_approvals`.
 
+use heeler_model::workflow::cut_output;
 use heeler_model::{
     APPROVAL_SUMMARY_BYTES_MAX, Approval, ApprovalId, ApprovalKind, ApprovalStatus, JobId, RunId,
     iso_millis,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
+use serde_json::Value as Json;
 
 use super::{
     AFTER_ALL, CANDIDATES_MAX, Columns, Db, DbError, LookupError, collect, counters, execute,
@@ -306,10 +308,19 @@ pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DbE
         ":version": approval.version,
         ":summary": &summary[..summary.floor_char_boundary(APPROVAL_SUMMARY_BYTES_MAX)],
         ":response": approval.response,
-        ":detail": approval.detail.as_ref().map(ToString::to_string),
+        ":detail": approval.detail.as_ref().map(detail_text),
         ":artifact": approval.artifact,
     };
     Ok(execute(conn, INSERT, params, "insert an approval")? == 1)
+}
+
+/// Returns what is asked in full, as JSON. A text is cut to a bound; what is asked otherwise comes
+/// bounded.
+fn detail_text(detail: &Json) -> String {
+    match detail {
+        Json::String(text) => Json::from(cut_output(text)).to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// Answers, and says whether nobody had.

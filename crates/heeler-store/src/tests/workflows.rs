@@ -332,6 +332,21 @@ fn an_approval_is_answered_once() {
     assert!(error.unwrap_err().to_string().contains("there is no approval"));
 }
 
+#[test]
+fn a_long_question_is_cut_in_short_and_in_full() {
+    let place = place();
+    let mut asked = approval(1, "run", ApprovalKind::Approve);
+    asked.summary = "é".repeat(2000);
+    asked.detail = Some(json!("x".repeat(OUTPUT_BYTES_MAX + 1)));
+    let id = asked.id.clone();
+    commit(&place.store(), move |tx| tx.insert_approval(&asked));
+    let kept = place.reader().approval(&id).unwrap().unwrap();
+    assert_eq!(kept.summary, "é".repeat(1024));
+    let detail = kept.detail.unwrap();
+    let detail = detail.as_str().unwrap();
+    assert!(detail.len() <= OUTPUT_BYTES_MAX && detail.contains("…[truncated "));
+}
+
 fn ask_many(place: &Place) {
     commit(&place.store(), |tx| {
         for number in 0..30 {

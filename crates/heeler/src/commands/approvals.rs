@@ -320,7 +320,7 @@ pub(crate) fn asked(approval: &Approval) -> String {
         };
         return questions.iter().map(each).collect::<Vec<_>>().join("\n\n");
     }
-    let whole = match (&detail["input"], detail["inputText"].as_str(), detail["text"].as_str()) {
+    let whole = match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
         (Value::Object(input), _, _) => {
             let field = |(name, value): (&String, &Value)| {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -36,5 +36,6 @@ mod trigger;
 mod workflow_commands;
 mod workflow_examples;
 mod workflow_proof;
+mod workflow_races;
 mod workspaces;
 mod writes;
