@@ -20,7 +20,7 @@ use crate::trigger::wait_for;
 const AT_ONCE: usize = 50;
 
 /// At which of its commits a daemon dies, at the most.
-const COMMITS_MAX: usize = 6;
+const COMMITS_MAX: usize = 4;
 
 const AGENTS: &str = "agents:
   - {name: worker, runtime: scripted, script: [{run: 'echo worked >> ran'}, {say: Done.}]}
