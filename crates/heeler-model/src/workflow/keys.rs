@@ -108,7 +108,7 @@ section! {
         budget: Option<Usd>,
         /// What is to be done. Without `depends_on` anywhere, one phase after the other.
         phases: Phases,
-        /// What is said at the end; nothing if it comes to no text.
+        /// What is said when the run has succeeded; nothing if it comes to no text.
         final_message: Option<At<Template>>,
         /// `cron` for a file that starts a workflow by the clock; anything else is only a word.
         kind: Option<String>,

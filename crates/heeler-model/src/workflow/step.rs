@@ -189,7 +189,8 @@ impl Course {
         if !self.status.is_final() {
             self.begin_due(around, &mut step);
             self.status = self.state();
-            if self.status.is_final() {
+            // What is said at the end tells of a success.
+            if self.status == CourseStatus::Succeeded {
                 self.say_end(around, &mut step);
             }
         }

@@ -10,7 +10,7 @@ use heeler_engine::Command;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
 };
-use heeler_store::{ApprovalCursor, ApprovalFilter};
+use heeler_store::{ApprovalCursor, ApprovalFilter, LookupError, Reader};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ const LIST: &str = "Examples:
   heeler approvals list --json | jq -r '.approvals[].id'
 
 Without --all or --status, what waits for an answer is listed.
-Exit codes: 0 listed, also if there is nothing.";
+Exit codes: 0 listed, also if there is nothing, 4 no such run, job or approval.";
 
 /// What the help of what answers shows at its end.
 const ANSWER: &str = "Examples:
@@ -182,17 +182,21 @@ fn words(text: &str) -> Outcome<String> {
         return Ok(text.to_owned());
     }
     let mut read = String::new();
-    std::io::stdin().take(APPROVAL_TEXT_BYTES_MAX as u64 + 1).read_to_string(&mut read)?;
-    Ok(read)
+    // One byte for the line's end, and one to know that there is too much.
+    std::io::stdin().take(APPROVAL_TEXT_BYTES_MAX as u64 + 2).read_to_string(&mut read)?;
+    // The end of the line that was piped is no part of the answer.
+    let text = read.strip_suffix('\n').unwrap_or(&read);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
 fn list(place: &Place, args: &ListArgs) -> Outcome {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
-    let filter = ApprovalFilter { run: args.run.clone(), status };
+    let mut filter = ApprovalFilter { run: args.run.clone(), status };
     let limit = args.limit.get() as usize;
     let (found, total) = match place.reader()? {
         None => (Vec::new(), 0),
         Some(reader) => {
+            filter.run = args.run.as_deref().map(|text| asker(&reader, text)).transpose()?;
             let before = match &args.before {
                 None => None,
                 Some(id) => Some(ApprovalCursor::after(&reader.find_approval(id)?)),
@@ -218,6 +222,27 @@ fn list(place: &Place, args: &ListArgs) -> Outcome {
         output::note(&format!("showing {} of {total}; older: {next}", found.len()))?;
     }
     Ok(())
+}
+
+/// Finds the workflow run or the job whose questions are meant.
+fn asker(reader: &Reader, text: &str) -> Outcome<String> {
+    match reader.find_workflow_run(text) {
+        Ok(row) => return Ok(row.head.id.to_string()),
+        Err(LookupError::Unknown { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match reader.find_job(text) {
+        Ok(job) => return Ok(job.head.id.to_string()),
+        Err(LookupError::Unknown { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // What a job asked is kept longer than the job.
+    let of_gone = ApprovalFilter { run: Some(text.to_owned()), status: None };
+    if reader.count_approvals(&of_gone)? > 0 {
+        return Ok(text.to_owned());
+    }
+    let message = format!("there is no workflow run and no job `{text}`");
+    Err(Failure::message(Code::NotFound, message).hint("heeler workflow runs, or heeler jobs list"))
 }
 
 fn print_list(found: &[Approval]) -> Outcome {
@@ -383,6 +408,30 @@ fn check(approval: &Approval, verb: Verb) -> Outcome {
     Err(Failure::message(Code::Usage, message).hint(instead))
 }
 
+/// Finds what is to be answered, each once; nothing is answered where one cannot be.
+fn find_all(place: &Place, ids: &[String], verb: Verb) -> Outcome<Vec<Approval>> {
+    let reader = place.reader_for("approval", &ids[0])?;
+    let find = |id: &String| -> Outcome<Approval> {
+        let approval = reader.find_approval(id)?;
+        check(&approval, verb)?;
+        Ok(approval)
+    };
+    let mut found: Vec<Approval> = Vec::new();
+    for id in ids {
+        let approval = find(id).map_err(|failure| match ids.len() {
+            1 => failure,
+            _ => {
+                let error = failure.error;
+                Failure { error: anyhow::anyhow!("nothing was answered: {error:#}"), ..failure }
+            }
+        })?;
+        if found.iter().all(|it| it.id != approval.id) {
+            found.push(approval);
+        }
+    }
+    Ok(found)
+}
+
 /// Answers each; ends with the first failure, after all were tried.
 fn answer_all(
     place: &Place,
@@ -392,11 +441,7 @@ fn answer_all(
     json: bool,
 ) -> Outcome {
     place.bring_up_to_date()?;
-    let reader = place.reader_for("approval", &ids[0])?;
-    let found: Vec<Approval> =
-        ids.iter().map(|id| Ok(reader.find_approval(id)?)).collect::<Outcome<_>>()?;
-    drop(reader);
-    found.iter().try_for_each(|approval| check(approval, verb))?;
+    let found = find_all(place, ids, verb)?;
     let mut told = Vec::new();
     let mut failure = None;
     for approval in found {

@@ -30,7 +30,7 @@ pub(crate) use self::example::files_of;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
-  heeler workflow example build       # three files that run at once, without a model
+  heeler workflow example build       # two files that run at once, without a model
   heeler workflow run build -i task='Add a greeting'
   heeler workflow runs                # what ran, and what waits for you
   heeler workflow show wf-2026-11-15-k3v9q1

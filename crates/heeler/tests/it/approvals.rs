@@ -1,5 +1,7 @@
 //! What agents ask people, and how people answer, as a user types it.
 
+use std::process::Stdio;
+
 use serde_json::{Value as Json, json};
 
 use crate::fleet::{Fleet, Ran};
@@ -113,12 +115,27 @@ fn a_question_is_answered_with_words_or_a_number() {
 }
 
 #[test]
+fn an_answer_that_is_piped_ends_before_the_end_of_its_line() {
+    let fleet = fleet_of(WHICH);
+    let id = id_of(&fleet.ask());
+    let mut piped = fleet.command(&["approvals", "reply", &id, "-"]);
+    let mut child = piped.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"green\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    fleet.wait_until_said("Took green.");
+    assert_eq!(fleet.shown(&id)["response"], "green");
+}
+
+#[test]
 fn a_wrong_verb_an_unknown_id_and_a_late_answer_are_told_apart() {
     let fleet = fleet_of(MAY_I);
     let said = fleet.run(&["approvals", "show", "ask-none"]).fails(4);
     assert!(said.contains("there is no approval `ask-none`"), "{said}");
     let id = id_of(&fleet.ask());
     fleet.run(&["approvals", "approve", "ask-none"]).fails(4);
+    let said = fleet.run(&["approvals", "approve", &id, &id, "ask-none"]).fails(4);
+    assert!(said.contains("nothing was answered: there is no approval `ask-none`"), "{said}");
+    assert_eq!(fleet.shown(&id)["status"], "pending");
     let said = fleet.run(&["approvals", "reply", &id, "yes"]).fails(2);
     assert!(said.contains("asks for yes or no") && said.contains("approvals approve"), "{said}");
     fleet.run(&["approvals", "approve", &id]).ok();

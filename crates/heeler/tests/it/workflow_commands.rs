@@ -177,6 +177,14 @@ fn a_run_is_watched_until_it_asks_and_after_it_is_answered() {
     assert!(logs.contains("I did: Make boats") && logs.contains("shipped boats"), "{logs}");
     let logs = fleet.run(&["workflow", "logs", &id, "--phase", "ship"]).ok();
     assert!(!logs.contains("I did"), "{logs}");
+    let told = fleet.run(&["workflow", "logs", &id, "--phase", "nope"]).fails(4);
+    assert!(told.contains("has no phase `nope`") && told.contains("make, ship"), "{told}");
+    let told = fleet.run(&["workflow", "show", "wf-zzz"]).fails(4);
+    assert!(told.contains("there is no workflow run `wf-zzz`"), "{told}");
+    let asked = fleet.json(&["approvals", "list", "--all", "--run", &id, "--json"]);
+    assert_eq!(asked["total"], 1);
+    let told = fleet.run(&["approvals", "list", "--run", "nope"]).fails(4);
+    assert!(told.contains("no workflow run and no job `nope`"), "{told}");
 }
 
 #[test]
@@ -252,6 +260,9 @@ fn a_failed_run_goes_on_where_it_failed() {
     fleet.run(&["workflow", "retry", id]).fails(5);
     fleet.run(&["workflow", "retry", id, "--from", "first"]).ok();
     assert_eq!(fleet.read("first.txt"), "x\nx\n", "unless a person asks");
+    let detached = fleet.run(&["workflow", "retry", id, "--from", "first", "--detach"]);
+    assert!(detached.stderr.contains("it goes on; watch it"), "{}", detached.stderr);
+    fleet.waits_as(id, "succeeded");
 }
 
 #[test]
@@ -394,6 +405,7 @@ fn an_answer_given_elsewhere_ends_the_question_on_the_terminal() {
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(1), "{rest}");
     assert!(rest.contains("rejected by") && rest.contains("too soon"), "{rest}");
+    assert!(!rest.contains("done:"), "what is said of a success is not said: {rest}");
     assert!(!fleet.file("shipped.txt").exists());
 }
 

@@ -18,7 +18,7 @@ use crate::cli::{self, Global};
 use crate::commands::approvals;
 use crate::commands::logs::{self, How};
 use crate::daemon;
-use crate::failure::Outcome;
+use crate::failure::{Code, Failure, Outcome};
 use crate::output::{self, Lines, Text};
 use crate::place::Place;
 
@@ -56,7 +56,11 @@ pub(crate) struct LogsArgs {
 pub(super) fn logs(global: &Global, args: &LogsArgs) -> Outcome {
     let place = Place::find(global)?;
     let (reader, row) = find_run(&place, &args.id)?;
-    let id = row.head.id;
+    let id = row.head.id.clone();
+    if let Some(phase) = &args.phase {
+        let workflow = definition(&place, &reader, &row)?;
+        check_phase(&Stand::read(&reader, row, workflow)?, phase)?;
+    }
     drop(reader);
     logs::of_run(&place, &args.how, &|reader| {
         let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
@@ -79,6 +83,21 @@ pub(super) fn logs(global: &Global, args: &LogsArgs) -> Outcome {
         heads.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
         let heads = heads.into_iter().map(|(_, head)| head).collect();
         Ok((heads, !goes_on))
+    })
+}
+
+/// Refuses the name of a phase that a run does not have.
+fn check_phase(stand: &Stand, name: &str) -> Outcome {
+    let names: Vec<&str> = stand.phases.iter().map(|phase| phase.name.as_str()).collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let message = format!("{} has no phase `{name}`", stand.row.head.id);
+    let failure = Failure::message(Code::NotFound, message);
+    Err(match heeler_model::config::did_you_mean(name, names.iter().copied()) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None if names.is_empty() => failure,
+        None => failure.hint(format!("there is {}", names.join(", "))),
     })
 }
 

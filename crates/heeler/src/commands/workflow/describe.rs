@@ -13,7 +13,7 @@ use super::list::{Known, cron_json};
 use super::{account, find, runs, try_run};
 use crate::cli::{self, Global};
 use crate::commands::config::faults_json;
-use crate::failure::Outcome;
+use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
@@ -49,19 +49,21 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     if looks_like_run && let Some((reader, row)) = try_run(&place, &args.which)? {
         return account::show(&place, &reader, row, args.json, now);
     }
+    let or_run = |failure: Failure| match try_run(&place, &args.which)? {
+        Some((reader, row)) => account::show(&place, &reader, row, args.json, now),
+        None if looks_like_run => {
+            let message = format!("there is no workflow run `{}`", args.which);
+            Err(Failure::message(Code::NotFound, message).hint("heeler workflow runs"))
+        }
+        None => Err(failure),
+    };
     let files = match fleet::load(&place) {
-        Err(failure) => match try_run(&place, &args.which)? {
-            Some((reader, row)) => return account::show(&place, &reader, row, args.json, now),
-            None => return Err(failure),
-        },
+        Err(failure) => return or_run(failure),
         Ok(files) => files,
     };
     let loaded = match find(&files, &args.which) {
         Ok(loaded) => loaded,
-        Err(failure) => match try_run(&place, &args.which)? {
-            Some((reader, row)) => return account::show(&place, &reader, row, args.json, now),
-            None => return Err(failure),
-        },
+        Err(failure) => return or_run(failure),
     };
     let name = loaded.workflow.name.as_str();
     let known = Known::read(place.reader()?.as_ref(), name, RUNS_SHOWN)?;

@@ -198,7 +198,7 @@ pub(super) fn attend(
         other => return Err(daemon::unexpected(&other)),
     };
     if how.detach {
-        return detached(global, how, &run, status, is_new);
+        return detached(global, how, &run, status, (begun, is_new));
     }
     let joined = begun == Begun::New && !is_new;
     if joined && !(how.json || global.quiet) {
@@ -212,7 +212,7 @@ fn detached(
     how: &Watching,
     run: &WorkflowRunId,
     status: CourseStatus,
-    is_new: bool,
+    (begun, is_new): (Begun, bool),
 ) -> Outcome {
     if how.json {
         let told = json!({ "run": { "id": run, "status": status, "isNew": is_new } });
@@ -220,7 +220,11 @@ fn detached(
     }
     output::line(run.as_str())?;
     if !global.quiet {
-        let known = if is_new { "" } else { "it was there already; " };
+        let known = match (begun, is_new) {
+            (Begun::Again, _) => "it goes on; ",
+            (_, true) => "",
+            (_, false) => "it was there already; ",
+        };
         // The run goes on, whether or not this remark can be written.
         drop(output::note(&format!("{known}watch it: heeler workflow watch {run}")));
     }
