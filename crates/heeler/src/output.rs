@@ -163,6 +163,8 @@ const FLEXIBLE_WIDTH_MIN: u16 = 8;
 pub(crate) struct Lines {
     table: Table,
     flexible: Vec<usize>,
+    /// The column that stays, besides the first.
+    vital: Option<usize>,
     has_headings: bool,
 }
 
@@ -187,7 +189,14 @@ impl Lines {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        Lines { table, flexible: gives_way, has_headings: true }
+        Lines { table, flexible: gives_way, vital: None, has_headings: true }
+    }
+
+    /// Leaves this column where it is, however narrow the terminal: without it the rest says nothing.
+    pub(crate) fn keeping(mut self, heading: &str) -> Lines {
+        let mut headings = self.table.header().into_iter().flat_map(Row::cell_iter);
+        self.vital = headings.position(|cell| cell.content() == heading);
+        self
     }
 
     /// Starts a table without headings, of so many columns; the `flexible` one gives way.
@@ -236,8 +245,11 @@ impl Lines {
         };
         let mut kept: Vec<usize> = (0..widths.len()).collect();
         while needed(&kept) > room && kept.len() > 1 {
-            let flexible = kept.iter().rposition(|number| self.flexible.contains(number));
-            match flexible.or((kept.len() > 2).then(|| kept.len() - 1)) {
+            let gives_way = |number: &usize| Some(*number) != self.vital;
+            let is_flexible = |number: &usize| self.flexible.contains(number);
+            let flexible = kept.iter().rposition(|it| is_flexible(it) && gives_way(it));
+            let last = kept.iter().rposition(gives_way).filter(|at| *at > 0 && kept.len() > 2);
+            match flexible.or(last) {
                 Some(at) => drop(kept.remove(at)),
                 None => break,
             }

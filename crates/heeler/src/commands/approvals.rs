@@ -248,19 +248,27 @@ fn asker(reader: &Reader, text: &str) -> Outcome<String> {
 fn print_list(found: &[Approval]) -> Outcome {
     let now = place::now();
     let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "WHAT"];
-    let mut lines = Lines::new(&headings, &["FROM", "WHAT"]);
+    let mut lines = Lines::new(&headings, &["FROM", "WHAT"]).keeping("WHAT");
     for approval in found {
         let from = approval.requested_by.as_deref().unwrap_or(&approval.workflow_run_id);
         lines.push(vec![
             approval.id.as_str().into(),
             approval.kind.as_str().into(),
-            approval.status.as_str().into(),
+            status_word(approval).into(),
             output::one_line(from).into(),
             output::relative(approval.created_at, now).into(),
             output::one_line(&approval.summary).into(),
         ]);
     }
     Ok(lines.print()?)
+}
+
+/// Returns a status in words: what was asked for words is answered rather than approved.
+pub(crate) fn status_word(approval: &Approval) -> &'static str {
+    match approval.status {
+        ApprovalStatus::Approved if approval.kind.wants_words() => "answered",
+        status => status.as_str(),
+    }
 }
 
 /// Returns what programs get of one in a list.
@@ -306,7 +314,7 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     let time = |at: Option<Timestamp>| at.map(|at| Text::from(output::relative(at, now)));
     output::field("Approval", Some(approval.id.as_str().into()))?;
     output::field("Kind", Some(approval.kind.as_str().into()))?;
-    output::field("Status", Some(approval.status.as_str().into()))?;
+    output::field("Status", Some(status_word(approval).into()))?;
     output::field("From", text(approval.requested_by.as_deref()))?;
     output::field("Gate", text(Some(&approval.gate)))?;
     output::field("Job", approval.job_id.as_ref().map(|job| job.as_str().into()))?;

@@ -259,6 +259,11 @@ impl Shown {
         }
     }
 
+    /// Returns the workflow that it starts, if it does.
+    fn workflow(&self) -> Option<&str> {
+        self.schedule.workflow.as_ref().map(|start| start.workflow.as_str())
+    }
+
     fn status(&self) -> &'static str {
         match self.state.status {
             ScheduleStatus::Running => "running",
@@ -272,6 +277,7 @@ impl Shown {
         json!({
             "agent": self.agent,
             "name": self.schedule.name,
+            "workflow": self.workflow(),
             "when": self.when(),
             "configured": when(&self.schedule.trigger),
             "enabled": self.is_enabled(),
@@ -350,13 +356,15 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     if let Some(warning) = keeper.warning() {
         output::line(warning)?;
     }
-    let mut lines = Lines::new(
-        &["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED"],
-        &["WHEN", "CHANGED"],
-    );
+    let headings =
+        ["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED", "WORKFLOW"];
+    // Few fleets have workflows that start by the clock.
+    let is_needed = shown.iter().any(|it| it.workflow().is_some());
+    let columns = headings.len() - usize::from(!is_needed);
+    let mut lines = Lines::new(&headings[..columns], &["WHEN", "CHANGED", "WORKFLOW"]);
     for it in &shown {
         let next = it.state.next_run_at.filter(|_| it.is_enabled());
-        lines.push(vec![
+        let mut cells: Vec<Text> = vec![
             output::one_line(&it.agent).into(),
             output::one_line(&it.schedule.name).into(),
             it.when().into(),
@@ -364,7 +372,10 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
             next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
             it.state.last_run_at.map(|at| output::relative(at, now)).unwrap_or_default().into(),
             it.changed.as_ref().map(|changed| by(changed, now)).unwrap_or_default().into(),
-        ]);
+            it.workflow().unwrap_or_default().into(),
+        ];
+        cells.truncate(columns);
+        lines.push(cells);
     }
     Ok(lines.print()?)
 }
@@ -426,9 +437,10 @@ fn print(it: &Shown, starts: &[Occurrence], skips: &[SkipRow], now: Timestamp) -
     let moment =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
     let configured = when(&it.schedule.trigger);
-    let fields: [(&str, Option<Text>); 10] = [
+    let fields: [(&str, Option<Text>); 11] = [
         ("agent", Some(it.agent.as_str().into())),
         ("schedule", Some(it.schedule.name.as_str().into())),
+        ("workflow", it.workflow().map(Text::from)),
         ("when", Some(it.when().into())),
         ("in config", Some(configured).filter(|text| *text != it.when()).map(Text::from)),
         ("status", Some(it.status().into())),

@@ -360,9 +360,13 @@ fn a_dry_run_runs_no_command_and_a_replay_asks_nobody() {
 
 #[test]
 fn phases_are_drawn_in_place_on_a_terminal_and_questions_are_answered_there() {
-    let fleet = with(&[("ship", SHIP)]);
+    // It is at something for as long as nobody has seen it.
+    let busy = scripted("{run: 'until test -e seen; do sleep 0.1; done'}, {say: Made.}");
+    let fleet = fleet(&[("coder", &busy)]);
+    fleet.write("workflows/ship.yaml", SHIP);
     let mut terminal = Terminal::start(&fleet, "workflow run ship -i what=boats");
-    terminal.wait_for("I did: Make boats");
+    terminal.wait_for("until test -e seen");
+    fleet.write("seen", "");
     terminal.wait_for("Ship boats?");
     terminal.wait_for("go on? [y/n, and why]");
     terminal.type_in("perhaps\n");
@@ -394,6 +398,61 @@ fn what_an_agent_of_a_run_asks_is_answered_on_the_terminal_too() {
     let (code, rest) = terminal.end();
     assert_eq!(code, Some(0), "{rest}");
     assert_eq!(fleet.read("made.txt"), "hi\n");
+}
+
+#[test]
+fn a_run_whose_agent_asks_says_so_and_is_watched_no_longer_than_until_then() {
+    let fleet = fleet(&[(
+        "coder",
+        &scripted("{question: 'Which?', options: [red, green]}, {say: 'It is {answer}.'}"),
+    )]);
+    fleet.write("workflows/one.yaml", "name: one\nphases:\n  - {name: make, prompt: Make it}\n");
+    let ran = fleet.run(&["workflow", "run", "one", "--until-asked"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("◆ waits for you"), "{}", ran.stderr);
+    assert!(fleet.run(&["workflow", "runs"]).ok().contains("running, asks"));
+    let id = fleet.json(&["workflow", "runs", "--json"])["runs"][0]["id"].clone();
+    let id = id.as_str().unwrap();
+    let shown = fleet.run(&["workflow", "show", id]).ok();
+    assert!(shown.contains("make, and somebody is asked"), "{shown}");
+    fleet.run(&["approvals", "reply", &fleet.asked(), "green"]).ok();
+    fleet.waits_as(id, "succeeded");
+    assert!(fleet.run(&["approvals", "list", "--all"]).ok().contains("  answered  "));
+}
+
+#[test]
+fn of_a_workflow_that_says_nothing_the_last_output_is_shown() {
+    let many = "name: many\nagent: coder\nphases:\n  - {name: count, type: bash, command: seq 25}\n  \
+        - {name: end, type: context}\n";
+    let fleet = with(&[("many", many)]);
+    let ran = fleet.run(&["workflow", "run", "many"]);
+    let first: String = (1..=20).map(|number| format!("{number}\n")).collect();
+    assert_eq!(ran.stdout, first, "{}", ran.stderr);
+    assert!(ran.stderr.contains("… 5 more lines: heeler workflow logs wf-"), "{}", ran.stderr);
+    let quiet = fleet.run(&["workflow", "run", "many", "-q"]).ok();
+    assert_eq!(quiet.lines().count(), 25, "{quiet}");
+    let id = fleet.json(&["workflow", "runs", "--json"])["runs"][0]["id"].clone();
+    let shown = fleet.run(&["workflow", "show", id.as_str().unwrap()]).ok();
+    assert!(shown.contains("1 …"), "{shown}");
+}
+
+#[test]
+fn a_phase_whose_job_is_in_the_queue_waits_and_says_why() {
+    let fleet = fleet(&[("coder", &scripted("{say: Working.}, {hang: true}"))]);
+    fleet.write("workflows/one.yaml", "name: one\nphases:\n  - {name: make, prompt: Make it}\n");
+    let first = fleet.begin(&["one"]);
+    wait_for("the agent", || {
+        (phases(&fleet.workflow_run(&first)) == ["make running"]).then_some(())
+    });
+    let second = fleet.begin(&["one"]);
+    let shown = wait_for("the reason", || {
+        let shown = fleet.run(&["workflow", "show", &second]).ok();
+        shown.contains("waits: ").then_some(shown)
+    });
+    assert!(shown.contains("· make"), "{shown}");
+    assert_eq!(phases(&fleet.workflow_run(&second)), ["make waiting"]);
+    fleet.run(&["workflow", "cancel", &second, "--now"]).ok();
+    fleet.run(&["workflow", "cancel", &first, "--now"]).ok();
 }
 
 #[test]

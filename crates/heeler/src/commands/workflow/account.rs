@@ -1,5 +1,7 @@
 //! One run of a workflow: all that is known of it, for people and for programs.
 
+use std::collections::HashMap;
+
 use anstyle::Style;
 use clap::Args;
 use heeler_model::workflow::graph::Mark;
@@ -36,6 +38,8 @@ const PARTS_SHOWN_MAX: usize = 20;
 const EVENTS_SHOWN: usize = 30;
 /// How many events programs get.
 const EVENTS_MAX: usize = 10_000;
+/// How much of what a phase said is shown beside it.
+const SAID_CHARS_MAX: usize = 100;
 /// How much of an input is shown.
 const INPUT_CHARS_MAX: usize = 200;
 
@@ -113,10 +117,11 @@ pub(super) fn show(
         return Ok(output::json(&json!({ "run": to_json(place, reader, row)? }))?);
     }
     let workflow = definition(place, reader, &row)?;
+    let said = outputs(reader, &row, workflow.clone())?;
     let stand = Stand::read(reader, row, workflow)?;
     let events = reader.workflow_events(&stand.row.head.id, 0, EVENTS_MAX)?;
     print_head(&stand, daemon::writer(place)?.is_some(), now)?;
-    print_phases(&stand, now)?;
+    print_phases(reader, &stand, &said, now)?;
     print_approvals(&stand, now)?;
     print_events(&events)?;
     Ok(output::note(&format!("\nnext: {}", next(&stand)))?)
@@ -154,6 +159,9 @@ fn status(stand: &Stand, has_daemon: bool) -> Text {
     match head.status {
         _ if !has_daemon && runs::needs_daemon(head) => text.then(format!(", but {NO_DAEMON}")),
         CourseStatus::Paused => text.then(": somebody is asked"),
+        CourseStatus::Running if stand.pending().next().is_some() => {
+            text.then(format!(": {current}, and somebody is asked"))
+        }
         CourseStatus::Queued => text.then(": as many runs go on as may"),
         CourseStatus::Running if !current.is_empty() => text.then(format!(": {current}")),
         _ => text,
@@ -181,7 +189,12 @@ fn heading(text: &str) -> Outcome {
     Ok(output::line(Text::from("\n").then(Text::styled(Style::new().bold(), text)))?)
 }
 
-fn print_phases(stand: &Stand, now: Timestamp) -> Outcome {
+fn print_phases(
+    reader: &Reader,
+    stand: &Stand,
+    said: &HashMap<String, String>,
+    now: Timestamp,
+) -> Outcome {
     if stand.phases.is_empty() {
         return Ok(());
     }
@@ -202,7 +215,7 @@ fn print_phases(stand: &Stand, now: Timestamp) -> Outcome {
             took.map(output::duration).unwrap_or_default().into(),
             runs::cost(phase.micros()).unwrap_or_default().into(),
             job.unwrap_or_default().into(),
-            remark(phase).into(),
+            remark(reader, phase, said)?.into(),
         ]);
         if parts.len() > 1 {
             parts_lines(phase, &parts).into_iter().for_each(|line| lines.push(line));
@@ -211,12 +224,20 @@ fn print_phases(stand: &Stand, now: Timestamp) -> Outcome {
     Ok(lines.print()?)
 }
 
-/// Returns what is to be said of a phase besides: what went wrong.
-fn remark(phase: &PhaseStand) -> String {
-    match phase.mark {
+/// Returns what is to be said of a phase besides: what went wrong, what it waits for, how that
+/// begins which it said.
+fn remark(reader: &Reader, phase: &PhaseStand, said: &HashMap<String, String>) -> Outcome<String> {
+    Ok(match phase.mark {
         Mark::Failed | Mark::Cancelled => phase.error().map(output::one_line).unwrap_or_default(),
+        Mark::Waiting => phase.waits_for(reader)?.unwrap_or_default(),
+        Mark::Succeeded => {
+            let said = said.get(&phase.name).map(|said| said.trim()).unwrap_or_default();
+            let first = said.lines().next().unwrap_or_default();
+            let more = if first.len() < said.len() { " …" } else { "" };
+            format!("{}{more}", output::shortened(&output::one_line(first), SAID_CHARS_MAX))
+        }
         _ => String::new(),
-    }
+    })
 }
 
 fn parts_lines(phase: &PhaseStand, parts: &[&PartRow]) -> Vec<Vec<Text>> {
@@ -262,7 +283,7 @@ fn print_approvals(stand: &Stand, now: Timestamp) -> Outcome {
         lines.push(vec![
             format!("  {}", approval.id).into(),
             output::one_line(&approval.gate).into(),
-            approval.status.as_str().into(),
+            approvals::status_word(approval).into(),
             who(approval, now).into(),
         ]);
     }
@@ -309,11 +330,12 @@ fn print_events(events: &[WorkflowEvent]) -> Outcome {
 fn next(stand: &Stand) -> String {
     let id = &stand.row.head.id;
     match stand.row.head.status {
-        CourseStatus::Paused => match stand.pending().next() {
-            Some(approval) => commands(approval),
-            None => format!("heeler workflow watch {id}"),
-        },
-        CourseStatus::Running | CourseStatus::Queued => format!("heeler workflow watch {id}"),
+        CourseStatus::Paused | CourseStatus::Running | CourseStatus::Queued => {
+            match stand.pending().next() {
+                Some(approval) => commands(approval),
+                None => format!("heeler workflow watch {id}"),
+            }
+        }
         CourseStatus::Failed | CourseStatus::Cancelled => {
             format!("heeler workflow logs {id}, heeler workflow retry {id}")
         }

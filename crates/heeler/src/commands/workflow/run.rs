@@ -10,10 +10,11 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use heeler_engine::{Answer, Command, WorkflowMode, WorkflowOrder, WorkflowWanted};
 use heeler_model::workflow::CourseStatus;
-use heeler_model::{TriggerType, WorkflowRunId};
-use heeler_store::{Reader, WorkflowRunRow};
+use heeler_model::{ApprovalStatus, TriggerType, WorkflowRunId};
+use heeler_store::{ApprovalFilter, Reader, WorkflowRunRow};
 use serde_json::{Map, Value, json};
 
+use super::stand::{is_of_agent, outputs};
 use super::watch::{self, Seen, View};
 use super::{Watching, account, definition, find_run, runs};
 use crate::cli::{self, Global};
@@ -32,14 +33,15 @@ pub(super) const ABOUT: &str = "Examples:
   heeler workflow run build -i task=x --dry-run
   heeler workflow run build --replay wf-2026-11-15-k3v9q1
 
-What the workflow says (its `messages` and `final_message`) goes to stdout, its progress to stderr.
-Where it asks somebody, the run waits, and so does this command: answer it here if this is a
-terminal, or anywhere else with `heeler approvals`; --until-asked returns instead. While a run with
-the same --trigger-id goes on, that run is watched and none is started. Ctrl-C cancels the run,
-twice ends it at once; a run that was only joined goes on.
+What the workflow says (its `messages` and `final_message`) goes to stdout, its progress to stderr;
+of a workflow that says nothing, what its last phase said. Where it or one of its agents asks
+somebody, the run waits, and so does this command: answer it here if this is a terminal, or anywhere
+else with `heeler approvals`; --until-asked returns instead. While a run with the same --trigger-id
+goes on, that run is watched and none is started. Ctrl-C cancels the run, twice ends it at once; a
+run that was only joined goes on.
 
---dry-run asks no agent but scripted ones, runs no command and spends nothing: what would be said
-is made up, and every gate consents. --replay says again what was said in an earlier run, gates
+--dry-run asks no agent, runs no command of the workflow and spends nothing: what would be said is
+made up, and every gate consents; scripted agents play their scripts. --replay says again what was said in an earlier run, gates
 included, so that a changed workflow can be tried.
 
 Exit codes:
@@ -57,6 +59,9 @@ pub(super) const WATCH: &str = "Examples:
   heeler workflow watch wf-2026 --follow
 
 Ctrl-C ends the watching; the run goes on. Exit codes as those of `heeler workflow run`.";
+
+/// How many lines of the last phase's output are shown where the workflow itself says nothing.
+const OUTPUT_LINES_MAX: usize = 20;
 
 /// The most that inputs from a file or standard input may be.
 const INPUTS_BYTES_MAX: u64 = 1 << 20;
@@ -280,17 +285,27 @@ fn tell(
         let told = json!({ "success": success, "message": seen.last_message, "run": run });
         return Ok(output::json(&told)?);
     }
+    if success {
+        tell_output(global, place, reader, row)?;
+    }
     if global.quiet && success {
         return Ok(seen.last_message.as_deref().map(output::line).transpose().map(drop)?);
     }
     let took = runs::took(head).map(|took| format!(" in {took}")).unwrap_or_default();
     let cost = runs::cost(head.spent).map(|cost| format!(", {cost}")).unwrap_or_default();
-    output::complain(sign(head.status).then(format!("{took}{cost}, {}", head.id)))?;
+    let pending = Some(ApprovalStatus::Pending);
+    let filter = ApprovalFilter { run: Some(head.id.to_string()), status: pending };
+    let asked = reader.approvals(&filter, None, usize::MAX)?;
+    let status = match head.status {
+        CourseStatus::Running if asked.iter().any(is_of_agent) => CourseStatus::Paused,
+        status => status,
+    };
+    output::complain(sign(status).then(format!("{took}{cost}, {}", head.id)))?;
     if let Some(error) = head.error.as_deref().filter(|_| !success) {
         output::complain(format!("  {}", output::one_line(error)))?;
     }
     let id = &head.id;
-    let next = match head.status {
+    let next = match status {
         CourseStatus::Succeeded => format!("heeler workflow show {id}"),
         CourseStatus::Failed | CourseStatus::Cancelled => {
             format!("heeler workflow show {id}, heeler workflow retry {id}")
@@ -299,6 +314,32 @@ fn tell(
         CourseStatus::Running | CourseStatus::Queued => format!("heeler workflow watch {id}"),
     };
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
+}
+
+/// Prints what the last phase said, where the workflow itself said nothing.
+fn tell_output(global: &Global, place: &Place, reader: &Reader, row: &WorkflowRunRow) -> Outcome {
+    let id = &row.head.id;
+    let events = reader.workflow_events(id, 0, usize::MAX)?;
+    let workflow = definition(place, reader, row)?;
+    let Some(workflow) = workflow.filter(|_| events.iter().all(|it| it.kind != "message")) else {
+        return Ok(());
+    };
+    let names: Vec<String> =
+        workflow.phases.iter().map(|phase| phase.name.as_str().to_owned()).collect();
+    let said = outputs(reader, row, Some(workflow))?;
+    let said = names.iter().rev().find_map(|name| {
+        let text = said.get(name)?.trim();
+        (!text.is_empty()).then_some((name, text))
+    });
+    let Some((name, text)) = said else { return Ok(()) };
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = if global.quiet { lines.len() } else { lines.len().min(OUTPUT_LINES_MAX) };
+    output::line(output::harmless(&lines[..shown].join("\n")))?;
+    if shown < lines.len() {
+        let rest = lines.len() - shown;
+        output::note(&format!("… {rest} more lines: heeler workflow logs {id} --phase {name}"))?;
+    }
+    Ok(())
 }
 
 fn sign(status: CourseStatus) -> Text {

@@ -1,11 +1,13 @@
 //! `heeler workflow runs`: the list of runs.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 
 use anstyle::AnsiColor;
 use clap::Args;
+use heeler_model::ApprovalStatus;
 use heeler_model::workflow::CourseStatus;
-use heeler_store::{WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead};
+use heeler_store::{ApprovalFilter, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -27,6 +29,8 @@ Exit codes: 0 listed, 2 no such time, 4 no such run.";
 /// What is said of a run that goes on only while there is a daemon, if there is none.
 pub(super) const NO_DAEMON: &str = "no daemon is there, so it waits for `heeler start -d`";
 
+/// How many questions are looked at for the runs that they belong to.
+const ASKED_MAX: usize = 1_000;
 /// How many are shown when nobody says.
 const LIMIT: &str = "20";
 
@@ -59,20 +63,26 @@ pub(super) fn run(global: &Global, args: &RunsArgs) -> Outcome {
     let place = Place::find(global)?;
     let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
     let filter = WorkflowRunFilter { workflow: args.workflow.clone(), status: args.status, since };
-    let Some(reader) = place.reader()? else { return print(&place, &[], 0, args, now) };
+    let Some(reader) = place.reader()? else {
+        return print(&place, &[], &HashSet::new(), 0, args, now);
+    };
     let before = match &args.before {
         None => None,
         Some(id) => Some(WorkflowRunCursor::after(&reader.find_workflow_run(id)?.head)),
     };
     let heads = reader.workflow_runs(&filter, before.as_ref(), args.limit.get() as usize)?;
     let total = reader.count_workflow_runs(&filter)?;
+    let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
+    let pending = reader.approvals(&pending, None, ASKED_MAX)?;
+    let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
     drop(reader);
-    print(&place, &heads, total, args, now)
+    print(&place, &heads, &asking, total, args, now)
 }
 
 fn print(
     place: &Place,
     heads: &[WorkflowRunHead],
+    asking: &HashSet<String>,
     total: i64,
     args: &RunsArgs,
     now: Timestamp,
@@ -92,12 +102,16 @@ fn print(
     let mut lines = Lines::new(
         &["ID", "WORKFLOW", "STATUS", "PHASE", "STARTED", "TOOK", "COST", "ABOUT"],
         &["WORKFLOW", "PHASE", "ABOUT"],
-    );
+    )
+    .keeping("WORKFLOW");
     for head in heads {
         lines.push(vec![
             head.id.as_str().into(),
             output::one_line(&head.workflow).into(),
-            status_text(head.status),
+            match head.status == CourseStatus::Running && asking.contains(head.id.as_str()) {
+                true => status_text(head.status).then(", asks"),
+                false => status_text(head.status),
+            },
             output::one_line(&head.current_phase).into(),
             output::relative(head.started_at, now).into(),
             took(head).unwrap_or_default().into(),

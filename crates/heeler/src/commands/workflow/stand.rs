@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use heeler_model::workflow::graph::Mark;
 use heeler_model::workflow::{Course, CourseStatus, Entry, How, NodeEnd, Part, Workflow};
-use heeler_model::{Approval, ApprovalStatus, WorkflowRunId};
+use heeler_model::{Approval, ApprovalKind, ApprovalStatus, JobStatus, WorkflowRunId};
 use heeler_store::{ApprovalFilter, DbError, PartRow, Reader, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -91,6 +91,11 @@ impl Stand {
     }
 }
 
+/// Says whether an agent asks, while its run goes on: one that waits at a gate is paused.
+pub(super) fn is_of_agent(approval: &Approval) -> bool {
+    matches!(approval.kind, ApprovalKind::Permission | ApprovalKind::Question)
+}
+
 /// Returns the phases of a run that goes by a workflow.
 fn known(
     row: &WorkflowRunRow,
@@ -156,6 +161,7 @@ fn mark(
         false => Mark::Waiting,
         true if row.head.status.is_final() => Mark::Cancelled,
         true if !goes_on && approvals.iter().any(asks) => Mark::Asking,
+        true if phase.is_queued() => Mark::Waiting,
         true => Mark::Running,
     }
 }
@@ -253,6 +259,23 @@ impl PhaseStand {
     /// Returns what went wrong in it last.
     pub(super) fn error(&self) -> Option<&str> {
         self.parts.iter().rev().find_map(|part| part.error.as_deref())
+    }
+
+    /// Says whether nothing of it has begun: its jobs wait in the queue.
+    fn is_queued(&self) -> bool {
+        let mut jobs = self.parts.iter().filter(|part| part.job.is_some()).peekable();
+        let is_queued = |part: &PartRow| {
+            part.how.is_none() && part.status == JobStatus::Pending && part.started_at.is_none()
+        };
+        jobs.peek().is_some() && jobs.all(is_queued)
+    }
+
+    /// Says what it waits for in the queue, if it does.
+    pub(super) fn waits_for(&self, reader: &Reader) -> Result<Option<String>, DbError> {
+        let job = self.parts.iter().find_map(|part| part.job.as_ref());
+        let Some(job) = job.filter(|_| self.is_queued()) else { return Ok(None) };
+        let reason = reader.queued(job)?.map(|queued| one_line(&queued.reason));
+        Ok(reason.filter(|reason| !reason.is_empty()).map(|reason| format!("waits: {reason}")))
     }
 
     fn was_cancelled(&self) -> bool {

@@ -30,7 +30,7 @@ use self::block::Block;
 pub(super) use self::frame::{sign, word};
 use super::Watching;
 use super::run::Begun;
-use super::stand::{Journal, Stand};
+use super::stand::{Journal, Stand, is_of_agent};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
 use crate::live::{Event, Listener};
@@ -175,7 +175,9 @@ impl Live<'_> {
         let open = parts.filter(|part| part.how.is_none()).count();
         let is_over = stand.row.head.status.is_final() && open == 0;
         let joined = self.view.begun == Begun::Joined && self.seen.interrupts > 0;
-        let asked = self.view.how.until_asked && stand.row.head.status == CourseStatus::Paused;
+        let asks =
+            stand.row.head.status == CourseStatus::Paused || stand.pending().any(is_of_agent);
+        let asked = self.view.how.until_asked && asks;
         is_over || joined || asked || self.seen.interrupts > 2 || self.seen.is_left_alone
     }
 
@@ -208,9 +210,16 @@ impl Live<'_> {
             if before == Some(phase.mark) || phase.mark == Mark::Waiting || is_old {
                 continue;
             }
-            if !self.block.is_drawn() && !self.view.is_quiet {
-                self.line(frame::told(phase, now))?;
+            if self.block.is_drawn() || self.view.is_quiet {
+                continue;
             }
+            // What is quick began and ended between two looks.
+            let was_waiting = matches!(before, None | Some(Mark::Waiting));
+            let has_jobs = phase.parts.iter().any(|part| part.job.is_some());
+            if was_waiting && has_jobs && phase.mark != Mark::Running {
+                self.line(frame::begins(phase))?;
+            }
+            self.line(frame::told(phase, now))?;
         }
         Ok(())
     }

@@ -60,12 +60,18 @@ pub(super) fn items_word(phase: &PhaseStand, open: usize) -> String {
     }
 }
 
+/// Returns the line that tells that a phase began.
+pub(super) fn begins(phase: &PhaseStand) -> Text {
+    let (sign, style) = sign(Mark::Running);
+    Text::styled(style, &sign.to_string()).then(format!(" {} begins", one_line(phase.title())))
+}
+
 /// Returns the line that tells that a phase began or ended.
 pub(super) fn told(phase: &PhaseStand, now: Timestamp) -> Text {
     let (sign, style) = sign(phase.mark);
     let name = one_line(phase.title());
     let rest = match phase.mark {
-        Mark::Waiting | Mark::Running => " begins".to_owned(),
+        Mark::Waiting | Mark::Running => return begins(phase),
         Mark::Asking => " waits for an answer".to_owned(),
         Mark::Skipped => " skipped".to_owned(),
         Mark::Succeeded => figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default(),
@@ -106,7 +112,7 @@ pub(super) fn frame(
         Shown::Phase(at) => {
             let phase = &stand.phases[*at];
             let doing = match phase.mark {
-                Mark::Running => doing(phase),
+                Mark::Running | Mark::Waiting => doing(phase),
                 Mark::Asking => Some("waits for an answer".to_owned()),
                 Mark::Failed => phase.error().map(one_line),
                 Mark::Skipped => Some("skipped".to_owned()),
