@@ -190,7 +190,7 @@ impl Running {
         course.current = row.head.current_phase.clone();
         course.error = row.head.error.clone();
         course.restarts = u32::try_from(row.head.restart_count).unwrap_or(u32::MAX);
-        let mode = WorkflowMode::read(row.mode.as_deref());
+        let mode = WorkflowMode::read(row.head.mode.as_deref());
         let said = match &mode {
             WorkflowMode::Replay { run } => said_in(db, run)?,
             WorkflowMode::Real | WorkflowMode::Dry => HashMap::new(),

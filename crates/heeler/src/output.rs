@@ -501,6 +501,10 @@ mod tests {
             assert!(lines.iter().all(fits), "{columns}: {lines:?}");
             assert!(lines[1].starts_with(row[0]), "{columns}: {lines:?}");
         }
+        let mut kept = Lines::new(&headings, &["SUMMARY"]).keeping("SUMMARY");
+        kept.table.set_width(40);
+        kept.push(row.iter().map(|cell| Text::from(*cell)).collect());
+        assert_eq!(kept.lines()[1].plain(), "job-2026-11-15-k3v9q1  Did it");
         // Of two that are both too wide the second is cut.
         let both = narrow(30, &["ID", "AGENT"], &[], &[row[0], row[1]]);
         assert_eq!(both[1], "job-2026-11-15-k3v9q1  docume…");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use heeler_model::redact::Redactor;
+use heeler_model::workflow::NOBODY_IN_TIME;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
     RunId, WorkflowRunId, iso_millis, question,
@@ -132,7 +133,7 @@ impl Turn<'_, '_> {
         }
         for gate in self.tx.expired_gates(self.now, GATES_PER_TURN)? {
             let default = gate.default_answer.as_deref().unwrap_or("reject");
-            let by = "nobody, in time";
+            let by = NOBODY_IN_TIME;
             match default.strip_prefix("reply:") {
                 Some(text) => self.decide_gate(&gate, true, Some(text), by)?,
                 None => self.decide_gate(&gate, default == "approve", None, by)?,

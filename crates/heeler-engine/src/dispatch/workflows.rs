@@ -76,13 +76,13 @@ impl Turn<'_, '_> {
         let context = Json::Object(inputs);
         let mut redacted = context.clone();
         self.board.redactor.json(&mut redacted);
-        let row = WorkflowRunRow {
+        let mut row = WorkflowRunRow {
             definition: Some(hash),
-            mode: mode.as_text(),
             triggered_by: Some(by.to_owned()),
             context: redacted,
             ..new_row(&id, name, about, &trigger, status, self.now)
         };
+        row.head.mode = mode.as_text();
         if let Err(active) = self.tx.insert_workflow_run(&row)? {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
             let status = status.unwrap_or(CourseStatus::Running);
@@ -338,7 +338,8 @@ impl Turn<'_, '_> {
             (false, _) => "rejected",
         };
         let told = text.map(|text| format!(": {text}")).unwrap_or_default();
-        let said = format!("`{}` {verb} by {by}{told}", approval.gate);
+        let whose = GateAnswer::whose(by);
+        let said = format!("`{}` {verb}{whose}{told}", approval.gate);
         self.tx.add_workflow_event(&id, verb, Some(phase), &said, self.now)?;
         let answer = GateAnswer {
             consents,
@@ -375,11 +376,11 @@ fn new_row(
             spent: 0,
             origin: None,
             error: None,
+            mode: None,
         },
         version: 1,
         seq: 0,
         definition: None,
-        mode: None,
         triggered_by: None,
         context: Json::Null,
         scratch: Map::new(),

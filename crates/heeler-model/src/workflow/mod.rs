@@ -40,8 +40,8 @@ pub use parse::{LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze, load, thaw
 pub use piece::{Piece, PieceWork};
 pub use status::CourseStatus;
 pub use step::{
-    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Question,
-    Step,
+    Answer, Around, Effect, Ended, Happening, ITEMS_BYTES_MAX, ITEMS_MAX, NOBODY_IN_TIME,
+    PARTS_PER_STEP, Question, Step,
 };
 pub use template::{Expression, RENDERED_BYTES_MAX, RenderError, Scope, Template, TemplateError};
 

@@ -98,6 +98,19 @@ pub struct Answer {
     pub seq: u64,
 }
 
+/// Who answers a gate that has waited for as long as it may.
+pub const NOBODY_IN_TIME: &str = "nobody, in time";
+
+impl Answer {
+    /// Returns whose answer it is, as it is said after what was answered.
+    pub fn whose(by: &str) -> String {
+        match by {
+            NOBODY_IN_TIME => ": nobody answered in time".to_owned(),
+            by => format!(" by {by}"),
+        }
+    }
+}
+
 /// What is to be committed, and done because of it.
 #[derive(Debug, Clone)]
 pub enum Effect {
@@ -330,7 +343,8 @@ impl Course {
             how: Some(how),
             decision: None,
             output: answer.text.as_deref().map(|text| cut_output(text).into()),
-            error: (!answer.consents).then(|| format!("rejected by {}{reason}", answer.by)),
+            error: (!answer.consents)
+                .then(|| format!("rejected{}{reason}", Answer::whose(&answer.by))),
             micros: 0,
         };
         let workflow = Arc::clone(&self.workflow);

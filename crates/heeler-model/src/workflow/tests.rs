@@ -292,6 +292,7 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
     play.says("a", "work", "plan").answers("a", "gate:0", false, "too big");
     assert_eq!(play.course.status, CourseStatus::Failed);
     assert_eq!(play.course.error.as_deref(), Some("a: rejected by ada: too big"));
+    assert_eq!(Answer::whose(NOBODY_IN_TIME), ": nobody answered in time");
     let mut play = Play::with(flow, json!({}), &["post_a"]);
     play.says("a", "work", "plan");
     assert!(play.log.contains("note a gate:0") && play.log.contains("start b"), "{}", play.log);

@@ -20,13 +20,13 @@ use super::{
 macro_rules! head_columns {
     () => {
         "id, workflow_name, trigger_id, trigger_type, current_phase, status, restart_count, \
-         started_at, updated_at, finished_at, spent, origin, error"
+         started_at, updated_at, finished_at, spent, origin, error, mode"
     };
 }
 
 macro_rules! row_columns {
     () => {
-        concat!(head_columns!(), ", version, seq, definition, mode, triggered_by, context, scratch")
+        concat!(head_columns!(), ", version, seq, definition, triggered_by, context, scratch")
     };
 }
 
@@ -137,6 +137,8 @@ pub struct WorkflowRunHead {
     pub origin: Option<String>,
     /// What went wrong, cut to a bound.
     pub error: Option<String>,
+    /// How it plays: for real where there is none.
+    pub mode: Option<String>,
 }
 
 /// A run of a workflow, whole.
@@ -150,8 +152,6 @@ pub struct WorkflowRunRow {
     pub seq: u64,
     /// The hash of the definition that it goes by.
     pub definition: Option<String>,
-    /// How it plays: for real where there is none.
-    pub mode: Option<String>,
     /// Who asked for it.
     pub triggered_by: Option<String>,
     /// What it was given; never changes.
@@ -420,6 +420,7 @@ fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> 
         spent: columns.get()?,
         origin: columns.get()?,
         error: columns.get()?,
+        mode: columns.get()?,
     })
 }
 
@@ -432,7 +433,6 @@ fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DbError> {
         version: columns.get()?,
         seq: columns.count()?,
         definition: columns.get()?,
-        mode: columns.get()?,
         triggered_by: columns.get()?,
         context: read_json(&mut columns, ours)?,
         scratch: match read_json(&mut columns, ours)? {
@@ -558,7 +558,7 @@ pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Db
         ":version": run.version,
         ":seq": integer(run.seq),
         ":definition": run.definition,
-        ":mode": run.mode,
+        ":mode": run.head.mode,
         ":triggered_by": run.triggered_by,
         ":context": run.context.to_string(),
         ":scratch": scratch_text(run),
@@ -581,7 +581,7 @@ pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Db
         ":version": run.version,
         ":seq": integer(run.seq),
         ":definition": run.definition,
-        ":mode": run.mode,
+        ":mode": run.head.mode,
         ":scratch": scratch_text(run),
     };
     Ok(execute(conn, UPDATE, params, "update a workflow run")? == 1)

@@ -345,8 +345,12 @@ fn a_workflow_that_is_switched_off_does_not_start() {
 #[test]
 fn a_dry_run_runs_no_command_and_a_replay_asks_nobody() {
     let fleet = with(&[("ship", SHIP)]);
-    fleet.run(&["workflow", "run", "ship", "-i", "what=x", "--dry-run"]).ok();
+    let played = fleet.run(&["workflow", "run", "ship", "-i", "what=x", "--dry-run"]);
+    assert!(played.stderr.contains("✓ succeeded (dry run) in"), "{}", played.stderr);
     assert!(!fleet.file("shipped.txt").exists());
+    for list in [&["workflow", "runs"], &["workflow", "list"]] {
+        assert!(fleet.run(list).ok().contains("succeeded (dry run)"), "{list:?}");
+    }
     let id = fleet.begin(&["ship", "-i", "what=it"]);
     fleet.run(&["approvals", "approve", &fleet.asked()]).ok();
     fleet.waits_as(&id, "succeeded");

@@ -70,6 +70,10 @@ fn the_nightly_example_looks_after_each_repository_and_reports() {
     let fleet = example("nightly");
     let listed = fleet.json(&["workflow", "list", "--json"]);
     assert_eq!(listed["workflows"][0]["crons"][0]["schedule"], "0 3 * * *");
+    let schedules = fleet.json(&["schedule", "list", "--json"]);
+    assert_eq!(schedules["schedules"][0]["workflow"], "nightly");
+    let schedules = fleet.run(&["schedule", "list"]).ok();
+    assert!(schedules.contains("WORKFLOW") && schedules.contains("  nightly\n"), "{schedules}");
     let run = fleet.run_answering(&["nightly"], &[]);
     let care = &run["phases"][1];
     assert_eq!(care["items"], 3, "{care}");

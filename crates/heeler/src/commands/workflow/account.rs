@@ -128,7 +128,7 @@ pub(super) fn show(
 }
 
 fn print_head(stand: &Stand, has_daemon: bool, now: Timestamp) -> Outcome {
-    let WorkflowRunRow { head, mode, triggered_by, context, .. } = &stand.row;
+    let WorkflowRunRow { head, triggered_by, context, .. } = &stand.row;
     let moment =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
     let about = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
@@ -142,7 +142,7 @@ fn print_head(stand: &Stand, has_daemon: bool, now: Timestamp) -> Outcome {
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
         ("took", runs::took(head).map(Text::from)),
         ("cost", runs::cost(head.spent).map(Text::from)),
-        ("played", mode.as_deref().map(|mode| played(mode).into())),
+        ("played", head.mode.as_deref().map(|mode| played(mode).into())),
         ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
         ("inputs", inputs(context).map(Text::from)),
     ];
@@ -359,7 +359,6 @@ pub(super) fn to_json(place: &Place, reader: &Reader, row: WorkflowRunRow) -> Ou
     }
     let events = reader.workflow_events(&row.head.id, 0, EVENTS_MAX)?;
     let rest = json!({
-        "mode": row.mode,
         "triggeredBy": row.triggered_by,
         "inputs": row.context,
         "scratch": row.scratch,

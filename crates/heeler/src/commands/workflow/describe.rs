@@ -215,7 +215,7 @@ fn print(
         for head in &known.runs {
             lines.push(vec![
                 format!("  {}", head.id).into(),
-                runs::status_text(head.status),
+                runs::outcome(head),
                 output::relative(head.started_at, now).into(),
                 output::one_line(head.error.as_deref().unwrap_or_default()).into(),
             ]);

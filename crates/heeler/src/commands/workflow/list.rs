@@ -95,7 +95,7 @@ pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
         let last = known.runs.first();
         let last = last.map(|head| {
             let when = format!(" {}", output::relative(head.started_at, now));
-            runs::status_text(head.status).then(when)
+            runs::outcome(head).then(when)
         });
         let when = crons.iter().filter(|cron| cron.enabled).map(|cron| cron.schedule.as_str());
         let about = loaded.workflow.description.as_deref().unwrap_or_default();

@@ -300,7 +300,11 @@ fn tell(
         CourseStatus::Running if asked.iter().any(is_of_agent) => CourseStatus::Paused,
         status => status,
     };
-    output::complain(sign(status).then(format!("{took}{cost}, {}", head.id)))?;
+    output::complain(sign(status).then(format!(
+        "{}{took}{cost}, {}",
+        runs::played(head),
+        head.id
+    )))?;
     if let Some(error) = head.error.as_deref().filter(|_| !success) {
         output::complain(format!("  {}", output::one_line(error)))?;
     }

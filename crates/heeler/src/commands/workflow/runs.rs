@@ -109,8 +109,8 @@ fn print(
             head.id.as_str().into(),
             output::one_line(&head.workflow).into(),
             match head.status == CourseStatus::Running && asking.contains(head.id.as_str()) {
-                true => status_text(head.status).then(", asks"),
-                false => status_text(head.status),
+                true => outcome(head).then(", asks"),
+                false => outcome(head),
             },
             output::one_line(&head.current_phase).into(),
             output::relative(head.started_at, now).into(),
@@ -180,6 +180,20 @@ pub(super) fn status_text(status: CourseStatus) -> Text {
     Text::styled(color.on_default(), status.as_str())
 }
 
+/// Returns the status of a run, marked where it was only played.
+pub(super) fn outcome(head: &WorkflowRunHead) -> Text {
+    status_text(head.status).then(played(head))
+}
+
+/// Returns the mark of a run that was only played.
+pub(super) fn played(head: &WorkflowRunHead) -> &'static str {
+    match &head.mode {
+        None => "",
+        Some(mode) if mode.starts_with("replay:") => " (replay)",
+        Some(_) => " (dry run)",
+    }
+}
+
 /// Returns what programs get of a run in a list.
 pub(super) fn head_json(head: &WorkflowRunHead) -> Value {
     let took = head.finished_at.map(|at| at.duration_since(head.started_at).as_secs_f64());
@@ -198,5 +212,6 @@ pub(super) fn head_json(head: &WorkflowRunHead) -> Value {
         "restartCount": head.restart_count,
         "error": head.error,
         "origin": head.origin,
+        "mode": head.mode,
     })
 }
