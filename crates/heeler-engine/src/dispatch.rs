@@ -13,6 +13,7 @@ mod due;
 mod ended;
 mod ending;
 mod orders;
+mod parts;
 mod spawned;
 mod status;
 mod turn;
