@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_engine::{Answer, Command as Order, WorkflowMode, WorkflowOrder};
+use heeler_engine::{Answer, Command as Order, WorkflowMode, WorkflowOrder, WorkflowWanted};
 use heeler_model::workflow::CourseStatus;
 use heeler_model::{ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
 use heeler_server::Client;
@@ -70,13 +70,13 @@ impl<'a> Stage<'a> {
     }
 
     fn run(&mut self) -> WorkflowRunId {
-        let order = WorkflowOrder::Run {
+        let order = WorkflowOrder::Run(WorkflowWanted {
             workflow: "flow".to_owned(),
             inputs: Map::new(),
             trigger_id: None,
             trigger: TriggerType::Manual,
             mode: WorkflowMode::Real,
-        };
+        });
         let order = Order::Workflow { order, by: "the bench".to_owned() };
         match self.client.ask(&order, None) {
             Ok(Answer::WorkflowRun { run, .. }) => run,

@@ -306,7 +306,7 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
 }
 
 /// Returns what is asked, as far as it is shown.
-fn asked(approval: &Approval) -> String {
+pub(crate) fn asked(approval: &Approval) -> String {
     let detail = approval.detail.as_ref().unwrap_or(&Value::Null);
     let questions = question::questions(&detail["input"]);
     if !questions.is_empty() {

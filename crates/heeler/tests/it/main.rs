@@ -35,6 +35,7 @@ mod tidy;
 mod trigger;
 mod workflow_commands;
 mod workflow_examples;
+mod workflow_crons;
 mod workflow_proof;
 mod workflow_races;
 mod workspaces;

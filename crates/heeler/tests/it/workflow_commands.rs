@@ -367,6 +367,25 @@ fn phases_are_drawn_in_place_on_a_terminal_and_questions_are_answered_there() {
 }
 
 #[test]
+fn what_an_agent_of_a_run_asks_is_answered_on_the_terminal_too() {
+    let asks = "{run: 'echo hi > made.txt', ask_permission: true}, \
+        {question: 'Which colour?', options: [red, green]}, {say: 'It is {answer}.'}";
+    let fleet = fleet(&[("coder", &scripted(asks))]);
+    fleet.write("workflows/one.yaml", "name: one\nphases:\n  - {name: make, prompt: Make it}\n");
+    let mut terminal = Terminal::start(&fleet, "workflow run one --follow");
+    terminal.wait_for("echo hi > made.txt");
+    terminal.wait_for("go on? [y/n, and why]");
+    terminal.type_in("y\n");
+    terminal.wait_for("2. green");
+    terminal.wait_for("your answer:");
+    terminal.type_in("2\n");
+    terminal.wait_for("It is green.");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert_eq!(fleet.read("made.txt"), "hi\n");
+}
+
+#[test]
 fn an_answer_given_elsewhere_ends_the_question_on_the_terminal() {
     let fleet = with(&[("ship", SHIP)]);
     let mut terminal = Terminal::start(&fleet, "workflow run ship -i what=boats");

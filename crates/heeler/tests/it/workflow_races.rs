@@ -4,7 +4,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{Answer, Command, DaemonFile, RefusedKind, WorkflowMode, WorkflowOrder};
+use heeler_engine::{
+    Answer, Command, DaemonFile, RefusedKind, WorkflowMode, WorkflowOrder, WorkflowWanted,
+};
 use heeler_model::workflow::CourseStatus;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
 use heeler_server::{Client, ClientError};
@@ -41,13 +43,13 @@ phases:
 ";
 
 fn run_order(trigger_id: Option<&str>) -> Command {
-    let order = WorkflowOrder::Run {
+    let order = WorkflowOrder::Run(WorkflowWanted {
         workflow: "flow".to_owned(),
         inputs: Map::new(),
         trigger_id: trigger_id.map(str::to_owned),
         trigger: TriggerType::Manual,
         mode: WorkflowMode::Real,
-    };
+    });
     Command::Workflow { order, by: "the test".to_owned() }
 }
 

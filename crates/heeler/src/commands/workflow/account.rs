@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
+use super::runs::{self, NO_DAEMON};
 use super::stand::{PhaseStand, Stand, outputs};
 use super::watch::{commands, sign, word};
-use super::{definition, find_run, runs};
+use super::{definition, find_run};
 use crate::cli::{self, Global};
 use crate::commands::approvals;
 use crate::commands::logs::{self, How};
+use crate::daemon;
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::Place;
@@ -94,14 +96,14 @@ pub(super) fn show(
     let workflow = definition(place, reader, &row)?;
     let stand = Stand::read(reader, row, workflow)?;
     let events = reader.workflow_events(&stand.row.head.id, 0, EVENTS_MAX)?;
-    print_head(&stand, now)?;
+    print_head(&stand, daemon::writer(place)?.is_some(), now)?;
     print_phases(&stand, now)?;
     print_approvals(&stand, now)?;
     print_events(&events)?;
     Ok(output::note(&format!("\nnext: {}", next(&stand)))?)
 }
 
-fn print_head(stand: &Stand, now: Timestamp) -> Outcome {
+fn print_head(stand: &Stand, has_daemon: bool, now: Timestamp) -> Outcome {
     let WorkflowRunRow { head, mode, triggered_by, context, .. } = &stand.row;
     let moment =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
@@ -110,7 +112,7 @@ fn print_head(stand: &Stand, now: Timestamp) -> Outcome {
     let fields: [(&str, Option<Text>); 11] = [
         ("run", Some(head.id.as_str().into())),
         ("workflow", Some(output::one_line(&head.workflow).into())),
-        ("status", Some(status(stand))),
+        ("status", Some(status(stand, has_daemon))),
         ("error", head.error.as_deref().map(Text::from)),
         ("about", about.map(|id| output::one_line(id).into())),
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
@@ -126,11 +128,12 @@ fn print_head(stand: &Stand, now: Timestamp) -> Outcome {
     Ok(())
 }
 
-fn status(stand: &Stand) -> Text {
+fn status(stand: &Stand, has_daemon: bool) -> Text {
     let head = &stand.row.head;
     let text = runs::status_text(head.status);
     let current = output::one_line(&head.current_phase);
     match head.status {
+        _ if !has_daemon && runs::needs_daemon(head) => text.then(format!(", but {NO_DAEMON}")),
         CourseStatus::Paused => text.then(": somebody is asked"),
         CourseStatus::Queued => text.then(": as many runs go on as may"),
         CourseStatus::Running if !current.is_empty() => text.then(format!(": {current}")),

@@ -277,7 +277,7 @@ fn tell(
         return Ok(output::json(&told)?);
     }
     if global.quiet && success {
-        return Ok(seen.last_message.as_ref().map(output_line).transpose().map(drop)?);
+        return Ok(seen.last_message.as_deref().map(output::line).transpose().map(drop)?);
     }
     let took = runs::took(head).map(|took| format!(" in {took}")).unwrap_or_default();
     let cost = runs::cost(head.spent).map(|cost| format!(", {cost}")).unwrap_or_default();
@@ -295,10 +295,6 @@ fn tell(
         CourseStatus::Running | CourseStatus::Queued => format!("heeler workflow watch {id}"),
     };
     Ok(output::complain(Text::styled(Style::new().dimmed(), &format!("  next: {next}")))?)
-}
-
-fn output_line(text: &String) -> std::io::Result<()> {
-    output::line(text.as_str())
 }
 
 fn sign(status: CourseStatus) -> Text {

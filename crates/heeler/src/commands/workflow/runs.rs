@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
+use crate::daemon;
 use crate::failure::Outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
@@ -22,6 +23,9 @@ pub(super) const ABOUT: &str = "Examples:
   heeler workflow runs --status paused --json    # what waits for people
 
 Exit codes: 0 listed, 2 no such time, 4 no such run.";
+
+/// What is said of a run that goes on only while there is a daemon, if there is none.
+pub(super) const NO_DAEMON: &str = "no daemon is there, so it waits for `heeler start -d`";
 
 /// How many are shown when nobody says.
 const LIMIT: &str = "20";
@@ -102,11 +106,20 @@ fn print(
         ]);
     }
     lines.print()?;
+    if heads.iter().any(needs_daemon) && daemon::writer(place)?.is_none() {
+        output::note(&format!("running or queued: {NO_DAEMON}"))?;
+    }
     if total > heads.len() as i64 {
         let (shown, total) = (heads.len(), output::grouped(total.unsigned_abs()));
         output::note(&format!("showing {shown} of {total}; older: {}", next(args, last)))?;
     }
     Ok(())
+}
+
+/// Says whether a run goes on only while there is a daemon: one that waits for people needs none.
+pub(super) fn needs_daemon(head: &WorkflowRunHead) -> bool {
+    let goes_on = matches!(head.status, CourseStatus::Running | CourseStatus::Queued);
+    goes_on && head.origin.is_none()
 }
 
 /// Returns why a run failed, or else what it is about, if that says something.

@@ -232,23 +232,24 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Tells who is asked what, once.
+    /// Tells who is asked what, once, and asks whoever sits here.
     fn tell_questions(&mut self, stand: &Stand) -> Outcome {
-        let news: Vec<Approval> =
-            stand.pending().filter(|it| !self.told.contains(&it.id)).cloned().collect();
-        for approval in news {
+        let pending: Vec<Approval> = stand.pending().cloned().collect();
+        for approval in &pending {
+            if self.view.is_quiet || self.told.contains(&approval.id) {
+                continue;
+            }
             self.told.push(approval.id.clone());
-            if !self.view.is_quiet {
-                let here = self.asking.is_here();
-                for line in asking::question(&approval, here) {
-                    self.line(line)?;
-                }
+            // A list has a short account only.
+            let whole = self.reader.approval(&approval.id)?;
+            let here = self.asking.is_here();
+            for line in asking::question(whole.as_ref().unwrap_or(approval), here) {
+                self.line(line)?;
             }
         }
-        let pending: Vec<Approval> = stand.pending().cloned().collect();
-        let is_paused = stand.row.head.status == CourseStatus::Paused;
-        let may_ask = is_paused && self.seen.interrupts == 0;
-        if let Some(prompt) = self.asking.next(&pending, may_ask) {
+        let is_new = self.asking.next(&pending);
+        // Lines that came meanwhile stand below a question that was put before them.
+        if let Some(prompt) = self.asking.current().filter(|_| is_new || !self.block.is_asking()) {
             self.block.prompt(&prompt);
         }
         Ok(())

@@ -9,6 +9,7 @@ use heeler_engine::Command;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalId, ApprovalKind};
 
 use super::View;
+use crate::commands::approvals::asked;
 use crate::live::{Event, Keyboard, Keys};
 use crate::output::{Text, one_line};
 
@@ -26,7 +27,8 @@ pub(super) fn question(approval: &Approval, here: bool) -> Vec<Text> {
     let by = approval.requested_by.as_deref().unwrap_or(&approval.gate);
     let head = format!(" {} {asks} ({}, {})", one_line(by), one_line(&approval.gate), approval.id);
     let mut lines = vec![sign.then(head)];
-    let said: Vec<&str> = approval.summary.trim().lines().collect();
+    let said = asked(approval);
+    let said: Vec<&str> = said.trim().lines().collect();
     let shown = said.iter().take(QUESTION_LINES_MAX);
     lines.extend(shown.map(|line| Text::from(format!("  {line}"))));
     if said.len() > QUESTION_LINES_MAX {
@@ -89,7 +91,7 @@ impl Asking {
         self.keys.is_some()
     }
 
-    /// Says whether a question stands there.
+    /// Says whether a question waits for its answer here.
     pub(super) fn is_asking(&self) -> bool {
         self.asked.is_some()
     }
@@ -105,19 +107,24 @@ impl Asking {
         self.answered = None;
     }
 
-    /// Returns the prompt of the next question, if one is to be put now.
-    pub(super) fn next(&mut self, pending: &[Approval], may_ask: bool) -> Option<String> {
+    /// Returns the prompt of the question that stands there.
+    pub(super) fn current(&self) -> Option<String> {
+        self.asked.as_ref().map(|(_, kind, _)| prompt(*kind))
+    }
+
+    /// Puts the next question, and says whether there is one to be put now.
+    pub(super) fn next(&mut self, pending: &[Approval]) -> bool {
         if let Some((id, ..)) = &self.asked {
-            // Somebody else answered it.
             if pending.iter().any(|it| it.id == *id) {
-                return None;
+                return false;
             }
+            // Somebody else answered it.
             self.asked = None;
         }
-        let keys = self.keys.as_ref().filter(|_| may_ask)?;
-        let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref())?;
+        let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
+        let (Some(keys), Some(next)) = (&self.keys, next) else { return false };
         self.asked = Some((next.id.clone(), next.kind, keys.forget()));
-        Some(prompt(next.kind))
+        true
     }
 
     /// Takes a line that was typed.

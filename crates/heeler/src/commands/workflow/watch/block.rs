@@ -78,6 +78,11 @@ impl Block {
         drop(write!(out, "{}", Text::from(text)).and_then(|()| out.flush()));
     }
 
+    /// Says whether a question stands there.
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_asking
+    }
+
     /// The question was answered by a line, whose end the terminal has shown.
     pub(super) fn answered(&mut self) {
         self.is_asking = false;
