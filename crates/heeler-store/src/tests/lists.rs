@@ -193,6 +193,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         MARKS: SCAN schedules USING INDEX sqlite_autoindex_schedules_1
         PAGE_OF_OCCURRENCES: SEARCH occurrences USING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at<?)
         OCCURRENCE_OF_JOB: SEARCH occurrences USING INDEX idx_occurrences_job (job_id=?)
+        HAS_OCCURRENCE: SEARCH occurrences USING COVERING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at=?)
         OCCURRENCE_BETWEEN: SEARCH occurrences USING COVERING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at>? AND due_at<?)
         PAGE_OF_SKIPS: SEARCH skips USING INDEX sqlite_autoindex_skips_1 (agent=? AND schedule=? AND first_due<?)
         LAST_SKIP_OF_REASON: SEARCH skips USING INDEX idx_skips_reason (agent=? AND schedule=? AND reason=? AND first_due<?)
