@@ -31,7 +31,7 @@ fn random_workflow(random: &mut fastrand::Rng) -> Json {
 
 fn random_phase(place: usize, random: &mut fastrand::Rng) -> Json {
     let note = "echo $HEELER_RUN >> ran";
-    let on: Vec<String> =
+    let mut on: Vec<String> =
         (0..place).filter(|_| random.u8(0..3) == 0).map(|on| format!("p{on}")).collect();
     let mut phase = json!({ "name": format!("p{place}"), "depends_on": on });
     match random.u8(0..8) {
@@ -56,11 +56,24 @@ fn random_phase(place: usize, random: &mut fastrand::Rng) -> Json {
             let check = format!("{note}; echo x >> {mark}; test $(wc -l < {mark}) -ge 2");
             phase["generic_loop"] = json!({ "max_iterations": 3, "until_bash": check });
         }
-        1 if !is_context => phase["foreach"] = json!(["x", "y", "z"]),
+        1 if !is_context => {
+            phase["foreach"] = json!(["x", "y", "z"]);
+            // Each item fails by itself: which of them is first is chance.
+            if let Some(command) = phase["command"].as_str() {
+                let mark = format!("-{place} ");
+                phase["command"] =
+                    json!(command.replace(&mark, &format!("-{place}-{{{{ item }}}} ")));
+            }
+        }
         2 => phase["approval_gate"] = json!(format!("gate{place}")),
         _ => {}
     }
     if random.u8(0..5) == 0 && place > 0 {
+        // What a phase said that nobody waited for may be seen or not.
+        on.push("p0".to_owned());
+        on.sort_unstable();
+        on.dedup();
+        phase["depends_on"] = json!(on);
         phase["skip_if"] = json!("'out 0' in outputs.p0");
     }
     phase
