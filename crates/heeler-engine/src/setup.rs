@@ -195,6 +195,17 @@ impl Setup {
         redact(wanted, &Redactor::new(&secrets))
     }
 
+    /// Lists every secret that an agent is given, or that has the name of one.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let given = |agent: &Agent| environment::give(agent, &self.env).ok();
+        let given = self.loaded.agents.iter().filter_map(given);
+        let mut secrets: Vec<String> = given.flat_map(|given| given.secrets).collect();
+        secrets.extend(environment::named_secrets(self.env.iter()));
+        secrets.sort();
+        secrets.dedup();
+        secrets
+    }
+
     /// Returns what hooks are done with.
     pub(crate) fn hooks(&self) -> HookConfig {
         HookConfig {

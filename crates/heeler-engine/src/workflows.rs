@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use heeler_model::config::{Agent, Runtime};
 use heeler_model::workflow::{
-    Answer, Course, CourseStatus, Entry, Happening, How, Language, Part, Piece, PieceWork, Repeat,
-    Workflow,
+    Answer, Course, CourseStatus, Decision, Entry, Happening, How, Language, Part, Piece,
+    PieceWork, Repeat, Workflow,
 };
-use heeler_model::{TriggerType, WorkflowRunId};
+use heeler_model::{JobId, PhaseJob, PhaseOrder, TriggerType, Wanted, WorkflowRunId};
 use heeler_store::{Db, DbError, WorkflowRunRow};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -145,6 +145,31 @@ pub(crate) struct Running {
     said: HashMap<(String, Part), Said>,
 }
 
+/// What is done in a part of a run that is only played.
+#[derive(Debug)]
+pub(crate) struct Played {
+    text: String,
+    fails: bool,
+}
+
+/// Places that a script fills in its texts; what was said before is to stay as it is.
+const SCRIPT_WORDS: [&str; 8] =
+    ["{prompt}", "{turn}", "{remembered}", "{session}", "{cwd}", "{answer}", "{output}", "{n}"];
+
+impl Played {
+    /// Returns what a job is asked and does to play it.
+    pub(crate) fn job(self, prompt: String) -> (String, PhaseJob) {
+        let Played { text, fails } = self;
+        match fails || SCRIPT_WORDS.iter().any(|word| text.contains(word)) {
+            true => {
+                let command = format!("cat; exit {}", u8::from(fails));
+                (text, PhaseJob::Command { command, env: Vec::new() })
+            }
+            false => (prompt, PhaseJob::Play { text }),
+        }
+    }
+}
+
 /// What was said in an earlier run.
 #[derive(Debug, Clone)]
 struct Said {
@@ -182,6 +207,7 @@ impl Running {
         let places = workflow.phases.iter().enumerate();
         let places: HashMap<&str, usize> = places.map(|(at, it)| (it.name.as_str(), at)).collect();
         let journal = db.journal(&row.head.id)?;
+        let granted = granted(db, &row.head.id)?;
         let entries: Vec<Entry> = journal
             .into_iter()
             .filter_map(|row| {
@@ -189,12 +215,15 @@ impl Running {
                     phase: *places.get(row.phase.as_str())?,
                     part: row.part,
                     seq: row.seq,
-                    job: row.job,
+                    job: row.job.clone(),
                     how: row.how,
                     decision: row.decision,
                     output: row.output.map(Into::into),
                     error: row.error,
-                    micros: row.micros,
+                    micros: match (&row.job, row.how) {
+                        (Some(job), None) => granted.get(job).copied().unwrap_or(0),
+                        _ => row.micros,
+                    },
                 })
             })
             .collect();
@@ -202,25 +231,25 @@ impl Running {
         entries.iter().for_each(|entry| running.course.fold(entry));
         running.course.seq = running.course.seq.max(running.row.seq);
         // The last step may have left something to be begun.
-        running.has_more = true;
+        running.has_more = running.row.head.status != CourseStatus::Queued;
         Ok(running)
     }
 
-    /// Returns what is said in a part without asking or running anything, if the run is only played.
+    /// Returns what is done in a part without asking or running anything, if the run is only played.
     pub(crate) fn play(
         &self,
         setup: &Setup,
         agent: &str,
         entry: &Entry,
         piece: &Piece,
-    ) -> Option<String> {
+    ) -> Option<Played> {
         let phase = &self.course.workflow.phases[entry.phase];
         match &self.mode {
             WorkflowMode::Real => return None,
             WorkflowMode::Replay { .. } => {
                 let key = (phase.name.to_string(), entry.part);
                 if let Some(said) = self.said.get(&key) {
-                    return Some(said.text.clone());
+                    return Some(Played { text: said.text.clone(), fails: !said.consents });
                 }
             }
             WorkflowMode::Dry => {
@@ -247,7 +276,7 @@ impl Running {
             text.push('\n');
             text.push_str(marker);
         }
-        Some(text)
+        Some(Played { text, fails: false })
     }
 
     /// Returns the answer to a question that nobody is asked, if the run is only played.
@@ -271,11 +300,27 @@ impl Running {
     }
 }
 
+/// Returns what jobs of a run that go on or wait may cost, in millionths of a dollar.
+fn granted(db: &Db, run: &WorkflowRunId) -> Result<HashMap<JobId, i64>, DbError> {
+    let mut granted = HashMap::new();
+    for row in db.queue()? {
+        let wanted: Option<Wanted> = serde_json::from_str(&row.wanted).ok();
+        let phase: Option<Box<PhaseOrder>> = wanted.and_then(|wanted| wanted.phase);
+        let phase = phase.filter(|phase| phase.run == *run);
+        granted.extend(phase.and_then(|phase| Some((row.job, phase.micros_left?))));
+    }
+    Ok(granted)
+}
+
 /// Returns what each part of a run came to: the last time that it was done.
 fn said_in(db: &Db, run: &WorkflowRunId) -> Result<HashMap<(String, Part), Said>, DbError> {
     let journal = db.journal(run)?.into_iter().filter(|row| row.how.is_some());
     let said = journal.map(|row| {
-        let consents = row.how == Some(How::Succeeded);
+        // A check is a success by what it said.
+        let consents = match row.decision {
+            Some(Decision::ConditionNotMet) => !matches!(row.part, Part::Check(_)),
+            _ => row.how == Some(How::Succeeded),
+        };
         ((row.phase, row.part), Said { text: row.output.unwrap_or_default(), consents })
     });
     Ok(said.collect())

@@ -23,7 +23,7 @@ use crate::archive::{
     Manifest,
 };
 use crate::backup::{self, BackupError, copy_content};
-use crate::db::{Db, DbError, OpenError, meta, migrate, views};
+use crate::db::{Db, DbError, OpenError, meta, migrate, views, workflows};
 use crate::doctor;
 use crate::import::ImportError;
 use crate::layout::{LayoutError, StateDir, free_bytes};
@@ -608,6 +608,8 @@ fn prepare(new: &Db, epoch: i64) -> Result<(), RestoreError> {
     // that state may still be at work: none of them is somebody's edit of this one.
     views::mark_all(&new.conn)?;
     views::forget_all(&new.conn)?;
+    // Of what phases did after the backup nobody knows: none is to run again by itself.
+    workflows::end_active(&new.conn)?;
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! What people answer: it goes on record before anybody acts on it, and the first one counts. Start at
 //! [`Turn::answer`].
 
+use std::sync::Arc;
+
 use heeler_model::redact::Redactor;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
@@ -86,15 +88,8 @@ impl Turn<'_, '_> {
     ) -> Result<Outcome, DbError> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
-        if !run.is_ok_and(|run| self.board.courses.contains_key(&run)) {
-            let message = format!(
-                "nothing here waits for {id}: its run {} has ended, or came from another system",
-                approval.workflow_run_id
-            );
-            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
-        }
-        let secrets = environment::named_secrets(self.board.setup.env.iter());
-        let redactor = Redactor::new(&secrets);
+        let is_awaited = run.is_ok_and(|run| self.board.courses.contains_key(&run));
+        let redactor = Arc::clone(&self.board.redactor);
         let text = answer.text.as_deref().map(|text| redactor.text(text).into_owned());
         self.decide_gate(approval, answer.approve, text.as_deref(), by)?;
         let how = match (answer.approve, approval.kind.wants_words()) {
@@ -102,7 +97,11 @@ impl Turn<'_, '_> {
             (true, false) => "is approved",
             (false, _) => "is rejected",
         };
-        let message = format!("`{}` of {} {how} ({id})", approval.gate, approval.workflow_run_id);
+        let mut message =
+            format!("`{}` of {} {how} ({id})", approval.gate, approval.workflow_run_id);
+        if !is_awaited {
+            message.push_str("; nothing waits for it here");
+        }
         Ok(Ok(Some(Answer::Done { message })))
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use heeler_model::calendar::{Calendar, ScheduleKey};
 use heeler_model::config::{Agent, Runtime, Schedule};
 use heeler_model::ledger::{Ledger, Limits, Quote, is_within};
+use heeler_model::redact::Redactor;
 use heeler_model::timetable::Verdict;
 use heeler_model::{
     JobId, JobStatus, RunId, SessionMode, TriggerType, Wanted, WorkflowRunId, iso_millis,
@@ -54,6 +55,10 @@ pub(crate) struct Board {
     pub(crate) gate_expires_at: Option<Timestamp>,
     /// Jobs that wait until the fleet is started.
     pub(crate) held: HashSet<JobId>,
+    /// Whether the fleet was stopped, and this daemon is only for what a person wants now.
+    pub(crate) is_held: bool,
+    /// Removes what no record may have, whoever was given it.
+    pub(crate) redactor: Arc<Redactor>,
     /// Whether it may differ from the record.
     pub(crate) is_stale: bool,
 }
@@ -113,6 +118,8 @@ impl Board {
             courses: HashMap::new(),
             gate_expires_at: db.next_gate_expiry()?,
             held: HashSet::new(),
+            is_held: false,
+            redactor: Arc::new(Redactor::new(&[])),
             is_stale: false,
             setup,
         };
@@ -215,20 +222,23 @@ impl Board {
         self.ledger.set_inner_limits(inner);
         let credential = |agent: &Agent| Some((agent.name.to_string(), setup.credential(agent)?));
         self.credentials = setup.loaded.agents.iter().filter_map(credential).collect();
+        self.redactor = Arc::new(Redactor::new(&setup.secrets()));
         self.setup = setup;
     }
 
     /// Lets what waits now wait until the fleet is started.
     pub(crate) fn hold_queue(&mut self) {
         self.held = self.queue().map(|asked| asked.row.job.clone()).collect();
+        self.is_held = true;
     }
 
     /// Takes over what was typed from what was known before: the record has it without secrets.
     pub(crate) fn remember(&mut self, before: &Board) {
         self.held.clone_from(&before.held);
+        self.is_held = before.is_held;
         for (id, running) in &mut self.courses {
             if let Some(known) = before.courses.get(id) {
-                running.has_more = known.has_more;
+                running.course.context.clone_from(&known.course.context);
             }
         }
         for (job, asked) in &mut self.asked {
@@ -417,9 +427,15 @@ impl Board {
         Some((agent, schedule))
     }
 
+    /// Lists the runs of workflows that can go on at once.
+    pub(crate) fn workflows_with_more(&self) -> Vec<WorkflowRunId> {
+        let more = self.courses.iter().filter(|(_, it)| it.has_more && !self.is_held);
+        more.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Says whether runs of workflows can go on at once.
     pub(crate) fn has_more_of_workflows(&self) -> bool {
-        self.courses.values().any(|running| running.has_more)
+        !self.is_held && self.courses.values().any(|running| running.has_more)
     }
 
     /// Returns when something is to be done next that no event tells of.

@@ -6,6 +6,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use heeler_model::workflow::Happening;
 use heeler_model::{RunId, chain};
 use heeler_store::{DbError, Reader, StateDir, Tx, WriteError};
 use jiff::Timestamp;
@@ -133,10 +134,26 @@ impl Dispatcher {
             }
             let (_, more) = work.attempt(tx, |turn| {
                 turn.expire_gates()?;
-                turn.go_on_with_workflows()?;
+                turn.admit_workflows()?;
                 Ok(Ok(None))
             })?;
             deeds.extend(more);
+            for id in work.board.workflows_with_more() {
+                // One that is refused stands in no other's way, and does not come again.
+                let (done, more) = work.attempt(tx, |turn| {
+                    turn.happens(&id, Happening::GoOn)?;
+                    Ok(Ok(None))
+                })?;
+                deeds.extend(more);
+                if let Err(refused) = done {
+                    let why = format!("it cannot go on: {}", refused.message);
+                    let (_, more) = work.attempt(tx, |turn| {
+                        turn.give_up_workflow(&id, &why)?;
+                        Ok(Ok(None))
+                    })?;
+                    deeds.extend(more);
+                }
+            }
             let (_, more) = work.attempt(tx, |turn| {
                 turn.expire()?;
                 turn.unpark()?;

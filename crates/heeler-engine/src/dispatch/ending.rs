@@ -121,6 +121,8 @@ impl Dispatcher {
             self.mode == DaemonMode::UntilIdle
                 && board.live.is_empty()
                 && board.asked.keys().all(|job| board.held.contains(job))
+                && !board.has_more_of_workflows()
+                && board.gate_expires_at.is_none()
                 && self.clients.load(Ordering::SeqCst) == 0
         };
         is_quiet && !self.has_undone()

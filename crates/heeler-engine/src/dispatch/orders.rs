@@ -250,6 +250,11 @@ impl Turn<'_, '_> {
 
 /// Returns what was asked for in a job, to be asked for again.
 pub(super) fn once_more(job: &Job) -> Result<Wanted, Refused> {
+    if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
+        let message = format!("job {} is a part of {run}, which tries it again", job.head.id);
+        let refused = Refused::new(RefusedKind::NotAllowed, message);
+        return Err(refused.hint(format!("heeler workflow retry {run}")));
+    }
     let agent = job.head.agent.parse();
     let agent = agent.map_err(|_| {
         let message = format!("`{}` is no agent of this fleet", job.head.agent);

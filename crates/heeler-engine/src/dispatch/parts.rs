@@ -58,10 +58,16 @@ impl Turn<'_, '_> {
             Effect::Ask { entry, question } => self.ask_gate(id, &entry, &question),
             Effect::Say { phase, text } => {
                 let phase = phase.and_then(|place| self.phase_name(id, place));
+                let text = self.clean(&text);
                 self.tx.add_workflow_event(id, "message", phase.as_deref(), &text, self.now)
             }
             Effect::Stop { now } => self.stop_parts(id, now),
         }
+    }
+
+    /// Returns a text without secrets.
+    fn clean(&self, text: &str) -> String {
+        self.board.redactor.text(text).into_owned()
     }
 
     /// Lets something happen to a run after what happens now.
@@ -99,8 +105,8 @@ impl Turn<'_, '_> {
         let played = running.play(&setup, agent.as_str(), entry, &piece);
         let attended = is_attended(&trigger);
         let (prompt, work) = match (played, piece.work) {
-            (Some(text), PieceWork::Ask { prompt, .. }) => (prompt, PhaseJob::Play { text }),
-            (Some(text), _) => (String::new(), PhaseJob::Play { text }),
+            (Some(played), PieceWork::Ask { prompt, .. }) => played.job(prompt),
+            (Some(played), _) => played.job(String::new()),
             (None, PieceWork::Ask { prompt, model }) => (prompt, PhaseJob::Ask { model }),
             (None, PieceWork::Bash { command, env }) => {
                 (String::new(), PhaseJob::Command { command, env })
@@ -162,6 +168,7 @@ impl Turn<'_, '_> {
             output: None,
             error: Some(why),
             micros: 0,
+            is_stopped: false,
         };
         self.happens_next(id, Happening::Ended(ended));
         Ok(())
@@ -169,6 +176,8 @@ impl Turn<'_, '_> {
 
     /// Puts a part on record that no process does.
     fn note_part(&mut self, id: &WorkflowRunId, entry: &Entry) -> Result<(), DbError> {
+        let output = entry.output.as_deref().map(|text| self.clean(text));
+        let error = entry.error.as_deref().map(|text| self.clean(text));
         let Some(running) = self.board.courses.get(id) else { return Ok(()) };
         let workflow = &running.course.workflow;
         let phase = &workflow.phases[entry.phase].name;
@@ -181,8 +190,8 @@ impl Turn<'_, '_> {
             seq: entry.seq,
             how: entry.how.unwrap_or(How::Succeeded),
             decision: entry.decision,
-            output: entry.output.as_deref(),
-            error: entry.error.as_deref(),
+            output: output.as_deref(),
+            error: error.as_deref(),
         };
         self.tx.insert_step(&step, self.now)
     }
@@ -216,8 +225,9 @@ impl Turn<'_, '_> {
         let mut approval =
             Approval::asked(approval_id.clone(), id.as_str(), &question.gate, kind, self.now);
         approval.requested_by = Some(format!("{}:{phase}", workflow.name));
-        approval.summary = question.text.clone();
-        approval.detail = Some(Json::from(question.text.as_str()));
+        let text = self.clean(&question.text);
+        approval.detail = Some(Json::from(text.as_str()));
+        approval.summary = text;
         approval.artifact = question.artifact.clone();
         approval.phase = Some(phase.to_string());
         approval.part = Some(entry.part);
@@ -271,6 +281,7 @@ impl Turn<'_, '_> {
 
     /// Puts on record where a run is. One that has ended is forgotten here.
     fn save_course(&mut self, id: &WorkflowRunId) -> Result<(), DbError> {
+        let redactor = Arc::clone(&self.board.redactor);
         let Some(running) = self.board.courses.get_mut(id) else { return Ok(()) };
         let (row, course) = (&mut running.row, &running.course);
         let was = row.head.status;
@@ -278,10 +289,14 @@ impl Turn<'_, '_> {
         row.head.current_phase.clone_from(&course.current);
         row.head.restart_count = i64::from(course.restarts);
         row.head.spent = course.spent;
-        row.head.error.clone_from(&course.error);
+        row.head.error = course.error.as_deref().map(|text| redactor.text(text).into_owned());
         row.head.updated_at = self.now;
         row.seq = course.seq;
-        row.scratch.clone_from(&course.scratch);
+        let mut scratch = Json::Object(course.scratch.clone());
+        redactor.json(&mut scratch);
+        if let Json::Object(scratch) = scratch {
+            row.scratch = scratch;
+        }
         let is_over = course.status.is_final();
         row.head.finished_at = is_over.then_some(self.now);
         row.version = self.tx.update_workflow_run(row)?;

@@ -349,7 +349,7 @@ impl Turn<'_, '_> {
             priority: wanted.priority.saturating_add(i64::from(own)),
             asked_at: self.now,
             not_before,
-            expires_at: Some(later(self.now, self.queue_wait_max())),
+            expires_at: Some(later(not_before.unwrap_or(self.now), self.queue_wait_max())),
             wanted: serde_json::to_string(redacted).expect("what is wanted is JSON"),
             reason: reason.to_owned(),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use heeler_model::run::ErrorClass;
 use heeler_model::workflow::{
-    Answer as GateAnswer, CourseStatus, Ended, Happening, How, Part, freeze,
+    Answer as GateAnswer, CourseStatus, Decision, Ended, Happening, How, Part, freeze,
 };
 use heeler_model::{
     Approval, ApprovalKind, ExitReason, Job, JobStatus, TriggerType, WorkflowRunId,
@@ -73,11 +73,14 @@ impl Turn<'_, '_> {
             false => CourseStatus::Queued,
         };
         let about = trigger_id.unwrap_or_else(|| id.to_string());
+        let context = Json::Object(inputs);
+        let mut redacted = context.clone();
+        self.board.redactor.json(&mut redacted);
         let row = WorkflowRunRow {
             definition: Some(hash),
             mode: mode.as_text(),
             triggered_by: Some(by.to_owned()),
-            context: Json::Object(inputs),
+            context: redacted,
             ..new_row(&id, name, about, &trigger, status, self.now)
         };
         if let Err(active) = self.tx.insert_workflow_run(&row)? {
@@ -93,7 +96,9 @@ impl Turn<'_, '_> {
             self.now,
         )?;
         tracing::info!(run = %id, workflow = name, by, "a workflow starts");
-        let running = Running::begin(self.tx, row, Arc::new(loaded.workflow.clone()))?;
+        let mut running = Running::begin(self.tx, row, Arc::new(loaded.workflow.clone()))?;
+        // What was typed may hold secrets: it is known as long as this daemon lives.
+        running.course.context = context;
         self.board.courses.insert(id.clone(), running);
         if status == CourseStatus::Running {
             self.happens(&id, Happening::GoOn)?;
@@ -106,7 +111,7 @@ impl Turn<'_, '_> {
     fn has_room_for_workflow(&self) -> bool {
         let most = self.board.setup.workflow_settings().max_concurrent;
         let running = self.board.courses.values();
-        let running = running.filter(|it| it.course.status != CourseStatus::Queued).count();
+        let running = running.filter(|it| it.course.status == CourseStatus::Running).count();
         most.is_none_or(|most| running < most.get() as usize)
     }
 
@@ -175,7 +180,12 @@ impl Turn<'_, '_> {
         if let Some(active) = active {
             return busy(format!("{active} is at the same ({}) now", row.head.trigger_id));
         }
+        if let Some(off) = self.tx.workflow_override(&row.head.workflow)?.filter(|it| !it.enabled) {
+            let message = format!("{} was switched off by {}", row.head.workflow, off.by);
+            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        }
         row.head.finished_at = None;
+        row.head.status = CourseStatus::Running;
         let running = Running::restore(self.tx, row, workflow)?;
         if running.course.is_at_work() {
             return busy(format!("jobs of {id} are still ending; try again in a moment"));
@@ -207,7 +217,7 @@ impl Turn<'_, '_> {
     /// Ends runs that cannot go on: what they go by cannot be read, or names what is gone.
     pub(super) fn give_up_workflows(&mut self) -> Result<(), DbError> {
         let setup = Arc::clone(&self.board.setup);
-        for mut row in self.tx.active_workflow_runs()? {
+        for row in self.tx.active_workflow_runs()? {
             if self.board.courses.contains_key(&row.head.id) {
                 continue;
             }
@@ -220,24 +230,39 @@ impl Turn<'_, '_> {
                 }
                 Err(refused) => refused.message,
             };
-            let id = row.head.id.clone();
-            tracing::error!(run = %id, why, "a workflow cannot go on");
-            self.tx.add_workflow_event(&id, "ended", None, &format!("failed: {why}"), self.now)?;
-            row.head.status = CourseStatus::Failed;
-            row.head.finished_at = Some(self.now);
-            row.head.error = Some(why);
-            self.tx.update_workflow_run(&row)?;
-            self.stop_parts(&id, false)?;
+            self.end_workflow(row, &why)?;
         }
         Ok(())
     }
 
-    /// Begins what earlier steps left, and runs that waited for room.
-    pub(crate) fn go_on_with_workflows(&mut self) -> Result<(), DbError> {
-        let more = self.board.courses.iter().filter(|(_, it)| it.has_more);
-        let more: Vec<WorkflowRunId> = more.map(|(id, _)| id.clone()).collect();
-        for id in more {
-            self.happens(&id, Happening::GoOn)?;
+    /// Ends a run whose next step is refused.
+    pub(crate) fn give_up_workflow(
+        &mut self,
+        id: &WorkflowRunId,
+        why: &str,
+    ) -> Result<(), DbError> {
+        self.board.courses.remove(id);
+        match self.tx.workflow_run(id)? {
+            Some(row) => self.end_workflow(row, why),
+            None => Ok(()),
+        }
+    }
+
+    fn end_workflow(&mut self, mut row: WorkflowRunRow, why: &str) -> Result<(), DbError> {
+        let id = row.head.id.clone();
+        tracing::error!(run = %id, why, "a workflow cannot go on");
+        self.tx.add_workflow_event(&id, "ended", None, &format!("failed: {why}"), self.now)?;
+        row.head.status = CourseStatus::Failed;
+        row.head.finished_at = Some(self.now);
+        row.head.error = Some(why.to_owned());
+        self.tx.update_workflow_run(&row)?;
+        self.stop_parts(&id, false)
+    }
+
+    /// Begins runs that waited for room.
+    pub(crate) fn admit_workflows(&mut self) -> Result<(), DbError> {
+        if self.board.is_held || self.is_stopping {
+            return Ok(());
         }
         while self.has_room_for_workflow() {
             let waiting = self.board.courses.iter();
@@ -264,8 +289,7 @@ impl Turn<'_, '_> {
             return Ok(());
         };
         let Ok(id) = run.parse::<WorkflowRunId>() else { return Ok(()) };
-        // A run that was cancelled knows all that it needs from the record.
-        let Some(running) = self.board.courses.get(&id) else { return Ok(()) };
+        let Some(running) = self.board.courses.get(&id) else { return self.note_unjudged(job) };
         let Some(place) = running.course.workflow.place_of(phase) else { return Ok(()) };
         // A command said no; that is no error of a check.
         let said_no = matches!(part, Part::Check(_)) && class == Some(ErrorClass::AgentFailed);
@@ -278,8 +302,19 @@ impl Turn<'_, '_> {
             output: job.output_text.clone(),
             error: job.error.clone().filter(|_| !said_no),
             micros: self.tx.spent_by_job(&job.head.id)?,
+            is_stopped: self.is_stopping && job.head.status == JobStatus::Cancelled,
         };
         self.happens(&id, Happening::Ended(ended))
+    }
+
+    /// Notes that a part ended well after its run was over: nobody has looked at what it said.
+    fn note_unjudged(&mut self, job: &Job) -> Result<(), DbError> {
+        if job.head.status != JobStatus::Completed || job.decision.is_some() {
+            return Ok(());
+        }
+        let Some(mut job) = self.tx.job(&job.head.id)? else { return Ok(()) };
+        job.decision = Some(Decision::Unjudged);
+        self.tx.update_job(&job).map(|_| ())
     }
 
     /// Takes note of the answer to a gate, which is on record.

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::course::{Course, Next, NodeState, first_part, is_ours};
 use super::definition::{Gate, GateKind, Phase, Repeat};
-use super::entry::{How, Part};
+use super::entry::{Entry, How, Part};
 use super::output::cut_output;
 use super::step::{Around, Effect, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Question, Step};
 use super::template::RenderError;
@@ -79,7 +79,9 @@ impl Course {
             }
             _ => true,
         };
-        has_item_room && self.open < self.workflow.max_parallel.get() as usize
+        // What others may still cost is not to be given away: some of it may be left over.
+        let has_money = self.grants.is_empty() || self.unspent().is_none_or(|left| left > 0);
+        has_money && has_item_room && self.open < self.workflow.max_parallel.get() as usize
     }
 
     /// Says why a phase is left out, if it is.
@@ -119,7 +121,8 @@ impl Course {
                         self.say(place, messages.on_cycle_start.as_ref(), around, step);
                         self.say(place, messages.on_fix_start.as_ref(), around, step);
                     }
-                    let entry = self.entry(place, part);
+                    let micros = piece.micros_left.unwrap_or(0);
+                    let entry = Entry { micros, ..self.entry(place, part) };
                     self.fold(&entry);
                     let after = backoff(phase, tries);
                     step.effects.push(Effect::Start { entry, piece: Box::new(piece), after });

@@ -4,7 +4,7 @@
 //! order in which parts ended: each phase is a fold of its own entries, and what it waits for is only
 //! whether others are over. Nothing here looks at templates, config or time. Start at [`Course::fold`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -14,7 +14,7 @@ use super::definition::{Phase, PhaseWork, Repeat, TriggerRule, Workflow};
 use super::entry::{Decision, Entry, How, Part};
 use super::status::CourseStatus;
 
-/// How often parts of a run that were cut off by a crash are done again.
+/// How often in a row a part that was cut off by a crash is done again.
 pub const RESTARTS_MAX: u32 = 3;
 
 /// How a phase ended.
@@ -43,13 +43,15 @@ pub struct Course {
     pub current: String,
     /// Why it failed.
     pub error: Option<String>,
-    /// How often parts of it were cut off since a person last started it.
+    /// How often parts of it were cut off since a person last started it, all together.
     pub restarts: u32,
     /// What it cost, in millionths of a dollar.
     pub spent: i64,
     /// How many entries its journal has.
     pub seq: u64,
     pub(super) outputs: IndexMap<String, Arc<str>>,
+    /// What parts that go on may still cost, by their numbers.
+    pub(super) grants: BTreeMap<u64, i64>,
     pub(super) nodes: Vec<Node>,
     pub(super) dependants: Vec<Vec<usize>>,
     /// Phases whose turn may have come.
@@ -88,6 +90,8 @@ pub(super) struct Progress {
     pub(super) last: Option<Last>,
     /// How often that part has failed.
     pub(super) tries: u32,
+    /// How often in a row it was cut off.
+    pub(super) interrupts: u32,
     /// What earlier passes of a loop said: their end.
     pub(super) said: String,
     pub(super) items: Option<Items>,
@@ -116,6 +120,7 @@ pub(super) struct Items {
 #[derive(Debug, Clone, PartialEq, Default)]
 struct ItemState {
     tries: u32,
+    interrupts: u32,
     output: Option<Arc<str>>,
 }
 
@@ -155,6 +160,7 @@ impl Course {
             spent: 0,
             seq: 0,
             outputs: IndexMap::new(),
+            grants: BTreeMap::new(),
             nodes,
             dependants,
             due,
@@ -176,10 +182,18 @@ impl Course {
         match (entry.part, entry.how) {
             (Part::Reset, _) => return self.reset(place),
             (Part::Skip, _) => return self.finish(place, NodeEnd::Skipped),
-            (part, None) => self.open_part(place, part),
+            (part, None) => {
+                if entry.micros > 0 {
+                    self.grants.insert(entry.seq, entry.micros);
+                }
+                self.open_part(place, part);
+            }
             // Whichever way its command ended, it said what was asked.
             (Part::Check(_), _) if entry.decision.is_some() => {
                 self.close_part(entry, How::Succeeded);
+            }
+            (_, Some(_)) if entry.decision == Some(Decision::Stopped) => {
+                self.close_part(entry, How::Interrupted);
             }
             (_, Some(how)) => self.close_part(entry, how),
         }
@@ -207,6 +221,7 @@ impl Course {
 
     fn close_part(&mut self, entry: &Entry, how: How) {
         let place = entry.phase;
+        self.grants.remove(&entry.seq);
         self.spent = self.spent.saturating_add(entry.micros);
         let was_open = match (entry.part, &mut self.progress(place).items) {
             // One that was never open was over when it began.
@@ -437,6 +452,8 @@ impl Course {
 impl Progress {
     fn close(&mut self, entry: &Entry, how: How) {
         let is_same = self.last.is_some_and(|last| last.part == entry.part);
+        let before = if is_same { self.interrupts } else { 0 };
+        self.interrupts = interrupts_after(before, entry, how);
         let failures = if is_same { self.tries } else { 0 };
         self.tries = failures + u32::from(matches!(how, How::Failed | How::Soft));
         self.last = Some(Last { part: entry.part, how, decision: entry.decision });
@@ -451,6 +468,17 @@ impl Progress {
 }
 
 impl Progress {
+    /// Returns how often in a row a part was cut off.
+    pub(super) fn interrupts_of(&self, part: Part) -> u32 {
+        match (part, &self.items, self.last) {
+            (Part::Item(number), Some(items), _) => {
+                items.states.get(number as usize - 1).map_or(0, |state| state.interrupts)
+            }
+            (_, _, Some(last)) if last.part == part => self.interrupts,
+            _ => 0,
+        }
+    }
+
     /// Returns how often a part has failed that is to be done now.
     pub(super) fn tries_of(&self, part: Part) -> u32 {
         match (part, &self.items, self.last) {
@@ -463,9 +491,19 @@ impl Progress {
     }
 }
 
+/// Counts how often in a row a part was cut off. That the fleet was stopped is no crash.
+fn interrupts_after(before: u32, entry: &Entry, how: How) -> u32 {
+    match how {
+        How::Interrupted if entry.decision == Some(Decision::Stopped) => before,
+        How::Interrupted => before + 1,
+        _ => 0,
+    }
+}
+
 impl Items {
     fn close(&mut self, number: u32, entry: &Entry, how: How, retries: u32) {
         let Some(state) = self.states.get_mut(number as usize - 1) else { return };
+        state.interrupts = interrupts_after(state.interrupts, entry, how);
         let gave_up = entry.decision.is_some_and(Decision::is_failure);
         let fails = how != How::Succeeded || gave_up;
         state.tries += u32::from(how == How::Failed || how == How::Soft);
@@ -504,14 +542,15 @@ fn again(phase: &Phase, progress: &Progress, last: Last) -> Option<Next> {
         (_, How::Cancelled) => Some(Next::Finish(NodeEnd::Failed)),
         (Part::Gate(_), How::Failed) => Some(Next::Finish(NodeEnd::Failed)),
         (_, How::Failed) if progress.tries <= phase.retry.max => Some(Next::Do(last.part)),
-        // That a check failed says that the pass was not the last.
-        (Part::Check(_), How::Failed) => None,
         (_, How::Failed) => Some(Next::Finish(NodeEnd::Failed)),
         (_, How::Soft) => match &phase.repeat {
             Repeat::Until(until) if progress.tries <= until.on_soft_failure.retries => {
                 Some(Next::Do(last.part))
             }
             Repeat::Until(until) if until.on_soft_failure.completes => None,
+            Repeat::Once | Repeat::Review(_) if progress.tries <= phase.retry.max => {
+                Some(Next::Do(last.part))
+            }
             _ => Some(Next::Finish(NodeEnd::Failed)),
         },
         (_, How::Succeeded) => None,

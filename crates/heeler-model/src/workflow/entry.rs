@@ -136,6 +136,10 @@ words! {
         Impossible = "impossible",
         /// It was cut off too often.
         GaveUp = "gave_up",
+        /// It was over only after its run was, and nobody looked at it.
+        Unjudged = "unjudged",
+        /// The fleet was stopped: it is done again.
+        Stopped = "stopped",
     }
 }
 
@@ -149,6 +153,7 @@ impl Decision {
                 | Decision::Unusable
                 | Decision::Impossible
                 | Decision::GaveUp
+                | Decision::Unjudged
         )
     }
 }
@@ -172,7 +177,7 @@ pub struct Entry {
     pub output: Option<Arc<str>>,
     /// What went wrong.
     pub error: Option<String>,
-    /// What it cost, in millionths of a dollar.
+    /// What it cost, in millionths of a dollar; while it goes on, what it may cost.
     pub micros: i64,
 }
 

@@ -15,6 +15,9 @@ use crate::AgentName;
 /// How many earlier phases' outputs a command finds in its environment, the nearest first.
 const OUTPUTS_IN_ENVIRONMENT: usize = 32;
 
+/// The longest of them: the system takes 128 KiB with the name.
+const VARIABLE_BYTES_MAX: usize = 120 << 10;
+
 /// The most of them in bytes: a process has room for little more.
 const ENVIRONMENT_BYTES_MAX: usize = 512 << 10;
 
@@ -70,20 +73,6 @@ impl Course {
         around: &Around<'_>,
     ) -> Result<Piece, String> {
         let phase = &self.workflow.phases[place];
-        let micros_left = match self.workflow.budget {
-            Some(budget) => {
-                let budget = i64::try_from(budget.micros()).unwrap_or(i64::MAX);
-                let left = budget.saturating_sub(self.spent);
-                if left <= 0 {
-                    return Err(format!(
-                        "the run has spent its budget of {} $",
-                        budget / 1_000_000
-                    ));
-                }
-                Some(left)
-            }
-            None => None,
-        };
         let number = match part {
             Part::Fix(n)
             | Part::Recheck(n)
@@ -127,6 +116,10 @@ impl Course {
             (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
         };
         let timeout = phase.timeout_seconds.as_ref();
+        let micros_left = match &work {
+            PieceWork::Ask { .. } => self.grant()?,
+            PieceWork::Bash { .. } | PieceWork::Script { .. } => None,
+        };
         Ok(Piece {
             agent: phase.agent.clone().or_else(|| self.workflow.agent.clone()),
             work,
@@ -134,6 +127,28 @@ impl Course {
             folder: maybe(&phase.working_directory)?,
             micros_left,
         })
+    }
+
+    /// Returns what is left of the budget beside what parts that go on may still cost.
+    pub(super) fn unspent(&self) -> Option<i64> {
+        let budget = i64::try_from(self.workflow.budget?.micros()).unwrap_or(i64::MAX);
+        let held: i64 = self.grants.values().sum();
+        Some(budget.saturating_sub(self.spent).saturating_sub(held))
+    }
+
+    /// Returns what a part may cost: its share of what is left, so that all that may go on at once keep
+    /// within it together.
+    fn grant(&self) -> Result<Option<i64>, String> {
+        let Some(left) = self.unspent() else { return Ok(None) };
+        let room = self.workflow.max_parallel.get() as usize;
+        let room = i64::try_from(room.saturating_sub(self.open).max(1)).unwrap_or(1);
+        match left / room {
+            share if share > 0 => Ok(Some(share)),
+            _ => {
+                let budget = self.workflow.budget.map_or(0, |budget| budget.micros());
+                Err(format!("the run has spent its budget of ${:.2}", budget as f64 / 1e6))
+            }
+        }
     }
 
     /// Returns what commands find in their environment: what the phases before said.
@@ -153,10 +168,12 @@ impl Course {
                 seen.push(*on);
                 turn.push_back(*on);
                 let name = self.workflow.phases[*on].name.as_str();
-                let Some(text) = self.outputs.get(name).filter(|it| it.len() <= room) else {
+                let most = VARIABLE_BYTES_MAX.min(room / 2);
+                let Some(text) = self.outputs.get(name).filter(|it| it.len() <= most) else {
                     continue;
                 };
-                room -= text.len();
+                // It has two names.
+                room -= 2 * text.len();
                 // A variable ends at a NUL.
                 let text = text.replace('\0', "");
                 let name = name.to_ascii_uppercase().replace('-', "_");

@@ -204,6 +204,7 @@ impl World {
             output: Some(output),
             error: None,
             micros: 1,
+            is_stopped: false,
         })
     }
 

@@ -79,6 +79,8 @@ pub struct Ended {
     pub error: Option<String>,
     /// What it cost, in millionths of a dollar.
     pub micros: i64,
+    /// Whether it ended because the fleet was stopped: then it is done again.
+    pub is_stopped: bool,
 }
 
 /// An answer to a gate.
@@ -175,7 +177,6 @@ impl Course {
     /// Decides about something that happens.
     pub fn step(&mut self, happening: Happening, around: &Around<'_>) -> Step {
         let mut step = Step::default();
-        let was = self.status;
         match happening {
             Happening::GoOn => {}
             Happening::Ended(ended) => self.ended(ended, around, &mut step),
@@ -188,7 +189,7 @@ impl Course {
         if !self.status.is_final() {
             self.begin_due(around, &mut step);
             self.status = self.state();
-            if self.status.is_final() && !was.is_final() {
+            if self.status.is_final() {
                 self.say_end(around, &mut step);
             }
         }
@@ -208,8 +209,10 @@ impl Course {
             error: ended.error,
             micros: ended.micros,
         };
-        if !self.status.is_final() {
-            self.judge(&mut entry, around, step);
+        match self.status.is_final() {
+            _ if ended.is_stopped => entry.decision = Some(Decision::Stopped),
+            true => {}
+            false => self.judge(&mut entry, around, step),
         }
         self.close(entry, around, step);
     }
@@ -218,9 +221,13 @@ impl Course {
     fn judge(&mut self, entry: &mut Entry, around: &Around<'_>, step: &mut Step) {
         let place = entry.phase;
         if entry.how == Some(How::Interrupted) {
-            match self.restarts < RESTARTS_MAX {
-                true => self.restarts += 1,
-                false => entry.decision = Some(Decision::GaveUp),
+            let before = match &self.nodes[place].state {
+                NodeState::Begun(progress) => progress.interrupts_of(entry.part),
+                _ => 0,
+            };
+            self.restarts = self.restarts.saturating_add(1);
+            if before >= RESTARTS_MAX {
+                entry.decision = Some(Decision::GaveUp);
             }
             return;
         }
@@ -358,6 +365,15 @@ impl Course {
         }
     }
 
+    /// Removes from scratch what a loop left there that is done anew.
+    fn forget_answers(&mut self, place: usize) {
+        let phase = &self.workflow.phases[place];
+        if let Repeat::Until(until) = &phase.repeat {
+            let key = until.scratch_key.as_deref().unwrap_or(phase.name.as_str());
+            self.scratch.remove(key);
+        }
+    }
+
     fn cancel(&mut self, by: &str, now: bool, step: &mut Step) {
         if self.status.is_final() {
             return;
@@ -379,6 +395,7 @@ impl Course {
         for place in all {
             if !matches!(self.nodes[place].state, NodeState::Waiting) {
                 self.note(place, Part::Reset, How::Succeeded, None, step);
+                self.forget_answers(place);
             }
         }
         self.asked = 0;

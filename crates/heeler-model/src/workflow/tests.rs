@@ -155,6 +155,7 @@ impl Play {
             output: Some(output.to_owned()),
             error,
             micros: 10,
+            is_stopped: false,
         }));
         self
     }
@@ -477,6 +478,41 @@ fn a_budget_that_is_spent_stops_the_next_part() {
     play.says("a", "work", "");
     assert_eq!(play.course.status, CourseStatus::Failed);
     assert!(play.course.error.as_deref().unwrap().contains("has spent its budget"));
+}
+
+#[test]
+fn parts_side_by_side_share_what_is_left_of_a_budget() {
+    let mut flow = workflow(vec![phase("a", &[]), phase("b", &[]), phase("c", &[])]);
+    flow.budget = Some("0.001".parse().unwrap());
+    flow.max_parallel = NonZeroU32::new(2).unwrap();
+    let play = Play::new(flow);
+    let grants: Vec<i64> = play.course.grants.values().copied().collect();
+    assert_eq!(grants, [500, 500], "of a thousand");
+}
+
+#[test]
+fn one_crash_of_many_parts_uses_up_no_others_restarts() {
+    let mut flow = workflow((0..6).map(|it| phase(&format!("p{it}"), &[])).collect());
+    flow.max_parallel = NonZeroU32::new(6).unwrap();
+    let mut play = Play::new(flow);
+    for _ in 0..RESTARTS_MAX {
+        for place in 0..6 {
+            play.ends(&format!("p{place}"), "work", How::Interrupted, "");
+        }
+    }
+    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Running, 6));
+    assert_eq!(play.course.restarts, 6 * RESTARTS_MAX);
+}
+
+#[test]
+fn a_check_that_could_not_be_made_says_nothing() {
+    let mut fix = phase("fix", &[]);
+    let check = Template::parse("make test").unwrap();
+    let until = UntilLoop { until: None, until_bash: Some(check), ..until("true") };
+    fix.repeat = Repeat::Until(Box::new(until));
+    let mut play = Play::new(workflow(vec![fix]));
+    play.says("fix", "iteration:1", "tried").ends("fix", "check:1", How::Failed, "timed out");
+    assert_eq!(play.course.status, CourseStatus::Failed, "{}", play.log);
 }
 
 #[test]

@@ -73,6 +73,12 @@ sql! {
         spent = :spent, error = :error, version = :version + 1, seq = :seq, \
         definition = :definition, mode = :mode, scratch = :scratch \
         WHERE id = :id AND version = :version";
+    END_ACTIVE = "UPDATE workflow_runs SET status = 'failed', finished_at = updated_at, \
+        version = version + 1, error = 'the state was restored from a backup: what its phases did \
+        since is not on record; heeler workflow retry goes on' \
+        WHERE status IN ('queued', 'running', 'paused') AND origin IS NULL";
+    WITHDRAW_GATES = "UPDATE workflow_approvals SET status = 'withdrawn', version = version + 1 \
+        WHERE status = 'pending' AND seq IS NOT NULL";
     COUNTS = "SELECT workflow_name, status, COUNT(*) FROM workflow_runs \
         GROUP BY workflow_name, status";
     JOURNAL_OF_EXECUTIONS = "SELECT id, phase, part, seq, step, status, exit_reason, interrupted, \
@@ -587,6 +593,14 @@ fn scratch_text(run: &WorkflowRunRow) -> String {
 
 fn bounded_error(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
+}
+
+/// Ends all runs of ours that have not ended, with what they ask.
+pub(crate) fn end_active(conn: &Connection) -> Result<(), DbError> {
+    execute(conn, END_ACTIVE, [], "end workflow runs")?;
+    execute(conn, WITHDRAW_GATES, [], "withdraw what workflow runs ask")?;
+    counters::replace(conn, counters::Kind::WorkflowRun, &real_counts(conn)?)?;
+    counters::replace(conn, counters::Kind::Approval, &super::approvals::real_counts(conn)?)
 }
 
 /// Counts runs by workflow and status from the rows themselves, to check the counters by.
