@@ -235,15 +235,7 @@ impl Course {
     fn judge(&mut self, entry: &mut Entry, around: &Around<'_>, step: &mut Step) {
         let place = entry.phase;
         if entry.how == Some(How::Interrupted) {
-            let before = match &self.nodes[place].state {
-                NodeState::Begun(progress) => progress.interrupts_of(entry.part),
-                _ => 0,
-            };
-            self.restarts = self.restarts.saturating_add(1);
-            if before >= RESTARTS_MAX {
-                entry.decision = Some(Decision::GaveUp);
-            }
-            return;
+            return self.count_restart(entry);
         }
         if let Part::Check(_) = entry.part {
             entry.decision = match entry.how {
@@ -306,6 +298,18 @@ impl Course {
                 self.note_pass(until.scratch_key.as_deref(), number, entry);
             }
             _ => {}
+        }
+    }
+
+    /// Counts that a part was cut off, and gives it up where that was too often.
+    fn count_restart(&mut self, entry: &mut Entry) {
+        let before = match &self.nodes[entry.phase].state {
+            NodeState::Begun(progress) => progress.interrupts_of(entry.part),
+            _ => 0,
+        };
+        self.restarts = self.restarts.saturating_add(1);
+        if before >= RESTARTS_MAX {
+            entry.decision = Some(Decision::GaveUp);
         }
     }
 

@@ -60,7 +60,7 @@ type Bytes = Vec<(PathBuf, Vec<u8>)>;
 impl World {
     fn new() -> World {
         let script = "[{run: 'echo $HEELER_RUN >> notes'}, {when: {prompt: slow}, \
-            do: [{say: Begun.}, {run: 'read line < gate'}]}, {say: 'Before: {remembered}.'}]";
+            do: [{say: Begun.}, {run: 'read line < $HOME/gate'}]}, {say: 'Before: {remembered}.'}]";
         let config = format!(
             "agents:\n  - {{name: coder, runtime: scripted, working_directory: work, script: {script}, \
              instances: {{max_concurrent: 4}}}}\n"
@@ -69,9 +69,12 @@ impl World {
         let work = herd.fleet.file("work");
         fs::create_dir(&work).unwrap();
         fs::write(work.join("kept"), "kept\n").unwrap();
+        // Where it is there for all worktrees.
+        let home = herd.fleet.file("home");
+        fs::create_dir_all(&home).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,
-            work.join("gate"),
+            home.join("gate"),
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
             0,

@@ -56,8 +56,15 @@ fn random_phase(place: usize, random: &mut fastrand::Rng) -> Json {
             let check = format!("{note}; echo x >> {mark}; test $(wc -l < {mark}) -ge 2");
             phase["generic_loop"] = json!({ "max_iterations": 3, "until_bash": check });
         }
-        // Its items would race for being the one that fails.
-        1 if !is_context && phase["retry"].is_null() => phase["foreach"] = json!(["x", "y", "z"]),
+        1 if !is_context => {
+            phase["foreach"] = json!(["x", "y", "z"]);
+            // Each item fails by itself: which of them is first is chance.
+            if let Some(command) = phase["command"].as_str() {
+                let mark = format!("-{place} ");
+                phase["command"] =
+                    json!(command.replace(&mark, &format!("-{place}-{{{{ item }}}} ")));
+            }
+        }
         2 => phase["approval_gate"] = json!(format!("gate{place}")),
         _ => {}
     }
