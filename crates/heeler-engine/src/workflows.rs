@@ -207,7 +207,10 @@ impl Running {
         let places = workflow.phases.iter().enumerate();
         let places: HashMap<&str, usize> = places.map(|(at, it)| (it.name.as_str(), at)).collect();
         let journal = db.journal(&row.head.id)?;
-        let granted = granted(db, &row.head.id)?;
+        let granted = match workflow.budget {
+            Some(_) => granted(db, &row.head.id)?,
+            None => HashMap::new(),
+        };
         let entries: Vec<Entry> = journal
             .into_iter()
             .filter_map(|row| {

@@ -301,9 +301,9 @@ impl Turn<'_, '_> {
         row.head.finished_at = is_over.then_some(self.now);
         row.version = self.tx.update_workflow_run(row)?;
         if is_over && !was.is_final() {
-            let (status, error) = (course.status, course.error.clone());
-            let text = error.map(|error| format!(": {error}")).unwrap_or_default();
-            let text = format!("{status}{text}");
+            // As it is on record, without secrets.
+            let error = row.head.error.as_ref().map(|error| format!(": {error}"));
+            let text = format!("{}{}", course.status, error.unwrap_or_default());
             tracing::info!(run = %id, workflow = row.head.workflow, text, "a workflow ended");
             self.tx.add_workflow_event(id, "ended", None, &text, self.now)?;
         }

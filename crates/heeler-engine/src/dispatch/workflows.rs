@@ -8,9 +8,7 @@ use heeler_model::run::ErrorClass;
 use heeler_model::workflow::{
     Answer as GateAnswer, CourseStatus, Decision, Ended, Happening, How, Part, freeze,
 };
-use heeler_model::{
-    Approval, ApprovalKind, ExitReason, Job, JobStatus, TriggerType, WorkflowRunId,
-};
+use heeler_model::{Approval, ApprovalKind, Job, JobStatus, TriggerType, WorkflowRunId};
 use heeler_store::{DbError, WorkflowOverride, WorkflowRunHead, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
@@ -53,10 +51,8 @@ impl Turn<'_, '_> {
             Err(refused) => return Ok(Err(refused)),
         };
         let name = loaded.workflow.name.as_str();
-        if let Some(row) = self.tx.workflow_override(name)?.filter(|row| !row.enabled) {
-            let message = format!("{name} was switched off by {}", row.by);
-            let refused = Refused::new(RefusedKind::NotAllowed, message);
-            return Ok(Err(refused.hint(format!("heeler workflow enable {name}"))));
+        if let Some(refused) = self.switched_off(name)? {
+            return Ok(Err(refused));
         }
         let inputs = match heeler_model::workflow::inputs::check(&loaded.workflow, inputs) {
             Ok(inputs) => inputs,
@@ -106,6 +102,15 @@ impl Turn<'_, '_> {
         let row = self.tx.workflow_run(&id)?;
         let status = row.map_or(CourseStatus::Running, |row| row.head.status);
         Ok(Ok(BegunRun { run: id, status, is_new: true }))
+    }
+
+    fn switched_off(&self, name: &str) -> Result<Option<Refused>, DbError> {
+        let off = self.tx.workflow_override(name)?.filter(|row| !row.enabled);
+        Ok(off.map(|row| {
+            let message = format!("{name} was switched off by {}", row.by);
+            let refused = Refused::new(RefusedKind::NotAllowed, message);
+            refused.hint(format!("heeler workflow enable {name}"))
+        }))
     }
 
     fn has_room_for_workflow(&self) -> bool {
@@ -180,9 +185,8 @@ impl Turn<'_, '_> {
         if let Some(active) = active {
             return busy(format!("{active} is at the same ({}) now", row.head.trigger_id));
         }
-        if let Some(off) = self.tx.workflow_override(&row.head.workflow)?.filter(|it| !it.enabled) {
-            let message = format!("{} was switched off by {}", row.head.workflow, off.by);
-            return Ok(Err(Refused::new(RefusedKind::NotAllowed, message)));
+        if let Some(refused) = self.switched_off(&row.head.workflow)? {
+            return Ok(Err(refused));
         }
         row.head.finished_at = None;
         row.head.status = CourseStatus::Running;
@@ -291,6 +295,8 @@ impl Turn<'_, '_> {
         let Ok(id) = run.parse::<WorkflowRunId>() else { return Ok(()) };
         let Some(running) = self.board.courses.get(&id) else { return self.note_unjudged(job) };
         let Some(place) = running.course.workflow.place_of(phase) else { return Ok(()) };
+        let how = How::of_job(job.head.status, job.head.exit_reason, job.interrupted);
+        let Some(how) = how else { return Ok(()) };
         // A command said no; that is no error of a check.
         let said_no = matches!(part, Part::Check(_)) && class == Some(ErrorClass::AgentFailed);
         let ended = Ended {
@@ -298,7 +304,7 @@ impl Turn<'_, '_> {
             part,
             seq,
             job: job.head.id.clone(),
-            how: how_of(job),
+            how,
             output: job.output_text.clone(),
             error: job.error.clone().filter(|_| !said_no),
             micros: self.tx.spent_by_job(&job.head.id)?,
@@ -384,17 +390,6 @@ fn new_row(
         triggered_by: None,
         context: Json::Null,
         scratch: Map::new(),
-    }
-}
-
-/// Says how a part ended, by its job.
-fn how_of(job: &Job) -> How {
-    match (job.head.status, job.head.exit_reason) {
-        (JobStatus::Cancelled, _) => How::Cancelled,
-        (JobStatus::Failed, _) if job.interrupted => How::Interrupted,
-        (_, Some(ExitReason::MaxTurns)) => How::Soft,
-        (JobStatus::Completed, _) => How::Succeeded,
-        _ => How::Failed,
     }
 }
 

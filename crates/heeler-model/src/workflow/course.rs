@@ -188,14 +188,15 @@ impl Course {
                 }
                 self.open_part(place, part);
             }
-            // Whichever way its command ended, it said what was asked.
-            (Part::Check(_), _) if entry.decision.is_some() => {
-                self.close_part(entry, How::Succeeded);
+            (_, Some(how)) => {
+                let how = match entry.decision {
+                    Some(Decision::Stopped) => How::Interrupted,
+                    // Whichever way its command ended, it said what was asked.
+                    Some(Decision::ConditionMet | Decision::ConditionNotMet) => How::Succeeded,
+                    _ => how,
+                };
+                self.close_part(entry, how);
             }
-            (_, Some(_)) if entry.decision == Some(Decision::Stopped) => {
-                self.close_part(entry, How::Interrupted);
-            }
-            (_, Some(how)) => self.close_part(entry, how),
         }
         match self.next(place) {
             Next::Finish(end) => self.finish(place, end),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::words::words;
-use crate::{JobId, Name, UnknownWord};
+use crate::{ExitReason, JobId, JobStatus, Name, UnknownWord};
 
 /// A part of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +111,20 @@ pub enum How {
     Interrupted,
     /// A person ended it.
     Cancelled,
+}
+
+impl How {
+    /// Says how a part ended, by what the record says of its job; none while that goes on.
+    pub fn of_job(status: JobStatus, reason: Option<ExitReason>, interrupted: bool) -> Option<How> {
+        match (status, reason) {
+            (JobStatus::Pending | JobStatus::Running, _) => None,
+            (JobStatus::Cancelled, _) => Some(How::Cancelled),
+            (JobStatus::Failed, _) if interrupted => Some(How::Interrupted),
+            (_, Some(ExitReason::MaxTurns)) => Some(How::Soft),
+            (JobStatus::Completed, _) => Some(How::Succeeded),
+            (JobStatus::Failed, _) => Some(How::Failed),
+        }
+    }
 }
 
 words! {

@@ -517,6 +517,33 @@ fn a_check_that_could_not_be_made_says_nothing() {
 }
 
 #[test]
+fn a_part_that_ended_with_the_fleet_is_done_again_and_says_nothing() {
+    let mut fix = phase("fix", &[]);
+    let check = Template::parse("make test").unwrap();
+    let until = UntilLoop { until: None, until_bash: Some(check), ..until("true") };
+    fix.repeat = Repeat::Until(Box::new(until));
+    let mut play = Play::new(workflow(vec![fix]));
+    play.says("fix", "iteration:1", "tried");
+    for _ in 0..=RESTARTS_MAX {
+        let Entry { phase, part, seq, .. } = play.take("fix", "check:1");
+        play.happens(Happening::Ended(Ended {
+            phase,
+            part,
+            seq,
+            job: "job-1".parse().unwrap(),
+            how: How::Cancelled,
+            output: None,
+            error: None,
+            micros: 0,
+            is_stopped: true,
+        }));
+    }
+    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Running, 1), "{}", play.log);
+    play.says("fix", "check:1", "");
+    assert_eq!(play.course.status, CourseStatus::Succeeded, "{}", play.log);
+}
+
+#[test]
 fn a_cancelled_run_stops_and_can_go_on() {
     let flow = workflow(vec![phase("a", &[]), phase("b", &[0]), phase("c", &[1])]);
     let mut play = Play::new(flow);

@@ -7,7 +7,6 @@ use heeler_model::{AgentSessionId, JobId, JobStatus, WorkflowRunId};
 use jiff::Timestamp;
 use rusqlite::{Row, params};
 
-use super::workflows::how_of;
 use super::{Columns, Db, DbError, collect, integer, sql};
 
 sql! {
@@ -96,7 +95,7 @@ fn read(row: &Row<'_>) -> Result<PartRow, DbError> {
         job: (!is_step).then_some(id),
         agent,
         status,
-        how: how_of(status, reason, interrupted),
+        how: How::of_job(status, reason, interrupted),
         decision: columns.maybe_word()?,
         asked_at: columns.time()?,
         started_at: columns.maybe_time()?,

@@ -466,7 +466,7 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
         seq,
         job: (!is_step).then_some(id),
         approval: None,
-        how: how_of(status, reason, interrupted),
+        how: How::of_job(status, reason, interrupted),
         decision: columns.maybe_word()?,
         output: columns.get()?,
         error: columns.get()?,
@@ -474,23 +474,7 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DbError> {
     })
 }
 
-/// Says how a part ended, by what its job says.
-pub(super) fn how_of(
-    status: JobStatus,
-    reason: Option<ExitReason>,
-    interrupted: bool,
-) -> Option<How> {
-    match (status, reason) {
-        (JobStatus::Pending | JobStatus::Running, _) => None,
-        (JobStatus::Cancelled, _) => Some(How::Cancelled),
-        (JobStatus::Failed, _) if interrupted => Some(How::Interrupted),
-        (_, Some(ExitReason::MaxTurns)) => Some(How::Soft),
-        (JobStatus::Completed, _) => Some(How::Succeeded),
-        (JobStatus::Failed, _) => Some(How::Failed),
-    }
-}
-
-/// What a row says so that [`how_of`] says the same.
+/// What a row says so that [`How::of_job`] says the same.
 fn words_of(how: How) -> (JobStatus, ExitReason) {
     match how {
         How::Succeeded => (JobStatus::Completed, ExitReason::Success),
