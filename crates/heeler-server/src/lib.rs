@@ -14,6 +14,7 @@ mod internal;
 mod problem;
 mod request;
 mod serve;
+mod site;
 mod socket;
 
 pub use app::App;

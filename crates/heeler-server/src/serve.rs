@@ -20,8 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::caller::{Caller, Peer, Scope};
-use crate::problem::Problem;
-use crate::{api, hooks, internal};
+use crate::{api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -222,16 +221,16 @@ async fn accept_web(
 
 /// Returns what is served on the socket: our own command line's interface, and the API.
 fn socket_router() -> Router<App> {
-    internal::router().merge(api::router()).merge(hooks::router()).fallback(no_route)
+    internal::router()
+        .merge(api::router())
+        .merge(hooks::router())
+        .merge(site::router())
+        .fallback(site::no_route)
 }
 
 /// Returns what is served on TCP.
 fn web_router() -> Router<App> {
-    api::router().merge(hooks::router()).fallback(no_route)
-}
-
-async fn no_route() -> Problem {
-    Problem::not_found("there is no such route")
+    api::router().merge(hooks::router()).merge(site::router()).fallback(site::no_route)
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.
