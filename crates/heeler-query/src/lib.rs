@@ -5,6 +5,7 @@
 
 mod error;
 pub mod jobs;
+pub mod live;
 mod records;
 
 pub use error::{QueryError, QueryErrorKind};
