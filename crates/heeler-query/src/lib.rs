@@ -6,6 +6,7 @@
 pub mod charts;
 mod error;
 pub mod jobs;
+pub mod live;
 pub mod overview;
 mod records;
 

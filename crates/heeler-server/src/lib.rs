@@ -11,6 +11,7 @@ mod caller;
 mod client;
 mod hooks;
 mod internal;
+mod live;
 mod problem;
 mod request;
 mod serve;
@@ -20,6 +21,7 @@ mod socket;
 pub use app::App;
 pub use client::{Client, ClientError};
 pub use internal::Hello;
+pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
 

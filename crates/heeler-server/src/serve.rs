@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::caller::{Caller, Peer, Scope};
+use crate::live::Impatient;
 use crate::{api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
@@ -132,7 +133,7 @@ pub async fn serve(
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
     let (on_socket, on_web) =
-        (socket_router().with_state(app.clone()), web_router().with_state(app));
+        (socket_router().with_state(app.clone()), web_router().with_state(app.clone()));
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -172,6 +173,7 @@ pub async fn serve(
         }
     }
     drop((socket, web));
+    app.live.end();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
         return Ok(());
@@ -252,7 +254,8 @@ async fn talk(
         request.extensions_mut().insert(who.clone());
         router.call(request)
     });
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {

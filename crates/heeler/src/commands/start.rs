@@ -18,7 +18,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{App, Connections, bind};
+use heeler_server::{App, Connections, Live, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -262,6 +262,7 @@ impl Open {
         let app = App {
             handle: daemon.handle(),
             records,
+            live: Live::new(&outlook),
             outlook,
             version: VERSION.to_owned(),
             now: place::now,
