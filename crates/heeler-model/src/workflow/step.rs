@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::course::{Course, NodeEnd, NodeState, RESTARTS_MAX};
 use super::definition::{GateDefault, GateKind, Repeat};
@@ -523,13 +523,20 @@ impl Course {
         around: &Around<'_>,
         step: &mut Step,
     ) {
-        let Some(message) = message else { return };
         let names = self.names(place, 0, around);
+        step.effects.extend(self.said(place, message, &names));
+    }
+
+    /// Returns what people are told, if it comes to any text.
+    pub(super) fn said(
+        &self,
+        place: usize,
+        message: Option<&Template>,
+        names: &[(&str, Json)],
+    ) -> Option<Effect> {
         // That something cannot be said stops nothing.
-        let text = message.render(&self.scope(&names)).unwrap_or_else(|error| error.to_string());
-        if !text.trim().is_empty() {
-            step.effects.push(Effect::Say { phase: Some(place), text });
-        }
+        let text = message?.render(&self.scope(names)).unwrap_or_else(|error| error.to_string());
+        (!text.trim().is_empty()).then_some(Effect::Say { phase: Some(place), text })
     }
 
     fn say_end(&self, around: &Around<'_>, step: &mut Step) {
