@@ -201,13 +201,16 @@ fn with_declared_inputs_what_last_light_gives_a_run_is_not_given() {
     let prompt = "phases:\n  - {name: a, prompt: '{{ repo }} {{ run.id }} {{ phase }}'}\n";
     let open = format!("name: w\nagent: coder\n{prompt}");
     assert!(load_with(&[("w.yaml", &open)], &settings()).is_ok());
-    check(&format!("name: w\nagent: coder\ninputs: {{title: {{}}}}\n{prompt}"), expect![[r#"
+    check(
+        &format!("name: w\nagent: coder\ninputs: {{title: {{}}}}\n{prompt}"),
+        expect![[r#"
         error: nothing here is called `repo`
          --> w.yaml:5:27
           |
         5 |   - {name: a, prompt: '{{ repo }} {{ run.id }} {{ phase }}'}
           |                           ^^^^ expected an input, a phase or its `output_var`
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
