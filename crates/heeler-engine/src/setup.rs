@@ -205,23 +205,12 @@ impl Setup {
         if wanted.prompt.is_none() && wanted.phase.is_none() {
             return wanted.clone();
         }
-        // Without its secrets it cannot run either; what it shares with us is known all the same.
-        let secrets = match environment::give(agent, &self.env) {
-            Ok(given) => given.secrets,
-            Err(_) => environment::named_secrets(self.env.iter()),
-        };
-        redact(wanted, &Redactor::new(&secrets))
+        redact(wanted, &Redactor::new(&environment::secrets(agent, &self.env)))
     }
 
     /// Lists every secret that an agent is given, or that has the name of one.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let given = |agent: &Agent| environment::give(agent, &self.env).ok();
-        let given = self.loaded.agents.iter().filter_map(given);
-        let mut secrets: Vec<String> = given.flat_map(|given| given.secrets).collect();
-        secrets.extend(environment::named_secrets(self.env.iter()));
-        secrets.sort();
-        secrets.dedup();
-        secrets
+        self.around().secrets()
     }
 
     /// Returns what hooks are done with.

@@ -57,6 +57,8 @@ pub enum Happening {
     Retry {
         /// This phase too, however it ended.
         from: Option<usize>,
+        /// Nothing begins before its turn comes.
+        queued: bool,
     },
 }
 
@@ -197,9 +199,14 @@ impl Course {
                 self.answered(phase, part, &answer, around, &mut step);
             }
             Happening::Cancel { by, now } => self.cancel(&by, now, &mut step),
-            Happening::Retry { from } => self.retry(from, &mut step),
+            Happening::Retry { from, queued } => {
+                self.retry(from, &mut step);
+                if queued {
+                    self.status = CourseStatus::Queued;
+                }
+            }
         }
-        if !self.status.is_final() {
+        if !self.status.is_final() && self.status != CourseStatus::Queued {
             self.begin_due(around, &mut step);
             self.status = self.state();
             // What is said at the end tells of a success.

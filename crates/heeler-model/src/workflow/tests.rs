@@ -580,7 +580,7 @@ fn a_cancelled_run_stops_and_can_go_on() {
     play.says("a", "work", "A");
     play.happens(Happening::Cancel { by: "ada".to_owned(), now: false });
     play.ends("b", "work", How::Cancelled, "");
-    play.happens(Happening::Retry { from: None });
+    play.happens(Happening::Retry { from: None, queued: false });
     play.says("b", "work", "B").says("c", "work", "C");
     play.check(expect![[r#"
           start a work: do a
@@ -606,7 +606,7 @@ fn a_cancelled_run_stops_and_can_go_on() {
           succeeded
     "#]]);
     let from = play.course.workflow.place_of("b");
-    play.happens(Happening::Retry { from });
+    play.happens(Happening::Retry { from, queued: false });
     assert!(
         play.log.ends_with("note b reset: \n  note c reset: \n  start b work: do b\n  running\n")
     );
