@@ -121,7 +121,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
 fn detached(global: &Global, args: &StartArgs) -> Outcome {
     let place = Place::find(global)?.may_be_new();
     // Faults of the config are shown here, where somebody looks.
-    drop(Prepared::new(&place)?);
+    fleet::print_faulty(&place, &Prepared::new(&place)?.setup.loaded)?;
     let pid = match args.mode() {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
