@@ -5,6 +5,7 @@
 
 pub mod agents;
 pub mod approvals;
+pub mod charts;
 pub mod config;
 pub mod costs;
 pub mod diff;
@@ -12,7 +13,9 @@ mod error;
 pub mod fleet;
 pub mod health;
 pub mod jobs;
+pub mod live;
 pub mod messages;
+pub mod overview;
 mod records;
 pub mod rows;
 pub mod runs;

@@ -1,11 +1,14 @@
 //! What every route works with.
 
+use std::sync::Arc;
+
 use heeler_engine::{Answer, Command, Handle, Outlook, Refused, RefusedKind};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::caller::Caller;
+use crate::live::Live;
 use crate::problem::Problem;
 
 /// A daemon as its server sees it. Cheap to clone.
@@ -17,6 +20,8 @@ pub struct App {
     pub records: Records,
     /// What can be seen of the daemon without asking.
     pub outlook: Outlook,
+    /// Who looks at what, live.
+    pub live: Arc<Live>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.

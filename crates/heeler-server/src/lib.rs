@@ -11,14 +11,17 @@ mod caller;
 mod client;
 mod hooks;
 mod internal;
+mod live;
 mod problem;
 mod request;
 mod serve;
+mod site;
 mod socket;
 
 pub use app::App;
 pub use client::{Client, ClientError};
 pub use internal::Hello;
+pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
 

@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::caller::{Caller, Peer, Scope};
-use crate::problem::Problem;
-use crate::{api, hooks, internal};
+use crate::live::Impatient;
+use crate::{api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -133,7 +133,7 @@ pub async fn serve(
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
     let (on_socket, on_web) =
-        (socket_router().with_state(app.clone()), web_router().with_state(app));
+        (socket_router().with_state(app.clone()), web_router().with_state(app.clone()));
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -173,6 +173,7 @@ pub async fn serve(
         }
     }
     drop((socket, web));
+    app.live.end();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
         return Ok(());
@@ -222,16 +223,16 @@ async fn accept_web(
 
 /// Returns what is served on the socket: our own command line's interface, and the API.
 fn socket_router() -> Router<App> {
-    internal::router().merge(api::router()).merge(hooks::router()).fallback(no_route)
+    internal::router()
+        .merge(api::router())
+        .merge(hooks::router())
+        .merge(site::router())
+        .fallback(site::no_route)
 }
 
 /// Returns what is served on TCP.
 fn web_router() -> Router<App> {
-    api::router().merge(hooks::router()).fallback(no_route)
-}
-
-async fn no_route() -> Problem {
-    Problem::not_found("there is no such route")
+    api::router().merge(hooks::router()).merge(site::router()).fallback(site::no_route)
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.
@@ -253,7 +254,8 @@ async fn talk(
         request.extensions_mut().insert(who.clone());
         router.call(request)
     });
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {
