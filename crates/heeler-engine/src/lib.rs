@@ -43,14 +43,14 @@ mod workflows;
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,
-    ParkedCredential, Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride,
-    ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
+    ParkedCredential, Refused, RefusedKind, Reply, RequestKey, RunningJob, ScheduleChange,
+    ScheduleOverride, ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{Ended, GO_ON, Loader};
+pub use dispatch::{Ended, GO_ON, Loader, REQUESTS_KEPT, answered};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};

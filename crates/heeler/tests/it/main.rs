@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod api;
 mod approvals;
 mod canary;
 mod claude;
