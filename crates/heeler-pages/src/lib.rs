@@ -2,3 +2,5 @@
 //!
 //! It reads nothing, knows no HTTP and decides nothing. Everything that an agent wrote is untrusted:
 //! it is escaped, or sanitised where it is markdown.
+
+pub mod login;
