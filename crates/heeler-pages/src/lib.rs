@@ -14,6 +14,7 @@ mod markdown;
 pub mod overview;
 pub mod parts;
 pub mod problem;
+pub mod schedules;
 pub mod transcript;
 
 pub use frame::{Allowed, Counts, Frame, Section};

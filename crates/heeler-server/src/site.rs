@@ -3,7 +3,9 @@
 //! Every page is a GET that changes nothing; what people do goes to the API. What cannot be shown is
 //! a page too, with the same words that the API would use.
 
+mod jobs;
 mod overview;
+mod schedules;
 
 use axum::Router;
 use axum::extract::{Request, State};
