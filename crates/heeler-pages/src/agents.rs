@@ -8,8 +8,8 @@ use heeler_query::sessions::SessionPage;
 use maud::{Markup, html};
 
 use crate::parts::{
-    agent_link, ago, dollars, empty, grouped, job_link, maybe_ago, meter, one_line, path, query, said,
-    session_link, status,
+    agent_link, ago, dollars, empty, grouped, job_link, maybe_ago, meter, one_line, path, query,
+    said, session_link, status,
 };
 use crate::schedules::{run_now, switch};
 use crate::{Frame, Section, charts, jobs};

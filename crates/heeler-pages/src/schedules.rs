@@ -5,9 +5,7 @@ use heeler_query::calendar::{Calendar, CalendarMark, Fate, Lane};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::parts::{
-    agent_link, ago, empty, exact, job_link, one_line, path, said, span, status,
-};
+use crate::parts::{agent_link, ago, empty, exact, job_link, one_line, path, said, span, status};
 use crate::{Frame, Section};
 
 /// How many slots the two days are drawn in: a quarter of an hour each.
@@ -124,7 +122,9 @@ fn slots(calendar: &Calendar, lane: &Lane) -> [Slot; SLOTS] {
         let slot = &mut slots[place(*at)];
         match what {
             Fate::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
-            Fate::Ran { status: Some(JobStatus::Running | JobStatus::Pending), .. } => slot.running += 1,
+            Fate::Ran { status: Some(JobStatus::Running | JobStatus::Pending), .. } => {
+                slot.running += 1
+            }
             Fate::Ran { .. } => slot.ran += 1,
             Fate::Skipped { count, .. } => slot.skipped += count,
             Fate::Due => slot.due += 1,
@@ -203,7 +203,8 @@ fn told(calendar: &Calendar, lane: &Lane) -> String {
 }
 
 fn list(frame: &Frame, calendar: &Calendar) -> Markup {
-    let marks = calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
+    let marks =
+        calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
     let mut past: Vec<_> = marks.clone().filter(|(_, mark)| mark.what != Fate::Due).collect();
     past.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.at));
     let mut due: Vec<_> = marks.filter(|(_, mark)| mark.what == Fate::Due).collect();
@@ -267,6 +268,8 @@ fn why(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
     };
     match count {
         1 => because.to_owned(),
-        count => format!("{count} within {}: {because}", span(last.as_second() - first.as_second())),
+        count => {
+            format!("{count} within {}: {because}", span(last.as_second() - first.as_second()))
+        }
     }
 }

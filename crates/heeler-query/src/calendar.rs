@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use heeler_engine::{read_rule, rule_text};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{Schedule, Trigger};
+use heeler_model::config::Schedule;
 use heeler_model::timetable::{Mark, Timetable};
 use heeler_model::{JobStatus, ScheduleStatus};
 use heeler_store::{Override, Reader};
@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::schedules::when;
 use crate::{QueryError, Records};
 
 /// How far it looks back and ahead.
@@ -145,9 +146,10 @@ impl State {
             let key = ScheduleKey { agent: it.agent.clone(), schedule: it.schedule.clone() };
             (key, it)
         });
-        let marks = reader.schedule_marks()?.into_iter().map(|it| {
-            (ScheduleKey { agent: it.agent, schedule: it.schedule }, (it.mark, it.rule))
-        });
+        let marks = reader
+            .schedule_marks()?
+            .into_iter()
+            .map(|it| (ScheduleKey { agent: it.agent, schedule: it.schedule }, (it.mark, it.rule)));
         let mut off = Vec::new();
         for (agent, state) in reader.agents()? {
             for (schedule, state) in state.schedules {
@@ -213,12 +215,16 @@ fn past(
         || is_more(skipped.len(), skipped.last().map(|one| one.skip.first));
     for one in started.into_iter().filter(|one| one.due >= span.from) {
         let status = reader.job(&one.job)?.map(|job| job.head.status);
-        marks.push(CalendarMark { at: one.due, what: Fate::Ran { job: one.job.to_string(), status } });
+        marks.push(CalendarMark {
+            at: one.due,
+            what: Fate::Ran { job: one.job.to_string(), status },
+        });
     }
     for row in skipped.into_iter().filter(|row| row.skip.last >= span.from) {
         let (count, last) = (row.skip.count, row.skip.last);
         let reason = row.skip.reason.as_str().to_owned();
-        marks.push(CalendarMark { at: row.skip.first, what: Fate::Skipped { count, last, reason } });
+        marks
+            .push(CalendarMark { at: row.skip.first, what: Fate::Skipped { count, last, reason } });
     }
     marks.sort_by_key(|mark| mark.at);
     Ok((marks, more))
@@ -240,15 +246,4 @@ fn coming(table: &Timetable, mut mark: Mark, span: &Span) -> (Vec<Timestamp>, bo
         mark.through = at;
     }
     (due, false)
-}
-
-fn when(trigger: &Trigger) -> String {
-    match trigger {
-        Trigger::Every(period) => format!("every {period}"),
-        Trigger::Cron { expr, zone: Some(zone) } => format!("{} {}", expr.as_str(), zone.name()),
-        Trigger::Cron { expr, zone: None } => expr.as_str().to_owned(),
-        Trigger::Watch { paths, .. } => format!("when {} change", paths.patterns().join(", ")),
-        Trigger::Webhook => "webhook".to_owned(),
-        Trigger::Chat => "chat".to_owned(),
-    }
 }

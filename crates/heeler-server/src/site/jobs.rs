@@ -50,7 +50,8 @@ fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Probl
     let age = match given(&since) {
         None => None,
         Some(text) => {
-            let period = text.parse::<Period>().map_err(|error| Problem::usage(format!("{error}")))?;
+            let period =
+                text.parse::<Period>().map_err(|error| Problem::usage(format!("{error}")))?;
             SignedDuration::try_from(period.get()).ok()
         }
     };
@@ -61,7 +62,5 @@ fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Probl
         before: given(&before),
         limit: PAGE,
     };
-    let setup = visit.app.outlook.setup();
-    let agents = setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect();
-    Ok((JobsView { agent, status, since, before, agents }, wanted))
+    Ok((JobsView { agent, status, since, before, agents: visit.agent_names() }, wanted))
 }
