@@ -5,6 +5,7 @@
 //! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
 //! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
 
+mod access;
 mod approvals;
 mod asking;
 mod board;

@@ -5,6 +5,7 @@
 //! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
 //! [`Control`].
 
+mod access;
 mod approvals;
 mod asks;
 mod cancel;
@@ -40,6 +41,10 @@ mod watcher;
 mod watching;
 mod workflows;
 
+pub use access::{
+    AccessOrder, ApiTokenError, LOGIN_LASTS, LOGINS_MAX, LoginBy, Secret, SecretError, TOKENS_MAX,
+    is_anybody_let_in,
+};
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,

@@ -10,11 +10,12 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
+use heeler_model::Scope;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::problem::Problem;
 
 /// What a handler returns.
@@ -68,7 +69,7 @@ async fn require(
     next: Next,
 ) -> Result<Response, Problem> {
     if caller.scope < needed {
-        let detail = format!("{} may not do this: it needs the scope {needed:?}", caller.by);
+        let detail = format!("{} may not do this: it needs the scope {needed}", caller.by);
         return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
     Ok(next.run(request).await)

@@ -1,10 +1,13 @@
 //! What every route works with.
 
+use std::sync::Arc;
+
 use heeler_engine::{Answer, Command, Handle, Outlook, Refused, RefusedKind};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::access::Access;
 use crate::caller::Caller;
 use crate::problem::Problem;
 
@@ -17,6 +20,8 @@ pub struct App {
     pub records: Records,
     /// What can be seen of the daemon without asking.
     pub outlook: Outlook,
+    /// Who may come in.
+    pub access: Arc<Access>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.
@@ -27,13 +32,14 @@ impl App {
     /// Brings a command to the dispatcher and waits for its answer, however long that takes.
     pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
         let trouble = |message: &str| Err(Refused::new(RefusedKind::Trouble, message));
+        let changes_access = matches!(command, Command::Access { .. });
         let (sender, receiver) = oneshot::channel();
         // Whoever asked may have gone meanwhile.
         let reply: heeler_engine::Reply = Box::new(move |answer| drop(sender.send(answer)));
         let handle = self.handle.of(caller.origin);
         // It waits while the dispatcher is busy, which must not keep others waiting.
         let sent = tokio::task::spawn_blocking(move || handle.send(command, reply)).await;
-        match sent {
+        let answer = match sent {
             // Whether it was done cannot be told, so it may not look like something to try again.
             Ok(Ok(())) => match receiver.await {
                 Ok(answer) => answer,
@@ -41,7 +47,12 @@ impl App {
             },
             Ok(Err(stopped)) => Err(stopped.into()),
             Err(_) => trouble("the daemon is ending"),
+        };
+        // Whatever became of it, it may have been done.
+        if changes_access {
+            self.access.changed();
         }
+        answer
     }
 
     /// Asks the records something, where waiting for a disk keeps nobody else waiting.

@@ -16,12 +16,13 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use heeler_model::Scope;
 use heeler_pages::{Allowed, Counts, Frame, assets, problem};
 use heeler_query::overview::Pulse;
 use maud::Markup;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::request::Named;
 
@@ -101,7 +102,7 @@ impl Visit {
                 Scope::Operate => Allowed::Operate,
                 Scope::Admin => Allowed::Admin,
             },
-            csrf: None,
+            csrf: caller.csrf.clone(),
             counts: counts(pulse),
             now,
             zone: setup.zone.clone(),

@@ -24,7 +24,9 @@ use crate::hooks::DELIVERY_BYTES_MAX;
 use crate::internal::{COMMAND, HELLO};
 use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
-use crate::{App, Client, ClientError, Connections, Listeners, PROTOCOL, bind, serve};
+use crate::{
+    Access, App, Client, ClientError, Connections, Listeners, PROTOCOL, Reach, bind, serve,
+};
 
 /// A daemon of which nothing is on record.
 fn app(folder: &Utf8Path, handle: Handle) -> App {
@@ -44,7 +46,8 @@ fn app(folder: &Utf8Path, handle: Handle) -> App {
     let known = outlook.clone();
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
     let records = Records::new(dir, move || Known::of_setup(&known.setup()));
-    App { handle, records, outlook, version: "1.2.3".to_owned(), now: || Timestamp::UNIX_EPOCH }
+    let (access, version) = (Arc::new(Access::new(&Reach::default())), "1.2.3".to_owned());
+    App { handle, records, outlook, access, version, now: || Timestamp::UNIX_EPOCH }
 }
 
 /// A server on a thread of its own, in a folder of its own.
