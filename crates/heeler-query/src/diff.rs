@@ -142,7 +142,7 @@ impl Records {
     ) -> Result<SessionDiff, QueryError> {
         let known = self.known();
         let session = sessions::find(&*self.reader()?, id)?;
-        let log = self.session_log(&known, &session).ok_or_else(|| no_snapshot(&session))?;
+        let log = self.log_of_session(&known, &session).ok_or_else(|| no_snapshot(&session))?;
         let noted = snapshots(&log)?;
         let last = noted.last().ok_or_else(|| no_snapshot(&session))?.note.clone();
         let from = Start::find(&session, &log, &noted, at_message)?;

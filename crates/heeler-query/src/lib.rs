@@ -15,6 +15,7 @@ mod error;
 pub mod fleet;
 pub mod health;
 pub mod jobs;
+pub mod live;
 pub mod messages;
 pub mod overview;
 mod records;

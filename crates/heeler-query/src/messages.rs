@@ -140,7 +140,7 @@ impl Records {
     ) -> Result<(Session, History), QueryError> {
         let known = self.known();
         let session = sessions::find(&*self.reader()?, id)?;
-        let log = self.session_log(&known, &session).ok_or_else(|| QueryError::NotFound {
+        let log = self.log_of_session(&known, &session).ok_or_else(|| QueryError::NotFound {
             message: format!("session {} has no log: nothing was said in it", session.id),
             hint: None,
         })?;

@@ -354,7 +354,7 @@ impl Records {
         drop(reader);
         Ok(SessionDetails {
             item: SessionItem::of(&session, jobs, None),
-            log: self.session_log(&known, &session).map(Into::into),
+            log: self.log_of_session(&known, &session).map(Into::into),
             forks: forks.iter().map(|fork| fork.id.to_string()).collect(),
             continued_by: continued_by.iter().map(ToString::to_string).collect(),
             resume_command: resume_line(&known, &session),
@@ -363,7 +363,7 @@ impl Records {
     }
 
     /// Returns where the log of a session is, if there is one.
-    pub(crate) fn session_log(&self, known: &Known, session: &Session) -> Option<Utf8PathBuf> {
+    pub(crate) fn log_of_session(&self, known: &Known, session: &Session) -> Option<Utf8PathBuf> {
         let log = self.dir().session_log_path(known.home.as_deref(), session);
         log.filter(|log| log.is_file())
     }

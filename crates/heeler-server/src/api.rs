@@ -16,6 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
 use crate::caller::Caller;
+use crate::live;
 use crate::problem::Problem;
 
 /// What a handler returns.
@@ -49,7 +50,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [jobs::routes(), daemon::routes()];
+    let all = [jobs::routes(), daemon::routes(), live::routes()];
     let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())

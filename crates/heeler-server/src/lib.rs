@@ -12,6 +12,7 @@ mod caller;
 mod client;
 mod hooks;
 mod internal;
+mod live;
 mod problem;
 mod request;
 mod serve;
@@ -25,6 +26,7 @@ pub use app::App;
 pub use caller::login_name;
 pub use client::{Client, ClientError};
 pub use internal::{Hello, Link};
+pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
 

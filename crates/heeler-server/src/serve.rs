@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::caller::{Caller, Peer, login_name};
+use crate::live::Impatient;
 use crate::{access, api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
@@ -133,7 +134,7 @@ pub async fn serve(
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
     let on_socket = socket_router().with_state(app.clone());
-    let on_web = web_router(&app).with_state(app);
+    let on_web = web_router(&app).with_state(app.clone());
     let own_name = login_name(rustix::process::geteuid().as_raw());
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
@@ -177,6 +178,7 @@ pub async fn serve(
         }
     }
     drop((socket, web));
+    app.live.end();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
         return Ok(());
@@ -258,7 +260,8 @@ async fn talk(
         request.extensions_mut().insert(who.clone());
         router.call(request)
     });
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {

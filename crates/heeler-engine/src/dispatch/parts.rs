@@ -10,8 +10,8 @@ use heeler_model::workflow::{
     Around, Effect, Ended, Entry, GateDefault, GateKind, Happening, How, Piece, PieceWork, Question,
 };
 use heeler_model::{
-    Approval, ApprovalKind, ApprovalStatus, Job, JobId, PhaseJob, PhaseOrder, TriggerType, Wanted,
-    WorkflowRunId,
+    Approval, ApprovalId, ApprovalKind, ApprovalStatus, Job, JobId, PhaseJob, PhaseOrder,
+    TriggerType, Wanted, WorkflowRunId,
 };
 use heeler_store::{DbError, Step};
 use jiff::Timestamp;
@@ -221,7 +221,7 @@ impl Turn<'_, '_> {
             GateKind::Approve => ApprovalKind::Approve,
             GateKind::Reply => ApprovalKind::Reply,
         };
-        let approval_id = self.tx.new_approval_id()?;
+        let approval_id = ApprovalId::of_gate(id.as_str(), entry.seq);
         let mut approval =
             Approval::asked(approval_id.clone(), id.as_str(), &question.gate, kind, self.now);
         approval.requested_by = Some(format!("{}:{phase}", workflow.name));
