@@ -34,6 +34,7 @@ use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
+pub use due::{read_rule, rule_text};
 pub use orders::GO_ON;
 
 use crate::asks::RunAsks;

@@ -55,7 +55,7 @@ pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{Ended, GO_ON, Loader};
+pub use dispatch::{Ended, GO_ON, Loader, read_rule, rule_text};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};

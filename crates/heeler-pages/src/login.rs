@@ -15,7 +15,7 @@ pub struct LoginView {
     pub refused: Option<String>,
 }
 
-/// Returns the page of the login; its form is sent to `POST /login`.
+/// Returns the page of the login.
 pub fn page(view: &LoginView) -> Markup {
     let LoginView { next, name, refused } = view;
     html! {
@@ -25,10 +25,9 @@ pub fn page(view: &LoginView) -> Markup {
             body {
                 main.centre {
                     div.card {
+                        span.brand { "Heeler" }
                         h1 { "Log in" }
-                        @if let Some(why) = refused {
-                            p.banner.bad role="alert" { (why) }
-                        }
+                        @if let Some(why) = refused { p.banner.bad role="alert" { (why) } }
                         form.stack method="post" action="/login" {
                             input type="hidden" name="next" value=(next);
                             div.field {
@@ -68,8 +67,9 @@ pub fn entered(next: &str) -> Markup {
             body {
                 main.centre {
                     div.card {
+                        span.brand { "Heeler" }
                         h1 { "You are logged in" }
-                        p { a href=(next) { "Go on" } }
+                        p { a.button.primary href=(next) { "Go on" } }
                     }
                 }
             }
