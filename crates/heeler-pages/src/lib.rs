@@ -5,6 +5,7 @@
 //! `heeler-query` found and a [`Frame`], and returns its HTML. Pages have no inline script and no
 //! style attribute: what moves is in `assets/`, by data attributes. Start at [`Frame`].
 
+pub mod agents;
 pub mod assets;
 pub mod charts;
 mod frame;
@@ -14,6 +15,9 @@ mod markdown;
 pub mod overview;
 pub mod parts;
 pub mod problem;
+pub mod schedules;
+pub mod search;
+pub mod settings;
 pub mod transcript;
 
 pub use frame::{Allowed, Counts, Frame, Section};

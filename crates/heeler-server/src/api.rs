@@ -19,12 +19,13 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
+use heeler_model::Scope;
 use heeler_query::told::{Done, JobTold, RunTold, Told};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::live;
 use crate::problem::Problem;
 use crate::request::{Asker, keyed};
@@ -100,7 +101,7 @@ async fn require(
     next: Next,
 ) -> Result<Response, Problem> {
     if caller.scope < needed {
-        let detail = format!("{} may not do this: it needs the scope {needed:?}", caller.by);
+        let detail = format!("{} may not do this: it needs the scope {needed}", caller.by);
         return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
     Ok(next.run(request).await)

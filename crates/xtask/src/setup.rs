@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::claude;
+use crate::{axe, claude};
 use crate::shell::{run, succeeds};
 
 /// A cargo tool and the version we check with.
@@ -10,9 +10,10 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-de
 
 /// Installs all that is missing.
 pub(crate) fn all() -> Result<()> {
-    debian(&[("git", "git")])?;
+    debian(&[("git", "git"), ("chromium", "chromium"), ("chromedriver", "chromium-driver")])?;
     CARGO_TOOLS.iter().try_for_each(|(tool, version)| cargo_tool(tool, version))?;
-    claude::fetch()
+    claude::fetch()?;
+    axe::fetch()
 }
 
 /// Installs a cargo tool unless it is there.

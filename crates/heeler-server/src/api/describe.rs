@@ -10,7 +10,7 @@ use utoipa::openapi::security::{
 use utoipa::openapi::{ContentBuilder, OpenApi as Description, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-use crate::caller::Scope;
+use heeler_model::Scope;
 use crate::problem::Problem;
 use crate::request::{IDEMPOTENCY_KEY, KEY_CHARS_MAX};
 
