@@ -36,6 +36,7 @@ pub const ALL: &[Asset] = &[
     asset!("theme.js", SCRIPT),
     asset!("app.js", SCRIPT),
     asset!("act.js", SCRIPT),
+    asset!("api.js", SCRIPT),
     asset!("live.js", SCRIPT),
     asset!("nav.js", SCRIPT),
     asset!("time.js", SCRIPT),

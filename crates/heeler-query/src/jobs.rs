@@ -90,7 +90,7 @@ impl JobItem {
             JobStatus::Failed => reader.job_error(&head.id)?,
             _ => None,
         };
-        let started_at = reader.job(&head.id)?.as_ref().and_then(started);
+        let started_at = reader.job_began(&head)?;
         let dead = is_dead(&head, reader, dir)?;
         Ok(JobItem { error, ..JobItem::made(head, started_at, dead) })
     }

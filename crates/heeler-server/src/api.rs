@@ -12,6 +12,8 @@ mod sessions;
 mod tag;
 mod workflows;
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use axum::Router;
 use axum::extract::Request;
@@ -21,6 +23,7 @@ use axum::response::Response;
 use axum::routing::get;
 use heeler_model::Scope;
 use heeler_query::told::{Done, JobTold, RunTold, Told};
+use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -86,11 +89,18 @@ fn described() -> (Router<App>, OpenApi) {
     OpenApiRouter::new().nest("/api/v1", all).split_for_parts()
 }
 
+/// Returns the API's description, as it is in the manual.
+pub(crate) fn description() -> &'static Value {
+    static DESCRIPTION: LazyLock<Value> =
+        LazyLock::new(|| serde_json::to_value(described().1).expect("a description is JSON"));
+    &DESCRIPTION
+}
+
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let (router, document) = described();
+    let (router, _) = described();
     router
-        .route("/api/v1/openapi.json", get(async move || Json(document)))
+        .route("/api/v1/openapi.json", get(async || Json(description())))
         .method_not_allowed_fallback(no_method)
 }
 

@@ -10,9 +10,9 @@ use utoipa::openapi::security::{
 use utoipa::openapi::{ContentBuilder, OpenApi as Description, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-use heeler_model::Scope;
 use crate::problem::Problem;
 use crate::request::{IDEMPOTENCY_KEY, KEY_CHARS_MAX};
+use heeler_model::Scope;
 
 /// Where the scope that a route needs is told.
 const SCOPE: &str = "x-heeler-scope";
@@ -42,8 +42,8 @@ impl Modify for Schemes {
         ));
         components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
         let cookie = ApiKeyValue::with_description(
-            "heeler",
-            "The session of a browser; writes need the header x-heeler-csrf too.",
+            "heeler-7878",
+            "The login of a browser, named after the port; writes need the header x-heeler-csrf too.",
         );
         components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
     }

@@ -3,11 +3,7 @@
 use expect_test::expect_file;
 use serde_json::Value;
 
-use super::described;
-
-fn description() -> Value {
-    serde_json::to_value(described().1).unwrap()
-}
+use super::description;
 
 /// Lists every operation: its method and path, and what is said of it.
 fn operations(description: &Value) -> Vec<(String, Value)> {
@@ -22,7 +18,7 @@ fn operations(description: &Value) -> Vec<(String, Value)> {
 
 #[test]
 fn the_manual_has_the_description_of_the_api() {
-    let text = serde_json::to_string_pretty(&description()).unwrap() + "\n";
+    let text = serde_json::to_string_pretty(description()).unwrap() + "\n";
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
 }
 
@@ -30,7 +26,7 @@ fn the_manual_has_the_description_of_the_api() {
 fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
     let description = description();
     assert!(description["openapi"].as_str().unwrap().starts_with("3.1"));
-    let all = operations(&description);
+    let all = operations(description);
     assert!(all.len() > 40, "{}", all.len());
     for (name, said) in &all {
         let scope = said["x-heeler-scope"].as_str().unwrap_or_default();
