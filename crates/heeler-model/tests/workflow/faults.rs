@@ -287,6 +287,14 @@ fn faults_of_every_stage_are_told_at_once() {
 }
 
 #[test]
+fn what_is_wrong_with_a_workflow_without_a_name_is_told_too() {
+    check(
+        "agnet: coder\nphases:\n  - {name: a, agent: nobody, prompt: x, depends_on: q}\n",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
 fn a_title_is_matched_by_a_regular_expression_that_is_checked() {
     let phase = |pattern: &str| {
         format!(
