@@ -16,6 +16,7 @@ use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
 use crate::fleet::{Fleet, OpenError};
 use crate::hands::Hands;
 use crate::hooks::HookWorker;
+use crate::outlook::Outlook;
 use crate::pulse::Pulse;
 use crate::recover::{self, Compare, RecoverError};
 
@@ -64,6 +65,7 @@ pub enum DaemonError {
 pub struct Daemon {
     dispatcher: Dispatcher,
     handle: Handle,
+    outlook: Outlook,
     store: Arc<Store>,
     publisher: Publisher,
     pulse: Pulse,
@@ -101,6 +103,7 @@ impl Daemon {
         };
         let hooks = HookWorker::start(fleet.clone(), setup.hooks(), Box::new(done));
         let hooks = hooks.map_err(DaemonError::Thread)?;
+        let outlook = Outlook::new(Arc::clone(&setup));
         let hands = Hands::new(fleet.clone(), handle.clone(), setup);
         let hands = hands.map_err(DaemonError::Thread)?;
         let clock = fleet.now;
@@ -124,8 +127,9 @@ impl Daemon {
             since,
             version,
             clients,
+            outlook: outlook.clone(),
         });
-        Ok(Daemon { dispatcher, handle, store, publisher, pulse })
+        Ok(Daemon { dispatcher, handle, outlook, store, publisher, pulse })
     }
 
     /// Returns a way to it.
@@ -133,10 +137,15 @@ impl Daemon {
         self.handle.clone()
     }
 
+    /// Returns what can be seen of it without asking.
+    pub fn outlook(&self) -> Outlook {
+        self.outlook.clone()
+    }
+
     /// Works until it is stopped, or until nothing is left to do, or until its state is gone.
     /// `at_end` is called before the state may be another's, and not if it is already.
     pub fn run(self, at_end: impl FnOnce()) -> Ended {
-        let Daemon { dispatcher, handle, store, publisher, pulse } = self;
+        let Daemon { dispatcher, handle, store, publisher, pulse, .. } = self;
         drop(handle);
         let ended = dispatcher.run();
         drop(pulse);

@@ -42,6 +42,7 @@ use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
 use crate::hooks::{HookOutcome, HookWorker};
+use crate::outlook::Outlook;
 use crate::request::JobRequest;
 use crate::sessions::{self, Change};
 use crate::setup::Setup;
@@ -147,6 +148,7 @@ pub(crate) struct Dispatcher {
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
+    outlook: Outlook,
     stop: Option<Stop>,
     /// What could not be recorded, while that is so.
     failed: Option<Failed>,
@@ -178,6 +180,7 @@ impl Dispatcher {
             since,
             version,
             clients,
+            outlook,
         } = parts;
         Dispatcher {
             fleet,
@@ -191,6 +194,7 @@ impl Dispatcher {
             since,
             version,
             clients,
+            outlook,
             watches: Watches::default(),
             stop: None,
             failed: None,
@@ -420,6 +424,7 @@ impl Dispatcher {
             Deed::Cancel { run, now, by } => self.hands.cancel(run, now, by),
             Deed::TakeSetup(setup) => {
                 self.hooks.reload(setup.hooks());
+                self.outlook.take_setup(Arc::clone(&setup));
                 self.hands.take_setup(setup);
             }
             Deed::WakeHooks => {
@@ -445,4 +450,5 @@ pub(crate) struct Parts {
     pub(crate) since: Timestamp,
     pub(crate) version: String,
     pub(crate) clients: Arc<AtomicUsize>,
+    pub(crate) outlook: Outlook,
 }

@@ -25,6 +25,7 @@ mod launch;
 pub mod logs;
 mod named;
 mod origin;
+mod outlook;
 mod prepare;
 mod pulse;
 mod reading;
@@ -46,7 +47,7 @@ pub use command::{
     ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 pub use commit::{CommitError, Committed};
-pub use control::{Control, ControlError, Happenings, started};
+pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use dispatch::{Ended, GO_ON, Loader};
@@ -54,6 +55,7 @@ pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};
 pub use origin::Origin;
+pub use outlook::Outlook;
 pub use prepare::{PrepareError, Surroundings, prepare};
 pub use pulse::UNHEARD_MAX;
 pub use reading::Around;

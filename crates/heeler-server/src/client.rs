@@ -4,14 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Answer, Command, Refused};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -19,11 +17,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::bodies::{
-    AgentBody, ApprovalBody, CancelBody, ErrorBody, Hello, ResumeBody, RetryBody, ScheduleBody,
-    SessionBody, WorkflowBody,
-};
-use crate::{DELIVERY_HEADER, PROTOCOL, PROTOCOL_HEADER};
+use crate::internal::{COMMAND, ErrorBody, HELLO, Hello};
+use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// How long a daemon may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -98,7 +93,7 @@ impl Client {
                 .map_err(|error| failed(io::Error::other(error)))?;
             // How it broke off is told to whoever waits for an answer.
             connection.spawn(async move { drop(task.await) });
-            let request = request(Method::GET, "/v1/hello", Vec::new());
+            let request = request(Method::GET, HELLO, Vec::new());
             let hello = exchange(socket, &mut sender, request).await?;
             Ok((sender, hello))
         };
@@ -120,7 +115,7 @@ impl Client {
         command: &Command,
         patience: Option<Duration>,
     ) -> Result<Answer, ClientError> {
-        let request = request_of(command);
+        let request = request(Method::POST, COMMAND, json(command));
         let exchange = exchange(&self.socket, &mut self.sender, request);
         let Some(patience) = patience else { return self.runtime.block_on(exchange) };
         let late = || ClientError::Io {
@@ -131,51 +126,6 @@ impl Client {
         self.runtime
             .block_on(async { tokio::time::timeout(patience, exchange).await })
             .unwrap_or_else(|_| Err(late()))
-    }
-}
-
-/// Translates a command to a request.
-fn request_of(command: &Command) -> Request<Full<Bytes>> {
-    let segment = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let post = |path: &str, body: Vec<u8>| request(Method::POST, path, body);
-    match command.clone() {
-        Command::Status => request(Method::GET, "/v1/status", Vec::new()),
-        Command::Reload => post("/v1/reload", Vec::new()),
-        Command::Stop(stopping) => post("/v1/stop", json(&stopping)),
-        Command::Trigger(wanted) => post("/v1/jobs", json(&wanted)),
-        Command::Cancel { job, now, by } => {
-            post(&format!("/v1/jobs/{job}/cancel"), json(&CancelBody { now, by }))
-        }
-        Command::Resume { job, prompt, by } => {
-            post(&format!("/v1/jobs/{job}/resume"), json(&ResumeBody { prompt, by }))
-        }
-        Command::Retry { job, by } => {
-            post(&format!("/v1/jobs/{job}/retry"), json(&RetryBody { by }))
-        }
-        Command::Schedule { agent, schedule, change, by } => {
-            let path = format!("/v1/schedules/{}/{}", segment(&agent), segment(&schedule));
-            post(&path, json(&ScheduleBody { change, by }))
-        }
-        Command::Webhook(call) => {
-            let path = format!("/v1/webhooks/{}/{}", segment(&call.agent), segment(&call.schedule));
-            let mut request = post(&path, call.payload.into_bytes());
-            let headers = request.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-            // What is no header is refused there as one that is none.
-            let none = HeaderValue::from_static("");
-            if let Some(name) = call.delivery {
-                headers.insert(DELIVERY_HEADER, HeaderValue::from_str(&name).unwrap_or(none));
-            }
-            request
-        }
-        Command::Approval { approval, answer, by } => {
-            post(&format!("/v1/approvals/{approval}"), json(&ApprovalBody { answer, by }))
-        }
-        Command::Session { order, by } => post("/v1/sessions", json(&SessionBody { order, by })),
-        Command::Workflow { order, by } => post("/v1/workflows", json(&WorkflowBody { order, by })),
-        Command::Agent { agent, change, by } => {
-            post(&format!("/v1/agents/{}", segment(&agent)), json(&AgentBody { change, by }))
-        }
     }
 }
 
@@ -190,7 +140,7 @@ fn request(method: Method, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
         .header("host", "heeler")
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)))
-        .expect("paths are percent-encoded")
+        .expect("the paths are ours")
 }
 
 /// Sends a request and reads the reply.

@@ -1,27 +1,36 @@
-//! The daemon's HTTP interface on a unix socket, and its client.
+//! The daemon's HTTP interface, and its client.
 //!
-//! It translates requests to commands and answers to replies. It decides nothing and opens no
-//! database. Start at [`serve()`] for the daemon's side and at [`Client`] for the other.
+//! It translates requests to questions and commands, and answers to replies. It decides nothing and
+//! opens no database. On a unix socket it serves our own command line and, to the same user, the API;
+//! on TCP the API and the dashboard, to whoever can say who they are. Start at [`serve()`] for the
+//! daemon's side and at [`Client`] for the other.
 
-mod bodies;
+mod api;
+mod app;
+mod caller;
 mod client;
-mod routes;
+mod hooks;
+mod internal;
+mod live;
+mod problem;
+mod request;
 mod serve;
+mod site;
 mod socket;
 
-pub use bodies::Hello;
+pub use app::App;
 pub use client::{Client, ClientError};
-pub use serve::{Connections, serve};
+pub use internal::Hello;
+pub use live::Live;
+pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
 
-/// The version of the interface, which every reply carries in [`PROTOCOL_HEADER`].
-pub const PROTOCOL: u32 = 1;
+/// The version of the interface between our own programs, which every reply carries in
+/// [`PROTOCOL_HEADER`].
+pub const PROTOCOL: u32 = 2;
 
-/// The header with the version of the interface.
+/// The header with that version.
 pub const PROTOCOL_HEADER: &str = "heeler-protocol";
-
-/// The header by which a caller of a webhook names its delivery.
-pub(crate) const DELIVERY_HEADER: &str = "heeler-delivery";
 
 #[cfg(test)]
 mod tests;

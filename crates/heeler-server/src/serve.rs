@@ -6,19 +6,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use heeler_engine::{Handle, Origin};
+use axum::http::Request;
+use heeler_engine::Origin;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::bodies::Hello;
-use crate::routes::router;
+use crate::app::App;
+use crate::caller::{Caller, Peer, Scope};
+use crate::live::Impatient;
+use crate::{api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
+
+/// The same on TCP, where streams stay open.
+pub(crate) const WEB_CONNECTIONS_MAX: usize = 4096;
 
 /// How long a connection may say nothing between two requests.
 const IDLE_WAIT: Duration = Duration::from_secs(30);
@@ -101,37 +110,60 @@ impl Drop for Counted {
     }
 }
 
-/// Serves a socket until `stop`; requests that wait for an answer by then are given a moment.
+/// Where a daemon is talked to.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The socket of our own command line.
+    pub socket: UnixListener,
+    /// The address of the API and the dashboard, if they are served.
+    pub web: Option<TcpListener>,
+}
+
+/// Serves until `stop`; requests that wait for an answer by then are given a moment.
 pub async fn serve(
-    listener: UnixListener,
-    handle: Handle,
-    version: &str,
+    listeners: Listeners,
+    app: App,
     connections: &Connections,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let hello = Hello { pid: std::process::id(), version: version.to_owned() };
+    let Listeners { socket, web } = listeners;
     let (ending, ended) = watch::channel(false);
     let mut open = JoinSet::new();
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
+    let (on_socket, on_web) =
+        (socket_router().with_state(app.clone()), web_router().with_state(app.clone()));
+    let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
     loop {
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accept(&listener, connections) => accepted,
+            accepted = accept(&socket, connections) => accepted.map(Accepted::Socket),
+            accepted = accept_web(web.as_ref(), &web_room) => accepted.map(Accepted::Web),
         };
+        let ended = ended.clone();
         match accepted {
-            Ok((stream, counted)) => {
+            Ok(Accepted::Socket((stream, counted))) => {
                 // What a process may ask depends on whether an agent started it.
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 let by = pid.map_or(Origin::Unknown, |pid| Origin::of_process(pid.cast_unsigned()));
-                let router = router(handle.of(by), hello.clone());
-                let ended = ended.clone();
+                let caller = Caller { by: "local".to_owned(), scope: Scope::Admin, origin: by };
+                let router = on_socket.clone();
                 open.spawn(async move {
-                    talk(stream, router, ended).await;
+                    talk(stream, router, caller, ended).await;
                     drop(counted);
+                });
+            }
+            Ok(Accepted::Web((stream, room))) => {
+                let router = on_web.clone();
+                let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
+                    continue;
+                };
+                open.spawn(async move {
+                    talk(stream, router, Peer { address, local }, ended).await;
+                    drop(room);
                 });
             }
             Err(error) => {
@@ -140,7 +172,8 @@ pub async fn serve(
             }
         }
     }
-    drop(listener);
+    drop((socket, web));
+    app.live.end();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
         return Ok(());
@@ -152,7 +185,13 @@ pub async fn serve(
     Ok(())
 }
 
-/// Accepts the next connection of somebody who may talk to us.
+/// Somebody who may talk to us.
+enum Accepted {
+    Socket((UnixStream, Counted)),
+    Web((TcpStream, OwnedSemaphorePermit)),
+}
+
+/// Accepts the next connection of the same user or root.
 async fn accept(
     listener: &UnixListener,
     connections: &Connections,
@@ -169,16 +208,54 @@ async fn accept(
     }
 }
 
+/// Accepts the next connection of anybody; who they are is asked of each request.
+async fn accept_web(
+    listener: Option<&TcpListener>,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let room = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
+    let (stream, _) = listener.accept().await?;
+    // Events are small and wanted at once.
+    stream.set_nodelay(true)?;
+    Ok((stream, room))
+}
+
+/// Returns what is served on the socket: our own command line's interface, and the API.
+fn socket_router() -> Router<App> {
+    internal::router()
+        .merge(api::router())
+        .merge(hooks::router())
+        .merge(site::router())
+        .fallback(site::no_route)
+}
+
+/// Returns what is served on TCP.
+fn web_router() -> Router<App> {
+    api::router().merge(hooks::router()).merge(site::router()).fallback(site::no_route)
+}
+
 /// Says whether a user may steer a daemon of another: only the same one and root.
 fn may_talk(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
-async fn talk(stream: UnixStream, router: Router, mut ended: watch::Receiver<bool>) {
+/// Serves one connection; `who` is in each of its requests.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    who: impl Clone + Send + Sync + 'static,
+    mut ended: watch::Receiver<bool>,
+) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_WAIT);
-    let service = TowerToHyperService::new(router);
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(who.clone());
+        router.call(request)
+    });
+    let mut connection =
+        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {

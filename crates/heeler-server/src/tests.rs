@@ -1,22 +1,53 @@
 //! The server and the client with each other, in front of a scripted dispatcher.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::hooks::Services;
 use heeler_engine::{
-    AgentChange, Answer, Call, Command, DaemonMode, DaemonStatus, Handle, Refused, RefusedKind,
-    Reply, RunningJob, ScheduleChange, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
+    AgentChange, Answer, Call, Command, DaemonMode, DaemonStatus, Handle, Outlook, Refused,
+    RefusedKind, Reply, RunningJob, ScheduleChange, Setup, Stopped, Stopping, WEBHOOK_BYTES_MAX,
+    WaitingJob,
 };
 use heeler_model::{JobStatus, PROMPT_BYTES_MAX, RunId, Wanted};
+use heeler_query::{Known, Records};
+use heeler_store::StateDir;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tokio::sync::oneshot;
 
-use crate::routes::{BODY_BYTES_MAX, DELIVERY_BYTES_MAX, PROMPT_BODY_BYTES_MAX, read};
+use crate::hooks::DELIVERY_BYTES_MAX;
+use crate::internal::{COMMAND, HELLO};
+use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
-use crate::{Client, ClientError, Connections, bind, serve};
+use crate::{App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, bind, serve};
+
+/// A daemon of which nothing is on record.
+fn app(folder: &Utf8Path, handle: Handle) -> App {
+    let read = |_: &Utf8Path| Ok("version: 1\nagents: []\n".to_owned());
+    let loaded = heeler_model::config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
+    let setup = Setup {
+        config: folder.join("heeler.yaml"),
+        loaded: Arc::new(loaded.unwrap()),
+        env: BTreeMap::new(),
+        home: folder.join("home"),
+        sockets: folder.to_owned(),
+        protected: Vec::new(),
+        zone: TimeZone::UTC,
+        services: Services::default(),
+    };
+    let outlook = Outlook::new(Arc::new(setup));
+    let known = outlook.clone();
+    let dir = StateDir::create(&folder.join(".heeler")).unwrap();
+    let records = Records::new(dir, move || Known::of_setup(&known.setup()));
+    let live = Live::new(&outlook);
+    let version = "1.2.3".to_owned();
+    App { handle, records, outlook, live, version, now: || Timestamp::UNIX_EPOCH }
+}
 
 /// A server on a thread of its own, in a folder of its own.
 struct Rig {
@@ -33,16 +64,16 @@ impl Rig {
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let (listener, socket) = bind(folder, folder).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (handle, connections) = (Handle::scripted(each), Connections::default());
+        let (app, connections) = (app(folder, Handle::scripted(each)), Connections::default());
         let (stop, stopped) = oneshot::channel::<()>();
         let counted = connections.clone();
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+                let socket = tokio::net::UnixListener::from_std(listener).unwrap();
                 let stop = async { drop(stopped.await) };
-                serve(listener, handle, "1.2.3", &counted, stop).await.unwrap();
+                serve(Listeners { socket, web: None }, app, &counted, stop).await.unwrap();
             });
         });
         Rig { _temp: temp, socket, connections, stop: Some(stop), thread: Some(thread) }
@@ -222,9 +253,9 @@ fn refusals_have_codes_of_their_own_and_reach_whoever_asked() {
     ] {
         let refused = Refused::new(kind, "no").hint("do this");
         let rig = Rig::answering(Err(refused.clone()));
-        let (head, body) = rig.post("/v1/reload", "");
+        let (head, body) = rig.post(COMMAND, r#""reload""#);
         assert!(head.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{head}");
-        assert!(head.contains("\r\nheeler-protocol: 1\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nheeler-protocol: {PROTOCOL}\r\n")), "{head}");
         let word = serde_json::to_string(&kind).unwrap();
         let expected = format!(r#"{{"error":{{"kind":{word},"message":"no","hint":"do this"}}}}"#);
         assert_eq!(body, expected);
@@ -238,31 +269,26 @@ fn refusals_have_codes_of_their_own_and_reach_whoever_asked() {
 #[test]
 fn what_is_no_route_or_no_request_is_refused_in_json() {
     let rig = Rig::new(|command, _| panic!("{command:?} must not reach the dispatcher"));
-    let job = "/v1/jobs/job-2024-01-19-abc123/cancel";
     for (path, body, code, message) in [
-        ("/v1/nowhere", "", "404", "there is no such route"),
-        ("/v1/status", "", "405", "the route has another method"),
-        ("/v1/jobs", "{", "400", "the request is not understood"),
-        ("/v1/jobs", r#"{"agent":"../x"}"#, "400", "is not an agent name"),
-        (job, r#"{"by":"me","force":true}"#, "400", "unknown field `force`"),
-        ("/v1/jobs/.x/cancel", r#"{"by":"me"}"#, "400", "is not a job id"),
-        ("/v1/agents/a", r#"{"change":"fire","by":"me"}"#, "400", "unknown variant `fire`"),
-        ("/v1/stop", "", "400", "the request is not understood"),
+        ("/internal/nowhere", "", "404", "there is no such route"),
+        ("/internal/hello", "", "405", ""),
+        (COMMAND, "{", "400", "the request is not understood"),
+        (COMMAND, r#"{"trigger":{"agent":"../x"}}"#, "400", "is not an agent name"),
+        (COMMAND, r#"{"fire":{}}"#, "400", "unknown variant `fire`"),
+        ("/api/v1/nowhere", "", "404", "there is no such route"),
+        ("/api/v1/openapi.json", "", "405", "another method"),
+        ("/api/v1/jobs", r#"{"agent":"../x"}"#, "400", "is not an agent name"),
+        ("/api/v1/jobs", r#"{"agent":"a","force":true}"#, "400", "unknown field `force`"),
     ] {
         let (head, found) = rig.post(path, body);
         assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{path} {body}: {head}");
-        assert!(found.starts_with(r#"{"error":{"kind":""#), "{found}");
         assert!(found.contains(message), "{path} {body}: {found}");
     }
 }
 
 #[test]
-fn a_body_that_is_too_long_is_refused_and_the_longest_prompt_is_not() {
+fn the_longest_prompt_is_heard() {
     let rig = Rig::answering(Ok(done()));
-    let long = "x".repeat(BODY_BYTES_MAX + 1);
-    let (head, body) = rig.post("/v1/stop", &long);
-    assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    assert!(body.contains("longer than 2097152 bytes"), "{body}");
     let prompt = Some("x".repeat(PROMPT_BYTES_MAX as usize));
     let longest = Wanted { prompt, ..Wanted::of("a".parse().unwrap()) };
     assert_eq!(rig.client().ask(&Command::Trigger(Box::new(longest)), None).unwrap(), done());
@@ -282,7 +308,7 @@ fn called() -> (Rig, Arc<Mutex<Vec<Call>>>) {
 
 fn call(rig: &Rig, headers: &str, body: &[u8]) -> (String, String) {
     let head = format!(
-        "POST /v1/webhooks/coder/push HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+        "POST /hooks/coder/push HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
         body.len()
     );
     rig.raw(&[head.as_bytes(), body].concat())
@@ -335,19 +361,19 @@ fn a_call_that_is_too_long_or_no_text_is_refused() {
 async fn a_prompt_has_room_however_it_is_written_and_not_more() {
     // Nothing takes more room in JSON than a control character.
     let written = serde_json::to_vec("\u{1}").unwrap().len() - 2;
-    assert!(PROMPT_BODY_BYTES_MAX > PROMPT_BYTES_MAX as usize * written);
-    let long = vec![b' '; PROMPT_BODY_BYTES_MAX + 1];
-    let refused = read::<Wanted>(long.into(), PROMPT_BODY_BYTES_MAX).await.unwrap_err();
-    assert_eq!(refused.status(), axum::http::StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(BODY_BYTES_MAX > PROMPT_BYTES_MAX as usize * written);
+    let long = vec![b' '; BODY_BYTES_MAX + 1];
+    let refused = read_bytes(long.into(), BODY_BYTES_MAX).await.unwrap_err();
+    assert_eq!(refused.status, 413);
 }
 
 #[test]
 fn one_connection_too_many_waits_until_another_is_closed() {
     let rig = Rig::answering(Ok(done()));
-    let hello = b"GET /v1/hello HTTP/1.1\r\nhost: x\r\n\r\n";
+    let hello = format!("GET {HELLO} HTTP/1.1\r\nhost: x\r\n\r\n");
     let greet = || {
         let mut stream = UnixStream::connect(&rig.socket).unwrap();
-        stream.write_all(hello).unwrap();
+        stream.write_all(hello.as_bytes()).unwrap();
         stream
     };
     let mut open: Vec<UnixStream> = (0..CONNECTIONS_MAX).map(|_| greet()).collect();
@@ -380,15 +406,15 @@ fn what_speaks_otherwise_is_no_daemon() {
     for (reply, reason) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "it says of no protocol"),
         (
-            "HTTP/1.1 200 OK\r\nheeler-protocol: 2\r\ncontent-length: 2\r\n\r\n{}",
-            "it speaks protocol 2",
+            "HTTP/1.1 200 OK\r\nheeler-protocol: 9\r\ncontent-length: 2\r\n\r\n{}",
+            "it speaks protocol 9",
         ),
         (
-            "HTTP/1.1 200 OK\r\nheeler-protocol: 1\r\ncontent-length: 2\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nheeler-protocol: 2\r\ncontent-length: 2\r\n\r\n{}",
             "its answer is not understood",
         ),
         (
-            "HTTP/1.1 418 I'm a teapot\r\nheeler-protocol: 1\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 418 I'm a teapot\r\nheeler-protocol: 2\r\ncontent-length: 0\r\n\r\n",
             "it answered 418",
         ),
     ] {
@@ -413,7 +439,7 @@ fn a_daemon_that_is_ending_says_that_nothing_was_done() {
     let rig = Rig::answering(Err(Stopped.into()));
     let ending = rig.client().ask(&Command::Reload, None);
     assert!(matches!(ending, Err(ClientError::Ending)), "{ending:?}");
-    let (head, _) = rig.post("/v1/reload", "");
+    let (head, _) = rig.post(COMMAND, r#""reload""#);
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }
 

@@ -81,6 +81,7 @@ impl Dispatcher {
         match done {
             Ok(written) => {
                 self.follow(written, replies, &runs);
+                self.outlook.changed();
                 true
             }
             Err(error) => {

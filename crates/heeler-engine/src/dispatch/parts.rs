@@ -202,7 +202,7 @@ impl Turn<'_, '_> {
         let Some(mut job) = self.tx.job(job)? else { return Ok(()) };
         job.decision = Some(decision);
         if decision.is_failure() && job.error.is_none() {
-            job.error.clone_from(&entry.error);
+            job.error = entry.error.as_deref().map(|text| self.clean(text));
         }
         self.tx.update_job(&job).map(|_| ())
     }

@@ -17,7 +17,8 @@ use heeler_engine::{
 };
 use heeler_model::chain;
 use heeler_model::config::Period;
-use heeler_server::{Connections, bind};
+use heeler_query::{Known, Records};
+use heeler_server::{App, Connections, Live, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -255,7 +256,18 @@ impl Open {
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
-        let serving = Serving::start(listener, daemon.handle(), connections)?;
+        let outlook = daemon.outlook();
+        let known = outlook.clone();
+        let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
+        let app = App {
+            handle: daemon.handle(),
+            records,
+            live: Live::new(&outlook),
+            outlook,
+            version: VERSION.to_owned(),
+            now: place::now,
+        };
+        let serving = Serving::start(listener, None, app, connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
     }

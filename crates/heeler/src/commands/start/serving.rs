@@ -1,17 +1,20 @@
 //! What goes on beside the dispatcher: the socket, and signals.
 
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 
 use heeler_engine::{Command, Handle, Stopping};
-use heeler_server::{Connections, serve};
+use heeler_server::{App, Connections, Listeners, serve};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::VERSION;
 use crate::output;
+
+/// How many threads talk.
+const WORKERS: usize = 2;
 
 /// The socket's server, on a thread of its own.
 pub(super) struct Serving {
@@ -21,19 +24,23 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) fn start(
-        listener: UnixListener,
-        handle: Handle,
+        socket: UnixListener,
+        web: Option<TcpListener>,
+        app: App,
         connections: Connections,
     ) -> io::Result<Serving> {
-        listener.set_nonblocking(true)?;
-        let runtime = runtime()?;
+        socket.set_nonblocking(true)?;
+        // One thread to talk and one for whatever takes a while, however many cores there are.
+        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
         let guard = runtime.enter();
-        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let socket = tokio::net::UnixListener::from_std(socket)?;
+        let web = web.map(tokio::net::TcpListener::from_std).transpose()?;
+        let listeners = Listeners { socket, web };
         drop(guard);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
             let stopped = async { drop(stopped.await) };
-            let served = serve(listener, handle, VERSION, &connections, stopped);
+            let served = serve(listeners, app, &connections, stopped);
             if let Err(error) = runtime.block_on(served) {
                 tracing::error!(%error, "nobody can talk to this daemon any more");
             }

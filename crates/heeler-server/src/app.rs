@@ -1,0 +1,66 @@
+//! What every route works with.
+
+use std::sync::Arc;
+
+use heeler_engine::{Answer, Command, Handle, Outlook, Refused, RefusedKind};
+use heeler_query::{QueryError, Records};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::caller::Caller;
+use crate::live::Live;
+use crate::problem::Problem;
+
+/// A daemon as its server sees it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// Brings commands to the dispatcher.
+    pub handle: Handle,
+    /// Reads the state.
+    pub records: Records,
+    /// What can be seen of the daemon without asking.
+    pub outlook: Outlook,
+    /// Who looks at what, live.
+    pub live: Arc<Live>,
+    /// The daemon's version.
+    pub version: String,
+    /// Tells the time.
+    pub now: fn() -> Timestamp,
+}
+
+impl App {
+    /// Brings a command to the dispatcher and waits for its answer, however long that takes.
+    pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
+        let trouble = |message: &str| Err(Refused::new(RefusedKind::Trouble, message));
+        let (sender, receiver) = oneshot::channel();
+        // Whoever asked may have gone meanwhile.
+        let reply: heeler_engine::Reply = Box::new(move |answer| drop(sender.send(answer)));
+        let handle = self.handle.of(caller.origin);
+        // It waits while the dispatcher is busy, which must not keep others waiting.
+        let sent = tokio::task::spawn_blocking(move || handle.send(command, reply)).await;
+        match sent {
+            // Whether it was done cannot be told, so it may not look like something to try again.
+            Ok(Ok(())) => match receiver.await {
+                Ok(answer) => answer,
+                Err(_) => trouble("the daemon ended before it answered"),
+            },
+            Ok(Err(stopped)) => Err(stopped.into()),
+            Err(_) => trouble("the daemon is ending"),
+        }
+    }
+
+    /// Asks the records something, where waiting for a disk keeps nobody else waiting.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let records = self.records.clone();
+        match tokio::task::spawn_blocking(move || question(&records)).await {
+            Ok(answer) => Ok(answer?),
+            Err(error) => {
+                tracing::error!(%error, "a question panicked");
+                Err(Problem::trouble("this is a fault of heeler; its log tells more"))
+            }
+        }
+    }
+}

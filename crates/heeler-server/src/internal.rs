@@ -1,0 +1,78 @@
+//! What our own command line asks, on the unix socket only: any command, as the engine has it.
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use heeler_engine::{Answer, Command, Refused, RefusedKind};
+use serde::{Deserialize, Serialize};
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::request::{BODY_BYTES_MAX, read_bytes};
+use crate::{PROTOCOL, PROTOCOL_HEADER};
+
+/// Who answers on a socket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The daemon's process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+}
+
+/// A refusal, as the client reads it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ErrorBody {
+    pub(crate) error: Refused,
+}
+
+/// Where who answers can be read.
+pub(crate) const HELLO: &str = "/internal/hello";
+
+/// Where commands are sent.
+pub(crate) const COMMAND: &str = "/internal/command";
+
+/// Returns the routes of our own command line.
+pub(crate) fn router() -> Router<App> {
+    Router::new()
+        .route(HELLO, get(hello))
+        .route(COMMAND, post(command))
+        .layer(map_response(with_protocol))
+}
+
+async fn with_protocol(mut response: Response) -> Response {
+    response.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+    response
+}
+
+async fn hello(State(app): State<App>) -> Json<Hello> {
+    Json(Hello { pid: std::process::id(), version: app.version })
+}
+
+async fn command(State(app): State<App>, caller: Caller, body: Body) -> Response {
+    let answer = match read(body).await {
+        Ok(command) => app.ask(&caller, command).await,
+        Err(refused) => Err(refused),
+    };
+    match answer {
+        Ok(answer) => Json::<Answer>(answer).into_response(),
+        Err(error) => {
+            let code = StatusCode::from_u16(Problem::from(error.clone()).status);
+            let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            (code, Json(ErrorBody { error })).into_response()
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Command, Refused> {
+    let usage = |message: String| Refused::new(RefusedKind::Usage, message);
+    let bytes = read_bytes(body, BODY_BYTES_MAX).await.map_err(|problem| usage(problem.detail))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| usage(format!("the request is not understood: {error}")))
+}
