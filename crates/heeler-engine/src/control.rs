@@ -168,6 +168,25 @@ pub struct Happenings {
     control: Control,
 }
 
+/// Ends [`Happenings`] from another thread.
+#[derive(Debug)]
+pub struct HangUp(UnixStream);
+
+impl HangUp {
+    /// Ends them: whoever waits for the next hears that there is none.
+    pub fn now(&self) {
+        // A connection that is gone already has ended too.
+        drop(self.0.shutdown(std::net::Shutdown::Both));
+    }
+}
+
+impl Happenings {
+    /// Returns what ends them.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        self.control.stream.get_ref().try_clone().map(HangUp)
+    }
+}
+
 impl Iterator for Happenings {
     type Item = Result<Happening, ControlError>;
 
@@ -250,6 +269,26 @@ mod tests {
         let told: Vec<Happening> = happenings.map(Result::unwrap).collect();
         let row = Happening::Row { at: 3, row: serde_json::json!({}) };
         assert_eq!(told, [Happening::Delta { text: "a".to_owned() }, row]);
+    }
+
+    #[test]
+    fn whoever_listens_can_be_made_to_stop_by_another_thread() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = Utf8Path::from_path(temp.path()).unwrap().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let runner = std::thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            stream.read_line(&mut String::new()).unwrap();
+            stream.get_mut().write_all(b"{\"protocol\":1,\"id\":1,\"reply\":\"done\"}\n").unwrap();
+            // It says nothing more and does not hang up itself.
+            stream.read_line(&mut String::new()).unwrap()
+        });
+        let happenings = Control::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
+        let hang_up = happenings.hang_up().unwrap();
+        let listening = std::thread::spawn(move || happenings.count());
+        hang_up.now();
+        assert_eq!(listening.join().unwrap(), 0);
+        assert_eq!(runner.join().unwrap(), 0);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub use command::{
     ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 pub use commit::{CommitError, Committed};
-pub use control::{Control, ControlError, Happenings, started};
+pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use dispatch::{Ended, GO_ON, Loader};

@@ -4,6 +4,8 @@
 //! is lost. A log that has grown is set aside by renaming (`coder.log.1` is the newest of those) and
 //! never holds half a line. Start at [`AgentLogs`] and [`RotatingLog`].
 
+mod marked;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -16,6 +18,8 @@ use heeler_transcript::plain;
 use jiff::Timestamp;
 
 use crate::fault::{self, FaultPoint};
+
+pub use self::marked::{LogMark, MarkedLines, NoMark};
 
 /// The most of a text that one line tells, in characters.
 const TEXT_CHARS_MAX: usize = 500;

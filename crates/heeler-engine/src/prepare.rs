@@ -136,7 +136,14 @@ pub fn prepare(
     };
     let mut working_directory =
         real_folder(directory).map_err(|source| cannot_work(directory, source))?;
-    let environment::Given { mut env, secrets } = environment::give(agent, around.env)?;
+    let environment::Given { mut env, mut secrets } = environment::give(agent, around.env)?;
+    // What people said outside of our runs may hold what any agent of the fleet was given.
+    if wanted.take_in {
+        let all = around.agents.iter().flat_map(|it| environment::secrets(it, around.env));
+        secrets.extend(all);
+        secrets.sort();
+        secrets.dedup();
+    }
     if let Some(phase) = &wanted.phase {
         if let Some(folder) = &phase.folder {
             let inside = working_directory.join(folder);

@@ -13,7 +13,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::Retention;
 use heeler_model::{JobHead, JobId, RunId, iso_millis};
 use heeler_store::{DbError, Reader, StateDir};
-use heeler_transcript::{DiskError, OsDisk, create_folder, plain, replace_file};
+use heeler_transcript::{
+    DiskError, NameError, OsDisk, create_folder, plain, replace_file, resolve_inside,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use thiserror::Error;
@@ -51,6 +53,9 @@ pub enum RetentionError {
         #[source]
         source: io::Error,
     },
+    /// The place in the trash is not ours.
+    #[error("cannot use the trash")]
+    Name(#[from] NameError),
     /// A folder or tombstone cannot be written.
     #[error("cannot write to the trash")]
     Write(#[from] DiskError),
@@ -176,7 +181,7 @@ fn put_job_away(
     if is_at_work(dir, reader, job)? {
         return Ok(false);
     }
-    let trash = dir.trashed_job(job);
+    let trash = trash_of(dir, job)?;
     create_folder(&OsDisk, &trash)?;
     let tombstone = json!({
         "version": TOMBSTONE_VERSION, "job": job, "moved_at": iso_millis(now), "reason": why,
@@ -200,6 +205,13 @@ fn put_job_away(
     drop(lock);
     sync(&trash)?;
     Ok(true)
+}
+
+/// Returns where a job's files go; a link there is not followed.
+fn trash_of(dir: &StateDir, job: &JobId) -> Result<Utf8PathBuf, NameError> {
+    let trash = dir.trashed_job(job);
+    let relative = trash.strip_prefix(dir.root()).expect("the trash is in the state directory");
+    resolve_inside(dir.root(), relative.as_str())
 }
 
 fn sync(folder: &Utf8Path) -> Result<(), RetentionError> {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
-    Agent, AgentLookup, CRON_SUFFIX, Durability, Fleet, Loaded, Runtime, Schedule,
+    Agent, AgentLookup, CRON_SUFFIX, Durability, Fleet, Loaded, Runtime, Schedule, Style,
 };
 use heeler_model::ledger::is_within;
 use heeler_model::redact::Redactor;
-use heeler_model::workflow::{LoadedWorkflow, Workflow, WorkflowSettings, thaw};
+use heeler_model::workflow::{FaultyFile, LoadedWorkflow, Workflow, WorkflowSettings, thaw};
 use heeler_model::{AgentName, PhaseJob, Wanted};
 use heeler_store::{CronOverride, Db, DbError, Override, WorkflowRunRow};
 use jiff::tz::TimeZone;
@@ -75,17 +75,35 @@ impl Setup {
 
     /// Finds a workflow by its name.
     pub fn workflow(&self, name: &str) -> Result<&LoadedWorkflow, Refused> {
-        let found = self.loaded.workflows.iter().find(|it| it.workflow.name.as_str() == name);
-        found.map(|found| &**found).ok_or_else(|| {
-            let names: Vec<&str> =
-                self.loaded.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
-            let refused =
-                Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
-            match names.is_empty() {
-                true => refused.hint(format!("put one into {}", self.workflow_settings().folder)),
-                false => refused.hint(format!("there is {}", names.join(", "))),
-            }
-        })
+        if let Some(found) = self.loaded.workflow(name) {
+            return Ok(found);
+        }
+        Err(self
+            .loaded
+            .faulty_workflow(name)
+            .map_or_else(|| self.no_workflow(name), |faulty| self.faulty_workflow(faulty)))
+    }
+
+    fn faulty_workflow(&self, faulty: &FaultyFile) -> Refused {
+        let faults = faulty.faults.render(Style::Plain, self.folder());
+        let message = format!("the workflow `{}` has faults:\n{faults}", faulty.label());
+        let hint = format!("heeler workflow validate {}", faulty.label());
+        Refused::new(RefusedKind::Usage, message).hint(hint)
+    }
+
+    /// Returns the folder of the config file.
+    pub(crate) fn folder(&self) -> &Utf8Path {
+        self.config.parent().unwrap_or(Utf8Path::new(""))
+    }
+
+    fn no_workflow(&self, name: &str) -> Refused {
+        let names: Vec<&str> =
+            self.loaded.workflows.iter().map(|it| it.workflow.name.as_str()).collect();
+        let refused = Refused::new(RefusedKind::NotFound, format!("there is no workflow `{name}`"));
+        match names.is_empty() {
+            true => refused.hint(format!("put one into {}", self.workflow_settings().folder)),
+            false => refused.hint(format!("there is {}", names.join(", "))),
+        }
     }
 
     /// Returns the agent of workflows that name none: what the config says, or the only one.
@@ -187,23 +205,12 @@ impl Setup {
         if wanted.prompt.is_none() && wanted.phase.is_none() {
             return wanted.clone();
         }
-        // Without its secrets it cannot run either; what it shares with us is known all the same.
-        let secrets = match environment::give(agent, &self.env) {
-            Ok(given) => given.secrets,
-            Err(_) => environment::named_secrets(self.env.iter()),
-        };
-        redact(wanted, &Redactor::new(&secrets))
+        redact(wanted, &Redactor::new(&environment::secrets(agent, &self.env)))
     }
 
     /// Lists every secret that an agent is given, or that has the name of one.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let given = |agent: &Agent| environment::give(agent, &self.env).ok();
-        let given = self.loaded.agents.iter().filter_map(given);
-        let mut secrets: Vec<String> = given.flat_map(|given| given.secrets).collect();
-        secrets.extend(environment::named_secrets(self.env.iter()));
-        secrets.sort();
-        secrets.dedup();
-        secrets
+        self.around().secrets()
     }
 
     /// Returns what hooks are done with.

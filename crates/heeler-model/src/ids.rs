@@ -107,7 +107,8 @@ text_id! {
 }
 
 text_id! {
-    /// Something that a person is asked: `ask-a1b2c3d4`, or the id another system gave it.
+    /// Something that a person is asked: `ask-a1b2c3d4` of an agent, `ask-2026-11-15-a1b2c3-7` of a run of
+    /// a workflow, or the id another system gave it.
     ApprovalId, "an approval id", check_plain
 }
 
@@ -241,6 +242,12 @@ impl ApprovalId {
     /// Mints an id from a random number. The caller checks that it is new.
     pub fn mint(random: u32) -> ApprovalId {
         ApprovalId(format!("ask-{random:08x}"))
+    }
+
+    /// Returns the id of the gate that has a number in the journal of a run: known before it is asked,
+    /// and no other's.
+    pub fn of_gate(run: &str, seq: u64) -> ApprovalId {
+        ApprovalId(format!("ask-{}-{seq}", run.strip_prefix("wf-").unwrap_or(run)))
     }
 }
 

@@ -48,6 +48,6 @@ pub use own_sessions::OwnSessions;
 pub use session::{Approvals, ForkCut, OwnMark, Session, SessionEvent, SessionMode, SessionStatus};
 pub use slug::{SLUG_LEN_MAX, slug};
 pub use text::{chain, steers_terminal};
-pub use time::{from_iso, iso_millis};
+pub use time::{from_foreign, from_iso, iso_millis};
 pub use wanted::{PROMPT_BYTES_MAX, PhaseJob, PhaseOrder, Wanted};
 pub use words::UnknownWord;

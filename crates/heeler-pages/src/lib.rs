@@ -1,6 +1,23 @@
 //! The dashboard's pages: data in, HTML out.
 //!
 //! It reads nothing, knows no HTTP and decides nothing. Everything that an agent wrote is untrusted:
-//! it is escaped, or sanitised where it is markdown.
+//! it is escaped, or sanitised where it is markdown. A page is a function that takes what
+//! `heeler-query` found and a [`Frame`], and returns its HTML. Pages have no inline script and no
+//! style attribute: what moves is in `assets/`, by data attributes. Start at [`Frame`].
 
+pub mod assets;
+pub mod charts;
+mod frame;
+pub mod jobs;
 pub mod login;
+mod markdown;
+pub mod overview;
+pub mod parts;
+pub mod problem;
+pub mod transcript;
+
+pub use frame::{Allowed, Counts, Frame, Section};
+pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
+
+#[cfg(test)]
+mod tests;

@@ -1,53 +1,52 @@
-//! Where people say who they are.
+//! The page where people say who they are.
 
 use maud::{DOCTYPE, Markup, html};
 
-/// What the page of the login shows.
-#[derive(Debug, Clone, Default, PartialEq)]
+use crate::frame::head;
+
+/// What the login page shows. It says nothing of who has a password.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginView {
+    /// The fleet's name.
+    pub fleet: String,
     /// Where to go after that.
     pub next: String,
     /// The name that was given, if one was.
-    pub name: String,
-    /// Why it was refused, if it was.
-    pub refused: Option<String>,
+    pub user: String,
+    /// What was wrong with the last try.
+    pub problem: Option<String>,
 }
 
-/// Returns the page of the login.
+/// Returns the login page; its form is sent to `POST /login`.
 pub fn page(view: &LoginView) -> Markup {
-    let LoginView { next, name, refused } = view;
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Log in · Heeler" }
-            }
+            head { (head("Log in", &view.fleet)) }
             body {
-                main {
-                    h1 { "Log in" }
-                    @if let Some(why) = refused {
-                        p role="alert" { (why) }
-                    }
-                    form method="post" action="/login" {
-                        input type="hidden" name="next" value=(next);
-                        p {
-                            label for="name" { "Name" }
-                            input #name name="name" value=(name) autocomplete="username"
-                                autocapitalize="none" spellcheck="false" required;
+                main.centre {
+                    div.card {
+                        h1 { "Log in" }
+                        @if let Some(problem) = &view.problem {
+                            p.banner.bad role="alert" { (problem) }
                         }
-                        p {
-                            label for="password" { "Password" }
-                            input #password name="password" type="password"
-                                autocomplete="current-password" required;
+                        form.stack method="post" action="/login" {
+                            input type="hidden" name="next" value=(view.next);
+                            div.field {
+                                label for="user" { "Name" }
+                                input #user name="user" value=(view.user) autocomplete="username"
+                                    autocapitalize="none" spellcheck="false" required;
+                            }
+                            div.field {
+                                label for="password" { "Password" }
+                                input #password type="password" name="password"
+                                    autocomplete="current-password" required;
+                            }
+                            button.button.primary { "Log in" }
                         }
-                        p { button type="submit" { "Log in" } }
-                    }
-                    p {
-                        "No password? " code { "heeler open" }
-                        " on the machine where the fleet runs lets you in; "
-                        code { "heeler password set" } " makes a password."
+                        p.note {
+                            "No password? Run " code { "heeler open" } " on the machine of the fleet: it gives a link that logs you in."
+                        }
                     }
                 }
             }
@@ -57,20 +56,20 @@ pub fn page(view: &LoginView) -> Markup {
 
 /// Returns the page of a one-time link that counted. It goes on by itself: a cookie for this site
 /// alone is not sent where another site or program led here.
-pub fn entered(next: &str) -> Markup {
+pub fn entered(fleet: &str, next: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="refresh" content={ "0;url=" (next) };
-                title { "Logged in · Heeler" }
+                (head("Logged in", fleet))
             }
             body {
-                main {
-                    h1 { "You are logged in" }
-                    p { a href=(next) { "Go on" } }
+                main.centre {
+                    div.card {
+                        h1 { "You are logged in" }
+                        p { a href=(next) { "Go on" } }
+                    }
                 }
             }
         }
@@ -84,9 +83,10 @@ mod tests {
     #[test]
     fn what_was_given_is_shown_as_text() {
         let view = LoginView {
+            fleet: "Heeler".to_owned(),
             next: "/jobs?a=\"b\"".to_owned(),
-            name: "<script>".to_owned(),
-            refused: Some("no & never".to_owned()),
+            user: "<script>".to_owned(),
+            problem: Some("no & never".to_owned()),
         };
         let page = page(&view).into_string();
         assert!(page.contains("value=\"&lt;script&gt;\""), "{page}");

@@ -1,8 +1,10 @@
 //! Why something cannot be read.
 
 use heeler_store::history::HistoryError;
+use heeler_store::native::NativeError;
 use heeler_store::{DbError, LayoutError, LookupError, OpenError};
-use heeler_transcript::DiskError;
+use heeler_transcript::{DiskError, LockError};
+use heeler_workspace::SnapshotError;
 use thiserror::Error;
 
 /// Why something cannot be read.
@@ -13,6 +15,8 @@ pub enum QueryError {
     NotFound {
         /// What is missing, and what there is instead.
         message: String,
+        /// What to do about it.
+        hint: Option<String>,
     },
     /// The question makes no sense.
     #[error("{message}")]
@@ -20,6 +24,17 @@ pub enum QueryError {
         /// What is wrong with it.
         message: String,
     },
+    /// There is nothing to answer with, for now.
+    #[error("{message}")]
+    Refused {
+        /// Why.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// No record, or more than one, has such an id.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     /// The state directory cannot be used.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -35,6 +50,15 @@ pub enum QueryError {
     /// The messages of a session cannot be read.
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// Files of a session cannot be compared.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// Sessions of claude's own cannot be read.
+    #[error(transparent)]
+    Native(#[from] NativeError),
+    /// Who writes the state cannot be told.
+    #[error(transparent)]
+    Lock(#[from] LockError),
 }
 
 /// Whose fault it is.
@@ -44,28 +68,42 @@ pub enum QueryErrorKind {
     NotFound,
     /// Whoever asked.
     Usage,
+    /// Nobody's: there is nothing to answer with, for now.
+    Refused,
     /// Ours, or the machine's.
     Trouble,
 }
 
 impl QueryError {
+    /// Says that there is no such thing.
+    pub(crate) fn not_found(message: impl Into<String>, hint: &str) -> QueryError {
+        QueryError::NotFound { message: message.into(), hint: Some(hint.to_owned()) }
+    }
+
+    /// Says that a question makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> QueryError {
+        QueryError::Usage { message: message.into() }
+    }
+
     /// Says whose fault it is.
     pub fn kind(&self) -> QueryErrorKind {
         match self {
-            QueryError::NotFound { .. } => QueryErrorKind::NotFound,
-            QueryError::Usage { .. } => QueryErrorKind::Usage,
+            QueryError::NotFound { .. }
+            | QueryError::Lookup(LookupError::Unknown { .. })
+            | QueryError::Native(NativeError::Unknown { .. }) => QueryErrorKind::NotFound,
+            QueryError::Usage { .. }
+            | QueryError::Lookup(LookupError::Ambiguous { .. })
+            | QueryError::Native(NativeError::Ambiguous { .. }) => QueryErrorKind::Usage,
+            QueryError::Refused { .. } => QueryErrorKind::Refused,
             _ => QueryErrorKind::Trouble,
         }
     }
-}
 
-impl From<LookupError> for QueryError {
-    fn from(error: LookupError) -> QueryError {
-        let message = error.to_string();
-        match error {
-            LookupError::Unknown { .. } => QueryError::NotFound { message },
-            LookupError::Ambiguous { .. } => QueryError::Usage { message },
-            LookupError::Db(error) => QueryError::Db(error),
+    /// Returns what to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            QueryError::NotFound { hint, .. } | QueryError::Refused { hint, .. } => hint.as_deref(),
+            _ => None,
         }
     }
 }

@@ -4,12 +4,31 @@
 //! `--json` prints and what the API replies, with camelCase keys. Start at [`Records`].
 
 pub mod access;
+pub mod agents;
+pub mod approvals;
+pub mod charts;
+pub mod config;
+pub mod costs;
+pub mod diff;
 mod error;
+pub mod fleet;
+pub mod health;
 pub mod jobs;
+pub mod live;
+pub mod messages;
+pub mod overview;
 mod records;
+pub mod rows;
+pub mod runs;
+pub mod schedules;
+pub mod search;
+pub mod sessions;
+pub mod stand;
+pub mod words;
+pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};
-pub use records::{Known, Records};
+pub use records::{Borrowed, Keeper, Known, Records};
 
 #[cfg(test)]
 mod tests;

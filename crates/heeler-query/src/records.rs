@@ -5,10 +5,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use camino::Utf8PathBuf;
-use heeler_engine::{Around, Setup};
-use heeler_model::config::Loaded;
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{Around, DaemonFile, DaemonMode, Setup};
+use heeler_model::JobHead;
+use heeler_model::config::{AgentLookup, Loaded};
 use heeler_store::{Reader, StateDir};
+use heeler_transcript::LockFile;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 use crate::error::QueryError;
 
@@ -26,6 +31,8 @@ pub struct Known {
     pub env: BTreeMap<String, String>,
     /// The user's own folder.
     pub home: Option<Utf8PathBuf>,
+    /// The fleet's time zone: its days are those that are counted.
+    pub zone: TimeZone,
 }
 
 impl Known {
@@ -36,6 +43,7 @@ impl Known {
             loaded: Some(Arc::clone(&setup.loaded)),
             env: setup.env.clone(),
             home: Some(setup.home.clone()),
+            zone: setup.zone.clone(),
         }
     }
 
@@ -43,6 +51,35 @@ impl Known {
     pub fn around(&self) -> Option<Around<'_>> {
         let home = self.home.as_deref()?;
         Some(Around { loaded: self.loaded.as_deref(), env: &self.env, home })
+    }
+
+    /// Returns the fleet's day.
+    pub fn today(&self, now: Timestamp) -> Date {
+        now.to_zoned(self.zone.clone()).date()
+    }
+
+    /// Returns the config.
+    pub(crate) fn config(&self) -> Result<Arc<Loaded>, QueryError> {
+        self.loaded.clone().ok_or_else(|| QueryError::Refused {
+            message: "there is no config, or it has faults".to_owned(),
+            hint: Some("heeler config validate".to_owned()),
+        })
+    }
+}
+
+/// Who writes a fleet's state.
+#[derive(Debug, Clone, Default)]
+pub struct Keeper {
+    /// Who, in words.
+    pub writer: Option<String>,
+    /// The daemon, if it is one.
+    pub daemon: Option<DaemonFile>,
+}
+
+impl Keeper {
+    /// Says whether schedules start by themselves.
+    pub fn is_permanent(&self) -> bool {
+        self.daemon.as_ref().is_some_and(|daemon| daemon.mode == DaemonMode::Permanent)
     }
 }
 
@@ -82,6 +119,78 @@ impl Records {
         };
         Ok(Borrowed { reader: Some(reader), idle: &self.idle })
     }
+
+    /// Takes a reader that somebody has opened.
+    pub fn with_reader(self, reader: Reader) -> Records {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        self
+    }
+
+    /// Says who writes the state, if anybody does.
+    pub fn keeper(&self) -> Result<Keeper, QueryError> {
+        let Some(held) = LockFile::probe(&self.dir.lock())? else { return Ok(Keeper::default()) };
+        let pid = held.holder.as_ref().map(|holder| holder.pid);
+        let writer = held.holder.map_or("another process".to_owned(), |it| it.to_string());
+        // A file of a daemon that has died says nothing.
+        let file = DaemonFile::read(&self.dir).ok().flatten();
+        Ok(Keeper { writer: Some(writer), daemon: file.filter(|file| Some(file.pid) == pid) })
+    }
+
+    /// Finds an agent of the config or of the record, by its last name too while that is unique.
+    pub(crate) fn known_agent(&self, reader: &Reader, name: &str) -> Result<String, QueryError> {
+        let mut names = reader.agent_names()?;
+        let loaded = self.known().loaded;
+        names.extend(loaded.iter().flat_map(|it| &it.agents).map(|agent| agent.name.to_string()));
+        if names.iter().any(|known| known == name) {
+            return Ok(name.to_owned());
+        }
+        names.retain(|known| known.rsplit('.').next() == Some(name));
+        names.sort();
+        names.dedup();
+        match names.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => {
+                let message = format!("there is no agent `{name}`");
+                Err(QueryError::not_found(message, "heeler status lists them"))
+            }
+            several => {
+                Err(QueryError::usage(format!("`{name}` may be any of: {}", several.join(", "))))
+            }
+        }
+    }
+
+    /// Returns where a job's rows are: in its own transcript, else in its session's.
+    pub fn log_of(
+        &self,
+        reader: &Reader,
+        head: &JobHead,
+    ) -> Result<Option<Utf8PathBuf>, QueryError> {
+        let own = self.dir.log_of(&head.id);
+        if is_file(&own) {
+            return Ok(Some(own));
+        }
+        let session = match &head.session_id {
+            Some(id) => reader.session_by_agent_id(id)?,
+            None => None,
+        };
+        let home = self.known().home;
+        let log = session.and_then(|it| self.dir.session_log_path(home.as_deref(), &it));
+        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
+    }
+}
+
+/// Says that an agent of the config is not known.
+pub(crate) fn unknown_agent(error: &AgentLookup) -> QueryError {
+    match error {
+        AgentLookup::Unknown { .. } => {
+            QueryError::not_found(error.to_string(), "heeler agent list")
+        }
+        AgentLookup::Ambiguous { .. } => QueryError::usage(error.to_string()),
+    }
+}
+
+fn is_file(path: &Utf8Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
 impl fmt::Debug for Records {

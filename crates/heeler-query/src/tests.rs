@@ -2,12 +2,13 @@
 
 use camino::Utf8Path;
 use heeler_store::StateDir;
+use jiff::tz::TimeZone;
 
 use crate::records::READERS_KEPT;
 use crate::{Known, QueryErrorKind, Records};
 
 fn nothing_known() -> Known {
-    Known { config: None, loaded: None, env: Default::default(), home: None }
+    Known { config: None, loaded: None, env: Default::default(), home: None, zone: TimeZone::UTC }
 }
 
 #[test]

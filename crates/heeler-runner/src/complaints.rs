@@ -22,6 +22,9 @@ pub(crate) const STDERR_HEAD_BYTES_MAX: usize = 256 << 10;
 /// How much of the end is kept; this much is also what a run is judged by.
 pub(crate) const STDERR_TAIL_BYTES_MAX: usize = 64 << 10;
 
+/// How much of it is recorded at most, where it is; the rest is only in the file.
+pub(crate) const STDERR_TOLD_BYTES_MAX: usize = 256 << 10;
+
 /// How much is read at once.
 const READ_BYTES: usize = 8 << 10;
 
@@ -38,6 +41,10 @@ pub(crate) struct Complaints {
     tail: String,
     /// How many bytes have been written altogether.
     all: usize,
+    /// What is to be recorded, and was not yet.
+    untold: String,
+    /// How much there was to be recorded so far.
+    told: usize,
 }
 
 impl Complaints {
@@ -52,6 +59,30 @@ impl Complaints {
             head: 0,
             tail: String::new(),
             all: 0,
+            untold: String::new(),
+            told: 0,
+        }
+    }
+
+    /// Returns whole lines that were not returned before, or the rest at the end.
+    pub(crate) fn take_told(&mut self) -> Option<String> {
+        let end = match self.text {
+            Some(_) => self.untold.rfind('\n').map_or(0, |at| at + 1),
+            None => self.untold.len(),
+        };
+        let told: String = self.untold.drain(..end).collect();
+        let told = told.trim_end_matches('\n');
+        (!told.trim().is_empty()).then(|| told.to_owned())
+    }
+
+    /// Takes note of what is to be recorded, as far as there is room.
+    fn note(&mut self, text: &str) {
+        let room = STDERR_TOLD_BYTES_MAX.saturating_sub(self.told);
+        let kept = &text[..text.floor_char_boundary(room)];
+        self.untold.push_str(kept);
+        self.told += text.len();
+        if room > 0 && kept.len() < text.len() {
+            self.untold.push_str("\n[… the rest is only in stderr.log of the run …]\n");
         }
     }
 
@@ -101,6 +132,7 @@ impl Complaints {
     }
 
     fn add(&mut self, text: &str) {
+        self.note(text);
         self.all += text.len();
         let room = text.floor_char_boundary(STDERR_HEAD_BYTES_MAX.saturating_sub(self.head));
         // Once something is missing the head is over, also for what would still fit.
@@ -142,6 +174,33 @@ mod tests {
         }
         let end = complaints.finish().to_owned();
         (std::fs::read_to_string(dir.join("stderr.log")).unwrap(), end)
+    }
+
+    #[test]
+    fn whole_lines_are_told_once_and_only_so_much() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(temp.path()).unwrap();
+        let mut complaints = Complaints::open(dir, &Redactor::new(&["hunter2hunter2".to_owned()]));
+        let mut say = |text: &str| {
+            complaints.buffer.extend_from_slice(text.as_bytes());
+            complaints.keep();
+            complaints.take_told()
+        };
+        assert_eq!(say("one\ntwo\nthr").as_deref(), Some("one\ntwo"));
+        assert_eq!(say("ee hunter2hun"), None);
+        assert_eq!(say("ter2\n\n").as_deref(), Some("three [secret]"));
+        assert_eq!(say("\n"), None, "nothing is said by it");
+        let long = format!("{}\n", "x".repeat(STDERR_TOLD_BYTES_MAX));
+        let told = say(&long).unwrap();
+        assert!(told.len() < STDERR_TOLD_BYTES_MAX + 100);
+        assert!(told.ends_with("[… the rest is only in stderr.log of the run …]"));
+        assert_eq!(say("more\n"), None);
+        complaints.finish();
+        assert_eq!(complaints.take_told(), None);
+        let mut complaints = Complaints::open(dir, &Redactor::new(&[]));
+        complaints.buffer.extend_from_slice(b"half");
+        complaints.finish();
+        assert_eq!(complaints.take_told().as_deref(), Some("half"));
     }
 
     #[test]

@@ -249,6 +249,8 @@ impl<'r> Pump<'r> {
         self.drain().await;
         // Nobody is waited for any more: what was begun and not ended is a line all the same.
         (self.stdout, self.stderr) = (None, None);
+        let stderr = self.complaints.finish().to_owned();
+        self.tell_complaints();
         self.digest();
         if let Some(status) = exit {
             self.todo.extend(self.run.runtime.exited(status.code()));
@@ -256,7 +258,6 @@ impl<'r> Pump<'r> {
         self.take_notes();
         self.close_asks();
         self.drain().await;
-        let stderr = self.complaints.finish().to_owned();
         AgentEnd { exit, stderr }
     }
 
@@ -373,6 +374,7 @@ impl<'r> Pump<'r> {
             Event::Output(_) => self.stdout = None,
             Event::Complaint(read) => {
                 self.complaints.keep();
+                self.tell_complaints();
                 if !matches!(read, Ok(1..)) {
                     self.stderr = None;
                 }
@@ -388,6 +390,15 @@ impl<'r> Pump<'r> {
             Event::Noted(note) => self.run.noted(&note),
             Event::Snapped(read) => self.snapped(read),
             Event::Time => {}
+        }
+    }
+
+    /// Records what the agent wrote to standard error, where that is worth a row.
+    fn tell_complaints(&mut self) {
+        if let Some(text) = self.complaints.take_told()
+            && self.run.runtime.records_complaints()
+        {
+            self.run.note("stderr", &text);
         }
     }
 
@@ -525,7 +536,13 @@ impl<'r> Pump<'r> {
                 Some(_) => lines.next(),
                 None => lines.next_or_last(),
             };
-            let Some(line) = line else { return false };
+            let Some(line) = line else {
+                self.todo.extend(runtime.no_line());
+                match self.todo.is_empty() {
+                    true => return false,
+                    false => continue,
+                }
+            };
             let steps = line_steps(line, runtime.as_mut());
             self.todo.extend(steps.into_iter().map(|step| with_line_kept(step, lines)));
             self.run.last_line_at = Some((self.run.now)());

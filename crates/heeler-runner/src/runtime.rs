@@ -27,6 +27,15 @@ pub(crate) trait Runtime {
     fn begin(&mut self, uuid: Uuid) -> Vec<Step>;
     /// Takes one line of the agent's standard output, without its newline.
     fn line(&mut self, line: &[u8]) -> Vec<Step>;
+    /// Says what is to be done with lines that it held back: no further one is there at present.
+    fn no_line(&mut self) -> Vec<Step> {
+        Vec::new()
+    }
+    /// Says whether what the agent writes to standard error is worth a row, to people who read what
+    /// it did.
+    fn records_complaints(&self) -> bool {
+        false
+    }
     /// Says something more to the agent; `uuid` is the one of its row. `None`: it takes no more.
     fn say(&mut self, _uuid: Uuid, _text: &str) -> Option<Vec<Step>> {
         None
@@ -149,7 +158,9 @@ pub(crate) fn of(surroundings: &Surroundings<'_>) -> Result<Box<dyn Runtime>, St
             Ok(Box::new(Sdk::new(prompt, Box::new(launch))))
         }
         (RuntimeType::Command, Work::Command { command }) => {
-            Ok(Box::new(CommandRuntime::new(prompt, command.clone())))
+            let runtime = CommandRuntime::new(prompt, command.clone());
+            // Of a part of a workflow the command is made when it begins, so nobody else knows it.
+            Ok(Box::new(if spec.keep_output { runtime.told() } else { runtime }))
         }
         (runtime, _) => Err(format!("the brief is not one of runtime `{runtime}`")),
     }

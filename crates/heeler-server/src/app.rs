@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::access::Access;
 use crate::caller::Caller;
+use crate::live::Live;
 use crate::problem::Problem;
 
 /// A daemon as its server sees it. Cheap to clone.
@@ -22,6 +23,8 @@ pub struct App {
     pub outlook: Outlook,
     /// Who may come in.
     pub access: Arc<Access>,
+    /// Who looks at what, live.
+    pub live: Arc<Live>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.

@@ -12,9 +12,11 @@ mod caller;
 mod client;
 mod hooks;
 mod internal;
+mod live;
 mod problem;
 mod request;
 mod serve;
+mod site;
 mod socket;
 
 pub use access::{
@@ -24,6 +26,7 @@ pub use app::App;
 pub use caller::login_name;
 pub use client::{Client, ClientError};
 pub use internal::{Hello, Link};
+pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
 

@@ -49,6 +49,11 @@ impl Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "trouble", detail)
     }
 
+    fn maybe_hint(mut self, hint: Option<&str>) -> Problem {
+        self.hint = hint.map(str::to_owned);
+        self
+    }
+
     /// Says what to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
         self.hint = Some(hint.into());
@@ -74,8 +79,14 @@ impl From<Refused> for Problem {
 impl From<QueryError> for Problem {
     fn from(error: QueryError) -> Problem {
         match error.kind() {
-            QueryErrorKind::NotFound => Problem::not_found(error.to_string()),
+            QueryErrorKind::NotFound => {
+                Problem::not_found(error.to_string()).maybe_hint(error.hint())
+            }
             QueryErrorKind::Usage => Problem::usage(error.to_string()),
+            QueryErrorKind::Refused => {
+                Problem::new(StatusCode::CONFLICT, "refused", error.to_string())
+                    .maybe_hint(error.hint())
+            }
             QueryErrorKind::Trouble => {
                 let why = chain(&error);
                 tracing::error!(why, "cannot read the state");

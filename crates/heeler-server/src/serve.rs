@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use heeler_engine::Origin;
-use heeler_model::Scope;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -20,9 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::app::App;
-use crate::caller::{Caller, Peer, login_name};
-use crate::problem::Problem;
-use crate::{access, api, hooks, internal};
+use crate::caller::{Caller, Peer, Scope, login_name};
+use crate::live::Impatient;
+use crate::{access, api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -134,7 +133,7 @@ pub async fn serve(
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
     let on_socket = socket_router().with_state(app.clone());
-    let on_web = web_router(&app).with_state(app);
+    let on_web = web_router(&app).with_state(app.clone());
     let own_name = login_name(rustix::process::geteuid().as_raw());
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
@@ -178,6 +177,7 @@ pub async fn serve(
         }
     }
     drop((socket, web));
+    app.live.end();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(LAST_WORDS, all(&mut open)).await.is_ok() {
         return Ok(());
@@ -227,16 +227,17 @@ async fn accept_web(
 
 /// Returns what is served on the socket: our own command line's interface, and the API.
 fn socket_router() -> Router<App> {
-    internal::router().merge(api::router()).merge(hooks::router()).fallback(no_route)
+    internal::router()
+        .merge(api::router())
+        .merge(hooks::router())
+        .merge(site::router())
+        .fallback(site::no_route)
 }
 
 /// Returns what is served on TCP.
 fn web_router(app: &App) -> Router<App> {
-    access::layer(api::router().merge(hooks::router()).fallback(no_route), app)
-}
-
-async fn no_route() -> Problem {
-    Problem::not_found("there is no such route")
+    let routes = api::router().merge(hooks::router()).merge(site::router());
+    access::layer(routes.fallback(site::no_route), app)
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.
@@ -258,7 +259,8 @@ async fn talk(
         request.extensions_mut().insert(who.clone());
         router.call(request)
     });
-    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut connection =
+        std::pin::pin!(server.serve_connection(TokioIo::new(Impatient::new(stream)), service));
     let done = tokio::select! {
         done = connection.as_mut() => done,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {

@@ -25,7 +25,7 @@ use crate::internal::{COMMAND, HELLO};
 use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
 use crate::{
-    Access, App, Client, ClientError, Connections, Listeners, PROTOCOL, Reach, bind, serve,
+    Access, App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, Reach, bind, serve,
 };
 
 /// A daemon of which nothing is on record.
@@ -47,7 +47,8 @@ fn app(folder: &Utf8Path, handle: Handle) -> App {
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
     let records = Records::new(dir, move || Known::of_setup(&known.setup()));
     let (access, version) = (Arc::new(Access::new(&Reach::default())), "1.2.3".to_owned());
-    App { handle, records, outlook, access, version, now: || Timestamp::UNIX_EPOCH }
+    let live = Live::new(&outlook);
+    App { handle, records, outlook, access, live, version, now: || Timestamp::UNIX_EPOCH }
 }
 
 /// A server on a thread of its own, in a folder of its own.

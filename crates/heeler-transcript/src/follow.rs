@@ -43,6 +43,8 @@ pub enum Update {
     Record {
         /// Which file.
         file: usize,
+        /// How many lines were passed before its own, since the start or the last [`Restart`].
+        line: u64,
         /// The record.
         record: Record,
     },
@@ -189,6 +191,8 @@ struct Open {
     needs_polling: bool,
     /// Behind the last line that was read.
     offset: u64,
+    /// How many lines were read.
+    lines: u64,
     /// The bytes just before `offset`.
     mark: Vec<u8>,
 }
@@ -201,10 +205,10 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, line: u64, entry: Entry) {
         let file = self.number;
         self.ready.push_back(Ok(match entry {
-            Entry::Record(record) => Update::Record { file, record },
+            Entry::Record(record) => Update::Record { file, line, record },
             Entry::Fault(fault) => Update::Fault { file, fault },
         }));
     }
@@ -282,7 +286,7 @@ impl Open {
             Start::End => last_line_end(&file, file.metadata()?.len())?,
             Start::Offset(offset) => offset,
         };
-        let mut open = Self { file, watch, needs_polling, offset, mark: Vec::new() };
+        let mut open = Self { file, watch, needs_polling, offset, lines: 0, mark: Vec::new() };
         open.remember_mark()?;
         Ok(Some(open))
     }
@@ -300,7 +304,7 @@ impl Open {
     fn read(&mut self, turn: &mut Turn<'_>) -> io::Result<Reached> {
         if self.is_rewritten()? {
             turn.restart(Restart::Rewritten);
-            self.offset = 0;
+            (self.offset, self.lines) = (0, 0);
         }
         let start = self.offset;
         let mut lines = Forward::new(start);
@@ -309,7 +313,8 @@ impl Open {
                 self.remember_mark()?;
                 return Ok(Reached::FileEnd);
             };
-            line.split(&mut |entry| turn.add(entry));
+            line.split(&mut |entry| turn.add(self.lines, entry));
+            self.lines += 1;
             self.offset = lines.offset();
         }
         self.remember_mark()?;
@@ -341,7 +346,7 @@ impl Open {
         let len = self.file.metadata()?.len().saturating_sub(self.offset);
         if len > 0 {
             let kind = FaultKind::TornTail;
-            turn.add(Entry::Fault(Fault { offset: self.offset, len, kind }));
+            turn.add(self.lines, Entry::Fault(Fault { offset: self.offset, len, kind }));
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) fn try_load(
     read: &config::ReadFile<'_>,
 ) -> Outcome<Result<Loaded, Faults>> {
     let loaded = config::load(file, read, &environment(place, file)?);
-    Ok(loaded.and_then(|loaded| with_workflows(loaded, read)))
+    Ok(loaded.map(|loaded| with_workflows(loaded, read)))
 }
 
 /// Loads the fleet's config without its workflows; on faults prints them all and fails.
@@ -53,16 +53,22 @@ pub(crate) fn load_alone(place: &Place) -> Outcome<Loaded> {
     })
 }
 
-/// Adds the workflows of the fleet's folder to its config.
-fn with_workflows(mut loaded: Loaded, read: &config::ReadFile<'_>) -> Result<Loaded, Faults> {
+/// Adds the workflows of the fleet's folder to its config; one with faults does not stop the fleet.
+fn with_workflows(mut loaded: Loaded, read: &config::ReadFile<'_>) -> Loaded {
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
-        return Ok(loaded);
+        return loaded;
     };
     let files = workflow_files(&settings.folder);
-    let found = workflow::load_all(&files, read, &loaded.agents, &settings)
-        .map_err(|faults| Faults::together([faults, std::mem::take(&mut loaded.warnings)]))?;
-    loaded.add_workflows(found);
-    Ok(loaded)
+    loaded.add_workflows(workflow::load_all(&files, read, &loaded.agents, &settings));
+    loaded
+}
+
+/// Prints what is wrong with files of the workflow folder, where somebody looks.
+pub(crate) fn print_faulty(place: &Place, loaded: &Loaded) -> io::Result<()> {
+    loaded.faulty.iter().try_for_each(|faulty| {
+        print_faults(place, &faulty.faults)?;
+        output::note(&faulty.told(&place.here))
+    })
 }
 
 /// Lists the files of a workflow folder, by name. One that is not there, or cannot be read, has none.
@@ -196,6 +202,9 @@ pub(crate) fn setup(place: &Place, loaded: Loaded) -> Outcome<Setup> {
     let root = loaded.fleets.first();
     let zone = root.and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(place, &config)?;
+    for faulty in &loaded.faulty {
+        tracing::warn!("{}; see: heeler workflow validate", faulty.told(beside(&config)));
+    }
     Ok(Setup {
         sockets: place.sockets()?,
         protected: protected(place, &loaded, &home)?,

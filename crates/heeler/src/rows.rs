@@ -55,6 +55,8 @@ impl Row {
             "user" if is_of_tool(value) => "tool",
             "user" => "you",
             "system" if is_prompt(value) => "you",
+            "system" if value["subtype"] == "command" => "$",
+            "system" if value["subtype"] == "stderr" => "stderr",
             kind => kind,
         };
         Row { at: time(value), who: one_line(who), text: text.into() }

@@ -159,7 +159,8 @@ impl Dispatcher {
         orders::once_more(&job.ok_or_else(|| orders::no_job(id))?)
     }
 
-    /// Reads the config again: all of it counts, or the old one does.
+    /// Reads the config again: all of it counts, or the old one does. A workflow with faults is told
+    /// of and does not count.
     pub(super) fn reload(&mut self, reply: Reply) -> Option<(Task, Option<Reply>)> {
         let new = match (self.load)() {
             Ok(new) => Arc::new(new),
@@ -175,8 +176,9 @@ impl Dispatcher {
         };
         let old = Arc::clone(&self.board().setup);
         let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
-        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         changes.iter().for_each(|change| tracing::info!(change, "config"));
+        changes.extend(new.loaded.faulty.iter().map(|it| it.told(new.folder())));
         let reply: Reply = Box::new(move |done| {
             reply(done.map(|_| Answer::Reloaded { changes }));
         });

@@ -10,8 +10,8 @@ use heeler_model::workflow::{
     Around, Effect, Ended, Entry, GateDefault, GateKind, Happening, How, Piece, PieceWork, Question,
 };
 use heeler_model::{
-    Approval, ApprovalKind, ApprovalStatus, Job, JobId, PhaseJob, PhaseOrder, TriggerType, Wanted,
-    WorkflowRunId,
+    Approval, ApprovalId, ApprovalKind, ApprovalStatus, Job, JobId, PhaseJob, PhaseOrder,
+    TriggerType, Wanted, WorkflowRunId,
 };
 use heeler_store::{DbError, Step};
 use jiff::Timestamp;
@@ -202,7 +202,7 @@ impl Turn<'_, '_> {
         let Some(mut job) = self.tx.job(job)? else { return Ok(()) };
         job.decision = Some(decision);
         if decision.is_failure() && job.error.is_none() {
-            job.error.clone_from(&entry.error);
+            job.error = entry.error.as_deref().map(|text| self.clean(text));
         }
         self.tx.update_job(&job).map(|_| ())
     }
@@ -221,7 +221,7 @@ impl Turn<'_, '_> {
             GateKind::Approve => ApprovalKind::Approve,
             GateKind::Reply => ApprovalKind::Reply,
         };
-        let approval_id = self.tx.new_approval_id()?;
+        let approval_id = ApprovalId::of_gate(id.as_str(), entry.seq);
         let mut approval =
             Approval::asked(approval_id.clone(), id.as_str(), &question.gate, kind, self.now);
         approval.requested_by = Some(format!("{}:{phase}", workflow.name));

@@ -197,8 +197,10 @@ impl Turn<'_, '_> {
         let text = from.map_or_else(String::new, |from| format!(", from `{from}`"));
         let text = format!("tried again by {by}{text}");
         self.tx.add_workflow_event(id, "retried", from, &text, self.now)?;
+        // It waits for its turn as any other run does.
+        let queued = !self.has_room_for_workflow();
         self.board.courses.insert(id.clone(), running);
-        self.happens(id, Happening::Retry { from: place })?;
+        self.happens(id, Happening::Retry { from: place, queued })?;
         let row = self.tx.workflow_run(id)?;
         let status = row.map_or(CourseStatus::Running, |row| row.head.status);
         Ok(Ok(Some(Answer::WorkflowRun { run: id.clone(), status, is_new: false })))

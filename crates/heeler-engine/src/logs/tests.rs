@@ -189,3 +189,69 @@ fn a_follower_reads_every_line_once_though_the_log_is_set_aside() {
     fs::remove_file(rig.root.join("x.log")).unwrap();
     assert!(tail.more().unwrap().is_empty());
 }
+
+fn texts(lines: &[(LogMark, String)]) -> Vec<&str> {
+    lines.iter().map(|(_, text)| text.as_str()).collect()
+}
+
+#[test]
+fn whoever_reads_a_log_by_marks_goes_on_after_any_line_also_when_it_was_set_aside() {
+    let rig = Rig::new();
+    let path = rig.root.join("x.log");
+    let mut log = rig.log("12", 3);
+    let mut lines = MarkedLines::last(&path, 10).unwrap();
+    assert!(lines.more().unwrap().is_empty());
+    let mut all = Vec::new();
+    for number in 0..8 {
+        log.append(format!("{number}aa\n").as_bytes()).unwrap();
+        all.extend(lines.more().unwrap());
+    }
+    let expected: Vec<String> = (0..8).map(|number| format!("{number}aa")).collect();
+    assert_eq!(texts(&all), expected);
+    for (at, (mark, _)) in all.iter().enumerate() {
+        let mark: LogMark = mark.to_string().parse().unwrap();
+        let mut again = MarkedLines::after(&path, &mark).unwrap().expect("its log is there");
+        assert_eq!(again.more().unwrap(), all[at + 1..], "after {mark}");
+        assert!(again.more().unwrap().is_empty());
+    }
+    for count in 0..=8 {
+        let mut last = MarkedLines::last(&path, count).unwrap();
+        assert_eq!(last.more().unwrap(), all[8 - count..], "the last {count}");
+    }
+    // Two logs are set aside between two looks.
+    let mut slow = MarkedLines::last(&path, 0).unwrap();
+    for number in 8..15 {
+        log.append(format!("{number:03}\n").as_bytes()).unwrap();
+    }
+    assert_eq!(texts(&slow.more().unwrap()), ["008", "009", "010", "011", "012", "013", "014"]);
+    assert!(MarkedLines::after(&path, &all[0].0).unwrap().is_none(), "its log is gone");
+}
+
+#[test]
+fn a_line_without_end_is_waited_for_and_told_when_its_log_is_set_aside() {
+    let rig = Rig::new();
+    let path = rig.root.join("x.log");
+    let mut log = rig.log("12", 3);
+    log.append(b"one\ntwo").unwrap();
+    let mut lines = MarkedLines::last(&path, 10).unwrap();
+    assert_eq!(texts(&lines.more().unwrap()), ["one"]);
+    log.append(b"three\n").unwrap();
+    let more = lines.more().unwrap();
+    assert_eq!(texts(&more), ["two", "three"], "another log follows the half line");
+}
+
+#[test]
+fn what_is_no_mark_of_a_line_is_refused() {
+    for text in [
+        "",
+        "12",
+        "0123456789abcdef",
+        "0123456789abcdef-",
+        "0123456789abcdeg-1",
+        "x-1",
+        "0123456789abcdef-01",
+        "0123456789abcdef--1",
+    ] {
+        assert_eq!(text.parse::<LogMark>(), Err(NoMark), "{text}");
+    }
+}

@@ -60,18 +60,31 @@ pub(crate) fn give(
     }
     env.shift_remove(MARKER);
 
-    let mut secrets = named_secrets(around.iter());
-    secrets.extend(named_secrets(env.iter()));
-    secrets.extend(agent.secrets.iter().map(|name| env[name.as_str()].clone()));
-    agent.mcp_servers.values().for_each(|server| add_secrets_of(server, &mut secrets));
-    secrets.sort();
-    secrets.dedup();
+    let secrets = secrets(agent, around);
     Ok(Given { env, secrets })
 }
 
-/// Lists what nothing of ours may write, also where the agent could not be given all that it needs.
+/// Lists what nothing of ours may write, also where the agent could not be given all that it needs:
+/// what the environment and the agent's own variables hold by convention, what it is to be kept by
+/// name, and what its MCP servers are given.
 pub(crate) fn secrets(agent: &Agent, around: &BTreeMap<String, String>) -> Vec<String> {
-    give(agent, around).map_or_else(|_| named_secrets(around.iter()), |given| given.secrets)
+    let own: IndexMap<String, String> = agent
+        .env
+        .get()
+        .iter()
+        .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+        .collect();
+    let mut secrets = named_secrets(around.iter());
+    secrets.extend(named_secrets(own.iter()));
+    for name in &agent.secrets {
+        let name = name.as_str();
+        let value = own.get(name).or_else(|| around.get(name));
+        secrets.extend(value.filter(|value| check_secret(name, value).is_ok()).cloned());
+    }
+    agent.mcp_servers.values().for_each(|server| add_secrets_of(server, &mut secrets));
+    secrets.sort();
+    secrets.dedup();
+    secrets
 }
 
 /// Lists the values of variables that hold secrets by convention, where they are long enough.

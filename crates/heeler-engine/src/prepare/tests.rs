@@ -154,6 +154,20 @@ fn whatever_may_be_a_secret_is_kept_out_of_what_we_write() {
 }
 
 #[test]
+fn what_is_taken_in_from_outside_is_cleaned_of_the_secrets_of_the_whole_fleet() {
+    let mut place = Place::new();
+    place.set("DEPLOY", "deploy-deploy");
+    // The other one could not even run: it lacks a secret.
+    let fleet = "env: {MY_PASSWORD: password-1}}\n  - {name: b, secrets: [DEPLOY, MISSING], \
+        env: {OTHER_TOKEN: other-token-1}";
+    let secrets = |take_in: bool| {
+        place.prepare(fleet, Wanted { take_in, ..asked("hi") }).unwrap().brief.secrets
+    };
+    assert_eq!(secrets(false), ["password-1"]);
+    assert_eq!(secrets(true), ["deploy-deploy", "other-token-1", "password-1"]);
+}
+
+#[test]
 fn a_secret_that_is_missing_or_too_short_is_refused() {
     let mut place = Place::new();
     let refused =

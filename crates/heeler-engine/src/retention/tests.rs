@@ -103,6 +103,23 @@ fn files_of_jobs_that_ended_long_ago_go_to_the_trash_with_a_tombstone() {
 }
 
 #[test]
+fn no_files_go_to_the_trash_through_a_link() {
+    let rig = Rig::new();
+    let job = rig.job(1, JobStatus::Completed);
+    let dir = &rig.place.fleet.dir;
+    let outside = rig.place.root.join("outside");
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(dir.trash().join("jobs")).unwrap();
+    std::os::unix::fs::symlink(&outside, dir.trashed_job(&job)).unwrap();
+    let reader = rig.place.reader();
+    let files = files_of_jobs(dir, &reader).unwrap();
+    let said = put_job_away(dir, &reader, &job, &files[&job], "old", Timestamp::UNIX_EPOCH);
+    assert!(matches!(said, Err(RetentionError::Name(NameError::Symlink { .. }))), "{said:?}");
+    assert_eq!(rig.files(&job), 4);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
 fn only_so_many_of_the_newest_are_kept() {
     let rig = Rig::new();
     let jobs: Vec<JobId> = (1..=4).map(|hour| rig.job(hour, JobStatus::Completed)).collect();

@@ -16,7 +16,7 @@ use super::repo;
 use super::schedule::ScheduleKeys;
 use super::shape::{Section, Shape};
 use crate::AgentName;
-use crate::workflow::freeze;
+use crate::workflow::{FaultyFile, freeze};
 
 /// Keys of plain text whose values are told all the same.
 const TOLD_TEXTS: [&str; 1] = ["model"];
@@ -105,12 +105,15 @@ fn workflow_changes(old: &Loaded, new: &Loaded) -> Vec<Change> {
         let crons = crons.map(|it| (format!("cron {}", it.name), format!("{it:?}")));
         workflows.chain(crons).collect()
     };
+    // What became faulty is not gone; who reads the config tells what is wrong with it.
+    let faulty: Vec<String> = new.faulty.iter().map(FaultyFile::title).collect();
     let (old, new) = (names(old), names(new));
     let came = new.iter().filter_map(|(name, is)| match old.get(name) {
         None => Some((name, "added")),
         Some(was) => (was != is).then_some((name, "changed")),
     });
-    let gone = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name, "removed"));
+    let is_gone = |name: &&String| !new.contains_key(*name) && !faulty.contains(*name);
+    let gone = old.keys().filter(is_gone).map(|name| (name, "removed"));
     came.chain(gone).map(|(name, what)| Change::Workflow { name: name.clone(), what }).collect()
 }
 

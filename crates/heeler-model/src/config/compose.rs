@@ -74,7 +74,8 @@ pub fn load(
         return Err(faults);
     }
     show::hide_secrets(&mut fleets, &mut agents, env);
-    Ok(Loaded { fleets, agents, files, warnings: faults, workflows: Vec::new(), crons: Vec::new() })
+    let (workflows, crons, faulty) = (Vec::new(), Vec::new(), Vec::new());
+    Ok(Loaded { fleets, agents, files, warnings: faults, workflows, crons, faulty })
 }
 
 struct Loader<'a> {

@@ -80,6 +80,12 @@ impl Fault {
         (line, within(self.range.start)..within(self.range.end))
     }
 
+    /// Returns the place and the message in one line. Files below `base` are named relative to it.
+    pub fn brief(&self, base: &Utf8Path) -> String {
+        let path = self.path().strip_prefix(base).unwrap_or(self.path());
+        harmless(&format!("{path}:{}:{}: {}", self.line(), self.column(), self.message))
+    }
+
     /// Renders the fault with its source line and a marker. Files below `base` are named relative
     /// to it. What could steer a terminal is shown as `\u{FFFD}`: config may be a stranger's.
     pub fn render(&self, style: Style, base: &Utf8Path) -> String {

@@ -1,8 +1,11 @@
-//! Finding an agent by the name that a person types.
+//! Finding an agent or a workflow by the name that a person types.
+
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::{Agent, Loaded};
+use crate::workflow::{FaultyFile, LoadedWorkflow};
 
 /// How alike two names are for one to be offered for the other.
 const LIKENESS_MIN: f64 = 0.75;
@@ -50,6 +53,18 @@ impl Loaded {
                 Err(AgentLookup::Ambiguous { name, candidates })
             }
         }
+    }
+
+    /// Returns a workflow by its name.
+    pub fn workflow(&self, name: &str) -> Option<&Arc<LoadedWorkflow>> {
+        self.workflows.iter().find(|it| it.workflow.name.as_str() == name)
+    }
+
+    /// Returns the file of a workflow that cannot run, by its name or that of the file.
+    pub fn faulty_workflow(&self, name: &str) -> Option<&FaultyFile> {
+        let mut workflows = self.faulty.iter().filter(|it| !it.is_cron);
+        let is_named = |it: &&FaultyFile| it.name.as_deref() == Some(name);
+        workflows.clone().find(is_named).or_else(|| workflows.find(|it| it.is_called(name)))
     }
 
     fn nearest(&self, name: &str) -> Option<String> {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 
-use crate::workflow::{Cron, LoadedWorkflow, Workflows};
+use crate::workflow::{Cron, FaultyFile, LoadedWorkflow, Workflows};
 
 pub use agent::{
     Agent, Budget, Checkout, Identity, Instances, PermissionMode, Program, Runtime, RuntimeType,
@@ -95,6 +95,8 @@ pub struct Loaded {
     pub workflows: Vec<Arc<LoadedWorkflow>>,
     /// What starts workflows by the clock.
     pub crons: Vec<Cron>,
+    /// Files of the workflow folder of which nothing counts, because there is a fault in them.
+    pub faulty: Vec<FaultyFile>,
     /// The files that were read.
     pub files: Vec<Utf8PathBuf>,
     /// What works, but not as its author may think.
@@ -127,8 +129,17 @@ impl Loaded {
             agent.schedules.push(schedule);
         }
         self.crons = found.crons;
+        self.faulty = found.faulty;
         self.files.extend(found.files);
         let warnings = std::mem::take(&mut self.warnings);
         self.warnings = Faults::together([warnings, found.warnings]);
+    }
+
+    /// Returns it if no file of the workflow folder has a fault either.
+    pub fn whole(self) -> Result<Loaded, Faults> {
+        match self.faulty.is_empty() {
+            true => Ok(self),
+            false => Err(FaultyFile::faults_of(self.faulty, self.warnings)),
+        }
     }
 }

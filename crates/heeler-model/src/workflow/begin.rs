@@ -11,6 +11,7 @@ use super::entry::{Entry, How, Part};
 use super::output::cut_output;
 use super::step::{Around, Effect, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, Question, Step};
 use super::template::RenderError;
+use crate::ApprovalId;
 
 impl Course {
     /// Begins what can begin, as far as one step goes.
@@ -157,8 +158,14 @@ impl Course {
             self.note(place, part, How::Succeeded, None, step);
             return self.after(place, around, step);
         }
+        let mut names = self.names(place, number, around);
+        let id = ApprovalId::of_gate(around.run, self.seq);
+        names.push(("approvalUrl", Json::from(format!("heeler approvals show {id}"))));
+        names.push(("approvalId", Json::from(id.as_str())));
+        let pause = phase.messages.on_pause_for_approval.as_ref();
+        let pause = self.said(place, pause, &names);
         let text = match &gate.message {
-            Some(message) => message.render(&self.scope(&self.names(place, number, around))),
+            Some(message) => message.render(&self.scope(&names)),
             None => Ok(match gate.kind {
                 GateKind::Approve => format!("May {} go on after `{}`?", workflow.name, phase.name),
                 GateKind::Reply => {
@@ -169,7 +176,7 @@ impl Course {
         };
         match text {
             Ok(text) => {
-                self.say(place, phase.messages.on_pause_for_approval.as_ref(), around, step);
+                step.effects.extend(pause);
                 let entry = self.entry(place, part);
                 self.fold(&entry);
                 let question = Question {

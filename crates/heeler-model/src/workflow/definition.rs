@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
+use super::pattern::Pattern;
 use super::template::{Expression, Template};
 pub use crate::config::Retry;
 use crate::config::{Period, Usd};
@@ -196,7 +197,7 @@ pub struct UntilLoop {
     pub on_soft_failure: SoftFailure,
 }
 
-/// What an iteration means that ran out of turns or said nothing.
+/// What an iteration means that ran out of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SoftFailure {
     /// How often it is tried again.
@@ -268,8 +269,8 @@ pub struct Marker {
     pub message: Option<Template>,
     /// It does not count with this label in the context's `labels`.
     pub unless_label: Option<String>,
-    /// It does not count if the context's `title` has this text.
-    pub unless_title_matches: Option<String>,
+    /// It does not count if this is found in the context's `title`.
+    pub unless_title_matches: Option<Pattern>,
     /// What is said if it does not count.
     pub bypass_message: Option<Template>,
 }

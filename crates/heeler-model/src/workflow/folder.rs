@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::{Map, Value as Json};
 
 use super::inputs;
@@ -14,7 +14,7 @@ use crate::config::inert;
 use crate::config::reader::{Pos, did_you_mean};
 use crate::config::value::{At, Value as _};
 use crate::config::yaml::{Kind, Node};
-use crate::config::{Agent, CronExpr, Faults, ReadFile, Zone};
+use crate::config::{Agent, CronExpr, Faults, ReadFile, Severity, Zone};
 
 /// The most files in a fleet's workflow folder.
 pub const WORKFLOW_FILES_MAX: usize = 1000;
@@ -26,10 +26,70 @@ pub struct Workflows {
     pub workflows: Vec<Arc<LoadedWorkflow>>,
     /// What starts them by the clock.
     pub crons: Vec<Cron>,
+    /// Files of which nothing counts, because there is a fault in them.
+    pub faulty: Vec<FaultyFile>,
     /// Every file that was read.
     pub files: Vec<Utf8PathBuf>,
     /// What works, but not as its author may think.
     pub warnings: Faults,
+}
+
+impl Workflows {
+    /// Returns them if no file has a fault.
+    pub fn whole(self) -> Result<Workflows, Faults> {
+        match self.faulty.is_empty() {
+            true => Ok(self),
+            false => Err(FaultyFile::faults_of(self.faulty, self.warnings)),
+        }
+    }
+}
+
+/// A file of a workflow folder that has a fault.
+#[derive(Debug, Clone)]
+pub struct FaultyFile {
+    /// The file.
+    pub file: Utf8PathBuf,
+    /// The name that it gives itself, if that can be read.
+    pub name: Option<String>,
+    /// Whether it starts a workflow by the clock, and is none.
+    pub is_cron: bool,
+    /// What is wrong with it.
+    pub faults: Faults,
+}
+
+impl FaultyFile {
+    /// Returns what people know it by: its name, or that of its file.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().or(self.file.file_stem()).unwrap_or(self.file.as_str())
+    }
+
+    /// Returns its kind and name: `workflow build`, `cron nightly`.
+    pub fn title(&self) -> String {
+        let kind = if self.is_cron { "cron" } else { "workflow" };
+        format!("{kind} {}", self.label())
+    }
+
+    /// Says whether it may be meant by a name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name) || self.file.file_stem() == Some(name)
+    }
+
+    /// Says in one line that it has a fault, and where. Files below `base` are named relative to it.
+    pub fn told(&self, base: &Utf8Path) -> String {
+        let mut errors = self.faults.list.iter().filter(|it| it.severity == Severity::Error);
+        let first = errors.next().map(|fault| format!(": {}", fault.brief(base)));
+        let first = first.unwrap_or_default();
+        let more = match errors.count() + self.faults.dropped {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        format!("{} cannot run{first}{more}", self.title())
+    }
+
+    /// Returns all that is wrong, with what else there is to say.
+    pub(crate) fn faults_of(all: Vec<FaultyFile>, warnings: Faults) -> Faults {
+        Faults::together(all.into_iter().map(|it| it.faults).chain([warnings]))
+    }
 }
 
 /// A workflow that is started by the clock.
@@ -51,14 +111,14 @@ pub struct Cron {
     pub enabled: bool,
 }
 
-/// Reads the files of a workflow folder, all of them or none.
+/// Reads the files of a workflow folder. One with a fault does not count; all others do.
 pub fn load_all(
     paths: &[Utf8PathBuf],
     read: &ReadFile<'_>,
     agents: &[Agent],
     settings: &WorkflowSettings,
-) -> Result<Workflows, Faults> {
-    let fleet = Known { agents, settings, takes_any_agent: false };
+) -> Workflows {
+    let fleet = Known { agents, settings, is_frozen: false };
     let mut folder = Folder::default();
     let mut crons: Vec<(Loader<'_>, Node)> = Vec::new();
     for (number, path) in paths.iter().enumerate() {
@@ -67,79 +127,98 @@ pub fn load_all(
         match tree {
             _ if number == WORKFLOW_FILES_MAX => {
                 let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
-                loader.reader.error(Pos { file: 1, start: 0, end: 0 }, message);
-                return Err(loader.reader.finish().0);
+                let fault = loader.reader.error(Pos { file: 1, start: 0, end: 0 }, message);
+                fault.expected("this one and those behind it are not read");
+                folder.refuse(loader, None, false);
+                break;
             }
             Some(tree) if is_cron(&tree) => crons.push((loader, tree)),
             tree => folder.add_workflow(loader, tree.as_ref()),
         }
     }
-    // A workflow that has a fault is not among those that are known.
-    let known = (!folder.refused).then(|| folder.all.workflows.clone());
+    folder.drop_twins();
     for (loader, tree) in crons {
-        folder.add_cron(loader, &tree, known.as_deref());
+        folder.add_cron(loader, &tree);
     }
-    let Folder { mut all, faults, refused, .. } = folder;
+    folder.drop_twins();
+    let Folder { mut all, warnings, .. } = folder;
     all.files.sort();
     all.files.dedup();
-    all.warnings = Faults::together(faults);
-    match refused {
-        true => Err(all.warnings),
-        false => Ok(all),
-    }
+    all.warnings = Faults::together(warnings);
+    all
 }
 
 /// A folder on its way.
 #[derive(Default)]
 struct Folder {
     all: Workflows,
-    faults: Vec<Faults>,
+    warnings: Vec<Faults>,
     /// The files of workflows and crons, by their names.
-    names: HashMap<(&'static str, Name), Utf8PathBuf>,
-    refused: bool,
+    names: HashMap<(&'static str, String), Utf8PathBuf>,
 }
 
 impl Folder {
     fn add_workflow(&mut self, mut loader: Loader<'_>, tree: Option<&Node>) {
         let workflow = tree.and_then(|tree| loader.workflow(tree));
-        if let (Some(workflow), Some(tree)) = (&workflow, tree) {
-            self.refuse_twin(&mut loader, ("workflow", workflow.name.clone()), tree);
-        }
-        match loader.finish(workflow) {
-            Ok(loaded) => {
-                self.faults.push(loaded.warnings.clone());
-                self.all.files.extend(loaded.files.keys().cloned());
-                self.all.workflows.push(Arc::new(loaded));
-            }
-            Err(faults) => {
-                self.refused = true;
-                self.faults.push(faults);
-            }
-        }
+        self.refuse_twin(&mut loader, "workflow", tree);
+        let Some(workflow) = workflow.filter(|_| loader.reader.errors_seen() == 0) else {
+            return self.refuse(loader, tree, false);
+        };
+        let loaded = loader.finish(workflow);
+        self.warnings.push(loaded.warnings.clone());
+        self.all.files.extend(loaded.files.keys().cloned());
+        self.all.workflows.push(Arc::new(loaded));
     }
 
-    fn add_cron(
-        &mut self,
-        mut loader: Loader<'_>,
-        tree: &Node,
-        known: Option<&[Arc<LoadedWorkflow>]>,
-    ) {
+    fn add_cron(&mut self, mut loader: Loader<'_>, tree: &Node) {
         inert::warn_workflow(tree, keys::INERT_CRON, &mut loader.reader);
-        if let Some(keys) = CronKeys::read(tree, &mut loader.reader) {
-            self.refuse_twin(&mut loader, ("cron", keys.name.value.clone()), tree);
-            self.all.crons.extend(loader.cron(keys, known));
+        let keys = CronKeys::read(tree, &mut loader.reader);
+        self.refuse_twin(&mut loader, "cron", Some(tree));
+        let cron = keys.and_then(|keys| loader.cron(keys, &self.all));
+        if loader.reader.errors_seen() > 0 {
+            return self.refuse(loader, Some(tree), true);
         }
-        self.refused |= loader.reader.errors_seen() > 0;
+        self.all.crons.extend(cron);
         self.all.files.push(loader.root_path().to_owned());
-        self.faults.push(loader.reader.finish().0);
+        self.warnings.push(loader.reader.finish().0);
     }
 
-    fn refuse_twin(&mut self, loader: &mut Loader<'_>, key: (&'static str, Name), tree: &Node) {
-        let message = format!("there are two {}s `{}`", key.0, key.1);
-        if let Some(other) = self.names.insert(key, loader.root_path().to_owned()) {
+    fn refuse(&mut self, loader: Loader<'_>, tree: Option<&Node>, is_cron: bool) {
+        let name = tree.and_then(said_name);
+        let (file, read, faults) = loader.give_up();
+        self.all.files.extend(read);
+        self.all.faulty.push(FaultyFile { file, name, is_cron, faults });
+    }
+
+    /// Refuses a name that another file has, be it with faults of its own.
+    fn refuse_twin(&mut self, loader: &mut Loader<'_>, kind: &'static str, tree: Option<&Node>) {
+        let Some((tree, name)) = tree.and_then(|tree| Some((tree, said_name(tree)?))) else {
+            return;
+        };
+        let message = format!("there are two {kind}s `{name}`");
+        if let Some(other) = self.names.insert((kind, name), loader.root_path().to_owned()) {
             let at = tree.get("name").map_or(tree.at, |name| name.at);
             loader.reader.error(at, message).expected(format!("it is also in {other}"));
         }
+    }
+
+    /// Takes away what another file has the name of: nobody could say which is meant.
+    fn drop_twins(&mut self) {
+        let Workflows { workflows, crons, faulty, .. } = &mut self.all;
+        let is_twin = |name: &Name, is_cron: bool| {
+            let is_it = |it: &FaultyFile| it.name.as_deref() == Some(name.as_str());
+            faulty.iter().any(|it| it.is_cron == is_cron && is_it(it))
+        };
+        workflows.retain(|it| !is_twin(&it.workflow.name, false));
+        crons.retain(|it| !is_twin(&it.name, true));
+    }
+}
+
+/// Returns the name that a file gives itself.
+fn said_name(tree: &Node) -> Option<String> {
+    match &tree.get("name")?.kind {
+        Kind::Scalar(scalar) => Some(scalar.text.clone()),
+        _ => None,
     }
 }
 
@@ -149,7 +228,7 @@ fn is_cron(tree: &Node) -> bool {
 }
 
 impl Loader<'_> {
-    fn cron(&mut self, keys: CronKeys, known: Option<&[Arc<LoadedWorkflow>]>) -> Option<Cron> {
+    fn cron(&mut self, keys: CronKeys, all: &Workflows) -> Option<Cron> {
         let workflow = match (&keys.workflow, &keys.handler) {
             (Some(workflow), None) => workflow,
             // It says so in a warning.
@@ -165,14 +244,12 @@ impl Loader<'_> {
                 return None;
             }
         };
-        let mut context: Map<String, Json> = keys.context.value.into_iter().collect();
-        if let Some(known) = known {
-            let found = known.iter().find(|it| it.workflow.name == workflow.value);
-            match found {
-                Some(found) => context = self.inputs_of(found, context, keys.context.at)?,
-                None => return self.unknown_workflow(workflow, known),
-            }
-        }
+        let context: Map<String, Json> = keys.context.value.into_iter().collect();
+        let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
+        let context = match found {
+            Some(found) => self.inputs_of(found, context, keys.context.at)?,
+            None => return self.unknown_workflow(workflow, all),
+        };
         Some(Cron {
             name: keys.name.value,
             file: self.root_path().to_owned(),
@@ -199,11 +276,19 @@ impl Loader<'_> {
         inputs::check(&loaded.workflow, context).map_err(refuse).ok()
     }
 
-    fn unknown_workflow(&mut self, name: &At<Name>, known: &[Arc<LoadedWorkflow>]) -> Option<Cron> {
-        let names = known.iter().map(|loaded| loaded.workflow.name.as_str());
-        let near = did_you_mean(name.value.as_str(), names);
-        let message = format!("there is no workflow `{}`", name.value);
-        let fault = self.reader.error(name.at, message).expected("expected the name of a workflow");
+    fn unknown_workflow(&mut self, written: &At<Name>, all: &Workflows) -> Option<Cron> {
+        let name = written.value.as_str();
+        let faulty = all.faulty.iter().find(|it| !it.is_cron && it.is_called(name));
+        if let Some(faulty) = faulty {
+            let message = format!("the workflow `{name}` has faults itself");
+            let fault = self.reader.error(written.at, message);
+            fault.expected("it is not started").help(format!("correct {}", faulty.file));
+            return None;
+        }
+        let near = did_you_mean(name, all.workflows.iter().map(|it| it.workflow.name.as_str()));
+        let message = format!("there is no workflow `{name}`");
+        let fault = self.reader.error(written.at, message);
+        fault.expected("expected the name of a workflow");
         if let Some(near) = near {
             fault.help(format!("did you mean `{near}`?"));
         }

@@ -289,13 +289,14 @@ section! {
         scratch_key: Option<At<Name>>,
         /// Whether a pass is not told what those before it said.
         fresh_context: bool = "false",
-        /// What becomes of a pass that ran out of turns or said nothing.
+        /// What becomes of a pass that ran out of turns. One that ends well and says nothing is a pass as
+        /// any other.
         on_soft_failure: SoftFailureKeys = "{}",
     }
 }
 
 section! {
-    /// What becomes of a pass that ran out of turns or said nothing.
+    /// What becomes of a pass that ran out of turns.
     pub(crate) struct SoftFailureKeys ("on_soft_failure") {
         /// How often it is tried again.
         retries: Within<0, RETRIES_MAX> = "0",
@@ -351,7 +352,8 @@ section! {
         message: Option<At<Template>>,
         /// It does not count with this label in the context's `labels`.
         unless_label: Option<String>,
-        /// It does not count if the context's `title` has this text, in capitals or not.
+        /// It does not count if this regular expression is found in the context's `title`, in capitals or
+        /// not.
         unless_title_matches: Option<At<String>>,
         /// What is said if it does not count.
         bypass_message: Option<At<Template>>,

@@ -16,6 +16,7 @@ pub(crate) mod keys;
 mod old;
 mod output;
 mod parse;
+mod pattern;
 mod phases;
 mod piece;
 mod references;
@@ -33,10 +34,11 @@ pub use definition::{
     Workflow,
 };
 pub use entry::{Decision, Entry, How, Part};
-pub use folder::{Cron, WORKFLOW_FILES_MAX, Workflows, load_all};
+pub use folder::{Cron, FaultyFile, WORKFLOW_FILES_MAX, Workflows, load_all};
 pub use keys::{Action, ITERATIONS_MAX, PhaseType, Then};
 pub use output::{OUTPUT_BYTES_MAX, cut_output};
 pub use parse::{LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze, load, thaw};
+pub use pattern::{PATTERN_CHARS_MAX, Pattern};
 pub use piece::{Piece, PieceWork};
 pub use status::CourseStatus;
 pub use step::{

@@ -56,9 +56,8 @@ fn is_bypassed(marker: &Marker, context: &Json) -> bool {
         .unless_label
         .as_ref()
         .is_some_and(|wanted| labels.iter().filter_map(label_of).any(|label| label == *wanted));
-    let title = context["title"].as_str().unwrap_or_default().to_lowercase();
-    let by_title = marker.unless_title_matches.as_ref();
-    by_label || by_title.is_some_and(|text| title.contains(&text.to_lowercase()))
+    let title = context["title"].as_str().unwrap_or_default();
+    by_label || marker.unless_title_matches.as_ref().is_some_and(|it| it.is_in(title))
 }
 
 /// Returns what a review says, by a line of its own, or by its first word.
@@ -83,6 +82,7 @@ pub(super) fn verdict(output: &str) -> Option<Decision> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pattern::Pattern;
     use super::*;
     use serde_json::json;
 
@@ -114,7 +114,7 @@ mod tests {
     fn a_blocked_output_has_failed_unless_the_context_says_otherwise() {
         let marker = Marker {
             unless_label: Some("bootstrap".to_owned()),
-            unless_title_matches: Some("Scaffold".to_owned()),
+            unless_title_matches: Some(Pattern::parse("^(Scaffold|boot)\\b").unwrap()),
             ..Marker::default()
         };
         let rules = OutputRules { blocked: Some(marker), requires_marker: None };
@@ -125,7 +125,9 @@ mod tests {
         check("I am blocked.", &json!({}), Ruling::Failed(Decision::Blocked));
         check("BLOCKED", &json!({"labels": ["bootstrap"]}), Ruling::Bypassed);
         check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), Ruling::Bypassed);
-        check("BLOCKED", &json!({"title": "A scaffold"}), Ruling::Bypassed);
+        check("BLOCKED", &json!({"title": "scaffold the app"}), Ruling::Bypassed);
+        check("BLOCKED", &json!({"title": "A scaffold"}), Ruling::Failed(Decision::Blocked));
+        check("BLOCKED", &json!({"title": "bootstrap"}), Ruling::Failed(Decision::Blocked));
         let marked = OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
         assert_eq!(judge(&marked, "done", &json!({})), Ruling::Failed(Decision::Unmarked));
         assert_eq!(judge(&marked, "DONE: x", &json!({})), Ruling::Clear);

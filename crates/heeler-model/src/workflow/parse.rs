@@ -28,6 +28,8 @@ use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
 
 /// The most phases of a workflow.
 pub const PHASES_MAX: usize = 10_000;
+/// How many agents are named to somebody who names one that there is not.
+const AGENTS_TOLD_MAX: usize = 10;
 /// The most text of all files of one workflow, in bytes.
 const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
 
@@ -71,11 +73,8 @@ pub fn load(
     agents: &[Agent],
     settings: &WorkflowSettings,
 ) -> Result<LoadedWorkflow, Faults> {
-    let fleet = Known { agents, settings, takes_any_agent: false };
-    let mut loader = Loader::new(root, read, fleet);
-    let tree = loader.root();
-    let workflow = tree.and_then(|tree| loader.workflow(&tree));
-    loader.finish(workflow)
+    let fleet = Known { agents, settings, is_frozen: false };
+    Loader::new(root, read, fleet).whole()
 }
 
 /// The frozen form of a workflow.
@@ -118,11 +117,8 @@ pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
         agent: frozen.agent.clone(),
         ..WorkflowSettings::default()
     };
-    let fleet = Known { agents, settings: &settings, takes_any_agent: true };
-    let mut loader = Loader::new(&frozen.root, &read, fleet);
-    let tree = loader.root();
-    let workflow = tree.and_then(|tree| loader.workflow(&tree));
-    loader.finish(workflow).map(|loaded| loaded.workflow)
+    let fleet = Known { agents, settings: &settings, is_frozen: true };
+    Loader::new(&frozen.root, &read, fleet).whole().map(|loaded| loaded.workflow)
 }
 
 /// What a workflow is read against.
@@ -130,8 +126,9 @@ pub fn thaw(json: &str, agents: &[Agent]) -> Result<Workflow, Faults> {
 pub(super) struct Known<'a> {
     pub(super) agents: &'a [Agent],
     pub(super) settings: &'a WorkflowSettings,
-    /// Whether an agent that is not known is taken as it is written.
-    pub(super) takes_any_agent: bool,
+    /// Whether it was found good once, perhaps by an earlier release: an agent that is not known is
+    /// taken as it is written, and what has become a fault since is none.
+    pub(super) is_frozen: bool,
 }
 
 /// One workflow or cron file on its way.
@@ -184,16 +181,31 @@ impl<'a> Loader<'a> {
         Some(tree)
     }
 
-    /// Ends the reading. A workflow with an error is never handed out.
-    pub(super) fn finish(self, workflow: Option<Workflow>) -> Result<LoadedWorkflow, Faults> {
-        let refused = self.reader.errors_seen() > 0;
+    /// Ends the reading of a workflow without a fault.
+    pub(super) fn finish(self, workflow: Workflow) -> LoadedWorkflow {
+        debug_assert_eq!(
+            self.reader.errors_seen(),
+            0,
+            "a workflow with an error is not handed out"
+        );
         let (warnings, _) = self.reader.finish();
-        debug_assert!(refused || workflow.is_some(), "what is refused is told why");
-        match workflow.filter(|_| !refused) {
-            None => Err(warnings),
-            Some(workflow) => {
-                Ok(LoadedWorkflow { workflow, root: self.root, files: self.files, warnings })
-            }
+        LoadedWorkflow { workflow, root: self.root, files: self.files, warnings }
+    }
+
+    /// Ends the reading of a file with faults: which it is, what was read for it, and what is wrong.
+    pub(super) fn give_up(self) -> (Utf8PathBuf, Vec<Utf8PathBuf>, Faults) {
+        let read = self.files.into_keys().collect();
+        (self.root, read, self.reader.finish().0)
+    }
+
+    /// Reads the file and whatever it names.
+    fn whole(mut self) -> Result<LoadedWorkflow, Faults> {
+        let tree = self.root();
+        let workflow = tree.and_then(|tree| self.workflow(&tree));
+        debug_assert!(workflow.is_some() || self.reader.errors_seen() > 0, "it is told why");
+        match workflow.filter(|_| self.reader.errors_seen() == 0) {
+            Some(workflow) => Ok(self.finish(workflow)),
+            None => Err(self.give_up().2),
         }
     }
 
@@ -208,20 +220,21 @@ impl<'a> Loader<'a> {
             return None;
         }
         // What a phase names may be in one that cannot be read.
-        let is_whole = self.reader.errors_seen() == 0;
+        let lost = self.lost_phases(tree, &keys.phases);
         let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
         let agent = self.default_agent(keys.agent.as_ref());
         let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
         let has_agent = agent.is_some() || keys.agent.is_some();
-        let waits = if is_whole { self.dependencies(&phases) } else { None };
-        let made = self.phases(&phases, has_agent, waits.as_deref());
+        let waits = self.dependencies(&phases, &lost);
+        let made = self.phases(&phases, has_agent, &waits);
         if let Some(message) = &keys.final_message {
             self.uses.push(Use::of(message.at, message.value.references(), None));
         }
         self.check_references(&Names {
             phases: &phases,
-            waits: waits.as_deref()?,
+            waits: &waits,
             inputs: &inputs,
+            lost: &lost,
         });
         Some(Workflow {
             name: keys.name.value,
@@ -297,17 +310,26 @@ impl<'a> Loader<'a> {
             agents.iter().filter(|agent| agent.name.local() == name.as_str()).collect();
         let message = match local[..] {
             [one] => return Some(one.name.clone()),
-            _ if self.fleet.takes_any_agent => return Some(name.clone()),
+            _ if self.fleet.is_frozen => return Some(name.clone()),
             [] => format!("there is no agent `{name}`"),
             _ => {
                 let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
                 format!("`{name}` may be any of: {}", names.join(", "))
             }
         };
-        let near = did_you_mean(name.as_str(), agents.iter().map(|agent| agent.name.as_str()));
+        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        let near = did_you_mean(name.as_str(), names.iter().copied());
+        let help = match (near, names.len()) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, 0) => "the fleet has no agents yet".to_owned(),
+            (None, count) if count > AGENTS_TOLD_MAX => {
+                format!("the fleet has {} and more", names[..AGENTS_TOLD_MAX].join(", "))
+            }
+            (None, _) => format!("the fleet has {}", names.join(", ")),
+        };
         let fault = self.reader.error(*at, message).expected("expected the name of an agent");
-        if let Some(near) = near.filter(|_| local.is_empty()) {
-            fault.help(format!("did you mean `{near}`?"));
+        if local.is_empty() {
+            fault.help(help);
         }
         None
     }

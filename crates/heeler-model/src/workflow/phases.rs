@@ -11,6 +11,7 @@ use super::keys::{
     LoopMessagesKeys, MessagesKeys, OutputKeys, PhaseKeys, PhaseRetryKeys, PhaseType, Then,
 };
 use super::parse::Loader;
+use super::pattern::Pattern;
 use super::references::Use;
 use super::template::{Expression, Template};
 use crate::Name;
@@ -35,7 +36,7 @@ impl Loader<'_> {
         &mut self,
         written: &[PhaseKeys],
         has_agent: bool,
-        waits: Option<&[Vec<usize>]>,
+        waits: &[Vec<usize>],
     ) -> Option<Vec<Phase>> {
         self.refuse_twins(written);
         let mut phases = Vec::new();
@@ -45,7 +46,7 @@ impl Loader<'_> {
             let place = Place { number, keys, skills, item };
             phases.extend(self.phase(&place, has_agent));
         }
-        for (phase, waits) in phases.iter_mut().zip(waits?) {
+        for (phase, waits) in phases.iter_mut().zip(waits) {
             phase.depends_on.clone_from(waits);
         }
         (phases.len() == written.len()).then_some(phases)
@@ -371,20 +372,32 @@ impl Loader<'_> {
             self.reader.warn(rule.action.at, message).expected("only `fail` does anything");
             return OutputRules { blocked: None, requires_marker };
         }
-        if let Some(title) = &rule.unless_title_matches
-            && title.value.contains(['^', '$', '*', '+', '?', '(', '[', '|', '\\'])
-        {
-            let message =
-                "`unless_title_matches` is plain text here, no regular expression".to_owned();
-            self.reader.warn(title.at, message).expected("a title has to have these very letters");
-        }
         let blocked = Marker {
             message: self.template(rule.message.as_ref(), place),
             unless_label: rule.unless_label.clone(),
-            unless_title_matches: rule.unless_title_matches.as_ref().map(|it| it.value.clone()),
+            unless_title_matches: rule
+                .unless_title_matches
+                .as_ref()
+                .and_then(|it| self.pattern(it)),
             bypass_message: self.template(rule.bypass_message.as_ref(), place),
         };
         OutputRules { blocked: Some(blocked), requires_marker }
+    }
+
+    fn pattern(&mut self, written: &At<String>) -> Option<Pattern> {
+        let refused = match Pattern::parse(&written.value) {
+            Ok(pattern) => return Some(pattern),
+            Err(why) => why,
+        };
+        // It was plain text once.
+        if self.fleet.is_frozen {
+            return Pattern::literal(&written.value);
+        }
+        let message = format!("`{}` is no regular expression: {refused}", written.value);
+        let fault = self.reader.error(written.at, message);
+        fault.expected("expected one such as `scaffold|bootstrap`");
+        fault.help("a sign that is meant as it stands has a backslash before it: `\\(`");
+        None
     }
 
     fn messages(&mut self, place: &Place<'_>, keys: &MessagesKeys) -> Messages {

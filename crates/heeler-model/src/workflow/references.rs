@@ -6,34 +6,33 @@ use std::collections::{BTreeMap, HashMap};
 use indexmap::IndexMap;
 
 use super::definition::Input;
-use super::keys::PhaseKeys;
+use super::keys::{PhaseKeys, Phases};
 use super::parse::Loader;
 use super::template::{HOLDERS, Path};
 use crate::config::reader::{Pos, did_you_mean};
+use crate::config::value::{At, Value as _};
+use crate::config::yaml::{Kind, Node};
 
 /// Names that templates see beside those of the run, by what they are used in.
-const OURS: [&str; 20] = [
+const OURS: [&str; 14] = [
     "approvalId",
     "approvalUrl",
-    "artifactsUrl",
-    "branch",
     "cycle",
     "error",
     "index",
     "item",
     "iteration",
-    "labels",
     "maxCycles",
     "maxIterations",
     "output",
-    "owner",
     "phase",
     "previousOutput",
-    "repo",
     "review",
     "run",
-    "title",
 ];
+
+/// Names that whatever starts a run gives it in Last Light.
+const GIVEN: [&str; 6] = ["artifactsUrl", "branch", "labels", "owner", "repo", "title"];
 
 /// The names of the values that a template or an expression uses.
 pub(super) struct Use {
@@ -52,6 +51,8 @@ pub(super) struct Names<'n> {
     /// The phases that each waits for.
     pub(super) waits: &'n [Vec<usize>],
     pub(super) inputs: &'n IndexMap<String, Input>,
+    /// What phases with faults are called, and their outputs.
+    pub(super) lost: &'n [String],
 }
 
 impl Use {
@@ -68,11 +69,14 @@ impl Use {
 impl Loader<'_> {
     /// Returns the places of the phases that each phase waits for. Without `depends_on` anywhere
     /// each waits for the one before it.
-    pub(super) fn dependencies(&mut self, phases: &[PhaseKeys]) -> Option<Vec<Vec<usize>>> {
+    pub(super) fn dependencies(
+        &mut self,
+        phases: &[PhaseKeys],
+        lost: &[String],
+    ) -> Vec<Vec<usize>> {
         if phases.iter().all(|phase| phase.depends_on.is_none()) {
-            return Some(
-                (0..phases.len()).map(|place| place.checked_sub(1).into_iter().collect()).collect(),
-            );
+            let before = |place: usize| place.checked_sub(1).into_iter().collect();
+            return (0..phases.len()).map(before).collect();
         }
         let places: HashMap<&str, usize> =
             phases.iter().enumerate().map(|(place, it)| (it.name.value.as_str(), place)).collect();
@@ -83,6 +87,7 @@ impl Loader<'_> {
                 match places.get(name.value.as_str()) {
                     Some(place) if found.contains(place) => {}
                     Some(place) => found.push(*place),
+                    None if lost.iter().any(|it| it == name.value.as_str()) => {}
                     None => {
                         self.unknown_phase(name.at, name.value.as_str(), places.keys().copied());
                     }
@@ -90,8 +95,31 @@ impl Loader<'_> {
             }
             all.push(found);
         }
-        self.refuse_circle(phases, &all)?;
-        Some(all)
+        self.refuse_circle(phases, &all);
+        all
+    }
+
+    /// Returns what phases that cannot be read are called, and their outputs, after a look at what
+    /// they name all the same.
+    pub(super) fn lost_phases(&mut self, tree: &Node, read: &Phases) -> Vec<String> {
+        let items = match tree.get("phases").map(|list| &list.kind) {
+            Some(Kind::List(items)) => items.as_slice(),
+            _ => &[],
+        };
+        let is_lost = |item: &&Node| !read.0.iter().any(|phase| phase.at == item.at);
+        let lost: Vec<&Node> = items.iter().filter(is_lost).collect();
+        for agent in lost.iter().filter_map(|item| item.get("agent")) {
+            // What is wrong with the text itself is told already, and once.
+            if let Some(agent) = At::read(agent, &mut self.reader) {
+                self.agent(&agent);
+            }
+        }
+        let names = lost.iter().flat_map(|item| [item.get("name"), item.get("output_var")]);
+        let names = names.flatten().filter_map(|name| match &name.kind {
+            Kind::Scalar(scalar) => Some(scalar.text.clone()),
+            _ => None,
+        });
+        names.collect()
     }
 
     fn unknown_phase<'n>(&mut self, at: Pos, name: &str, known: impl Iterator<Item = &'n str>) {
@@ -103,8 +131,8 @@ impl Loader<'_> {
         }
     }
 
-    fn refuse_circle(&mut self, phases: &[PhaseKeys], waits: &[Vec<usize>]) -> Option<()> {
-        let Some(circle) = circle(waits) else { return Some(()) };
+    fn refuse_circle(&mut self, phases: &[PhaseKeys], waits: &[Vec<usize>]) {
+        let Some(circle) = circle(waits) else { return };
         let name = |place: &usize| phases[*place].name.value.as_str();
         let message = match circle[..] {
             [one, _] => format!("the phase `{}` waits for itself", name(&one)),
@@ -118,7 +146,6 @@ impl Loader<'_> {
         let at = written.clone().find(|it| it.value.as_str() == name(&circle[1]));
         let at = at.map_or(first.name.at, |it| it.at);
         self.reader.error(at, message).expected("one of these has to go");
-        None
     }
 
     /// Holds that what templates and expressions name is there.
@@ -147,7 +174,9 @@ impl Loader<'_> {
                 }
             }
         }
-        if self.reader.errors_seen() == 0 {
+        // Without declared inputs it is only a doubt, which other faults may explain.
+        let is_told = !names.inputs.is_empty() || self.reader.errors_seen() == 0;
+        if names.lost.is_empty() && is_told {
             doubts.iter().for_each(|(at, name)| self.doubt(*at, name, names, &outputs));
         }
     }
@@ -181,6 +210,7 @@ impl Loader<'_> {
                 self.check_output(used, head, names, outputs);
             }
             [head, ..] if OURS.contains(&head) => {}
+            [head, ..] if inputs.is_empty() && GIVEN.contains(&head) => {}
             [head, "output"] => self.check_output(used, head, names, outputs),
             _ => return path.first().map(String::as_str),
         }
@@ -194,6 +224,9 @@ impl Loader<'_> {
         names: &Names<'_>,
         outputs: &BTreeMap<&str, Vec<usize>>,
     ) {
+        if names.lost.iter().any(|it| it == name) {
+            return;
+        }
         let at = self.narrow(used.at, name);
         let Some(places) = outputs.get(name) else {
             let whole = outputs
@@ -208,7 +241,10 @@ impl Loader<'_> {
             return;
         };
         let Some(phase) = used.phase else { return };
-        if !places.iter().any(|place| *place == phase || waits_for(names.waits, phase, *place)) {
+        let is_whole = names.lost.is_empty();
+        if is_whole
+            && !places.iter().any(|place| *place == phase || waits_for(names.waits, phase, *place))
+        {
             let user = &names.phases[phase].name.value;
             let message =
                 format!("`{user}` does not wait for `{name}`, whose output may not be there");
@@ -218,7 +254,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Tells of a name that nothing of the workflow has; what starts a run may still give it.
+    /// Tells of a name that nothing of the workflow has. Where the inputs are declared that is an error;
+    /// else what starts a run may still give it.
     fn doubt(
         &mut self,
         at: Pos,
@@ -229,12 +266,19 @@ impl Loader<'_> {
         let inputs = names.inputs.keys().map(String::as_str);
         let known = inputs.chain(outputs.keys().copied()).chain(OURS).chain(HOLDERS);
         let near = did_you_mean(name, known);
-        if names.inputs.is_empty() && near.is_none() {
-            return;
-        }
-        let at = self.narrow(at, name);
-        let fault = self.reader.warn(at, format!("nothing here is called `{name}`"));
-        fault.expected("it is empty unless whatever starts a run gives it");
+        let (is_open, at) = (names.inputs.is_empty(), self.narrow(at, name));
+        let message = format!("nothing here is called `{name}`");
+        let fault = match (is_open, near) {
+            (true, None) => return,
+            (false, _) if !self.fleet.is_frozen => {
+                let fault = self.reader.error(at, message);
+                fault.expected("expected an input, a phase or its `output_var`")
+            }
+            _ => {
+                let fault = self.reader.warn(at, message);
+                fault.expected("it is empty unless whatever starts a run gives it")
+            }
+        };
         if let Some(near) = near {
             fault.help(format!("did you mean `{near}`?"));
         }
@@ -244,15 +288,17 @@ impl Loader<'_> {
     fn narrow(&self, at: Pos, word: &str) -> Pos {
         let source = self.reader.source(at.file);
         let Some(text) = source.text.get(at.start..at.end) else { return at };
-        let found = |hyphen: bool| {
+        let found = |hyphen: bool, in_braces: bool| {
             let is_inner = |c: char| c.is_alphanumeric() || c == '_' || hyphen && c == '-';
             text.match_indices(word).find(|(start, _)| {
                 let (before, after) = (&text[..*start], &text[start + word.len()..]);
-                !before.ends_with(is_inner) && !after.starts_with(is_inner)
+                let is_word = !before.ends_with(is_inner) && !after.starts_with(is_inner);
+                is_word && (!in_braces || before.rfind('{') > before.rfind('}'))
             })
         };
-        // In old forms a hyphen is part of a name.
-        let found = found(true).or_else(|| found(false));
+        // In old forms a hyphen is part of a name. The same word may stand outside of all braces.
+        let tries = [(true, true), (false, true), (true, false), (false, false)];
+        let found = tries.into_iter().find_map(|(hyphen, in_braces)| found(hyphen, in_braces));
         match found {
             Some((start, _)) => {
                 let start = at.start + start;

@@ -232,7 +232,10 @@ impl World {
             self.ask(happening);
         }
         let places = self.workflow.phases.len();
-        self.ask(Happening::Retry { from: random.bool().then(|| random.usize(..places)) });
+        self.ask(Happening::Retry {
+            from: random.bool().then(|| random.usize(..places)),
+            queued: false,
+        });
         self.play(random, true, usize::MAX);
         assert!(self.record.status.is_final(), "it does not end");
     }

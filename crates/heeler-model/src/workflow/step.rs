@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::course::{Course, NodeEnd, NodeState, RESTARTS_MAX};
 use super::definition::{GateDefault, GateKind, Repeat};
@@ -57,6 +57,8 @@ pub enum Happening {
     Retry {
         /// This phase too, however it ended.
         from: Option<usize>,
+        /// Nothing begins before its turn comes.
+        queued: bool,
     },
 }
 
@@ -197,9 +199,14 @@ impl Course {
                 self.answered(phase, part, &answer, around, &mut step);
             }
             Happening::Cancel { by, now } => self.cancel(&by, now, &mut step),
-            Happening::Retry { from } => self.retry(from, &mut step),
+            Happening::Retry { from, queued } => {
+                self.retry(from, &mut step);
+                if queued {
+                    self.status = CourseStatus::Queued;
+                }
+            }
         }
-        if !self.status.is_final() {
+        if !self.status.is_final() && self.status != CourseStatus::Queued {
             self.begin_due(around, &mut step);
             self.status = self.state();
             // What is said at the end tells of a success.
@@ -523,13 +530,20 @@ impl Course {
         around: &Around<'_>,
         step: &mut Step,
     ) {
-        let Some(message) = message else { return };
         let names = self.names(place, 0, around);
+        step.effects.extend(self.said(place, message, &names));
+    }
+
+    /// Returns what people are told, if it comes to any text.
+    pub(super) fn said(
+        &self,
+        place: usize,
+        message: Option<&Template>,
+        names: &[(&str, Json)],
+    ) -> Option<Effect> {
         // That something cannot be said stops nothing.
-        let text = message.render(&self.scope(&names)).unwrap_or_else(|error| error.to_string());
-        if !text.trim().is_empty() {
-            step.effects.push(Effect::Say { phase: Some(place), text });
-        }
+        let text = message?.render(&self.scope(names)).unwrap_or_else(|error| error.to_string());
+        (!text.trim().is_empty()).then_some(Effect::Say { phase: Some(place), text })
     }
 
     fn say_end(&self, around: &Around<'_>, step: &mut Step) {

@@ -299,6 +299,36 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
 }
 
 #[test]
+fn a_gates_message_names_the_approval_that_it_asks_for() {
+    let mut a = phase("a", &[]);
+    let message = Template::parse("Answer {{approvalId}}: {{ approvalUrl }}").unwrap();
+    a.gate = Some(Gate { message: Some(message), ..gate("post_a", GateKind::Approve) });
+    a.messages.on_pause_for_approval = Some(Template::parse("wait for {{approvalId}}").unwrap());
+    let mut play = Play::new(workflow(vec![a]));
+    play.says("a", "work", "plan");
+    let id = crate::ApprovalId::of_gate("wf-1", play.open[0].seq);
+    let asked = format!("ask a gate:0 approve: Answer {id}: heeler approvals show {id}\n");
+    assert!(play.log.contains(&asked), "{}", play.log);
+    assert!(play.log.contains(&format!("say wait for {id}\n")), "{}", play.log);
+    assert_eq!(
+        crate::ApprovalId::of_gate("wf-2026-11-15-k3v9q1", 7).as_str(),
+        "ask-2026-11-15-k3v9q1-7"
+    );
+}
+
+#[test]
+fn a_pass_that_says_nothing_is_a_pass_as_any_other() {
+    let mut a = phase("a", &[]);
+    let completes = SoftFailure { retries: 5, completes: true };
+    a.repeat =
+        Repeat::Until(Box::new(UntilLoop { on_soft_failure: completes, ..until("output == 'x'") }));
+    let mut play = Play::new(workflow(vec![a]));
+    play.says("a", "iteration:1", "").says("a", "iteration:2", "x");
+    assert_eq!(play.course.status, CourseStatus::Succeeded);
+    assert_eq!(play.course.scratch["loop"]["iteration"], json!(2), "{}", play.log);
+}
+
+#[test]
 fn a_review_loop_fixes_until_it_is_approved() {
     let mut review = phase("review", &[]);
     review.repeat = Repeat::Review(Box::new(ReviewLoop {
@@ -550,7 +580,7 @@ fn a_cancelled_run_stops_and_can_go_on() {
     play.says("a", "work", "A");
     play.happens(Happening::Cancel { by: "ada".to_owned(), now: false });
     play.ends("b", "work", How::Cancelled, "");
-    play.happens(Happening::Retry { from: None });
+    play.happens(Happening::Retry { from: None, queued: false });
     play.says("b", "work", "B").says("c", "work", "C");
     play.check(expect![[r#"
           start a work: do a
@@ -576,7 +606,7 @@ fn a_cancelled_run_stops_and_can_go_on() {
           succeeded
     "#]]);
     let from = play.course.workflow.place_of("b");
-    play.happens(Happening::Retry { from });
+    play.happens(Happening::Retry { from, queued: false });
     assert!(
         play.log.ends_with("note b reset: \n  note c reset: \n  start b work: do b\n  running\n")
     );

@@ -239,6 +239,9 @@ fn first_piece(text: &str) -> Result<(Piece<'_>, usize), String> {
         let end = end_of(rest, "}}").ok_or("`{{` has no `}}`")?;
         return Ok((Piece::Print(&rest[..end]), end + 4));
     }
+    if let Some(length) = shell_length(text) {
+        return Ok((Piece::Raw(&text[..length]), length));
+    }
     if let Some(rest) = text.strip_prefix("{#") {
         let end = rest.find("#}").ok_or("`{#` has no `#}`")?;
         return Ok((Piece::Comment, end + 4));
@@ -255,12 +258,23 @@ fn first_piece(text: &str) -> Result<(Piece<'_>, usize), String> {
     }
     let starts = |at: &usize| {
         let rest = &text[*at..];
-        ["{{", "{#", "{%"].iter().any(|mark| rest.starts_with(mark)) || output_name(rest).is_some()
+        ["{{", "{#", "{%"].iter().any(|mark| rest.starts_with(mark))
+            || output_name(rest).is_some()
+            || shell_length(rest).is_some()
     };
     let marks = text.char_indices().map(|(at, _)| at).skip(1);
     let end = marks.filter(|at| matches!(text.as_bytes()[*at], b'{' | b'$')).find(starts);
     let end = end.unwrap_or(text.len());
     Ok((Piece::Text(&text[..end]), end))
+}
+
+/// Returns how long `${#name}` is, the length of a variable in the shell, if a text begins so. It is no
+/// comment.
+fn shell_length(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix("${#")?;
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_@*[]!?-$#".contains(c);
+    let end = rest.find(|c: char| !is_of_name(c))?;
+    (rest[end..].starts_with('}') && (end == 0 || !rest[..end].ends_with('#'))).then_some(end + 4)
 }
 
 fn raw_piece(text: &str, start: usize) -> Result<(Piece<'_>, usize), String> {

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 
-use crate::{Files, load_folder, render};
+use crate::{Files, load_any, load_folder, render};
 
 const WORKFLOW: &str = "name: nightly\nagent: coder\ninputs: {n: {type: number, default: 1}}\nphases: [{name: a, prompt: x}]";
 
@@ -27,6 +27,62 @@ fn a_cron_file_names_a_workflow_and_what_it_is_given() {
     assert_eq!(all.workflows.len(), 1);
     let files: Vec<&str> = all.files.iter().map(|file| file.as_str()).collect();
     assert_eq!(files, ["/fleet/workflows/a/every-night.yaml", "/fleet/workflows/nightly.yaml"]);
+}
+
+/// Loads files and returns the names of what counts, and all that is wrong.
+fn split(files: Files<'_>) -> (Vec<String>, String) {
+    let all = load_any(files);
+    let workflows = all.workflows.iter().map(|it| it.workflow.name.to_string());
+    let names = workflows.chain(all.crons.iter().map(|it| it.name.to_string())).collect();
+    let base = "/fleet/workflows".into();
+    let told: Vec<String> = all.faulty.iter().map(|it| it.told(base)).collect();
+    (names, told.join("\n"))
+}
+
+#[test]
+fn a_file_with_a_fault_does_not_count_and_all_others_do() {
+    let faulty = "name: build\nagent: nobody\ncolour: red\nphases: [{name: a, prompt: x}]";
+    let cron = |name: &str, workflow: &str| {
+        format!("kind: cron\nname: {name}\nschedule: '0 3 * * *'\nworkflow: {workflow}\n")
+    };
+    let (good, bad) = (cron("every-night", "nightly"), cron("builds", "build"));
+    let (names, told) = split(&[
+        ("a.yaml", faulty),
+        ("b.yaml", "name: [\n"),
+        ("c.yaml", &good),
+        ("d.yaml", &bad),
+        ("nightly.yaml", WORKFLOW),
+    ]);
+    assert_eq!(names, ["nightly", "every-night"]);
+    expect![[r#"
+        workflow build cannot run: a.yaml:2:8: there is no agent `nobody` (and 1 more)
+        workflow b cannot run: b.yaml:1:7: not valid YAML: unclosed bracket '['
+        cron builds cannot run: d.yaml:4:11: the workflow `build` has faults itself"#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn of_two_files_with_one_name_none_counts() {
+    let twin = "name: nightly\nagent: nobody\nphases: [{name: a, prompt: x}]";
+    let cron = "kind: cron\nname: x\nschedule: '0 3 * * *'\nworkflow: other\n";
+    let other = WORKFLOW.replace("nightly", "other");
+    for (first, second) in [(WORKFLOW, WORKFLOW), (WORKFLOW, twin), (twin, WORKFLOW)] {
+        let files = [("a.yaml", first), ("b.yaml", second), ("c.yaml", &other)];
+        let (names, told) = split(&files);
+        assert_eq!(names, ["other"], "{told}");
+        assert!(told.contains("b.yaml:1:7: there are two workflows `nightly`"), "{told}");
+    }
+    let (names, told) = split(&[("a.yaml", cron), ("b.yaml", cron), ("c.yaml", &other)]);
+    assert_eq!(names, ["other"]);
+    assert_eq!(told, "cron x cannot run: b.yaml:2:7: there are two crons `x`");
+}
+
+#[test]
+fn a_workflow_is_found_by_its_name_and_one_with_faults_by_that_of_its_file_too() {
+    let all = load_any(&[("b.yaml", "name: build\n"), ("odd.yaml", "name: [\n")]);
+    assert!(all.faulty[0].is_called("build") && all.faulty[0].is_called("b"));
+    assert!(all.faulty[1].is_called("odd") && !all.faulty[1].is_called("build"));
+    assert_eq!((all.faulty[0].label(), all.faulty[1].label()), ("build", "odd"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::{check, check_files, check_phases};
+use crate::{check, check_files, check_phases, load_with, settings};
 
 #[test]
 fn unknown_keys_are_errors_with_what_may_be_meant() {
@@ -144,28 +144,42 @@ fn inputs_that_are_not_asked_for_are_errors() {
               |                                  ^^^^^ expected the name of an input
               |
               = help: did you mean `title`?
+
+            error: nothing here is called `titel`
+             --> w.yaml:6:27
+              |
+            6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
+              |                           ^^^^^ expected an input, a phase or its `output_var`
+              |
+              = help: did you mean `title`?
+
+            error: nothing here is called `unheard`
+             --> w.yaml:6:39
+              |
+            6 |   - {name: b, prompt: '{{ titel }} {{ unheard }}'}
+              |                                       ^^^^^^^ expected an input, a phase or its `output_var`
         "#]],
     );
 }
 
 #[test]
-fn a_name_that_nothing_has_is_doubted() {
+fn a_name_that_nothing_has_is_an_error_where_the_inputs_are_declared_and_else_a_doubt() {
     check(
         "name: w\nagent: coder\ninputs: {title: {}}\nphases:\n  - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}\n",
         expect![[r#"
-            warning: nothing here is called `titel`
+            error: nothing here is called `titel`
              --> w.yaml:5:27
               |
             5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
-              |                           ^^^^^ it is empty unless whatever starts a run gives it
+              |                           ^^^^^ expected an input, a phase or its `output_var`
               |
               = help: did you mean `title`?
 
-            warning: nothing here is called `unheard`
+            error: nothing here is called `unheard`
              --> w.yaml:5:39
               |
             5 |   - {name: b, prompt: '{{ titel }} {{ unheard }} {{ title }}'}
-              |                                       ^^^^^^^ it is empty unless whatever starts a run gives it
+              |                                       ^^^^^^^ expected an input, a phase or its `output_var`
         "#]],
     );
     check_phases(
@@ -179,6 +193,138 @@ fn a_name_that_nothing_has_is_doubted() {
               |
               = help: did you mean `previousOutput`?
         "#]],
+    );
+}
+
+#[test]
+fn with_declared_inputs_what_last_light_gives_a_run_is_not_given() {
+    let prompt = "phases:\n  - {name: a, prompt: '{{ repo }} {{ run.id }} {{ phase }}'}\n";
+    let open = format!("name: w\nagent: coder\n{prompt}");
+    assert!(load_with(&[("w.yaml", &open)], &settings()).is_ok());
+    check(
+        &format!("name: w\nagent: coder\ninputs: {{title: {{}}}}\n{prompt}"),
+        expect![[r#"
+        error: nothing here is called `repo`
+         --> w.yaml:5:27
+          |
+        5 |   - {name: a, prompt: '{{ repo }} {{ run.id }} {{ phase }}'}
+          |                           ^^^^ expected an input, a phase or its `output_var`
+    "#]],
+    );
+}
+
+#[test]
+fn a_word_of_a_prompt_file_is_found_where_it_is_a_name() {
+    let yaml = "name: w\nagent: coder\ninputs: {title: {}}\nphases: [{name: a, prompt: p.md}]\n";
+    check_files(
+        &[("w.yaml", yaml), ("p.md", "The owner of it:\n{{ owner }}\n")],
+        expect![[r#"
+        error: nothing here is called `owner`
+         --> p.md:2:4
+          |
+        2 | {{ owner }}
+          |    ^^^^^ expected an input, a phase or its `output_var`
+    "#]],
+    );
+}
+
+#[test]
+fn faults_of_every_stage_are_told_at_once() {
+    check_phases(
+        "  - {name: a, prompt: x, colour: red, agent: codre}\n  - {name: b, agent: nobody, prompt: '{{ outputs.a }} {{ outputs.z }}', depends_on: [a, q]}\n  - {name: c, depends_on: [d], prompt: x}\n  - {name: d, depends_on: [c], prompt: '{{ x'}\n",
+        expect![[r#"
+            error: unknown key `colour` in phase
+             --> w.yaml:4:26
+              |
+            4 |   - {name: a, prompt: x, colour: red, agent: codre}
+              |                          ^^^^^^
+              |
+              = help: known keys: name, label, type, agent, prompt, skill, skills, model, command, script, runtime, working_directory, timeout_seconds, retry, depends_on, trigger_rule, skip_if, loop, generic_loop, foreach, approval_gate, approval_artifact, approval_gate_message, on_output, on_success, output_var, messages, variant, unrestricted_egress, web_search, requires_sandbox, sandbox_image
+
+            error: there is no agent `codre`
+             --> w.yaml:4:46
+              |
+            4 |   - {name: a, prompt: x, colour: red, agent: codre}
+              |                                              ^^^^^ expected the name of an agent
+              |
+              = help: did you mean `coder`?
+
+            error: there is no agent `nobody`
+             --> w.yaml:5:22
+              |
+            5 |   - {name: b, agent: nobody, prompt: '{{ outputs.a }} {{ outputs.z }}', depends_on: [a, q]}
+              |                      ^^^^^^ expected the name of an agent
+              |
+              = help: the fleet has coder, tester, web.painter
+
+            error: there is no phase `z`
+             --> w.yaml:5:66
+              |
+            5 |   - {name: b, agent: nobody, prompt: '{{ outputs.a }} {{ outputs.z }}', depends_on: [a, q]}
+              |                                                                  ^ expected the name of a phase
+
+            error: there is no phase `q`
+             --> w.yaml:5:89
+              |
+            5 |   - {name: b, agent: nobody, prompt: '{{ outputs.a }} {{ outputs.z }}', depends_on: [a, q]}
+              |                                                                                         ^ expected the name of a phase
+
+            error: phases wait for each other in a circle: c -> d -> c
+             --> w.yaml:6:28
+              |
+            6 |   - {name: c, depends_on: [d], prompt: x}
+              |                            ^ one of these has to go
+
+            error: not a template: `{{` has no `}}`
+             --> w.yaml:7:40
+              |
+            7 |   - {name: d, depends_on: [c], prompt: '{{ x'}
+              |                                        ^^^^^^ expected a template
+              |
+              = help: text that is not meant for us goes between `{% raw %}` and `{% endraw %}`
+        "#]],
+    );
+}
+
+#[test]
+fn a_title_is_matched_by_a_regular_expression_that_is_checked() {
+    let phase = |pattern: &str| {
+        format!(
+            "  - {{name: a, prompt: x, on_output: {{contains_BLOCKED: {{unless_title_matches: '{pattern}'}}}}}}\n"
+        )
+    };
+    check_phases(
+        &phase("^(chore|docs):"),
+        expect![[r#"
+        ok
+    "#]],
+    );
+    check_phases(
+        &phase("(chore"),
+        expect![[r#"
+        error: `(chore` is no regular expression: unclosed group
+         --> w.yaml:4:79
+          |
+        4 |   - {name: a, prompt: x, on_output: {contains_BLOCKED: {unless_title_matches: '(chore'}}}
+          |                                                                               ^^^^^^^^ expected one such as `scaffold|bootstrap`
+          |
+          = help: a sign that is meant as it stands has a backslash before it: `\(`
+    "#]],
+    );
+    let long = format!("name: w\nagent: coder\nphases:\n{}", phase(&"x".repeat(201)));
+    let faults = load_with(&[("w.yaml", &long)], &settings()).unwrap_err();
+    assert!(faults.list[0].message.ends_with("it is longer than 200 characters"));
+    check_phases(
+        &phase("((((x{100}){100}){100}){100})"),
+        expect![[r#"
+        error: `((((x{100}){100}){100}){100})` is no regular expression: it is too large
+         --> w.yaml:4:79
+          |
+        4 |   - {name: a, prompt: x, on_output: {contains_BLOCKED: {unless_title_matches: '((((x{100}){100}){100}){100})'}}}
+          |                                                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ expected one such as `scaffold|bootstrap`
+          |
+          = help: a sign that is meant as it stands has a backslash before it: `\(`
+    "#]],
     );
 }
 

@@ -2,6 +2,8 @@
 
 use heeler_model::workflow::{WorkflowSettings, freeze, thaw};
 
+use serde_json::json;
+
 use crate::{agents, load_with, settings};
 
 const TEXT: &str = "name: w\nphases:\n  - {name: a, prompt: prompts/a.md, skill: s, approval_gate: go}\n  - {name: b, prompt: '${a.output}', agent: painter, approval_gate: stay}\n";
@@ -24,6 +26,21 @@ fn a_thawed_workflow_is_the_one_that_was_frozen() {
     let settings = WorkflowSettings { agent: Some("tester".parse().unwrap()), ..settings() };
     let loaded = load_with(&files, &settings).unwrap().workflow;
     assert_eq!(format!("{workflow:?}"), format!("{loaded:?}"));
+}
+
+#[test]
+fn what_was_good_when_it_was_frozen_is_not_refused_later() {
+    // Once, a name that nothing has was a warning, and a title was matched by plain text.
+    let marker = "{contains_BLOCKED: {unless_title_matches: '(draft'}}";
+    let text = format!(
+        "name: w\nagent: coder\ninputs: {{title: {{}}}}\nphases: [{{name: a, prompt: '{{{{ unheard }}}}', on_output: {marker}}}]\n"
+    );
+    assert!(load_with(&[("w.yaml", &text)], &settings()).is_err());
+    let json = json!({ "root": "/f/w.yaml", "files": { "/f/w.yaml": text }, "agent": "coder" });
+    let workflow = thaw(&json.to_string(), &agents()).unwrap();
+    let marker = workflow.phases[0].on_output.blocked.as_ref().unwrap();
+    let title = marker.unless_title_matches.as_ref().unwrap();
+    assert!(title.is_in("A (Draft) of it") && !title.is_in("draft"));
 }
 
 #[test]

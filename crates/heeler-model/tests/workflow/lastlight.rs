@@ -36,7 +36,6 @@ fn a_build_with_architect_executor_and_reviewer_loads() {
     assert!(matches!(loaded.workflow.phases[4].repeat, Repeat::Review(_)));
     expect![[r#"
         1: these keys have no effect: `kind`, `trigger`, `status_checklist`, `git_access`, `classification`, `chat`, `phases.variant`, `phases.on_output.contains_READY`, `phases.loop.on_request_changes.fix_variant`
-        27: `unless_title_matches` is plain text here, no regular expression
     "#]].assert_eq(&warnings(&loaded));
 }
 

@@ -56,8 +56,13 @@ fn read(files: Files<'_>, wanted: &Utf8Path) -> io::Result<String> {
     found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Loads all files as a folder; those that are no YAML are read when they are named.
+/// Loads all files as a folder, if none has a fault.
 pub fn load_folder(files: Files<'_>) -> Result<Workflows, Faults> {
+    load_any(files).whole()
+}
+
+/// Loads all files as a folder; those that are no YAML are read when they are named.
+pub fn load_any(files: Files<'_>) -> Workflows {
     let names = files.iter().map(|(name, _)| path(name));
     let yaml: Vec<Utf8PathBuf> = names.filter(|name| name.extension() == Some("yaml")).collect();
     workflow::load_all(&yaml, &|path| read(files, path), &agents(), &settings())

@@ -44,3 +44,35 @@ fn a_command_can_only_be_interrupted() {
     assert_eq!(command.interrupt(), [Step::Signal(Signal::INT)]);
     assert_eq!(command.say(Uuid::nil(), "more"), None);
 }
+
+#[test]
+fn a_part_of_a_workflow_says_what_is_run() {
+    let mut command = CommandRuntime::new(String::new(), "make test\n".to_owned()).told();
+    let steps = command.begin(Uuid::nil());
+    let [Step::Message(told), Step::Write(_), Step::CloseInput] = &steps[..] else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(told.body, Body::System { subtype: "command".to_owned() });
+    assert_eq!(told.fields["content"], "make test");
+}
+
+#[test]
+fn lines_of_a_flood_that_are_there_at_once_are_one_message() {
+    let mut command = CommandRuntime::new(String::new(), "yes".to_owned());
+    for _ in 0..LINES_ALONE_MAX {
+        assert_eq!(command.line(b"y"), [Step::Message(Message::text("y"))]);
+    }
+    assert_eq!(command.no_line(), []);
+    assert_eq!([command.line(b"a"), command.line(b""), command.line(b"b")].concat(), []);
+    assert_eq!(command.no_line(), [Step::Message(Message::text("a\n\nb"))]);
+    assert_eq!(command.no_line(), []);
+    let long = vec![b'x'; LINES_TOGETHER_BYTES_MAX - 3];
+    assert_eq!(command.line(b"a"), []);
+    let together = format!("a\n{}\nb", String::from_utf8(long.clone()).unwrap());
+    assert_eq!(
+        [command.line(&long), command.line(b"b")].concat(),
+        [Step::Message(Message::text(&together))]
+    );
+    command.begin(Uuid::nil());
+    assert_eq!(command.line(b"y"), [Step::Message(Message::text("y"))], "it is another flood");
+}

@@ -9,7 +9,9 @@ use std::io::{self, BufReader, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{OwnMark, Session, SessionStatus, slug};
-use heeler_transcript::{DiskError, OsDisk, create_folder, place_file, plain, replace_file};
+use heeler_transcript::{
+    DiskError, NameError, OsDisk, create_folder, place_file, plain, replace_file, resolve_inside,
+};
 use serde_json::json;
 use thiserror::Error;
 use uuid::Uuid;
@@ -37,6 +39,9 @@ pub enum PlaceError {
         /// The file.
         path: Utf8PathBuf,
     },
+    /// The place of the log is not ours.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -67,7 +72,8 @@ pub fn place(
         .as_ref()
         .ok_or_else(|| PlaceError::NoConversation { session: session.id.to_string() })?;
     let relative = StateDir::session_log_relative(cwd, id);
-    let log = dir.root().join(&relative);
+    // A state directory may come with a clone: nothing in it is reached through a link.
+    let log = resolve_inside(dir.root(), relative.as_str())?;
     let mut mark = None;
     let mut own = None;
     // The agent's file first: a log without it would be of a session that nobody remembers.

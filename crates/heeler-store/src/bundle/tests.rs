@@ -67,6 +67,25 @@ const LOG: &[u8] = b"{\"type\":\"user\",  \"text\":\"a \\u00e9 \\\"b\\\" \xc3\xa
 const OWN_FILE: &[u8] = b"{\"type\":\"user\",\"uuid\":\"00000000-0000-0000-0000-000000000001\",\"parentUuid\":null}\n{\"type\":\"mode\"}\n";
 
 #[test]
+fn nothing_is_placed_through_a_link_in_the_state_directory() {
+    let (there, here) = (Machine::new(), Machine::new());
+    let (log, own) = there.files(b"{\"type\":\"user\"}\n", b"");
+    drop(own);
+    let bundle = here.bundle(&export(&session(), &log, None, &[])).unwrap();
+    let (cwd, outside) = (here.path("work"), here.path("outside"));
+    std::fs::create_dir_all(&cwd).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    let id = session().agent_session_id.unwrap();
+    let folder = here.dir.root().join(StateDir::session_log_relative(&cwd, &id));
+    let folder = folder.parent().unwrap();
+    std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&outside, folder).unwrap();
+    let error = place(&here.dir, &bundle, None, &cwd).unwrap_err();
+    assert!(error.to_string().contains("is a symbolic link"), "{error}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
 fn a_bundle_is_one_json_document_with_the_lines_as_they_are() {
     let here = Machine::new();
     let (log, own) = here.files(LOG, OWN_FILE);

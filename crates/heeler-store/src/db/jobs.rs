@@ -47,6 +47,8 @@ sql! {
         WHERE step IS NULL AND status = ?2 AND started_at >= ?3";
     COUNT_SINCE_OF_AGENT_STATUS = "SELECT COUNT(*) FROM executions \
         WHERE step IS NULL AND agent = ?1 AND status = ?2 AND started_at >= ?3";
+    COUNT_SINCE_UNTIL_OF_STATUS = "SELECT COUNT(*) FROM executions \
+        WHERE step IS NULL AND status = ?1 AND started_at >= ?2 AND started_at < ?3";
     JOB = concat!("SELECT ", head_columns!(), ", version, run_started_at, trigger_id, skill, repo, \
         issue_number, workflow_run_id, forked_from, stop_reason, interrupted, restart_count, turns, \
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
@@ -208,6 +210,21 @@ impl Db {
             first(&self.conn, sql, params![agent, status, iso_millis(since)], attempt, |row| {
                 row.get(0).attempt(attempt)
             })?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Counts the jobs of a status that were asked for within a span of time.
+    pub fn count_jobs_between(
+        &self,
+        status: JobStatus,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<i64, DbError> {
+        let attempt = "count jobs of a span";
+        let params = params![status.as_str(), iso_millis(from), iso_millis(until)];
+        let count = first(&self.conn, COUNT_SINCE_UNTIL_OF_STATUS, params, attempt, |row| {
+            row.get(0).attempt(attempt)
+        })?;
         Ok(count.unwrap_or(0))
     }
 

@@ -6,7 +6,7 @@
 use heeler_model::workflow::{CourseStatus, Decision, How, Part, cut_output};
 use heeler_model::{
     ApprovalId, ApprovalStatus, ExitReason, JobId, JobStatus, SUMMARY_BYTES_MAX, WorkflowRunId,
-    iso_millis,
+    from_foreign, iso_millis,
 };
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, named_params, params};
@@ -406,7 +406,7 @@ impl Db {
 }
 
 fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> {
-    Ok(WorkflowRunHead {
+    let mut head = WorkflowRunHead {
         id: columns.word()?,
         workflow: columns.get()?,
         trigger_id: columns.get()?,
@@ -414,14 +414,30 @@ fn read_head(columns: &mut Columns<'_, '_>) -> Result<WorkflowRunHead, DbError> 
         current_phase: columns.get()?,
         status: columns.word()?,
         restart_count: columns.get()?,
-        started_at: columns.time()?,
-        updated_at: columns.time()?,
-        finished_at: columns.maybe_time()?,
-        spent: columns.get()?,
-        origin: columns.get()?,
-        error: columns.get()?,
-        mode: columns.get()?,
-    })
+        started_at: Timestamp::UNIX_EPOCH,
+        updated_at: Timestamp::UNIX_EPOCH,
+        finished_at: None,
+        spent: 0,
+        origin: None,
+        error: None,
+        mode: None,
+    };
+    let texts: [Option<String>; 3] = [columns.get()?, columns.get()?, columns.get()?];
+    head.spent = columns.get()?;
+    head.origin = columns.get()?;
+    head.error = columns.get()?;
+    head.mode = columns.get()?;
+    let [began, updated, finished] =
+        texts.each_ref().map(|it| it.as_deref().and_then(from_foreign));
+    let is_whole = began.is_some() && updated.is_some() && finished.is_some() == texts[2].is_some();
+    if head.origin.is_none() && !is_whole {
+        return Err(columns.bad("one of its times is none".to_owned()));
+    }
+    // Of a run that another system kept, what is a time stands in for what is none.
+    head.started_at = began.or(updated).or(finished).unwrap_or(Timestamp::UNIX_EPOCH);
+    head.updated_at = updated.or(finished).unwrap_or(head.started_at);
+    head.finished_at = finished;
+    Ok(head)
 }
 
 fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DbError> {

@@ -390,7 +390,9 @@ fn in_our_words(table: ForeignTable, row: &mut ForeignRow) -> Result<(), String>
         }
         _ => return Ok(()),
     };
-    let at = row.time(began).ok_or_else(|| format!("its `{began}` is not a time"))?;
+    // Another of its times says more than that it is left out.
+    let at = row.time(began).or_else(|| times.iter().find_map(|name| row.time(name)));
+    let at = at.ok_or_else(|| format!("its `{began}` is not a time"))?;
     row.set(began, Value::Text(iso_millis(at)));
     for name in times {
         let time = row.time(name).map(iso_millis);

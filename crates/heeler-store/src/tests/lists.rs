@@ -121,6 +121,7 @@ fn no_list_scans_or_sorts() {
         COUNT_SINCE_OF_AGENT: SEARCH executions USING COVERING INDEX idx_executions_agent (agent=? AND started_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH executions USING COVERING INDEX idx_executions_agent_status (agent=? AND status=? AND started_at>?)
+        COUNT_SINCE_UNTIL_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>? AND started_at<?)
         IDS_FROM: SEARCH executions USING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
         IDS_OF_SESSION: SEARCH executions USING COVERING INDEX idx_executions_session (session_id=?)
         PAGE: SEARCH sessions USING INDEX idx_sessions_newest ((last_active_at,id)<(?,?))

@@ -282,7 +282,7 @@ fn check_nothing_is_missed(paths: &[camino::Utf8PathBuf; 2], lines: u64, context
     let mut told = [0, 0];
     while told != [lines; 2] {
         match follower.next(PATIENCE).unwrap() {
-            Some(Update::Record { file, record }) => {
+            Some(Update::Record { file, record, .. }) => {
                 assert_eq!(record.text, format!("{{\"n\":{}}}", told[file]), "{context}");
                 told[file] += 1;
             }

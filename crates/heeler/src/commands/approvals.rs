@@ -2,7 +2,7 @@
 //!
 //! Lists are read from the database; answers are given to the daemon.
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
@@ -130,9 +130,9 @@ pub(crate) struct RejectArgs {
     /// Their ids; a beginning will do while it is unique
     #[arg(required = true, value_name = "ID", add = cli::approvals())]
     ids: Vec<String>,
-    /// Why, for the record and for the agent
+    /// Why, for the record and for the agent; asked for at a terminal if left out
     #[arg(short, long, value_name = "TEXT")]
-    reason: String,
+    reason: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -164,7 +164,12 @@ pub(crate) fn run(global: &Global, command: &ApprovalsCommand) -> Outcome {
             answer_all(&place, ids, Verb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
-            let text = Some(reason.clone());
+            // Nobody is asked for a reason where there is nothing to reject.
+            find_all(&place, ids, Verb::Reject)?;
+            let text = match reason {
+                None if !*json && std::io::stdin().is_terminal() => why()?,
+                reason => reason.clone(),
+            };
             let answer = ApprovalAnswer { approve: false, text, updated_input: None };
             answer_all(&place, ids, Verb::Reject, &answer, *json)
         }
@@ -174,6 +179,16 @@ pub(crate) fn run(global: &Global, command: &ApprovalsCommand) -> Outcome {
             answer_all(&place, std::slice::from_ref(id), Verb::Reply, &answer, *json)
         }
     }
+}
+
+/// Asks on the terminal why something is rejected; nothing is an answer too.
+fn why() -> Outcome<Option<String>> {
+    write!(anstream::stderr().lock(), "why not? [Enter for no reason] ")?;
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line)? == 0 {
+        return Err(Failure::message(Code::Interrupted, "not rejected: no answer was given"));
+    }
+    Ok(Some(line.trim().to_owned()).filter(|line| !line.is_empty()))
 }
 
 /// Returns what is replied, from standard input if so asked.

@@ -66,7 +66,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> Outcome {
 
 fn validate(place: &Place, as_json: bool) -> Outcome {
     let file = place.config_file()?;
-    let result = fleet::try_load(place, file, &fleet::read_text)?;
+    let result = fleet::try_load(place, file, &fleet::read_text)?.and_then(Loaded::whole);
     if as_json {
         output::json(&validation_json(file, &result))?;
         return match result {
@@ -211,10 +211,11 @@ fn file_to_edit(place: &Place, args: &EditArgs) -> Outcome<Utf8PathBuf> {
 /// Checks the whole fleet with the edited text in place of the file's.
 fn check_edit(place: &Place, file: &Utf8Path, text: &str) -> Outcome<Result<Loaded, Faults>> {
     let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
-    fleet::try_load(place, place.config_file()?, &|path| match is_edited(path) {
+    let loaded = fleet::try_load(place, place.config_file()?, &|path| match is_edited(path) {
         true => Ok(text.to_owned()),
         false => fleet::read_text(path),
-    })
+    })?;
+    Ok(loaded.and_then(Loaded::whole))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user's editor")]

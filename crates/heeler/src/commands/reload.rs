@@ -10,7 +10,8 @@ use crate::place::Place;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str =
-    "The new config is checked whole: with a fault in it the daemon goes on by the old one.
+    "The new config is checked whole: with a fault in it the daemon goes on by the old one. A workflow
+file with a fault is told of, and only that workflow cannot run until it is corrected.
 Jobs that run are left as they are. A daemon without a config change says that nothing has changed.
 Exit codes: 0 applied, 2 a fault in the config (nothing changed), 3 no daemon runs.";
 

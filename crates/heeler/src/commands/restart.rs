@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, args: &RestartArgs) -> Outcome {
     // It may have been started with another config than the one that is found from here.
     place.config = Some(status.config);
     // Nothing is stopped that could not be started again.
-    fleet::load(&place)?;
+    fleet::print_faulty(&place, &fleet::load(&place)?)?;
     stop::stop(&place, client, Stopping::KeepJobs, true)?;
     let pid = match status.mode {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,

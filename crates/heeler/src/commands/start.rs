@@ -19,7 +19,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{Access, App, Connections, Reach, bind};
+use heeler_server::{Access, App, Connections, Live, Reach, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -122,7 +122,7 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
 fn detached(global: &Global, args: &StartArgs) -> Outcome {
     let place = Place::find(global)?.may_be_new();
     // Faults of the config are shown here, where somebody looks.
-    drop(Prepared::new(&place)?);
+    fleet::print_faulty(&place, &Prepared::new(&place)?.setup.loaded)?;
     let pid = match args.mode() {
         DaemonMode::Permanent => daemon::start_permanent(&place)?,
         DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
@@ -263,6 +263,7 @@ impl Open {
         let app = App {
             handle: daemon.handle(),
             records,
+            live: Live::new(&outlook),
             outlook,
             access: Arc::new(Access::new(&Reach::default())),
             version: VERSION.to_owned(),

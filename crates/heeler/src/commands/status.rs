@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use clap::Args;
 use heeler_engine::{Answer, BudgetStatus, Command};
+use heeler_model::workflow::{CourseStatus, FaultyFile};
 use heeler_model::{AgentState, ApprovalStatus, JobHead, JobStatus};
-use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader};
+use heeler_store::{
+    ApprovalFilter, JobFilter, Parked, Queued, Reader, WorkflowRunFilter, WorkflowRunHead,
+};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::commands::jobs::Shown;
+use crate::commands::workflow::{faulty_json, head_json};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output;
@@ -43,6 +47,10 @@ const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
 const FAILURES_MAX: usize = 5;
 /// How many failures are looked at, to tell whose they are.
 const FAILURES_READ_MAX: usize = 1_000;
+/// How many runs of workflows in each state are shown.
+const WORKFLOWS_MAX: usize = 100;
+/// How many questions are looked at for the runs that they belong to.
+const ASKED_MAX: usize = 1_000;
 /// How long the daemon may take to say what is wrong with it.
 const FAULTS_WAIT: Duration = Duration::from_secs(2);
 
@@ -71,6 +79,10 @@ struct Snapshot {
     jobs_total: i64,
     /// How much waits for an answer of a person.
     asked: i64,
+    /// Files of the workflow folder that have faults.
+    faulty: Vec<FaultyFile>,
+    /// Runs of workflows that have not ended, and whether each waits for a person.
+    workflows: Vec<(WorkflowRunHead, bool)>,
     running: Vec<Shown>,
     /// The newest that failed.
     failed: Vec<Shown>,
@@ -128,6 +140,9 @@ impl Snapshot {
                 let failure = Failure::message(Code::NotFound, message);
                 return Err(failure.hint("heeler status lists them"));
             }
+        }
+        if let Some(reader) = reader.as_ref().filter(|_| args.agent.is_none()) {
+            add_workflows(reader, &mut snapshot)?;
         }
         if let Some(reader) = &reader {
             add_jobs(place, reader, args, place::now(), &mut snapshot)?;
@@ -188,6 +203,23 @@ fn add_state(reader: &Reader, snapshot: &mut Snapshot) -> Outcome {
     snapshot.started_at = reader.meta(heeler_store::STARTED_AT)?;
     snapshot.disabled = reader.disabled_agents()?;
     snapshot.parked = reader.parked()?;
+    Ok(())
+}
+
+/// Adds the runs of workflows that go on or wait, the oldest of what waits for people first.
+fn add_workflows(reader: &Reader, snapshot: &mut Snapshot) -> Outcome {
+    let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
+    let pending = reader.approvals(&pending, None, ASKED_MAX)?;
+    for status in [CourseStatus::Paused, CourseStatus::Running, CourseStatus::Queued] {
+        let filter = WorkflowRunFilter { status: Some(status), ..WorkflowRunFilter::default() };
+        let mut heads = reader.workflow_runs(&filter, None, WORKFLOWS_MAX)?;
+        heads.retain(|head| head.origin.is_none());
+        heads.reverse();
+        snapshot.workflows.extend(heads.into_iter().map(|head| {
+            let asks = pending.iter().any(|it| it.workflow_run_id == head.id.as_str());
+            (head, asks)
+        }));
+    }
     Ok(())
 }
 
@@ -269,6 +301,7 @@ fn add_configured(place: &Place, snapshot: &mut Snapshot) -> Outcome {
                 let state = configured_state(agent);
                 snapshot.agents.insert(agent.name.to_string(), state);
             }
+            snapshot.faulty = loaded.faulty;
         }
         Err(faults) => {
             snapshot.config_faults = Some(faults.summary());
@@ -313,6 +346,8 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
     let failed: Vec<Value> = snapshot.failed.iter().map(Shown::to_json).collect();
     let budgets: Vec<Value> = snapshot.budgets.iter().map(budget_json).collect();
     let waiting: Vec<Value> = snapshot.waiting.iter().map(waiting_json).collect();
+    let workflows: Vec<Value> = snapshot.workflows.iter().map(workflow_json).collect();
+    let faulty: Vec<Value> = snapshot.faulty.iter().map(faulty_json).collect();
     let parked: Vec<Value> = snapshot
         .parked
         .iter()
@@ -328,8 +363,14 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
             "stopping": snapshot.stopping, "faults": snapshot.faults,
         })),
         "agents": agents, "running": running, "waiting": waiting, "parked": parked,
-        "failed": failed, "budgets": budgets,
+        "failed": failed, "budgets": budgets, "workflowRuns": workflows, "faultyWorkflows": faulty,
     })
+}
+
+fn workflow_json((head, asks): &(WorkflowRunHead, bool)) -> Value {
+    let mut value = head_json(head);
+    value["asks"] = json!(asks);
+    value
 }
 
 fn waiting_json(Waiting { shown, row }: &Waiting) -> Value {

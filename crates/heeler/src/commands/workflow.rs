@@ -27,6 +27,8 @@ use crate::fleet;
 use crate::place::Place;
 
 pub(crate) use self::example::files_of;
+pub(crate) use self::list::faulty_json;
+pub(crate) use self::runs::{head_json, outcome};
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -42,7 +44,9 @@ in loops, with your consent where it asks for it. docs/workflows.md says all of 
 #[derive(Subcommand)]
 pub(crate) enum WorkflowCommand {
     /// List workflows: what they do, whether they may run, how the last run ended
-    #[command(after_help = "Exit codes: 0 listed, 2 a fault in a file.")]
+    #[command(
+        after_help = "Exit codes: 0 listed, also where a workflow has faults, 2 a fault in the config."
+    )]
     List(list::ListArgs),
     /// Show a workflow (inputs, phases, what waits for what), or one run of it
     #[command(after_help = describe::ABOUT)]
@@ -132,10 +136,15 @@ pub(crate) fn run(global: &Global, command: &WorkflowCommand) -> Outcome {
 }
 
 /// Finds a workflow by its name.
-fn find<'a>(all: &'a Loaded, name: &str) -> Outcome<&'a Arc<LoadedWorkflow>> {
-    let found = all.workflows.iter().find(|it| it.workflow.name.as_str() == name);
-    if let Some(found) = found {
+fn find<'a>(place: &Place, all: &'a Loaded, name: &str) -> Outcome<&'a Arc<LoadedWorkflow>> {
+    if let Some(found) = all.workflow(name) {
         return Ok(found);
+    }
+    if let Some(faulty) = all.faulty_workflow(name) {
+        fleet::print_faults(place, &faulty.faults)?;
+        let message = format!("the workflow `{name}` has faults");
+        let hint = format!("heeler workflow validate {}", faulty.label());
+        return Err(Failure::message(Code::Usage, message).hint(hint));
     }
     let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
     let failure = Failure::message(Code::NotFound, format!("there is no workflow `{name}`"));

@@ -128,6 +128,11 @@ impl Tools {
                         .then(Text::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
                 })
             }
+            "system" if row["subtype"] == "stderr" => {
+                let content = plain(&row["content"]);
+                let lines = content.lines().map(&dimmed);
+                lines.reduce(|all, line| all.then("\n").then(line))
+            }
             "system" => self.system(row).map(|text| dimmed(&text)),
             // Words of a sub-agent.
             "assistant" => Some(dimmed(&plain(&row["content"]))),
@@ -238,6 +243,7 @@ impl Tools {
             }
             subtype if subtype.starts_with("task_") => None,
             "warning" => Some(format!("warning: {content}")),
+            "command" => Some(format!("$ {content}")),
             // Told by the question itself, or by the call that came to nothing.
             "asked" | "answered" | "denied" | "permission_denied" => None,
             _ if content.is_empty() => None,
@@ -283,6 +289,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_commands_complaints_are_told_line_by_line_and_what_is_run_once() {
+        let row = |subtype: &str, text: &str| json!({"type": "system", "subtype": subtype, "content": text});
+        check(
+            &[row("command", "make test\nmake all"), row("stderr", "oh\nno")],
+            &["  $ make test make all", "  oh\n  no"],
+        );
+    }
 
     #[track_caller]
     fn check(rows: &[Json], expected: &[&str]) {

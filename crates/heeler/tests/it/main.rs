@@ -36,6 +36,7 @@ mod trigger;
 mod workflow_commands;
 mod workflow_crons;
 mod workflow_examples;
+mod workflow_faults;
 mod workflow_lives;
 mod workflow_proof;
 mod workflow_races;

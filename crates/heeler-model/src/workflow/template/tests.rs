@@ -91,6 +91,22 @@ fn values_are_put_in_by_the_new_forms() {
 }
 
 #[test]
+fn the_length_of_a_variable_in_the_shell_is_no_comment() {
+    for text in ["${#VAR}", "a ${#} b", "${#list[@]}", "${#list[*]} ${#VAR}", "\"${#1}\""] {
+        check(text, text);
+        let template = Template::parse_shell(text).unwrap();
+        assert_eq!(template.render(&world().scope()).unwrap(), text);
+    }
+    // Quotes are followed all the same.
+    let command =
+        Template::parse_shell("[ ${#X} -gt 2 ] && echo \"{{ title }}\" {{ repo }}").unwrap();
+    let rendered = command.render(&world().scope()).unwrap();
+    assert!(rendered.starts_with("[ ${#X} -gt 2 ] && echo \"\"'"), "{rendered}");
+    check("a ${# a comment #}b", "a $b");
+    check("${#a#}", "$");
+}
+
+#[test]
 fn our_own_names_come_before_the_context_and_that_before_outputs() {
     let mut world = world();
     world.context["plan"] = json!({"output": "of the context"});

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, SessionMode, TriggerType, Usage,
-    from_iso,
+    from_foreign,
 };
 use jiff::Timestamp;
 use rusqlite::types::Value;
@@ -109,7 +109,7 @@ impl ForeignRow {
     }
 
     pub(crate) fn time(&self, name: &str) -> Option<Timestamp> {
-        from_iso(&self.text(name)?)
+        from_foreign(&self.text(name)?)
     }
 
     /// Returns the key, for a report.

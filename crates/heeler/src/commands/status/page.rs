@@ -7,11 +7,14 @@ use jiff::Timestamp;
 
 use super::{Shown, Snapshot, Waiting};
 use crate::commands::jobs::status_text;
+use crate::commands::workflow::outcome;
 use crate::output::{self, Lines, Text};
-use crate::place::Place;
+use crate::place::{Place, beside};
 
 /// How many jobs that wait are shown.
 const WAITING_MAX: usize = 10;
+/// How many runs of workflows are shown.
+const WORKFLOWS_MAX: usize = 10;
 /// How many schedules that come next are shown.
 const NEXT_MAX: usize = 5;
 /// How much of a job's account is shown.
@@ -87,9 +90,14 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
     }
-    for fault in &snapshot.faults {
+    let base = place.config.as_deref().map_or(place.here.as_path(), beside);
+    let faulty = snapshot.faulty.iter().map(|it| it.told(base));
+    for fault in snapshot.faults.iter().cloned().chain(faulty) {
         let red = output::status_style(JobStatus::Failed);
         page.line(Text::styled(red, "fault").then(format!(" {fault}")));
+    }
+    if !snapshot.faulty.is_empty() {
+        page.notes.push("what is wrong with workflows: heeler workflow validate".to_owned());
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(Text::from));
@@ -102,6 +110,7 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     // An account gives way on a narrow terminal.
     let mut parts = Parts { lines: Lines::bare(5, 4), titles: Vec::new() };
     add_work(&mut parts, &mut page, snapshot, now);
+    add_workflows(&mut parts, &mut page, snapshot, now);
     add_next(&mut parts, snapshot, now);
     add_failed(&mut parts, &mut page, snapshot, now);
     parts.add_to(&mut page);
@@ -180,6 +189,28 @@ fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timest
     let more = snapshot.waiting.len().saturating_sub(WAITING_MAX);
     if more > 0 {
         page.notes.push(format!("and {more} more wait: heeler jobs --status pending"));
+    }
+}
+
+/// Adds the runs of workflows that go on, those that wait for people first.
+fn add_workflows(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
+    parts.begin("Workflows");
+    for (head, asks) in snapshot.workflows.iter().take(WORKFLOWS_MAX) {
+        let status = match asks {
+            true => outcome(head).then(", waits for you"),
+            false => outcome(head),
+        };
+        parts.row([
+            head.id.as_str().into(),
+            output::one_line(&head.workflow).into(),
+            status,
+            output::relative(head.started_at, now).into(),
+            output::one_line(&head.current_phase).into(),
+        ]);
+    }
+    let more = snapshot.workflows.len().saturating_sub(WORKFLOWS_MAX);
+    if more > 0 {
+        page.notes.push(format!("and {more} more: heeler workflow runs"));
     }
 }
 

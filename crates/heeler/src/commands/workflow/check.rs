@@ -3,7 +3,7 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_model::config::{Agent, Faults, Severity};
-use heeler_model::workflow::{WorkflowSettings, Workflows, load, load_all};
+use heeler_model::workflow::{WorkflowSettings, Workflows, load_all};
 use serde_json::json;
 
 use crate::cli::{self, Global};
@@ -42,7 +42,8 @@ pub(super) fn run(global: &Global, args: &ValidateArgs) -> Outcome {
     let result = match args.which.is_empty() {
         true => against.check(&against.folder),
         false => against.check_some(&args.which)?,
-    };
+    }
+    .whole();
     if args.json {
         print_json(&result)?;
         return result.map(drop).map_err(|_| Failure::silent(Code::Usage));
@@ -100,22 +101,37 @@ struct Against<'a> {
 }
 
 impl Against<'_> {
-    fn check(&self, paths: &[Utf8PathBuf]) -> Result<Workflows, Faults> {
+    fn check(&self, paths: &[Utf8PathBuf]) -> Workflows {
         load_all(paths, &fleet::read_text, self.agents, &self.settings)
     }
 
-    /// Checks some files; one that starts a workflow by the clock together with all workflows.
-    fn check_some(&self, which: &[String]) -> Outcome<Result<Workflows, Faults>> {
-        let mut paths: Vec<Utf8PathBuf> = Vec::new();
+    /// Checks some files: those of the folder beside all others there, which may have the same names,
+    /// and so what starts a workflow by the clock.
+    fn check_some(&self, which: &[String]) -> Outcome<Workflows> {
+        let mut all = Workflows::default();
+        let mut warnings = Vec::new();
         for text in which {
-            paths.push(self.file_of(text)?);
+            let path = self.file_of(text)?;
+            let mut paths = vec![path.clone()];
+            if self.folder.contains(&path) || is_cron(&path) {
+                paths.extend(self.folder.iter().filter(|it| **it != path).cloned());
+                paths.sort();
+            }
+            let mut found = self.check(&paths);
+            found.workflows.retain(|it| it.root == path);
+            found.crons.retain(|it| it.file == path);
+            found.faulty.retain(|it| it.file == path);
+            let is_own = |file: &Utf8Path| {
+                file == path || found.workflows.iter().any(|it| it.files.contains_key(file))
+            };
+            found.warnings.list.retain(|fault| is_own(fault.path()));
+            warnings.push(found.warnings);
+            all.workflows.extend(found.workflows);
+            all.crons.extend(found.crons);
+            all.faulty.extend(found.faulty);
         }
-        if paths.iter().any(|path| is_cron(path)) {
-            paths.extend(self.folder.iter().cloned());
-            paths.sort();
-            paths.dedup();
-        }
-        Ok(self.check(&paths))
+        all.warnings = Faults::together(warnings);
+        Ok(all)
     }
 
     /// Returns the file that is meant: one that is there, or that of the workflow of this name.
@@ -123,17 +139,20 @@ impl Against<'_> {
         let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
         if is_path {
             let path = self.place.here.join(text);
-            return match path.is_file() {
-                true => Ok(path),
-                false => Err(Failure::message(Code::NotFound, format!("there is no file {path}"))),
-            };
+            if !path.is_file() {
+                return Err(Failure::message(Code::NotFound, format!("there is no file {path}")));
+            }
+            let real = path.canonicalize_utf8().ok();
+            let same =
+                |known: &&Utf8PathBuf| real.is_some() && known.canonicalize_utf8().ok() == real;
+            return Ok(self.folder.iter().find(same).cloned().unwrap_or(path));
         }
-        let is_named = |path: &&Utf8PathBuf| {
-            let loaded = load(path, &fleet::read_text, self.agents, &self.settings);
-            loaded.is_ok_and(|it| it.workflow.name.as_str() == text)
-        };
-        let found = self.folder.iter().find(|path| path.file_stem() == Some(text));
-        found.or_else(|| self.folder.iter().find(is_named)).cloned().ok_or_else(|| {
+        let all = self.check(&self.folder);
+        let good = all.workflows.iter().find(|it| it.workflow.name.as_str() == text);
+        let faulty = || all.faulty.iter().find(|it| it.name.as_deref() == Some(text));
+        let named = good.map(|it| &it.root).or_else(|| Some(&faulty()?.file));
+        let of_file = || self.folder.iter().find(|path| path.file_stem() == Some(text));
+        named.or_else(of_file).cloned().ok_or_else(|| {
             let message = format!("there is no workflow `{text}` in {}", self.settings.folder);
             Failure::message(Code::NotFound, message).hint("heeler workflow list")
         })

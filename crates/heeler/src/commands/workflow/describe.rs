@@ -61,7 +61,7 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
         Err(failure) => return or_run(failure),
         Ok(files) => files,
     };
-    let loaded = match find(&files, &args.which) {
+    let loaded = match find(&place, &files, &args.which) {
         Ok(loaded) => loaded,
         Err(failure) => return or_run(failure),
     };

@@ -45,7 +45,7 @@ pub(super) fn run(global: &Global, args: &GraphArgs) -> Outcome {
     let Some(run) = &args.run else {
         let name = args.workflow.as_deref().expect("it is required without a run");
         let all = fleet::load(&place)?;
-        return draw(&find(&all, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
+        return draw(&find(&place, &all, name)?.workflow, &|_| Mark::Waiting, args.mermaid);
     };
     let (reader, row) = find_run(&place, run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {

@@ -1,13 +1,15 @@
 //! `heeler workflow list`.
 
 use clap::Args;
-use heeler_model::workflow::{Cron, LoadedWorkflow};
+use heeler_model::config::Severity;
+use heeler_model::workflow::{Cron, FaultyFile, LoadedWorkflow};
 use heeler_store::{Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{folder, runs};
 use crate::cli::Global;
+use crate::commands::config::faults_json;
 use crate::failure::Outcome;
 use crate::fleet;
 use crate::output::{self, Lines, Text};
@@ -82,10 +84,11 @@ pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
     if args.json {
         let workflows: Vec<Value> =
             all.iter().map(|(loaded, known, crons)| to_json(loaded, known, crons)).collect();
-        let told = json!({ "workflows": workflows, "total": workflows.len() });
+        let faulty: Vec<Value> = files.faulty.iter().map(faulty_json).collect();
+        let told = json!({ "workflows": workflows, "total": workflows.len(), "faulty": faulty });
         return Ok(output::json(&told)?);
     }
-    if all.is_empty() {
+    if all.is_empty() && files.faulty.is_empty() {
         output::line(format!("no workflows in {}", folder(&files)))?;
         return Ok(output::note("heeler workflow example lists some that you can try")?);
     }
@@ -108,7 +111,24 @@ pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
             output::one_line(about).into(),
         ]);
     }
-    Ok(lines.print()?)
+    let red = anstyle::AnsiColor::Red.on_default();
+    for faulty in files.faulty.iter().filter(|it| !it.is_cron) {
+        let mut row = vec![output::one_line(faulty.label()).into(), Text::styled(red, "faulty")];
+        row.resize(6, Text::default());
+        lines.push(row);
+    }
+    lines.print()?;
+    Ok(fleet::print_faulty(&place, &files)?)
+}
+
+/// Returns a file of the workflow folder that has faults, for programs.
+pub(crate) fn faulty_json(faulty: &FaultyFile) -> Value {
+    json!({
+        "name": faulty.label(),
+        "kind": if faulty.is_cron { "cron" } else { "workflow" },
+        "file": faulty.file,
+        "errors": faults_json(&faulty.faults, Severity::Error),
+    })
 }
 
 fn to_json(loaded: &LoadedWorkflow, known: &Known, crons: &[&Cron]) -> Value {

@@ -20,6 +20,7 @@ use super::{Watching, account, definition, find_run, runs};
 use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
 use crate::live::Listener;
 use crate::output::{self, Text};
 use crate::place::{self, Place};
@@ -155,7 +156,19 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Outcome {
         trigger: TriggerType::Manual,
         mode,
     });
+    if !(global.quiet || args.how.json) {
+        warn(&place, &args.workflow)?;
+    }
     attend(global, &place, &args.how, order, Begun::New)
+}
+
+/// Tells what works in a workflow, but not as its author may think.
+fn warn(place: &Place, workflow: &str) -> Outcome {
+    let loaded = fleet::try_load(place, place.config_file()?, &fleet::read_text)?;
+    // What is wrong with the config is told by the daemon, if it goes by it.
+    let Ok(loaded) = loaded else { return Ok(()) };
+    let warnings = loaded.workflow(workflow).map(|it| &it.warnings);
+    Ok(warnings.map_or(Ok(()), |warnings| fleet::print_faults(place, warnings))?)
 }
 
 /// Joins a run.

@@ -181,7 +181,7 @@ pub(super) fn status_text(status: CourseStatus) -> Text {
 }
 
 /// Returns the status of a run, marked where it was only played.
-pub(super) fn outcome(head: &WorkflowRunHead) -> Text {
+pub(crate) fn outcome(head: &WorkflowRunHead) -> Text {
     status_text(head.status).then(played(head))
 }
 
@@ -195,7 +195,7 @@ pub(super) fn played(head: &WorkflowRunHead) -> &'static str {
 }
 
 /// Returns what programs get of a run in a list.
-pub(super) fn head_json(head: &WorkflowRunHead) -> Value {
+pub(crate) fn head_json(head: &WorkflowRunHead) -> Value {
     let took = head.finished_at.map(|at| at.duration_since(head.started_at).as_secs_f64());
     json!({
         "id": head.id,

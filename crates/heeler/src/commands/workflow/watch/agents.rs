@@ -123,7 +123,7 @@ impl Follow {
         let mut lines = Vec::new();
         while lines.len() < LINES_MAX {
             let Ok(Some(update)) = self.follower.next(Duration::ZERO) else { break };
-            let Update::Record { file, record } = update else { continue };
+            let Update::Record { file, record, .. } = update else { continue };
             let Some((name, told)) = self.files.get_mut(file) else { continue };
             if let Some(row) = told.row(record.text.as_bytes()) {
                 let name = Text::styled(anstyle::Style::new().dimmed(), &format!("{name} │ "));

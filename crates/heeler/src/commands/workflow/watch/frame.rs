@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use heeler_model::workflow::Part;
 use heeler_model::workflow::graph::Mark;
-use heeler_store::PartRow;
+use heeler_store::{PartRow, WorkflowRunHead};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -93,6 +93,16 @@ fn figures(phase: &PhaseStand, now: Timestamp) -> Option<String> {
     })
 }
 
+/// Returns the last line of the frame: how long the run took so far, and what it cost.
+fn total(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> Text {
+    let until = head.finished_at.unwrap_or(now);
+    let took = until.duration_since(head.started_at).as_millis().max(0);
+    let took = output::duration(i64::try_from(took).unwrap_or(i64::MAX));
+    let cost = runs::cost(head.spent).map(|cost| format!(" {cost}")).unwrap_or_default();
+    let text = format!("  {:names$}  {:>7}", "total", format!("{took}{cost}"));
+    Text::styled(Style::new().dimmed(), fitting(&text, width.saturating_sub(1)))
+}
+
 /// Draws a run for a terminal of this width and height.
 pub(super) fn frame(
     stand: &Stand,
@@ -101,7 +111,8 @@ pub(super) fn frame(
     (width, rows): (usize, usize),
     now: Timestamp,
 ) -> Vec<Text> {
-    let room = rows.saturating_sub(ROWS_ABOVE).max(1);
+    // One more is for the total.
+    let room = rows.saturating_sub(ROWS_ABOVE + 1).max(1);
     let shown = choose(&stand.phases, room);
     let names = shown.iter().filter_map(|row| match row {
         Shown::Phase(at) => Some(one_line(stand.phases[*at].title()).width()),
@@ -125,7 +136,8 @@ pub(super) fn frame(
             Text::styled(Style::new().dimmed(), fitting(&text, width - 1))
         }
     };
-    shown.iter().map(line).collect()
+    let total = total(&stand.row.head, names, width, now);
+    shown.iter().map(line).chain([total]).collect()
 }
 
 fn phase_line(

@@ -1,0 +1,64 @@
+//! Regular expressions of workflow files. They take time in proportion to the text, whatever they are.
+
+use std::fmt;
+
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
+
+/// The longest pattern, in characters: Last Light's.
+pub const PATTERN_CHARS_MAX: usize = 200;
+
+/// The most memory that a compiled pattern takes, in bytes.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// A regular expression that takes no note of capitals.
+#[derive(Clone)]
+pub struct Pattern {
+    text: String,
+    regex: Regex,
+}
+
+impl Pattern {
+    /// Reads one; says why if it is none.
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        if text.chars().count() > PATTERN_CHARS_MAX {
+            return Err(format!("it is longer than {PATTERN_CHARS_MAX} characters"));
+        }
+        let limited = Regex::config().nfa_size_limit(Some(PATTERN_BYTES_MAX));
+        let built = Regex::builder()
+            .configure(limited)
+            .syntax(syntax::Config::new().case_insensitive(true))
+            .build(text);
+        match built {
+            Ok(regex) => Ok(Pattern { text: text.to_owned(), regex }),
+            Err(error) => Err(match error.syntax_error() {
+                // It draws the pattern first; its last line says what is wrong.
+                Some(syntax) => {
+                    let told = syntax.to_string();
+                    let last = told.lines().last().unwrap_or_default();
+                    last.trim_start_matches("error: ").to_owned()
+                }
+                None => "it is too large".to_owned(),
+            }),
+        }
+    }
+
+    /// Returns the pattern that only this very text fits.
+    pub(super) fn literal(text: &str) -> Option<Pattern> {
+        let is_plain = |c: char| c.is_alphanumeric() || c.is_whitespace() || !c.is_ascii();
+        let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\{c}") };
+        let escaped: String = text.chars().map(escape).collect();
+        Pattern::parse(&escaped).ok()
+    }
+
+    /// Says whether it is found anywhere in a text.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({:?})", self.text)
+    }
+}

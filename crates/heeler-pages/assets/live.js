@@ -1,0 +1,170 @@
+// Streams of events, and regions of a page that follow them.
+//
+// `connect(url, events)` listens until it is closed: it comes back after every loss, tells the page
+// whether it is connected, and lets go while nobody looks at the page, since a browser has only six
+// connections for all tabs of a site.
+//
+// `<… id data-live>` is a region that is fetched again when the fleet has changed. A page with
+// `<main data-poll="2000">` is also fetched again that often, while it is looked at.
+
+import { tick, setNow } from './time.js';
+
+const RETRY_MS = [500, 1000, 2000, 5000, 10000, 30000];
+const WORDS = { live: 'Live', wait: 'Connecting…', lost: 'Connection lost. Trying again…' };
+
+const chip = document.getElementById('live');
+const states = new Map();
+
+// The worst state of all streams is shown, and only if it lasts: nobody needs to hear of a blink.
+let shown;
+let settle;
+function show() {
+  const all = [...states.values()];
+  const state = all.includes('lost') ? 'lost' : all.includes('wait') ? 'wait' : 'live';
+  clearTimeout(settle);
+  settle = setTimeout(() => {
+    if (!chip || state === shown) return;
+    shown = state;
+    chip.dataset.state = state;
+    chip.lastElementChild.textContent = WORDS[state];
+  }, state === 'live' ? 0 : 1500);
+}
+
+// Listens to a stream. `url` may be a function of the last event's id; `events` maps their names to
+// functions of the data, which is parsed unless `raw`.
+export function connect(url, events, { raw = false } = {}) {
+  const key = Symbol('stream');
+  let source = null;
+  let last = '';
+  let tries = 0;
+  let timer = 0;
+  let closed = false;
+
+  const tell = (state) => { states.set(key, state); show(); };
+  const stop = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  const open = () => {
+    if (closed || source || document.hidden) return;
+    tell(tries ? 'lost' : 'wait');
+    source = new EventSource(typeof url === 'function' ? url(last) : url);
+    source.onopen = () => { tries = 0; tell('live'); };
+    source.onerror = () => {
+      // A browser gives up where the reply is an error; we do not.
+      stop();
+      const wait = RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)];
+      tell('lost');
+      timer = setTimeout(open, wait);
+    };
+    for (const [name, heard] of Object.entries(events)) {
+      source.addEventListener(name, (event) => {
+        if (event.lastEventId) last = event.lastEventId;
+        heard(raw ? event.data : JSON.parse(event.data), event.lastEventId);
+      });
+    }
+  };
+  const look = () => (document.hidden ? stop() : open());
+  document.addEventListener('visibilitychange', look);
+  open();
+  return {
+    close() {
+      closed = true;
+      document.removeEventListener('visibilitychange', look);
+      stop();
+      states.delete(key);
+      show();
+    },
+  };
+}
+
+// What the server sent last, but for the words of times, which tick.
+const still = (html) => html.replace(/(<time\b[^>]*>)[^<]*/g, '$1');
+const seen = new Map();
+const regions = () => document.querySelectorAll('[data-live][id]');
+for (const region of regions()) seen.set(region.id, still(region.innerHTML));
+
+// Says what the focused element is, so that its successor can have the focus.
+function mark(element) {
+  for (const name of ['id', 'data-action', 'href']) {
+    const value = element.getAttribute(name);
+    if (value) return `[${name}="${CSS.escape(value)}"]`;
+  }
+  return null;
+}
+
+function replace(region, fresh) {
+  const html = still(fresh.innerHTML);
+  if (seen.get(region.id) === html) return;
+  const active = region.contains(document.activeElement) ? document.activeElement : null;
+  // Nobody's typing, opened dialog or selection is thrown away.
+  if (active?.matches('input, textarea, select') || region.querySelector('dialog[open]')) return;
+  const opened = [...region.querySelectorAll('details[open][id]')].map((one) => one.id);
+  seen.set(region.id, html);
+  region.replaceChildren(...fresh.childNodes);
+  for (const id of opened) document.getElementById(id)?.setAttribute('open', '');
+  const again = active && mark(active);
+  if (again) region.querySelector(again)?.focus({ preventScroll: true });
+}
+
+let fetching = false;
+let stale = false;
+export async function refresh() {
+  if (fetching || document.hidden) { stale = true; return; }
+  fetching = true;
+  stale = false;
+  try {
+    const reply = await fetch(location.href, { headers: { accept: 'text/html' } });
+    if (reply.redirected) { location.reload(); return; }
+    if (!reply.ok) return;
+    const page = new DOMParser().parseFromString(await reply.text(), 'text/html');
+    setNow(page.querySelector('meta[name="now"]')?.content);
+    for (const region of regions()) {
+      const fresh = page.getElementById(region.id);
+      if (fresh) replace(region, fresh);
+    }
+    tick();
+    document.dispatchEvent(new CustomEvent('heeler:refreshed'));
+  } catch { /* the stream says that the connection is lost */ }
+  finally { fetching = false; }
+}
+
+// At most one fetch a second, however much happens.
+const BETWEEN_MS = 1000;
+let planned = 0;
+let refreshed = 0;
+export function refreshSoon() {
+  if (planned) return;
+  planned = setTimeout(async () => {
+    planned = 0;
+    refreshed = Date.now();
+    await refresh();
+  }, Math.max(0, refreshed + BETWEEN_MS - Date.now()));
+}
+
+document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) refreshSoon(); });
+addEventListener('focusout', () => { if (stale) refreshSoon(); });
+
+function counts(fleet) {
+  for (const element of document.querySelectorAll('[data-count]')) {
+    const value = fleet[element.dataset.count];
+    if (value === undefined) continue;
+    element.textContent = value;
+    element.hidden = value === 0;
+  }
+  // A tab in the background tells that somebody waits for a person.
+  const title = document.title.replace(/^\(\d+\) /, '');
+  document.title = fleet.approvals ? `(${fleet.approvals}) ${title}` : title;
+}
+
+if (document.body.dataset.stream) {
+  connect(document.body.dataset.stream, {
+    fleet(data) {
+      counts(data);
+      if (regions().length) refreshSoon();
+    },
+  });
+  const poll = Number(document.querySelector('main')?.dataset.poll);
+  if (poll) setInterval(() => document.hidden || refreshSoon(), poll);
+}

@@ -1,0 +1,68 @@
+//! The files that pages load: styles and modules, embedded in the program.
+//!
+//! Their address has a hash of them all, so that a browser may keep them for ever and a new version
+//! of the program is seen at once. Modules import each other by their plain names, beside them.
+
+use std::sync::LazyLock;
+
+use sha2::{Digest as _, Sha256};
+
+/// A file that pages load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// What is in it.
+    pub bytes: &'static [u8],
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! asset {
+    ($name:literal, $media_type:expr) => {
+        Asset {
+            name: $name,
+            media_type: $media_type,
+            bytes: include_bytes!(concat!("../assets/", $name)),
+        }
+    };
+}
+
+/// All of them.
+pub const ALL: &[Asset] = &[
+    asset!("style.css", "text/css; charset=utf-8"),
+    asset!("theme.js", SCRIPT),
+    asset!("app.js", SCRIPT),
+    asset!("act.js", SCRIPT),
+    asset!("live.js", SCRIPT),
+    asset!("nav.js", SCRIPT),
+    asset!("time.js", SCRIPT),
+    asset!("icon.svg", "image/svg+xml"),
+];
+
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = Sha256::new();
+    for asset in ALL {
+        hash.update(asset.name);
+        hash.update(asset.bytes);
+    }
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// Returns what the address of every file has in this build.
+pub fn version() -> &'static str {
+    &VERSION
+}
+
+/// Returns the address of a file.
+pub fn href(name: &str) -> String {
+    debug_assert!(find(name).is_some(), "{name} is no asset");
+    format!("/assets/{}/{name}", version())
+}
+
+/// Finds a file by its name.
+pub fn find(name: &str) -> Option<&'static Asset> {
+    ALL.iter().find(|asset| asset.name == name)
+}

@@ -1,0 +1,183 @@
+//! Charts: bars and dots as SVG that takes the page's colours, each with its figures as a table.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+
+use heeler_model::JobStatus;
+use heeler_query::charts::{DayOfMoney, HourOfRuns, Took};
+
+use crate::parts::{dollars, duration, grouped, one_line};
+
+/// How high a chart is, in its own units; it is stretched to its place.
+const HEIGHT: f64 = 100.0;
+
+/// How wide one bar's place is.
+const STEP: f64 = 10.0;
+
+/// How much of its place a bar takes.
+const BAR: f64 = 7.4;
+
+/// Shows runs by the hour.
+pub fn runs(hours: &[HourOfRuns], zone: &TimeZone) -> Markup {
+    let most = hours.iter().map(HourOfRuns::total).max().unwrap_or(0).max(1) as f64;
+    let total: i64 = hours.iter().map(HourOfRuns::total).sum();
+    let failed: i64 = hours.iter().map(|hour| hour.failed).sum();
+    let words = format!("{total} jobs in {} hours, {failed} of them failed", hours.len());
+    let bars = html! {
+        @for (place, hour) in hours.iter().enumerate() {
+            g {
+                title { (clock(hour.from, zone)) ": " (told(hour)) }
+                (stacked(place, most, &[
+                    ("bar", hour.completed as f64),
+                    ("bar bad", hour.failed as f64),
+                    ("bar rest", hour.others as f64),
+                ]))
+            }
+        }
+    };
+    let rows = hours.iter().map(|hour| [clock(hour.from, zone), told(hour)]);
+    figure(&Figure {
+        words: &words,
+        width: STEP * hours.len() as f64,
+        ends: [&hours.first().map(|hour| clock(hour.from, zone)).unwrap_or_default(), "now"],
+        heads: ["Hour", "Jobs"],
+        bars,
+        rows: rows.collect(),
+    })
+}
+
+/// Shows money by the day.
+pub fn money(days: &[DayOfMoney]) -> Markup {
+    let most = days.iter().map(|day| day.cost_usd).fold(0.0, f64::max).max(1e-6);
+    let total: f64 = days.iter().map(|day| day.cost_usd).sum();
+    let words = format!("{} in {} days", dollars(total), days.len());
+    let bars = html! {
+        @for (place, day) in days.iter().enumerate() {
+            g {
+                title { (day.day) ": " (dollars(day.cost_usd)) }
+                (stacked(place, most, &[("bar", day.cost_usd)]))
+            }
+        }
+    };
+    let rows = days.iter().map(|day| [day.day.to_string(), dollars(day.cost_usd)]);
+    let first = days.first().map(|day| day.day.strftime("%b %-d").to_string()).unwrap_or_default();
+    figure(&Figure {
+        words: &words,
+        width: STEP * days.len() as f64,
+        ends: [&first, "today"],
+        heads: ["Day", "Cost"],
+        bars,
+        rows: rows.collect(),
+    })
+}
+
+/// Shows how long the last jobs took.
+pub fn durations(jobs: &[Took]) -> Markup {
+    let longest = jobs.iter().map(|job| job.seconds).fold(0.0, f64::max).max(0.1);
+    let mut sorted: Vec<f64> = jobs.iter().map(|job| job.seconds).collect();
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    let words = format!(
+        "The last {} jobs: half of them took at most {}, the longest {}",
+        jobs.len(),
+        duration(median),
+        duration(longest)
+    );
+    let bars = html! {
+        @for (place, job) in jobs.iter().enumerate() {
+            g {
+                title { (one_line(&job.agent)) ": " (duration(job.seconds)) ", " (job.status.as_str()) }
+                (stacked(place, longest, &[(class(job.status), job.seconds)]))
+            }
+        }
+    };
+    let rows = jobs.iter().map(|job| {
+        [one_line(&job.agent), format!("{}, {}", duration(job.seconds), job.status.as_str())]
+    });
+    figure(&Figure {
+        words: &words,
+        width: STEP * jobs.len().max(1) as f64,
+        ends: ["older", "newest"],
+        heads: ["Agent", "Took"],
+        bars,
+        rows: rows.collect(),
+    })
+}
+
+fn class(status: JobStatus) -> &'static str {
+    if status == JobStatus::Failed { "bar bad" } else { "bar" }
+}
+
+/// Draws one bar of several parts, from below. A part that is there is never too small to be seen.
+fn stacked(place: usize, most: f64, parts: &[(&str, f64)]) -> Markup {
+    let x = place as f64 * STEP + (STEP - BAR) / 2.0;
+    let mut y = HEIGHT;
+    html! {
+        // The whole place can be pointed at.
+        rect x=(number(place as f64 * STEP)) y="0" width=(number(STEP)) height=(number(HEIGHT)) fill="transparent" {}
+        @for (class, value) in parts {
+            @if *value > 0.0 {
+                @let height = (value / most * HEIGHT).max(1.5);
+                ({ y -= height; maud::PreEscaped("") })
+                rect class=(class) x=(number(x)) y=(number(y.max(0.0))) width=(number(BAR)) height=(number(height)) {}
+            }
+        }
+    }
+}
+
+fn number(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+struct Figure<'a> {
+    words: &'a str,
+    width: f64,
+    ends: [&'a str; 2],
+    heads: [&'a str; 2],
+    bars: Markup,
+    rows: Vec<[String; 2]>,
+}
+
+fn figure(figure: &Figure<'_>) -> Markup {
+    let Figure { words, width, ends, heads, bars, rows } = figure;
+    html! {
+        figure.chart {
+            svg role="img" aria-label=(words) viewBox={ "0 0 " (number(*width)) " " (number(HEIGHT)) }
+                preserveAspectRatio="none" {
+                line.axis x1="0" x2=(number(*width)) y1=(number(HEIGHT)) y2=(number(HEIGHT)) {}
+                (bars)
+            }
+            figcaption { span { (ends[0]) } span { (words) } span { (ends[1]) } }
+            details {
+                summary { "Figures" }
+                div.scroll tabindex="0" role="region" aria-label=(words) {
+                    table {
+                        thead { tr { th scope="col" { (heads[0]) } th scope="col" { (heads[1]) } } }
+                        tbody {
+                            @for [name, value] in rows {
+                                tr { th scope="row" { (name) } td { (value) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn clock(at: Timestamp, zone: &TimeZone) -> String {
+    at.to_zoned(zone.clone()).strftime("%H:%M").to_string()
+}
+
+fn told(hour: &HourOfRuns) -> String {
+    let mut parts = vec![format!("{} completed", grouped(hour.completed))];
+    if hour.failed > 0 {
+        parts.push(format!("{} failed", grouped(hour.failed)));
+    }
+    if hour.others > 0 {
+        parts.push(format!("{} others", grouped(hour.others)));
+    }
+    parts.join(", ")
+}

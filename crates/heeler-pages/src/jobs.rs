@@ -1,0 +1,159 @@
+//! Jobs: pages of them, by agent and state.
+
+use heeler_model::JobStatus;
+use heeler_query::jobs::{JobItem, JobPage};
+use maud::{Markup, html};
+
+use crate::overview::{cost, short_link, took};
+use crate::parts::{agent_link, ago, empty, grouped, job_status, one_line, query, said};
+use crate::{Frame, Section};
+
+/// Which jobs a page shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobsView {
+    /// Only those of this agent.
+    pub agent: String,
+    /// Only those in this state.
+    pub status: Option<JobStatus>,
+    /// Only those of this long: `1h`, `24h`, `7d`.
+    pub since: String,
+    /// Those older than this job.
+    pub before: String,
+    /// The agents there are.
+    pub agents: Vec<String>,
+}
+
+/// What can be chosen for how old jobs may be.
+const AGES: [(&str, &str); 5] = [
+    ("", "Any time"),
+    ("1h", "Last hour"),
+    ("24h", "Last day"),
+    ("7d", "Last week"),
+    ("30d", "Last month"),
+];
+
+/// Returns the page.
+pub fn page(frame: &Frame, view: &JobsView, jobs: &JobPage) -> Markup {
+    let content = html! {
+        div.head {
+            h1 { "Jobs" }
+            span.muted { (grouped(jobs.total)) @if jobs.total == 1 { " job" } @else { " jobs" } }
+        }
+        (filters(view))
+        section.card #list data-live aria-label="Jobs" {
+            @if jobs.jobs.is_empty() { (nothing(view)) } @else { (table(frame, &jobs.jobs)) }
+        }
+        (pager(view, jobs))
+    };
+    frame.page(Section::Jobs, "Jobs", content)
+}
+
+fn filters(view: &JobsView) -> Markup {
+    let status = view.status.map_or("", JobStatus::as_str);
+    html! {
+        form.filters data-auto role="search" aria-label="Filter jobs" {
+            div.field {
+                label for="f-agent" { "Agent" }
+                select #f-agent name="agent" {
+                    option value="" { "All agents" }
+                    @if !view.agent.is_empty() && !view.agents.contains(&view.agent) {
+                        option value=(view.agent) selected { (one_line(&view.agent)) }
+                    }
+                    @for agent in &view.agents {
+                        option value=(agent) selected[*agent == view.agent] { (one_line(agent)) }
+                    }
+                }
+            }
+            div.field {
+                label for="f-status" { "State" }
+                select #f-status name="status" {
+                    option value="" { "All states" }
+                    @for one in JobStatus::ALL {
+                        option value=(one.as_str()) selected[one.as_str() == status] { (one.as_str()) }
+                    }
+                }
+            }
+            div.field {
+                label for="f-since" { "Asked for" }
+                select #f-since name="since" {
+                    @for (value, name) in AGES { option value=(value) selected[value == view.since] { (name) } }
+                }
+            }
+            button.button { "Show" }
+            @if !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty() {
+                a.button.quiet href="/jobs" { "Show all" }
+            }
+        }
+    }
+}
+
+fn nothing(view: &JobsView) -> Markup {
+    let is_filtered = !view.agent.is_empty() || view.status.is_some() || !view.since.is_empty();
+    if is_filtered {
+        return empty("No such job", html! { a href="/jobs" { "Show all jobs" } });
+    }
+    empty(
+        "No jobs yet",
+        html! { "Run one from an " a href="/agents" { "agent's page" } ", or with " code { "heeler trigger AGENT" } "." },
+    )
+}
+
+fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
+    let status = view.status.map_or("", JobStatus::as_str);
+    let with = |before: &str| {
+        let params = [
+            ("agent", view.agent.as_str()),
+            ("status", status),
+            ("since", &view.since),
+            ("before", before),
+        ];
+        query("/jobs", &params)
+    };
+    html! {
+        @if !view.before.is_empty() || jobs.next.is_some() {
+            nav.pager aria-label="Pages" {
+                @if view.before.is_empty() { span {} } @else { a.button href=(with("")) { "Newest" } }
+                @if let Some(next) = &jobs.next { a.button rel="next" href=(with(next)) { "Older" } }
+            }
+        }
+    }
+}
+
+/// Returns jobs as a table.
+pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th.fit scope="col" { "State" }
+                        th scope="col" { "Agent" }
+                        th.opt scope="col" { "Started by" }
+                        th.opt2 scope="col" { "What it did" }
+                        th.num scope="col" { "Asked for" }
+                        th.num.opt2 scope="col" { "Took" }
+                        th.num.opt scope="col" { "Cost" }
+                        th.fit scope="col" { "Job" }
+                    }
+                }
+                tbody { @for job in jobs { (table_row(frame, job)) } }
+            }
+        }
+    }
+}
+
+fn table_row(frame: &Frame, job: &JobItem) -> Markup {
+    let did = job.error.as_deref().or(job.summary.as_deref()).unwrap_or_default();
+    html! {
+        tr data-row {
+            td.fit { (job_status(job.status.as_str(), job.dead)) }
+            td { (agent_link(&job.agent)) }
+            td.opt.muted { (said(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
+            td.wide.opt2 { div.clamp { (one_line(did)) } }
+            td.num { (ago(frame, job.asked_at)) }
+            td.num.opt2 { (took(frame, job)) }
+            td.num.opt { (cost(job)) }
+            td.fit { (short_link(job)) }
+        }
+    }
+}

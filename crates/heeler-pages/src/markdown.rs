@@ -1,0 +1,105 @@
+//! Markdown of agents, as HTML that can do nothing.
+//!
+//! What looks like HTML in it is shown as text. Links leave the site without a trace of it, images
+//! are links, and a second pass by a sanitiser lets through only what is on a short list.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use ammonia::{Builder, UrlRelative};
+use maud::{Markup, PreEscaped, html};
+use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
+
+/// How long a text may be that is shown as markdown; a longer one is shown as it is.
+pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
+
+/// What is left of a document.
+const TAGS: [&str; 26] = [
+    "a",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "em",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+    "span",
+];
+
+static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
+    let mut builder = Builder::empty();
+    builder
+        .tags(HashSet::from(TAGS))
+        .tag_attributes(HashMap::from([
+            ("a", HashSet::from(["href"])),
+            ("ol", HashSet::from(["start"])),
+        ]))
+        .url_schemes(HashSet::from(["http", "https", "mailto"]))
+        .url_relative(UrlRelative::Deny)
+        .link_rel(Some("noopener noreferrer nofollow"));
+    builder
+});
+
+/// Returns markdown as HTML.
+pub fn markdown(text: &str) -> Markup {
+    if text.len() > MARKDOWN_BYTES_MAX {
+        return html! { pre.code { (text) } };
+    }
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let events = Parser::new_ext(text, options).map(tamed);
+    let mut out = String::with_capacity(text.len() * 2);
+    pulldown_cmark::html::push_html(&mut out, events);
+    html! { div.prose { (PreEscaped(SANITISER.clean(&out).to_string())) } }
+}
+
+/// Turns what may not be shown as it is into what may.
+fn tamed(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
+        Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
+        Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
+        // Nothing is fetched from elsewhere only because somebody looks at a page.
+        Event::Start(Tag::Image { dest_url, .. }) => Event::Start(Tag::Link {
+            link_type: LinkType::Inline,
+            dest_url,
+            title: CowStr::Borrowed(""),
+            id: CowStr::Borrowed(""),
+        }),
+        Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        Event::Start(Tag::Heading { level, id, classes, attrs }) => {
+            Event::Start(Tag::Heading { level: below(level), id, classes, attrs })
+        }
+        Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(below(level))),
+        Event::TaskListMarker(true) => Event::Text(CowStr::Borrowed("☑ ")),
+        Event::TaskListMarker(false) => Event::Text(CowStr::Borrowed("☐ ")),
+        other => other,
+    }
+}
+
+/// Returns the level of an agent's heading below those of the page.
+fn below(level: HeadingLevel) -> HeadingLevel {
+    match level {
+        HeadingLevel::H1 => HeadingLevel::H3,
+        HeadingLevel::H2 => HeadingLevel::H4,
+        HeadingLevel::H3 => HeadingLevel::H5,
+        _ => HeadingLevel::H6,
+    }
+}

@@ -1,0 +1,225 @@
+//! Small things that many pages show: states, times, money, names, links.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use maud::{Markup, PreEscaped, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::Frame;
+
+/// Shows a word of somebody else in a line: without control characters, and without letting its
+/// direction of writing reach what stands beside it.
+pub fn said(text: &str) -> Markup {
+    html! { bdi { (one_line(text)) } }
+}
+
+/// Returns text as one line: every run of blanks is one space; control characters and those that turn
+/// the direction of writing are shown as `�`.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.extend(word.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }));
+    }
+    line
+}
+
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}' | '\u{feff}')
+}
+
+/// What a segment of an address must not hold as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Returns text as it stands in an address, between two slashes or behind a `=`.
+pub fn encode(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// Returns a part of an address for each name, after `start`: `path("/agents", &["a b"])`.
+pub fn path(start: &str, names: &[&str]) -> String {
+    let mut path = start.to_owned();
+    for name in names {
+        path.push('/');
+        path += &encode(name);
+    }
+    path
+}
+
+/// Shows a state: a shape and a word.
+pub fn status(word: &str) -> Markup {
+    html! { span.status data-s=(word) { (one_line(word).replace('_', " ")) } }
+}
+
+/// Shows the state of a job, which may be `running` by the record only.
+pub fn job_status(word: &str, dead: bool) -> Markup {
+    if dead {
+        return html! {
+            span.status data-s="dead" title="No process runs it; the next start settles it" { "dead" }
+        };
+    }
+    status(word)
+}
+
+/// Shows how long ago or until a moment is; it ticks.
+pub fn ago(frame: &Frame, at: Timestamp) -> Markup {
+    let exact = exact(frame, at);
+    html! { time data-rel datetime=(at) title=(exact) { (relative(at, frame.now)) } }
+}
+
+/// The same where there may be none.
+pub fn maybe_ago(frame: &Frame, at: Option<Timestamp>) -> Markup {
+    at.map_or_else(|| html! { span.muted { "–" } }, |at| ago(frame, at))
+}
+
+/// Shows how long something runs already; it ticks.
+pub fn since(frame: &Frame, at: Timestamp) -> Markup {
+    let seconds = frame.now.as_second().saturating_sub(at.as_second());
+    html! { time data-since datetime=(at) title=(exact(frame, at)) { (clock(seconds)) } }
+}
+
+/// Returns a moment in the fleet's zone.
+pub fn exact(frame: &Frame, at: Timestamp) -> String {
+    at.to_zoned(frame.zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
+}
+
+/// Returns how long ago or until a moment is: `5 min ago`, `in 3 h`.
+pub fn relative(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(at.as_second());
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("{} ago", span(seconds)),
+        _ => format!("in {}", span(seconds.saturating_neg())),
+    }
+}
+
+/// Returns seconds as people say them: `42 s`, `5 min`, `3 h`, `2 d`.
+pub fn span(seconds: i64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    match units.into_iter().find(|(size, _)| seconds >= *size) {
+        Some((size, unit)) => format!("{} {unit}", seconds / size),
+        None => format!("{} s", seconds.max(0)),
+    }
+}
+
+/// Returns seconds as a clock shows them: `1:05`, `2:01:09`.
+pub fn clock(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{rest:02}"),
+        _ => format!("{hours}:{minutes:02}:{rest:02}"),
+    }
+}
+
+/// Returns how long something took: `0.8 s`, `12 s`, `1:05`, `2:01:09`.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 9.95 => format!("{s:.1} s"),
+        s if s < 60.0 => format!("{s:.0} s"),
+        s => clock(s as i64),
+    }
+}
+
+/// Returns money: `$0`, `$0.0042`, `$1.20`.
+pub fn dollars(usd: f64) -> String {
+    match usd {
+        usd if usd.abs() < 0.000_05 => "$0".to_owned(),
+        usd if usd.abs() < 0.1 => format!("${usd:.4}"),
+        usd => format!("${usd:.2}"),
+    }
+}
+
+/// Returns a number with its thousands apart: `12 345`.
+pub fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Shows a number of bytes: `512 B`, `1.5 MB`.
+pub fn bytes(count: u64) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let count = count as f64;
+    match units.into_iter().find(|(size, _)| count >= *size) {
+        Some((size, unit)) => format!("{:.1} {unit}", count / size),
+        None => format!("{count:.0} B"),
+    }
+}
+
+/// Links an agent's page.
+pub fn agent_link(name: &str) -> Markup {
+    html! { a href=(path("/agents", &[name])) { (said(name)) } }
+}
+
+/// Links a job's page by its short name.
+pub fn job_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(path("/jobs", &[id])) { (id) } }
+}
+
+/// Links a session's page.
+pub fn session_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(path("/sessions", &[id])) { (id) } }
+}
+
+/// Shows that there is nothing, and what to do about it.
+pub fn empty(title: &str, more: Markup) -> Markup {
+    html! { div.empty { strong { (title) } p { (more) } } }
+}
+
+/// Returns how much of a limit is used up, with words for those who do not see the bar.
+pub fn meter(used: f64, limit: f64, words: &str) -> Markup {
+    let share = if limit > 0.0 { (used / limit).clamp(0.0, 1.0) } else { 0.0 };
+    let class = if used > limit { "meter over" } else { "meter" };
+    html! {
+        div class=(class) role="img" aria-label=(words) {
+            svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" {
+                rect width=(format!("{:.1}", share * 100.0)) height="1" {}
+            }
+        }
+    }
+}
+
+/// Returns the address of a page with its parameters; empty ones are left out.
+pub fn query(path: &str, params: &[(&str, &str)]) -> String {
+    let mut address = path.to_owned();
+    let given = params.iter().filter(|(_, value)| !value.is_empty());
+    for (number, (key, value)) in given.enumerate() {
+        let sign = if number == 0 { '?' } else { '&' };
+        write!(address, "{sign}{key}={}", encode(value)).expect("a string takes everything");
+    }
+    address
+}
+
+/// Shows text with what was searched for marked; matches are told apart from letters' case.
+pub fn marked(text: &str, wanted: &str) -> Markup {
+    let line = one_line(text);
+    let (low, low_wanted) = (line.to_lowercase(), wanted.to_lowercase());
+    // Where lower case has another length, places in it are not places in the text.
+    if low_wanted.is_empty() || low.len() != line.len() {
+        return html! { (line) };
+    }
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, found) in low.match_indices(&low_wanted) {
+        let end = at + found.len();
+        if !line.is_char_boundary(at) || !line.is_char_boundary(end) {
+            continue;
+        }
+        let (before, hit) = (&line[from..at], &line[at..end]);
+        out += &html! { (before) mark { (hit) } }.into_string();
+        from = end;
+    }
+    let rest = &line[from..];
+    html! { (PreEscaped(out)) (rest) }
+}

@@ -1,0 +1,275 @@
+//! Rows of transcripts: of jobs, and of sessions in Claude's envelope.
+//!
+//! Reads loosely: a row of an unknown kind is shown by its kind, never dropped. All of it is
+//! untrusted. Start at [`row_html`].
+
+use heeler_model::from_iso;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::markdown::markdown;
+use crate::parts::{dollars, duration, one_line};
+
+/// How much of a tool's input or result a page shows; the whole is in the transcript.
+pub const TOOL_BYTES_MAX: usize = 64 * 1024;
+
+/// How much of a tool's input stands in its line.
+const GIST_CHARS_MAX: usize = 140;
+
+/// Returns a row as HTML: `<article class="entry" id="row-<number>">`. Calls of tools and their
+/// results carry `data-call`, by which they can be brought together.
+pub fn row_html(number: u64, row_json: &str) -> String {
+    row(number, row_json).into_string()
+}
+
+/// Returns a row as markup.
+pub fn row(number: u64, row_json: &str) -> Markup {
+    let Ok(value) = serde_json::from_str::<Value>(row_json) else {
+        return entry(
+            number,
+            "unreadable",
+            "error",
+            None,
+            None,
+            html! { pre.code { (cut(row_json)) } },
+        );
+    };
+    let kind = kind_of(&value);
+    let (who, class) = speaker(kind, &value);
+    let body = match kind {
+        "tool_use" => tool_call(&value["tool_name"], &value["input"]),
+        "tool_result" => tool_result(&value),
+        "result" => result(&value),
+        "error" => html! { p { (plain(&value["message"])) } },
+        "system" if class == "you" => markdown(&plain(content(&value).unwrap_or(&Value::Null))),
+        "system" => system(&value),
+        _ => content(&value).map_or_else(|| html! { p { (plain(&value["subtype"])) } }, blocks),
+    };
+    let call = value["tool_use_id"].as_str().or_else(|| value["id"].as_str());
+    let call = call.filter(|_| matches!(kind, "tool_use" | "tool_result"));
+    let at = value["timestamp"].as_str().and_then(from_iso);
+    entry(number, &who, class, at, call, body)
+}
+
+/// Returns what a row says in one line, for lists; empty if it says nothing.
+pub fn gist_of_row(row_json: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<Value>(row_json) else { return String::new() };
+    match kind_of(&value) {
+        "tool_use" => format!("{} {}", plain(&value["tool_name"]), gist(&value["input"])),
+        "tool_result" => one_line(&first_chars(&result_text(&value))),
+        "result" => String::new(),
+        "error" => one_line(&first_chars(&plain(&value["message"]))),
+        "system" if value["subtype"] != "user_input" => String::new(),
+        _ => content(&value)
+            .map(|content| one_line(&first_chars(&text_of(content))))
+            .unwrap_or_default(),
+    }
+}
+
+fn kind_of(value: &Value) -> &str {
+    let kind = value["type"].as_str().or_else(|| value["role"].as_str()).unwrap_or("row");
+    let is_turn_result =
+        kind == "tool_result" && value["subtype"].is_string() && value["tool_use_id"].is_null();
+    if is_turn_result { "result" } else { kind }
+}
+
+/// Returns who speaks, and the class of that.
+fn speaker(kind: &str, value: &Value) -> (String, &'static str) {
+    let is_of_tool = || {
+        let blocks = content(value).and_then(Value::as_array);
+        blocks.is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result"))
+    };
+    let is_prompt = value["subtype"] == "user_input" && value["parent_tool_use_id"].is_null();
+    match kind {
+        "tool_use" | "tool_result" => ("tool".to_owned(), "tool"),
+        "user" if is_of_tool() => ("tool".to_owned(), "tool"),
+        "user" => ("you".to_owned(), "you"),
+        "system" if is_prompt => ("you".to_owned(), "you"),
+        "system" => ("system".to_owned(), "system"),
+        "assistant" => ("agent".to_owned(), "agent"),
+        "error" => ("error".to_owned(), "error"),
+        "result" => ("end of turn".to_owned(), "result"),
+        other => (one_line(other), "system"),
+    }
+}
+
+fn entry(
+    number: u64,
+    who: &str,
+    class: &str,
+    at: Option<Timestamp>,
+    call: Option<&str>,
+    body: Markup,
+) -> Markup {
+    let clock = |at: Timestamp| at.strftime("%H:%M:%S UTC").to_string();
+    html! {
+        article.entry.{ "of-" (class) } #{ "row-" (number) } data-number=(number)
+            data-call=[call] data-at=[at] {
+            header {
+                span.who { (who) }
+                @if let Some(at) = at { time data-clock datetime=(at) { (clock(at)) } }
+                a.end.muted href={ "#row-" (number) } aria-label={ "Row " (number) } { (number) }
+            }
+            (body)
+        }
+    }
+}
+
+fn content(value: &Value) -> Option<&Value> {
+    [&value["message"]["content"], &value["content"], &value["message"]]
+        .into_iter()
+        .find(|content| content.is_string() || content.is_array())
+}
+
+fn blocks(content: &Value) -> Markup {
+    let Value::Array(blocks) = content else { return markdown(&plain(content)) };
+    html! { @for one in blocks { (block(one)) } }
+}
+
+fn block(block: &Value) -> Markup {
+    match block["type"].as_str() {
+        Some("text") => markdown(&plain(&block["text"])),
+        Some("thinking") => html! {
+            details.tool {
+                summary { span.muted { "thinking" } }
+                pre.code { (cut(&plain(&block["thinking"]))) }
+            }
+        },
+        Some("tool_use") => tool_call(&block["name"], &block["input"]),
+        Some("tool_result") => {
+            let is_error = block["is_error"] == Value::Bool(true);
+            folded(is_error, &text_of(&block["content"]))
+        }
+        Some(other) => html! { p.muted { "[" (one_line(other)) "]" } },
+        None => html! { p { (plain(block)) } },
+    }
+}
+
+fn tool_call(name: &Value, input: &Value) -> Markup {
+    let whole = match input {
+        Value::String(text) => text.clone(),
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    };
+    html! {
+        details.tool {
+            summary {
+                strong { (one_line(&plain(name))) } " "
+                code.cut { (gist(input)) }
+            }
+            pre.code { (cut(&whole)) }
+        }
+    }
+}
+
+fn tool_result(value: &Value) -> Markup {
+    folded(value["success"] == Value::Bool(false), &result_text(value))
+}
+
+fn result_text(value: &Value) -> String {
+    match &value["error"] {
+        Value::Null => text_of(&value["result"]),
+        error => plain(error),
+    }
+}
+
+/// Shows what a tool gave back, folded; one short line stands as it is.
+fn folded(failed: bool, text: &str) -> Markup {
+    let text = text.trim_end();
+    let word = if failed {
+        html! { span.failed { "failed" } }
+    } else {
+        html! { "result" }
+    };
+    if text.is_empty() {
+        return html! { p.small.muted { (word) ": nothing" } };
+    }
+    let lines = text.lines().count();
+    html! {
+        details.tool open[failed] {
+            summary {
+                (word) " "
+                code.cut { (one_line(&first_chars(text))) }
+                @if lines > 1 { span.muted.nowrap.end { (lines) " lines" } }
+            }
+            pre.code { (cut(text)) }
+        }
+    }
+}
+
+/// Says how a turn ended. What the agent said last is a row of its own; an error is not.
+fn result(value: &Value) -> Markup {
+    let turns = value["num_turns"].as_i64();
+    let took = value["duration_ms"].as_f64();
+    let cost = value["total_cost_usd"].as_f64();
+    let error = value["error"].as_str().filter(|error| !error.is_empty());
+    html! {
+        p {
+            (one_line(&plain(&value["subtype"])))
+            @if let Some(turns) = turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
+            @if let Some(took) = took { " · " (duration(took / 1_000.0)) }
+            @if let Some(cost) = cost { " · " (dollars(cost)) }
+        }
+        @if let Some(error) = error { p.failed { (cut(error)) } }
+    }
+}
+
+/// Shows what a system row tells. Questions have ids that only programs need.
+fn system(value: &Value) -> Markup {
+    let text = content(value).map_or_else(|| plain(&value["subtype"]), text_of);
+    let text = match value["subtype"].as_str() {
+        Some("asked" | "answered" | "denied" | "withdrawn") => {
+            text.rsplit_once(" (question ").map_or(text.as_str(), |(told, _)| told)
+        }
+        _ => &text,
+    };
+    html! { p { (cut(text)) } }
+}
+
+fn text_of(content: &Value) -> String {
+    let Value::Array(blocks) = content else { return plain(content) };
+    let text = |block: &Value| match block["type"].as_str() {
+        Some("text") => plain(&block["text"]),
+        Some("tool_use") => format!("{} {}", plain(&block["name"]), gist(&block["input"])),
+        Some("tool_result") => text_of(&block["content"]),
+        Some(other) => format!("[{other}]"),
+        None => plain(block),
+    };
+    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what matters of a tool's input, in a line: its only text, or its JSON.
+fn gist(input: &Value) -> String {
+    let keys = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
+    let text = match input {
+        Value::Object(map) => {
+            let known = keys.iter().find_map(|key| map.get(*key)?.as_str());
+            known.map_or_else(|| input.to_string(), str::to_owned)
+        }
+        other => plain(other),
+    };
+    one_line(&first_chars(&text))
+}
+
+fn first_chars(text: &str) -> String {
+    match text.char_indices().nth(GIST_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= TOOL_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(TOOL_BYTES_MAX);
+    format!("{}\n… [{} more bytes are in the transcript]", &text[..end], text.len() - end)
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,161 @@
+//! Agents: as the config has them and as they stand.
+
+use heeler_model::AgentStatus;
+use heeler_model::config::{self, Runtime, Usd};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::records::unknown_agent;
+use crate::{QueryError, Records, words};
+
+/// All agents of the config, in its order.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentPage {
+    /// The agents.
+    pub agents: Vec<AgentItem>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// An agent.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentItem {
+    /// Its qualified name.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// What it is doing.
+    #[schema(value_type = words::AgentStatus)]
+    pub status: AgentStatus,
+    /// Whether its jobs start.
+    pub enabled: bool,
+    /// Why its last job failed.
+    pub error_message: Option<String>,
+    /// The job that it does.
+    pub current_job: Option<String>,
+    /// The job that it did last.
+    pub last_job: Option<String>,
+    /// The schedule that is due next.
+    pub next_schedule: Option<String>,
+    /// When that is.
+    pub next_trigger_at: Option<Timestamp>,
+    /// What runs it: `sdk`, `cli`, `scripted` or `command`.
+    pub runtime: String,
+    /// The model that it asks.
+    pub model: Option<String>,
+    /// Where it works.
+    pub working_directory: String,
+    /// How many of its jobs run at once.
+    pub max_concurrent: u32,
+    /// The names of its schedules.
+    pub schedules: Vec<String>,
+    /// What it may spend.
+    pub budget: BudgetItem,
+    /// What it spent today.
+    pub spent_today_usd: f64,
+    /// What it spent in all.
+    pub spent_usd: f64,
+    /// The file that defines it.
+    #[serde(skip)]
+    pub file: String,
+}
+
+/// What an agent may spend.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetItem {
+    /// On a job.
+    pub job_usd: Option<f64>,
+    /// In a day.
+    pub day_usd: Option<f64>,
+    /// In all.
+    pub total_usd: Option<f64>,
+}
+
+impl BudgetItem {
+    fn of(budget: Option<&config::Budget>) -> BudgetItem {
+        let limit = |of: fn(&config::Budget) -> Option<Usd>| {
+            budget.and_then(of).map(|limit| limit.micros() as f64 / 1e6)
+        };
+        BudgetItem {
+            job_usd: limit(|budget| budget.job),
+            day_usd: limit(|budget| budget.day),
+            total_usd: limit(|budget| budget.total),
+        }
+    }
+}
+
+/// Returns millionths of a dollar as dollars.
+pub(crate) fn usd(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// Returns the word for what runs an agent.
+pub fn runtime(runtime: &Runtime) -> &'static str {
+    match runtime {
+        Runtime::Sdk => "sdk",
+        Runtime::Cli => "cli",
+        Runtime::Scripted(_) => "scripted",
+        Runtime::Command(_) => "command",
+    }
+}
+
+impl Records {
+    /// Lists the agents of the config.
+    pub fn agents(&self, now: Timestamp) -> Result<AgentPage, QueryError> {
+        let known = self.known();
+        let loaded = known.config()?;
+        let reader = self.reader()?;
+        let states = reader.agents()?;
+        let disabled = reader.disabled_agents()?;
+        let (day, all) = (reader.spent_by_agent(known.today(now))?, reader.spent_in_all()?);
+        drop(reader);
+        let is_kept = self.keeper()?.is_permanent();
+        let agents: Vec<AgentItem> = loaded
+            .agents
+            .iter()
+            .map(|agent| {
+                let name = agent.name.as_str();
+                let state = states.get(name).cloned().unwrap_or_default();
+                let is_disabled = disabled.iter().any(|known| known == name);
+                let is_due = is_kept && !is_disabled;
+                let sum = |sums: &[(String, i64)]| {
+                    let own = sums.iter().find(|(known, _)| known == name);
+                    usd(own.map_or(0, |(_, micros)| *micros))
+                };
+                AgentItem {
+                    name: name.to_owned(),
+                    description: agent.description.clone(),
+                    status: state.status,
+                    enabled: !is_disabled,
+                    error_message: state.error_message,
+                    current_job: state.current_job.map(|id| id.to_string()),
+                    last_job: state.last_job.map(|id| id.to_string()),
+                    next_schedule: state.next_schedule.filter(|_| is_due),
+                    next_trigger_at: state.next_trigger_at.filter(|_| is_due),
+                    runtime: runtime(&agent.runtime).to_owned(),
+                    model: agent.model.clone(),
+                    working_directory: agent.working_directory.to_string(),
+                    max_concurrent: agent.max_concurrent.get(),
+                    schedules: agent.schedules.iter().map(|it| it.name.clone()).collect(),
+                    budget: BudgetItem::of(agent.budget.as_ref()),
+                    spent_today_usd: sum(&day),
+                    spent_usd: sum(&all),
+                    file: agent.file.to_string(),
+                }
+            })
+            .collect();
+        Ok(AgentPage { total: agents.len(), agents })
+    }
+
+    /// Returns an agent, by its last name too while that is unique.
+    pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentItem, QueryError> {
+        let loaded = self.known().config()?;
+        let name = loaded.find_agent(name).map_err(|error| unknown_agent(&error))?.name.as_str();
+        let found = self.agents(now)?.agents.into_iter().find(|agent| agent.name == name);
+        found.ok_or_else(|| QueryError::not_found("the agent is gone", "heeler agent list"))
+    }
+}

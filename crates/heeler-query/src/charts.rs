@@ -1,0 +1,146 @@
+//! Figures over time: runs by the hour, money by the day, how long the last jobs took.
+//!
+//! Each is bounded: so many hours, days and jobs. Counts are over ranges of an index.
+
+use heeler_model::JobStatus;
+use heeler_store::{JobFilter, Reader};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{QueryError, Records};
+
+/// How many hours of runs are shown.
+pub const HOURS: usize = 24;
+
+/// How many days of money are shown.
+pub const DAYS: usize = 14;
+
+/// Of how many jobs it is shown how long they took.
+pub const DURATIONS: usize = 60;
+
+/// Figures over time.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Charts {
+    /// Jobs by the hour in which they were asked for, oldest first; the last hour is not over.
+    pub hours: Vec<HourOfRuns>,
+    /// Money by the day, oldest first; the last day is not over.
+    pub days: Vec<DayOfMoney>,
+    /// The jobs that ended last, oldest first.
+    pub durations: Vec<Took>,
+}
+
+/// The jobs of an hour.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HourOfRuns {
+    /// When the hour begins.
+    #[schema(value_type = String, format = DateTime)]
+    pub from: Timestamp,
+    /// Those that ended well.
+    pub completed: i64,
+    /// Those that failed.
+    pub failed: i64,
+    /// Those that were cancelled, run or wait.
+    pub others: i64,
+}
+
+impl HourOfRuns {
+    /// Returns how many there are.
+    pub fn total(&self) -> i64 {
+        self.completed + self.failed + self.others
+    }
+}
+
+/// What a day cost.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DayOfMoney {
+    /// The day, in the fleet's zone.
+    #[schema(value_type = String, format = Date)]
+    pub day: Date,
+    /// What was spent.
+    pub cost_usd: f64,
+}
+
+/// How long a job took.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Took {
+    /// The job.
+    pub id: String,
+    /// Its agent.
+    pub agent: String,
+    /// How it ended.
+    #[schema(value_type = String)]
+    pub status: JobStatus,
+    /// How long its runs took.
+    pub seconds: f64,
+}
+
+impl Records {
+    /// Returns figures over time; days are those of `zone`.
+    pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<Charts, QueryError> {
+        let reader = self.reader()?;
+        Ok(Charts {
+            hours: hours(&reader, now)?,
+            days: days(&reader, now, zone)?,
+            durations: durations(&reader)?,
+        })
+    }
+}
+
+fn hours(reader: &Reader, now: Timestamp) -> Result<Vec<HourOfRuns>, QueryError> {
+    let this = now.as_second().div_euclid(3_600) * 3_600;
+    let at = |back: usize| Timestamp::from_second(this - 3_600 * back as i64).unwrap_or(now);
+    (0..HOURS).rev().map(|back| hour(reader, at(back), (back > 0).then(|| at(back - 1)))).collect()
+}
+
+fn hour(
+    reader: &Reader,
+    from: Timestamp,
+    until: Option<Timestamp>,
+) -> Result<HourOfRuns, QueryError> {
+    // Nothing is asked for in the future, but for a clock that was set back.
+    let until = until.unwrap_or(Timestamp::MAX);
+    let mut hour = HourOfRuns { from, completed: 0, failed: 0, others: 0 };
+    for status in JobStatus::ALL {
+        let count = reader.count_jobs_between(*status, from, until)?;
+        match status {
+            JobStatus::Completed => hour.completed += count,
+            JobStatus::Failed => hour.failed += count,
+            _ => hour.others += count,
+        }
+    }
+    Ok(hour)
+}
+
+fn days(reader: &Reader, now: Timestamp, zone: &TimeZone) -> Result<Vec<DayOfMoney>, QueryError> {
+    let today = now.to_zoned(zone.clone()).date();
+    let first = today.saturating_sub((DAYS as i64 - 1).days());
+    let spent = reader.spending(Some(first))?;
+    let day = |back: usize| {
+        let day = today.saturating_sub((back as i64).days());
+        let micros: i64 = spent.iter().filter(|row| row.day == day).map(|row| row.micros).sum();
+        DayOfMoney { day, cost_usd: micros as f64 / 1e6 }
+    };
+    Ok((0..DAYS).rev().map(day).collect())
+}
+
+fn durations(reader: &Reader) -> Result<Vec<Took>, QueryError> {
+    let mut heads = Vec::new();
+    for status in [JobStatus::Completed, JobStatus::Failed] {
+        let filter = JobFilter { status: Some(status), ..JobFilter::default() };
+        heads.extend(reader.jobs(&filter, None, DURATIONS)?);
+    }
+    heads.sort_by(|one, other| (one.started_at, &one.id).cmp(&(other.started_at, &other.id)));
+    let surplus = heads.len().saturating_sub(DURATIONS);
+    let took = heads.into_iter().skip(surplus).filter_map(|head| {
+        let seconds = head.duration_ms? as f64 / 1_000.0;
+        Some(Took { id: head.id.to_string(), agent: head.agent, status: head.status, seconds })
+    });
+    Ok(took.collect())
+}

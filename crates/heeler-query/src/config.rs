@@ -1,0 +1,33 @@
+//! The config as it counts. Secrets appear by name only.
+
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{QueryError, Records};
+
+/// The merged, checked config, with keys as in the files.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigShown {
+    /// The keys of the fleet file.
+    pub fleet: Value,
+    /// Each agent with its merged keys, its `qualified_name` and the `file` that it is from.
+    #[schema(value_type = Vec<Object>)]
+    pub agents: Value,
+    /// The config file.
+    pub config_path: Option<String>,
+}
+
+impl Records {
+    /// Returns the config as it counts.
+    pub fn config(&self) -> Result<ConfigShown, QueryError> {
+        let known = self.known();
+        let mut shown = known.config()?.show();
+        Ok(ConfigShown {
+            fleet: shown["fleet"].take(),
+            agents: shown["agents"].take(),
+            config_path: known.config.map(Into::into),
+        })
+    }
+}

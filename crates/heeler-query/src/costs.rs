@@ -1,0 +1,144 @@
+//! What the fleet has spent, by the agents' own price figures.
+
+use heeler_store::Spent;
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::agents::usd;
+use crate::{QueryError, Records};
+
+/// What costs are summed up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum CostsBy {
+    /// By agent.
+    Agent,
+    /// By the fleet's day.
+    Day,
+    /// By model.
+    Model,
+}
+
+impl CostsBy {
+    /// Returns its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            CostsBy::Agent => "agent",
+            CostsBy::Day => "day",
+            CostsBy::Model => "model",
+        }
+    }
+
+    fn key(self, spent: &Spent) -> String {
+        match self {
+            CostsBy::Agent => spent.agent.clone(),
+            CostsBy::Day => spent.day.to_string(),
+            CostsBy::Model => spent.model.clone(),
+        }
+    }
+}
+
+/// What was spent.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Costs {
+    /// What it is summed up by.
+    pub by: CostsBy,
+    /// The sums: days in their order, everything else by what it cost.
+    pub costs: Vec<CostItem>,
+    /// All together.
+    pub total_usd: f64,
+}
+
+/// What was spent by one agent, in one day or on one model.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CostItem {
+    /// The agent, where it is summed up by agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The day, where it is summed up by days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<String>,
+    /// The model, where it is summed up by models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What it cost.
+    pub cost_usd: f64,
+    /// The same in millionths of a dollar.
+    #[serde(skip)]
+    pub micros: i64,
+}
+
+impl CostItem {
+    fn of(by: CostsBy, name: String, micros: i64) -> CostItem {
+        let sum = CostItem { cost_usd: usd(micros), micros, ..CostItem::default() };
+        match by {
+            CostsBy::Agent => CostItem { agent: Some(name), ..sum },
+            CostsBy::Day => CostItem { day: Some(name), ..sum },
+            CostsBy::Model => CostItem { model: Some(name), ..sum },
+        }
+    }
+
+    /// Returns the agent, the day or the model.
+    pub fn name(&self) -> &str {
+        let name = self.agent.as_ref().or(self.day.as_ref()).or(self.model.as_ref());
+        name.map_or("", String::as_str)
+    }
+}
+
+/// Adds up what has the same key.
+fn sum_up(rows: &[Spent], by: CostsBy) -> Vec<CostItem> {
+    let mut sums: IndexMap<String, i64> = IndexMap::new();
+    for spent in rows {
+        *sums.entry(by.key(spent)).or_default() += spent.micros;
+    }
+    let mut sums: Vec<(String, i64)> = sums.into_iter().collect();
+    match by {
+        CostsBy::Day => sums.sort(),
+        CostsBy::Agent | CostsBy::Model => {
+            sums.sort_by(|(name, spent), (other, more)| more.cmp(spent).then(name.cmp(other)));
+        }
+    }
+    sums.into_iter().map(|(name, micros)| CostItem::of(by, name, micros)).collect()
+}
+
+impl Records {
+    /// Sums up what was spent, since the day of a moment if one is given.
+    pub fn costs(&self, by: CostsBy, since: Option<Timestamp>) -> Result<Costs, QueryError> {
+        let known = self.known();
+        let rows = self.reader()?.spending(since.map(|at| known.today(at)))?;
+        let total: i64 = rows.iter().map(|spent| spent.micros).sum();
+        Ok(Costs { by, costs: sum_up(&rows, by), total_usd: usd(total) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spent(day: &str, agent: &str, model: &str, micros: i64) -> Spent {
+        let (agent, model) = (agent.to_owned(), model.to_owned());
+        Spent { day: day.parse().unwrap(), agent, model, micros }
+    }
+
+    #[test]
+    fn days_come_in_order_and_everything_else_by_what_it_cost() {
+        let rows = [
+            spent("2026-11-15", "b", "opus", 3),
+            spent("2026-11-14", "a", "opus", 1),
+            spent("2026-11-14", "b", "haiku", 4),
+        ];
+        let by = |by| {
+            let sums = sum_up(&rows, by).into_iter();
+            sums.map(|item| (item.name().to_owned(), item.micros)).collect::<Vec<_>>()
+        };
+        assert_eq!(by(CostsBy::Agent), [("b".to_owned(), 7), ("a".to_owned(), 1)]);
+        assert_eq!(by(CostsBy::Day), [("2026-11-14".to_owned(), 5), ("2026-11-15".to_owned(), 3)]);
+        assert_eq!(by(CostsBy::Model), [("haiku".to_owned(), 4), ("opus".to_owned(), 4)]);
+        let item = serde_json::to_string(&sum_up(&rows, CostsBy::Agent)[1]).unwrap();
+        assert_eq!(item, r#"{"agent":"a","costUsd":0.000001}"#);
+    }
+}

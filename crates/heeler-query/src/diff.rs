@@ -1,0 +1,177 @@
+//! What changed in a session's files since a message.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::Session;
+use heeler_store::history::{CutError, NotedSnapshot, SnapshotNote, find_cut, snapshots};
+use heeler_workspace::{Commit, Diff, DiffTo, Snapshots, WorkTree};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{QueryError, Records, sessions};
+
+/// What changed in the files of a session.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionDiff {
+    /// Our id of the session.
+    pub session: String,
+    /// The snapshot that it begins with.
+    #[schema(value_type = Object)]
+    pub from: SnapshotNote,
+    /// The commit that it begins with: the snapshot, or what that is based on.
+    pub from_commit: String,
+    /// What is to be said of where it begins.
+    pub note: Option<String>,
+    /// A line for each file, and a total.
+    pub summary: String,
+    /// The unified diff; what is no UTF-8 is replaced.
+    pub patch: Option<String>,
+    /// Whether the patch was cut because it is too long.
+    pub cut: bool,
+    /// The unified diff, whose bytes are those of the files.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+}
+
+/// Says that a session has no snapshots.
+pub fn no_snapshot(session: &Session) -> QueryError {
+    QueryError::Refused {
+        message: format!("no snapshot of the files of session {} was taken", session.id),
+        hint: Some(
+            "snapshots need a working directory in a git repository, and `session.snapshots`"
+                .to_owned(),
+        ),
+    }
+}
+
+/// What a comparison begins with.
+struct Start {
+    note: SnapshotNote,
+    /// The snapshot, or the commit that it is based on.
+    commit: String,
+    /// What is to be said of it.
+    words: Option<String>,
+}
+
+impl Start {
+    /// Finds the snapshot at a message; without one, that from before the session's first turn.
+    fn find(
+        session: &Session,
+        log: &Utf8Path,
+        noted: &[NotedSnapshot],
+        at: Option<u64>,
+    ) -> Result<Start, QueryError> {
+        let id = session.agent_session_id.as_ref();
+        let begin = noted.iter().find(|it| id.is_some() && it.begins.as_ref() == id);
+        let forked = session.forked_at_message.and_then(|number| u64::try_from(number).ok());
+        if let Some(number) = at.or(forked.filter(|_| begin.is_none())) {
+            let found = Start::at_message(log, number)?;
+            let begin = begin.map(|begin| Start {
+                words: Some(moved(number, "before the first turn")),
+                ..Start::snapshot(&begin.note)
+            });
+            return found.or(begin).ok_or_else(|| no_snapshot(session));
+        }
+        if let Some(begin) = begin {
+            return Ok(Start::snapshot(&begin.note));
+        }
+        let first = &noted.first().ok_or_else(|| no_snapshot(session))?.note;
+        let Some(base) = &first.base else { return Ok(Start::snapshot(first)) };
+        let words = "nothing was recorded before the first turn: it begins at the commit that was \
+                     checked out, so that what was not committed by then is in it too";
+        Ok(Start { note: first.clone(), commit: base.clone(), words: Some(words.to_owned()) })
+    }
+
+    fn snapshot(note: &SnapshotNote) -> Start {
+        Start { note: note.clone(), commit: note.commit.clone(), words: None }
+    }
+
+    /// Finds the last snapshot that was taken up to a message.
+    fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<Start>, QueryError> {
+        let mut number = asked;
+        while number > 0 {
+            let cut = match find_cut(log, None, Some(number)) {
+                Ok(cut) => cut,
+                Err(CutError::NoneSafe { .. }) => break,
+                Err(error) => {
+                    return Err(QueryError::Refused { message: error.to_string(), hint: None });
+                }
+            };
+            let Some(note) = cut.snapshot else {
+                // That turn was not recorded.
+                number = cut.number - 1;
+                continue;
+            };
+            let words = moved(asked, &format!("at message {}", cut.number));
+            let words = Some(words).filter(|_| cut.number != asked);
+            return Ok(Some(Start { words, ..Start::snapshot(&note) }));
+        }
+        Ok(None)
+    }
+}
+
+fn moved(asked: u64, to: &str) -> String {
+    format!("no files were recorded at message {asked}: it begins {to}, the last time before it")
+}
+
+fn commit(text: &str) -> Result<Commit, QueryError> {
+    let message = "the log names no commit for a snapshot".to_owned();
+    Commit::parse(text).ok_or(QueryError::Refused { message, hint: None })
+}
+
+/// Finds the folder in which a session's files are; none if it is gone, or was on another machine.
+fn files_now(session: &Session, last: &SnapshotNote) -> Option<WorkTree> {
+    let top = session.workspace.as_deref().unwrap_or(&last.top);
+    let works_in = |directory: &Utf8PathBuf| {
+        directory.canonicalize_utf8().is_ok_and(|directory| directory.starts_with(top))
+    };
+    // Of a folder that is now something else nothing is compared.
+    let tree = WorkTree::find(top).ok().flatten().filter(|found| found.top == top);
+    tree.filter(|_| session.working_directory.as_ref().is_none_or(works_in))
+}
+
+impl Records {
+    /// Compares the files of a session with what they were at a message; without one, before its
+    /// first turn.
+    pub fn diff(
+        &self,
+        id: &str,
+        at_message: Option<u64>,
+        now: Timestamp,
+    ) -> Result<SessionDiff, QueryError> {
+        let known = self.known();
+        let session = sessions::find(&*self.reader()?, id)?;
+        let log = self.log_of_session(&known, &session).ok_or_else(|| no_snapshot(&session))?;
+        let noted = snapshots(&log)?;
+        let last = noted.last().ok_or_else(|| no_snapshot(&session))?.note.clone();
+        let from = Start::find(&session, &log, &noted, at_message)?;
+        let repository = &from.note.repository;
+        let snapshots = Snapshots::open_key(&self.dir().workspaces(), repository)?;
+        let snapshots = snapshots.leaving_out(&[self.dir().root().to_owned()]);
+        let tree = files_now(&session, &last);
+        if tree.is_none() && last.repository != *repository {
+            return Err(QueryError::Refused {
+                message: format!(
+                    "the files of session {} are gone since, and were recorded in another \
+                     repository than at that message",
+                    session.id
+                ),
+                hint: Some("-m names a message since then".to_owned()),
+            });
+        }
+        let end = commit(&last.commit)?;
+        let to = tree.as_ref().map_or(DiffTo::Commit(&end), DiffTo::Now);
+        let Diff { summary, patch, cut } = snapshots.diff(&commit(&from.commit)?, to, now)?;
+        Ok(SessionDiff {
+            session: session.id.to_string(),
+            from: from.note,
+            from_commit: from.commit,
+            note: from.words,
+            summary,
+            patch: Some(String::from_utf8_lossy(&patch).into_owned()),
+            cut,
+            bytes: patch,
+        })
+    }
+}

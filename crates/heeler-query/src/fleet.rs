@@ -1,0 +1,410 @@
+//! The fleet at a glance: who is in it, what runs, waits and failed.
+
+use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
+use heeler_model::{AgentState, AgentStatus, ApprovalStatus, JobHead, JobStatus, ScheduleStatus};
+use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader};
+use indexmap::IndexMap;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::agents::usd;
+use crate::jobs::JobItem;
+use crate::{Keeper, QueryError, Records, words};
+
+/// How far back failures are told.
+const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
+/// How many failures are listed, and of how many agents.
+pub const FAILURES_MAX: usize = 5;
+/// How many failures are looked at, to tell whose they are.
+const FAILURES_READ_MAX: usize = 1_000;
+
+/// The fleet at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetStatus {
+    /// What it is.
+    pub fleet: FleetHead,
+    /// How many jobs are on record.
+    pub jobs_total: i64,
+    /// How much waits for an answer of a person.
+    pub approvals_waiting: i64,
+    /// The daemon, if one runs.
+    pub daemon: Option<DaemonItem>,
+    /// Its agents.
+    pub agents: Vec<FleetAgent>,
+    /// The jobs that run.
+    pub running: Vec<JobItem>,
+    /// The jobs that wait, in their order.
+    pub waiting: Vec<WaitingItem>,
+    /// The credentials that no job may use for now.
+    pub parked: Vec<ParkedItem>,
+    /// The newest jobs that failed in the last day.
+    pub failed: Vec<JobItem>,
+    /// What may be spent and what was; only a daemon knows.
+    pub budgets: Vec<BudgetStand>,
+    /// The newest that failed of each agent, and how many of its jobs did.
+    #[serde(skip)]
+    pub failing: Vec<(JobItem, usize)>,
+    /// How many jobs failed in the last day.
+    #[serde(skip)]
+    pub failed_total: i64,
+}
+
+/// What a fleet is.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetHead {
+    /// Its name.
+    pub name: Option<String>,
+    /// The config file.
+    pub config_path: Option<String>,
+    /// The state directory.
+    pub state_dir: String,
+    /// When it was last started.
+    pub started_at: Option<String>,
+    /// Who writes the state, in words.
+    pub writer: Option<String>,
+}
+
+/// A daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonItem {
+    /// Its process.
+    pub pid: u32,
+    /// When it started.
+    #[schema(format = DateTime)]
+    pub since: String,
+    /// Its version.
+    pub version: String,
+    /// How long it stays: `permanent` or `until_idle`.
+    #[schema(value_type = String)]
+    pub mode: DaemonMode,
+    /// Whether it ends, and waits for jobs before that.
+    pub stopping: bool,
+    /// What it cannot do at present, in words.
+    pub faults: Vec<String>,
+}
+
+/// An agent of the config or of the record.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetAgent {
+    /// Its name.
+    pub name: String,
+    /// What it is doing.
+    #[schema(value_type = words::AgentStatus)]
+    pub status: AgentStatus,
+    /// Whether its jobs start.
+    pub enabled: bool,
+    /// The job that it does.
+    pub current_job: Option<String>,
+    /// The job that it did last.
+    pub last_job: Option<String>,
+    /// The schedule that is due next.
+    pub next_schedule: Option<String>,
+    /// When that is.
+    pub next_trigger_at: Option<Timestamp>,
+    /// Its container.
+    pub container_id: Option<String>,
+    /// Why its last job failed.
+    pub error_message: Option<String>,
+    /// Its schedules.
+    pub schedules: Vec<FleetSchedule>,
+}
+
+/// A schedule of such an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetSchedule {
+    /// Its name.
+    pub name: String,
+    /// What it is doing.
+    #[schema(value_type = words::ScheduleStatus)]
+    pub status: ScheduleStatus,
+    /// When its last run ended.
+    pub last_run_at: Option<Timestamp>,
+    /// When it is next due.
+    pub next_run_at: Option<Timestamp>,
+    /// Why its last run failed.
+    pub last_error: Option<String>,
+}
+
+/// A job that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingItem {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobItem,
+    /// What is higher starts first.
+    pub priority: i64,
+    /// When it may start at the earliest.
+    pub not_before: Option<Timestamp>,
+    /// When it is given up.
+    pub expires_at: Option<Timestamp>,
+    /// Why it waits.
+    pub waits: String,
+}
+
+/// A credential that ran into a limit.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParkedItem {
+    /// When it may be used again.
+    pub until: Timestamp,
+    /// When it ran into the limit.
+    pub since: Timestamp,
+    /// What the limit is.
+    pub reason: String,
+    /// The job that ran into it.
+    pub job: String,
+}
+
+impl From<Parked> for ParkedItem {
+    fn from(row: Parked) -> ParkedItem {
+        let Parked { until, since, reason, job, .. } = row;
+        ParkedItem { until, since, reason, job: job.to_string() }
+    }
+}
+
+/// What may be spent and what was.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetStand {
+    /// The agent, or `fleet`.
+    pub whose: String,
+    /// What may be spent in a day.
+    pub day_limit_usd: Option<f64>,
+    /// What was spent today.
+    pub day_spent_usd: f64,
+    /// What may be spent in all.
+    pub total_limit_usd: Option<f64>,
+    /// What was spent in all.
+    pub total_spent_usd: f64,
+    /// What runs have set aside and not spent yet.
+    pub reserved_usd: f64,
+}
+
+impl From<&BudgetStatus> for BudgetStand {
+    fn from(budget: &BudgetStatus) -> BudgetStand {
+        BudgetStand {
+            whose: budget.whose.clone(),
+            day_limit_usd: budget.day_limit.map(usd),
+            day_spent_usd: usd(budget.day_spent),
+            total_limit_usd: budget.total_limit.map(usd),
+            total_spent_usd: usd(budget.total_spent),
+            reserved_usd: usd(budget.reserved),
+        }
+    }
+}
+
+/// What is asked of the fleet.
+#[derive(Debug, Clone, Default)]
+pub struct FleetWanted {
+    /// Only this agent.
+    pub agent: Option<String>,
+    /// What the daemon says of itself; `Err` is why it says nothing.
+    pub daemon: Option<Result<DaemonStatus, String>>,
+}
+
+impl Records {
+    /// Tells what goes on in the fleet.
+    pub fn fleet(&self, wanted: &FleetWanted, now: Timestamp) -> Result<FleetStatus, QueryError> {
+        let (known, keeper, reader) = (self.known(), self.keeper()?, self.reader()?);
+        let loaded = known.loaded.as_deref();
+        let mut agents: IndexMap<String, AgentState> = IndexMap::new();
+        for agent in loaded.iter().flat_map(|loaded| &loaded.agents) {
+            agents.insert(agent.name.to_string(), configured(agent));
+        }
+        add_state(&reader, &mut agents)?;
+        if let Some(name) = &wanted.agent {
+            only(&mut agents, name)?;
+        }
+        let told = wanted.daemon.as_ref().and_then(|told| told.as_ref().ok());
+        let is_stopping = told.is_some_and(|told| told.stopping);
+        let disabled = reader.disabled_agents()?;
+        let is_due = keeper.is_permanent() && !is_stopping;
+        let shown = agents.iter().map(|(name, state)| {
+            let enabled = !disabled.contains(name);
+            FleetAgent::of(name, state, enabled, is_due && enabled)
+        });
+        let name = loaded.and_then(|loaded| loaded.fleets.first()).and_then(|it| it.name.as_ref());
+        let status = Some(ApprovalStatus::Pending);
+        let mut fleet = FleetStatus {
+            fleet: FleetHead {
+                name: name.map(ToString::to_string),
+                config_path: known.config.as_ref().map(ToString::to_string),
+                state_dir: self.dir().root().to_string(),
+                started_at: reader.meta(heeler_store::STARTED_AT)?,
+                writer: keeper.writer.clone(),
+            },
+            jobs_total: reader.count_jobs(&JobFilter::default())?,
+            approvals_waiting: reader.count_approvals(&ApprovalFilter { status, run: None })?,
+            daemon: DaemonItem::of(&keeper, wanted),
+            agents: shown.collect(),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            parked: reader.parked()?.into_iter().map(ParkedItem::from).collect(),
+            failed: Vec::new(),
+            budgets: told.iter().flat_map(|it| &it.budgets).map(BudgetStand::from).collect(),
+            failing: Vec::new(),
+            failed_total: 0,
+        };
+        let only = wanted.agent.as_ref().map(|_| agents.keys().cloned().collect::<Vec<_>>());
+        self.add_jobs(&reader, only.as_deref(), now, &mut fleet)?;
+        Ok(fleet)
+    }
+
+    /// Adds the jobs that run and wait and the newest that failed, of some agents or of all.
+    fn add_jobs(
+        &self,
+        reader: &Reader,
+        only: Option<&[String]>,
+        now: Timestamp,
+        fleet: &mut FleetStatus,
+    ) -> Result<(), QueryError> {
+        let is_shown = |head: &JobHead| only.is_none_or(|names| names.contains(&head.agent));
+        for head in reader.running_jobs()?.into_iter().filter(is_shown) {
+            fleet.running.push(JobItem::of(head, reader, self.dir())?);
+        }
+        for row in reader.queue()? {
+            let Some(job) = reader.job(&row.job)? else { continue };
+            if job.head.status == JobStatus::Pending && is_shown(&job.head) {
+                fleet.waiting.push(self.waiting(reader, job.head, row)?);
+            }
+        }
+        let agents = match only {
+            None => vec![None],
+            Some(names) => names.iter().cloned().map(Some).collect(),
+        };
+        let mut failed = Vec::new();
+        for agent in agents {
+            let since = now.checked_sub(FAILURES_SINCE).ok();
+            let filter = JobFilter { agent, status: Some(JobStatus::Failed), since };
+            failed.extend(reader.jobs(&filter, None, FAILURES_READ_MAX)?);
+            fleet.failed_total += reader.count_jobs(&filter)?;
+        }
+        self.add_failed(reader, failed, fleet)
+    }
+
+    fn waiting(
+        &self,
+        reader: &Reader,
+        head: JobHead,
+        row: Queued,
+    ) -> Result<WaitingItem, QueryError> {
+        Ok(WaitingItem {
+            job: JobItem::of(head, reader, self.dir())?,
+            priority: row.priority,
+            not_before: row.not_before,
+            expires_at: row.expires_at,
+            waits: row.reason,
+        })
+    }
+
+    /// Adds the newest that failed, and whose they are.
+    fn add_failed(
+        &self,
+        reader: &Reader,
+        failed: Vec<JobHead>,
+        fleet: &mut FleetStatus,
+    ) -> Result<(), QueryError> {
+        let mut counts: IndexMap<String, (JobHead, usize)> = IndexMap::new();
+        for (number, head) in failed.into_iter().enumerate() {
+            let (_, count) = counts.entry(head.agent.clone()).or_insert_with(|| (head.clone(), 0));
+            *count += 1;
+            if number < FAILURES_MAX {
+                fleet.failed.push(JobItem::of(head, reader, self.dir())?);
+            }
+        }
+        for (newest, count) in counts.into_values().take(FAILURES_MAX) {
+            fleet.failing.push((JobItem::of(newest, reader, self.dir())?, count));
+        }
+        Ok(())
+    }
+}
+
+/// Keeps only what is called so.
+fn only(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
+    agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
+    match agents.is_empty() {
+        false => Ok(()),
+        true => {
+            let message = format!("there is no agent `{name}`");
+            Err(QueryError::not_found(message, "heeler status lists them"))
+        }
+    }
+}
+
+/// What an agent is before anything ran: idle, with the schedules that its config names.
+fn configured(agent: &heeler_model::config::Agent) -> AgentState {
+    let schedules = agent.schedules.iter();
+    let named = schedules.map(|schedule| (schedule.name.clone(), Default::default()));
+    AgentState { schedules: named.collect(), ..AgentState::default() }
+}
+
+/// Adds what the state knows of the agents; schedules that only the config knows stay.
+fn add_state(reader: &Reader, agents: &mut IndexMap<String, AgentState>) -> Result<(), QueryError> {
+    for (name, mut state) in reader.agents()? {
+        if let Some(configured) = agents.get(&name) {
+            for (schedule, idle) in &configured.schedules {
+                state.schedules.entry(schedule.clone()).or_insert_with(|| idle.clone());
+            }
+        }
+        agents.insert(name, state);
+    }
+    for (name, agent) in agents {
+        // herdctl never recorded it.
+        if agent.last_job.is_none() {
+            let newest = reader.newest_job(name)?.filter(|head| head.status.is_final());
+            agent.last_job = newest.map(|head| head.id);
+        }
+    }
+    Ok(())
+}
+
+impl FleetAgent {
+    /// `is_due` says whether somebody starts its schedules.
+    fn of(name: &str, state: &AgentState, enabled: bool, is_due: bool) -> FleetAgent {
+        let schedules = state.schedules.iter().map(|(name, state)| FleetSchedule {
+            name: name.clone(),
+            status: state.status,
+            last_run_at: state.last_run_at,
+            next_run_at: state.next_run_at.filter(|_| is_due),
+            last_error: state.last_error.clone(),
+        });
+        FleetAgent {
+            name: name.to_owned(),
+            status: state.status,
+            enabled,
+            current_job: state.current_job.as_ref().map(ToString::to_string),
+            last_job: state.last_job.as_ref().map(ToString::to_string),
+            next_schedule: state.next_schedule.clone().filter(|_| is_due),
+            next_trigger_at: state.next_trigger_at.filter(|_| is_due),
+            container_id: state.container_id.clone(),
+            error_message: state.error_message.clone(),
+            schedules: schedules.collect(),
+        }
+    }
+}
+
+impl DaemonItem {
+    fn of(keeper: &Keeper, wanted: &FleetWanted) -> Option<DaemonItem> {
+        let file = keeper.daemon.as_ref()?;
+        let told = wanted.daemon.as_ref();
+        Some(DaemonItem {
+            pid: file.pid,
+            since: heeler_model::iso_millis(file.since),
+            version: file.version.clone(),
+            mode: file.mode,
+            stopping: told.is_some_and(|told| told.as_ref().is_ok_and(|told| told.stopping)),
+            faults: match told {
+                None => Vec::new(),
+                Some(Ok(told)) => told.faults.clone(),
+                Some(Err(why)) => vec![format!("the daemon does not answer: {why}")],
+            },
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Rows of a job's transcript, by the numbers of their lines.
+
+use camino::Utf8Path;
+use heeler_transcript::{Before, LinesBack, count, range};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::{QueryError, Records};
+
+/// A page of rows ends early when it has so much text.
+pub const ROWS_BYTES_MAX: usize = 4 << 20;
+
+/// Which rows of a job to read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowsWanted {
+    /// Those of lines before this one.
+    pub before: Option<u64>,
+    /// Those of lines behind this one; the first of them, not the last.
+    pub after: Option<u64>,
+    /// Of so many lines.
+    pub limit: u64,
+}
+
+/// Rows of a transcript, oldest first.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RowPage {
+    /// The job's id.
+    pub job: String,
+    /// The rows. A damaged or empty line has a number, but no row.
+    pub rows: Vec<NumberedRow>,
+    /// How many lines the transcript has.
+    pub lines: u64,
+    /// What `before` is for the rows before these; none at the beginning.
+    pub previous: Option<u64>,
+    /// What `after` is for the rows behind these; none at the end, where more may come.
+    pub next: Option<u64>,
+}
+
+/// A row and its number.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct NumberedRow {
+    /// The number of its line, from 0.
+    pub line: u64,
+    /// The row, as it was written.
+    #[schema(value_type = Object)]
+    pub row: Box<RawValue>,
+}
+
+/// The lines that a page is made of: from the first one to before the last one.
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+impl RowsWanted {
+    fn span(&self, lines: u64) -> Span {
+        let most = self.before.unwrap_or(lines).min(lines);
+        match self.after {
+            Some(after) => {
+                let from = after.saturating_add(1).min(most);
+                Span { from, to: from.saturating_add(self.limit).min(most) }
+            }
+            None => Span { from: most.saturating_sub(self.limit), to: most },
+        }
+    }
+}
+
+/// Reads rows of a transcript.
+pub(crate) fn read(log: &Utf8Path, job: &str, wanted: RowsWanted) -> Result<RowPage, QueryError> {
+    let lines = if log.is_file() { count(log)? } else { 0 };
+    let mut span = wanted.span(lines);
+    let mut rows = Vec::new();
+    if span.from < span.to {
+        let first = read_back(log, &mut rows, &span)?;
+        if first > span.from && wanted.after.is_some() {
+            // Whoever reads on wants the first rows; there are too many bytes behind them.
+            while first_of(log, &mut rows, &mut span)? {}
+        } else {
+            span.from = first;
+        }
+    }
+    rows.reverse();
+    let job = job.to_owned();
+    let previous = Some(span.from).filter(|from| *from > 0);
+    let next = (span.to < lines).then(|| span.to.saturating_sub(1));
+    Ok(RowPage { job, rows, lines, previous, next })
+}
+
+/// Halves a page that is too long, and reads it; says whether it is still too long.
+fn first_of(
+    log: &Utf8Path,
+    rows: &mut Vec<NumberedRow>,
+    span: &mut Span,
+) -> Result<bool, QueryError> {
+    span.to = span.from + (span.to - span.from).div_ceil(2);
+    rows.clear();
+    Ok(read_back(log, rows, span)? > span.from)
+}
+
+/// Reads the rows of lines from the last one back, as far as they may be read at once; returns the
+/// first line that was. The last line is read, however long it is.
+fn read_back(log: &Utf8Path, rows: &mut Vec<NumberedRow>, span: &Span) -> Result<u64, QueryError> {
+    let end = range(log, Before::Line(span.to), 0)?.end;
+    let mut back = LinesBack::open_before(log, end)?;
+    let (mut line, mut bytes) = (span.to, 0);
+    while line > span.from
+        && let Some(raw) = back.next_line()?
+    {
+        bytes += raw.bytes.len();
+        if bytes > ROWS_BYTES_MAX && line < span.to {
+            break;
+        }
+        line -= 1;
+        for record in raw.records().into_iter().rev() {
+            let row = RawValue::from_string(record.text).ok();
+            rows.extend(row.map(|row| NumberedRow { line, row }));
+        }
+    }
+    Ok(line)
+}
+
+impl Records {
+    /// Reads rows of a job; a beginning of its id will do while it is unique.
+    pub fn rows(&self, job: &str, wanted: RowsWanted) -> Result<RowPage, QueryError> {
+        let reader = self.reader()?;
+        let job = reader.find_job(job)?;
+        let log = self.log_of(&reader, &job.head)?;
+        drop(reader);
+        let id = job.head.id.as_str();
+        match log {
+            Some(log) => read(&log, id, wanted),
+            None => read(Utf8Path::new(""), id, wanted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, wanted: RowsWanted) -> (Vec<u64>, Option<u64>, Option<u64>) {
+        let temp = tempfile::tempdir().unwrap();
+        let log = Utf8Path::from_path(temp.path()).unwrap().join("a.jsonl");
+        std::fs::write(&log, text).unwrap();
+        let page = read(&log, "job", wanted).unwrap();
+        (page.rows.iter().map(|row| row.line).collect(), page.previous, page.next)
+    }
+
+    fn wanted(before: Option<u64>, after: Option<u64>, limit: u64) -> RowsWanted {
+        RowsWanted { before, after, limit }
+    }
+
+    const TEN: &str = "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n";
+
+    #[test]
+    fn the_last_rows_come_first_and_then_those_before_them() {
+        assert_eq!(check(TEN, wanted(None, None, 3)), (vec![7, 8, 9], Some(7), None));
+        assert_eq!(check(TEN, wanted(Some(7), None, 3)), (vec![4, 5, 6], Some(4), Some(6)));
+        assert_eq!(check(TEN, wanted(Some(2), None, 3)), (vec![0, 1], None, Some(1)));
+        assert_eq!(check(TEN, wanted(Some(99), None, 1)), (vec![9], Some(9), None));
+        assert_eq!(check(TEN, wanted(Some(0), None, 1)), (vec![], None, None));
+    }
+
+    #[test]
+    fn rows_behind_one_are_read_from_the_first_of_them() {
+        assert_eq!(check(TEN, wanted(None, Some(3), 2)), (vec![4, 5], Some(4), Some(5)));
+        assert_eq!(check(TEN, wanted(None, Some(9), 2)), (vec![], Some(10), None));
+        assert_eq!(check(TEN, wanted(Some(6), Some(3), 9)), (vec![4, 5], Some(4), Some(5)));
+        assert_eq!(check(TEN, wanted(None, Some(u64::MAX), 2)), (vec![], Some(10), None));
+    }
+
+    #[test]
+    fn damaged_and_empty_lines_have_numbers_and_no_rows() {
+        let text = "{}\n\nnot json\n{\"a\":1}{\"b\":2}\n{}\n{\"torn";
+        assert_eq!(check(text, wanted(None, None, 9)), (vec![0, 3, 3, 4], None, None));
+        assert_eq!(check(text, wanted(None, Some(0), 2)), (vec![], Some(1), Some(2)));
+    }
+
+    #[test]
+    fn a_page_of_long_rows_ends_early_and_nothing_is_passed_over() {
+        let row = format!("{{\"a\":\"{}\"}}\n", "x".repeat(ROWS_BYTES_MAX / 3));
+        let text = row.repeat(10);
+        let (lines, previous, next) = check(&text, wanted(None, None, 10));
+        assert_eq!((lines, previous, next), (vec![8, 9], Some(8), None));
+        let mut seen = vec![0];
+        let mut after = Some(0);
+        while let Some(line) = after {
+            let (lines, _, next) = check(&text, wanted(None, Some(line), 10));
+            seen.extend(lines);
+            after = next;
+        }
+        assert_eq!(seen, (0..10).collect::<Vec<u64>>());
+        let huge = format!("{{\"a\":\"{}\"}}\n", "x".repeat(ROWS_BYTES_MAX + 1));
+        assert_eq!(check(&huge, wanted(None, None, 5)).0, [0], "one row is always read");
+    }
+}

@@ -1,0 +1,319 @@
+//! Text in all transcripts, those of jobs first, newest files first.
+//!
+//! What a job did is in its own transcript and in its session's, and in those of its forks; it is
+//! told once. Start at [`Records::search`].
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::record::nth_uuid;
+use heeler_store::native::{self, Cleaner};
+use heeler_store::{JobCursor, JobFilter, Reader, is_sent_file};
+use heeler_transcript::{Case, DiskError, Finder, Hit, Pattern, Query, search};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{QueryError, Records};
+
+/// How many jobs are asked for at a time.
+const JOBS_PER_PAGE: usize = 1_000;
+
+/// What to search for.
+#[derive(Debug, Clone)]
+pub struct SearchWanted {
+    /// The text.
+    pub text: String,
+    /// The text is a regular expression.
+    pub regex: bool,
+    /// Upper and lower case are the same; else only if the text has no upper case.
+    pub ignore_case: bool,
+    /// Only this agent's jobs; its last name will do while it is unique.
+    pub agent: Option<String>,
+    /// The folder of the sessions that people made with claude in a terminal, instead of ours.
+    pub native: Option<Utf8PathBuf>,
+    /// How many hits at most.
+    pub limit: usize,
+}
+
+/// A row that was found.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HitItem {
+    /// The job, or our id of the session.
+    pub id: String,
+    /// The transcript.
+    pub file: String,
+    /// The line, from one.
+    pub line: u64,
+    /// The row.
+    pub row: Value,
+    /// The row as it was written.
+    #[serde(skip)]
+    pub text: String,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchPage {
+    /// The hits.
+    pub hits: Vec<HitItem>,
+    /// Whether there are more.
+    pub more: bool,
+    /// How many transcripts there are.
+    pub transcripts: usize,
+}
+
+/// How a search went.
+#[derive(Debug)]
+pub struct SearchDone {
+    /// Whether there is more than was asked for.
+    pub more: bool,
+    /// How many transcripts there are.
+    pub transcripts: usize,
+    /// Those that could not be read.
+    pub unreadable: Vec<DiskError>,
+}
+
+impl Records {
+    /// Searches transcripts.
+    pub fn search(&self, wanted: &SearchWanted) -> Result<SearchPage, QueryError> {
+        let mut hits = Vec::new();
+        let done = self.search_each::<QueryError>(wanted, &mut |hit| {
+            hits.push(hit);
+            Ok(())
+        })?;
+        Ok(SearchPage { hits, more: done.more, transcripts: done.transcripts })
+    }
+
+    /// Searches transcripts and hands over each hit as it is found.
+    pub fn search_each<E: From<QueryError>>(
+        &self,
+        wanted: &SearchWanted,
+        each: &mut dyn FnMut(HitItem) -> Result<(), E>,
+    ) -> Result<SearchDone, E> {
+        if wanted.text.is_empty() {
+            return Err(QueryError::usage("there is nothing to search for").into());
+        }
+        let query = Query {
+            pattern: pattern(wanted),
+            case: if wanted.ignore_case { Case::Insensitive } else { Case::Smart },
+            // What was told already does not count.
+            hits_max: usize::MAX,
+        };
+        let usage = |error: heeler_transcript::QueryError| QueryError::usage(chain(&error));
+        let finder = Finder::of(&query).map_err(usage)?;
+        let reader = self.reader()?;
+        let known = self.known();
+        let (paths, cleaner) = match &wanted.native {
+            Some(projects) => {
+                let secrets = known.around().map(|around| around.secrets()).unwrap_or_default();
+                let paths = native::paths(projects).map_err(QueryError::from)?;
+                (paths, Some((Cleaner::new(&secrets), finder)))
+            }
+            None => (self.transcripts(&reader, wanted.agent.as_deref())?, None),
+        };
+        let mut sieve =
+            Sieve { cleaner, reader: &reader, seen: HashSet::new(), said: None, told: 0 };
+        let mut failed = None;
+        let found = search(&query, &paths, &mut |hit| {
+            let told = match sieve.take(&hit, wanted.limit) {
+                Ok(Sifted::Passed) => return ControlFlow::Continue(()),
+                Ok(Sifted::Enough) => return ControlFlow::Break(()),
+                Ok(Sifted::New(hit)) => each(hit),
+                Err(error) => Err(error.into()),
+            };
+            match told {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        let found = found.map_err(usage)?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(SearchDone {
+                more: found.ended_early,
+                transcripts: paths.len(),
+                unreadable: found.unreadable,
+            }),
+        }
+    }
+
+    /// Lists the transcripts: of an agent's jobs, or every one there is.
+    fn transcripts(
+        &self,
+        reader: &Reader,
+        agent: Option<&str>,
+    ) -> Result<Vec<Utf8PathBuf>, QueryError> {
+        let mut found: Vec<Vec<(SystemTime, Utf8PathBuf)>> = vec![Vec::new(), Vec::new()];
+        match agent {
+            Some(agent) => {
+                let agent = self.known_agent(reader, agent)?;
+                for path in self.logs_of_agent(reader, &agent)? {
+                    found[0].extend(modified(&path).map(|at| (at, path)));
+                }
+            }
+            None => {
+                let root = self.dir().root();
+                collect(&root.join("jobs"), &mut found[0]);
+                collect(&root.join("agent-sessions"), &mut found[1]);
+                if let Some(home) = self.known().home {
+                    collect(&home.join("sessions"), &mut found[1]);
+                }
+            }
+        }
+        found.iter_mut().for_each(|files| files.sort_by(|a, b| b.cmp(a)));
+        Ok(found.into_iter().flatten().map(|(_, path)| path).collect())
+    }
+
+    fn logs_of_agent(&self, reader: &Reader, agent: &str) -> Result<Vec<Utf8PathBuf>, QueryError> {
+        let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
+        let mut found = Vec::new();
+        let mut before = None;
+        loop {
+            let page = reader.jobs(&filter, before.as_ref(), JOBS_PER_PAGE)?;
+            let Some(last) = page.last() else { break };
+            before = Some(JobCursor::after(last));
+            for head in &page {
+                found.extend(self.log_of(reader, head)?);
+            }
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    heeler_model::chain(error)
+}
+
+/// Text stands in transcripts as JSON spells it, so a quote or a newline is looked for escaped.
+fn pattern(wanted: &SearchWanted) -> Pattern {
+    if wanted.regex {
+        return Pattern::Regex(wanted.text.clone());
+    }
+    let quoted = Value::from(wanted.text.as_str()).to_string();
+    Pattern::Literal(quoted[1..quoted.len() - 1].to_owned())
+}
+
+/// Lets each message through once.
+struct Sieve<'s> {
+    /// Takes secrets out of what was never redacted.
+    cleaner: Option<(Cleaner, Finder)>,
+    reader: &'s Reader,
+    /// The rows that were found.
+    seen: HashSet<Uuid>,
+    /// What the agent said last, of what was found.
+    said: Option<String>,
+    told: usize,
+}
+
+/// What becomes of a hit.
+enum Sifted {
+    /// It was told already.
+    Passed,
+    /// It is told.
+    New(HitItem),
+    /// It is one more than was asked for.
+    Enough,
+}
+
+impl Sieve<'_> {
+    fn take(&mut self, hit: &Hit<'_>, limit: usize) -> Result<Sifted, QueryError> {
+        // A row nested too deep to be parsed is given as text.
+        let mut row = serde_json::from_str::<Value>(&hit.record.text)
+            .unwrap_or_else(|_| Value::from(&*hit.record.text));
+        if let Some((cleaner, finder)) = &self.cleaner {
+            let before = row.clone();
+            cleaner.json(&mut row);
+            // Whoever guesses at a secret is not told that it was right.
+            if row != before && !finder.is_in(&row.to_string()) {
+                return Ok(Sifted::Passed);
+            }
+        }
+        // Both are kept up to date, whatever the other says.
+        let (is_new, is_echo) = (self.is_new(&row), self.is_echo(&row));
+        if !is_new || is_echo {
+            return Ok(Sifted::Passed);
+        }
+        // Told apart from a search that found just as many as it may show.
+        if self.told == limit {
+            return Ok(Sifted::Enough);
+        }
+        self.told += 1;
+        Ok(Sifted::New(HitItem {
+            id: self.name_of(hit.path)?,
+            file: hit.path.to_string(),
+            line: hit.line + 1,
+            text: match &self.cleaner {
+                Some(_) => row.to_string(),
+                None => hit.record.text.to_string(),
+            },
+            row,
+        }))
+    }
+
+    /// Says whether a row was not found before: under its own id, or as rows of a job that came of
+    /// it.
+    fn is_new(&mut self, row: &Value) -> bool {
+        let uuid = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok());
+        let Some(uuid) = uuid else { return true };
+        let parts = row["message"]["content"].as_array().map_or(0, Vec::len);
+        let is_known = (0..=parts).any(|part| self.seen.contains(&nth_uuid(uuid, part)));
+        self.seen.insert(uuid);
+        !is_known
+    }
+
+    /// Says whether a row is the result of a turn that repeats what was said in it.
+    fn is_echo(&mut self, row: &Value) -> bool {
+        match row["type"].as_str() {
+            Some("assistant") => {
+                self.said = row["content"].as_str().map(str::to_owned);
+                false
+            }
+            Some("tool_result") if row["tool_use_id"].is_null() => {
+                row["result"].is_string() && row["result"].as_str() == self.said.as_deref()
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns what people know a transcript by: its job's id, or our id of its session.
+    fn name_of(&self, path: &Utf8Path) -> Result<String, QueryError> {
+        let name = path.file_stem().unwrap_or_default();
+        let session = match name.parse() {
+            Ok(id) => self.reader.session_by_agent_id(&id)?,
+            Err(_) => None,
+        };
+        Ok(session.map_or(name.to_owned(), |session| session.id.to_string()))
+    }
+}
+
+fn modified(path: &Utf8Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+/// Collects transcript files below a folder; links are not followed.
+fn collect(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathBuf)>) {
+    let Ok(entries) = folder.read_dir_utf8() else { return };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        let path = entry.path();
+        if kind.is_dir() {
+            collect(path, found);
+        } else if kind.is_file()
+            && matches!(path.extension(), Some("jsonl" | "ndjson"))
+            && !is_sent_file(path)
+        {
+            found.extend(modified(path).map(|at| (at, path.to_owned())));
+        }
+    }
+}

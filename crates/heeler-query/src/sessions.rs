@@ -1,0 +1,421 @@
+//! Sessions: pages of them, what they came from, and all that is known of one.
+
+use std::collections::HashMap;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{expired, has_expired};
+use heeler_model::config::RuntimeType;
+use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, SessionStatus};
+use heeler_store::{LookupError, Reader, SessionCursor, SessionFilter};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{Known, QueryError, Records, words};
+
+/// How many sessions that are not in the page a tree shows for those that are: what they came from.
+const ANCESTORS_MAX: usize = 200;
+/// How many successors of a session are told.
+const CONTINUATIONS_MAX: usize = 10;
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Default)]
+pub struct SessionsWanted {
+    /// Only those of this agent; its last name will do while it is unique.
+    pub agent: Option<String>,
+    /// Only those in this state.
+    pub status: Option<SessionStatus>,
+    /// Only those of this chat channel and its threads.
+    pub channel: Option<String>,
+    /// Only those that were used since then.
+    pub since: Option<Timestamp>,
+    /// Those that were last used before this one.
+    pub before: Option<String>,
+    /// How many.
+    pub limit: usize,
+    /// Whether forks, and sessions that go on from a full one, stand below what they came from.
+    pub tree: bool,
+}
+
+/// A page of sessions, last used first.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionPage {
+    /// The sessions.
+    pub sessions: Vec<SessionItem>,
+    /// How many there are on all pages.
+    pub total: i64,
+    /// How many a page has at most.
+    pub limit: usize,
+    /// What `before` is for the next page; none on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionItem {
+    /// Our id of it.
+    pub id: String,
+    /// The agent's own id of it.
+    pub agent_session_id: Option<String>,
+    /// Whose it is.
+    pub agent_id: String,
+    /// How long it lasts.
+    #[schema(value_type = words::SessionMode)]
+    pub mode: SessionMode,
+    /// Whether the agent asks people.
+    #[schema(value_type = words::ApprovalsMode)]
+    pub approvals: Approvals,
+    /// Where it is.
+    #[schema(value_type = words::SessionStatus)]
+    pub status: SessionStatus,
+    /// The chat channel that it belongs to.
+    pub channel_id: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last used.
+    pub last_active_at: Timestamp,
+    /// How many messages it has.
+    pub message_count: i64,
+    /// How large its context is, about.
+    pub token_estimate: i64,
+    /// How many jobs ran in it.
+    pub job_count: i64,
+    /// Its jobs.
+    pub jobs: Vec<String>,
+    /// Where it works.
+    pub working_directory: Option<String>,
+    /// What runs it.
+    pub runtime: String,
+    /// The session that it was forked from.
+    pub parent: Option<String>,
+    /// The last message that it has of that one.
+    pub forked_at_message: Option<i64>,
+    /// The full session that it goes on from.
+    pub continues: Option<String>,
+    /// Its own worktree.
+    pub workspace: Option<String>,
+    /// Where it came from, if it is not ours.
+    pub origin: Option<String>,
+    /// How far below what it came from it stands, in a tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<usize>,
+}
+
+impl SessionItem {
+    fn of(session: &Session, jobs: Vec<String>, depth: Option<usize>) -> SessionItem {
+        SessionItem {
+            id: session.id.to_string(),
+            agent_session_id: session.agent_session_id.as_ref().map(ToString::to_string),
+            agent_id: session.agent.clone(),
+            mode: session.mode,
+            approvals: session.approvals,
+            status: session.status,
+            channel_id: session.channel_id.clone(),
+            created_at: session.created_at,
+            last_active_at: session.last_active_at,
+            message_count: session.message_count,
+            token_estimate: session.token_estimate,
+            job_count: session.job_count,
+            jobs,
+            working_directory: session.working_directory.as_ref().map(ToString::to_string),
+            runtime: session.runtime.clone(),
+            parent: session.parent.as_ref().map(ToString::to_string),
+            forked_at_message: session.forked_at_message,
+            continues: session.continues.as_ref().map(ToString::to_string),
+            workspace: session.workspace.as_ref().map(ToString::to_string),
+            origin: session.origin.clone(),
+            depth,
+        }
+    }
+}
+
+/// All that is known of a session beside what was said in it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionDetails {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub item: SessionItem,
+    /// Our log of it.
+    pub log: Option<String>,
+    /// The sessions that were forked from it.
+    pub forks: Vec<String>,
+    /// The sessions that go on from it.
+    pub continued_by: Vec<String>,
+    /// What continues it in a terminal, without us.
+    pub resume_command: Option<String>,
+    /// It was forked and has not begun: it takes its history over when it does.
+    #[serde(skip)]
+    pub is_unbegun: bool,
+}
+
+/// What state sessions are in now. The record of one that was not used for too long says so only
+/// when a daemon has looked through them, and there may be none.
+struct Truth<'k> {
+    known: &'k Known,
+    now: Timestamp,
+}
+
+impl Truth<'_> {
+    /// Returns the state that a session is in.
+    fn status(&self, session: &Session) -> SessionStatus {
+        let has_expired = |loaded| has_expired(session, loaded, self.now);
+        match self.known.loaded.as_deref().is_some_and(has_expired) {
+            true => SessionStatus::Expired,
+            false => session.status,
+        }
+    }
+
+    /// Lists sessions that have expired and whose records do not say so yet.
+    fn unrecorded(&self, reader: &Reader) -> Result<Vec<Session>, QueryError> {
+        match &self.known.loaded {
+            Some(loaded) => Ok(expired(reader, loaded, self.now, usize::MAX)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns a page of sessions, and how many the filter shows. Their states are as recorded.
+    fn page(
+        &self,
+        reader: &Reader,
+        filter: &SessionFilter,
+        before: Option<&SessionCursor>,
+        limit: usize,
+    ) -> Result<(Vec<Session>, i64), QueryError> {
+        let recorded = reader.count_sessions(filter)?;
+        let Some(status) = filter.status else {
+            return Ok((reader.sessions(filter, before, limit)?, recorded));
+        };
+        let mut unrecorded = self.unrecorded(reader)?;
+        unrecorded.retain(|session| is_shown(filter, session));
+        if status == SessionStatus::Expired {
+            let mut page = reader.sessions(filter, before, limit)?;
+            let total = recorded + unrecorded.len() as i64;
+            unrecorded.retain(|session| before.is_none_or(|before| comes_after(session, before)));
+            page.extend(unrecorded);
+            page.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
+            page.truncate(limit);
+            return Ok((page, total));
+        }
+        unrecorded.retain(|session| session.status == status);
+        let hidden = unrecorded.len();
+        let mut page = reader.sessions(filter, before, limit.saturating_add(hidden))?;
+        page.retain(|session| self.status(session) == status);
+        page.truncate(limit);
+        Ok((page, recorded - hidden as i64))
+    }
+}
+
+/// Says whether a filter shows a session, whatever state it wants.
+fn is_shown(filter: &SessionFilter, session: &Session) -> bool {
+    let of_channel = |wanted: &String| {
+        let rest = session.channel_id.as_deref().and_then(|id| id.strip_prefix(wanted.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    filter.agent.as_ref().is_none_or(|agent| session.agent == *agent)
+        && filter.channel.as_ref().is_none_or(of_channel)
+        && filter.since.is_none_or(|since| session.last_active_at >= since)
+}
+
+fn comes_after(session: &Session, before: &SessionCursor) -> bool {
+    (session.last_active_at, &session.id) < (before.last_active_at, &before.id)
+}
+
+/// Returns what a session came from: the one it was forked from, or goes on from.
+fn origin(session: &Session) -> Option<&SessionId> {
+    session.parent.as_ref().or(session.continues.as_ref())
+}
+
+/// Adds the sessions that those of a page came from.
+fn with_ancestors(reader: &Reader, mut sessions: Vec<Session>) -> Result<Vec<Session>, QueryError> {
+    let most = sessions.len() + ANCESTORS_MAX;
+    let mut at = 0;
+    while at < sessions.len() && sessions.len() < most {
+        if let Some(from) = origin(&sessions[at]).cloned()
+            && !sessions.iter().any(|known| known.id == from)
+        {
+            sessions.extend(reader.session(&from)?);
+        }
+        at += 1;
+    }
+    Ok(sessions)
+}
+
+/// Puts each session below what it came from. Who was used last comes first.
+fn as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
+    let known: HashMap<SessionId, usize> =
+        sessions.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
+    let above = |session: &Session| origin(session).and_then(|id| known.get(id)).copied();
+    let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    for (at, session) in sessions.iter().enumerate() {
+        below.entry(above(session).filter(|&from| from != at)).or_default().push(at);
+    }
+    let mut order = Vec::with_capacity(sessions.len());
+    let mut ahead: Vec<(usize, usize)> = Vec::new();
+    let push = |from: Option<usize>, depth: usize, ahead: &mut Vec<(usize, usize)>| {
+        let children = below.get(&from).map_or(&[][..], Vec::as_slice);
+        ahead.extend(children.iter().rev().map(|&at| (depth, at)));
+    };
+    push(None, 0, &mut ahead);
+    while let Some((depth, at)) = ahead.pop() {
+        order.push((depth, at));
+        push(Some(at), depth + 1, &mut ahead);
+    }
+    // Two that are said to have come from each other: somebody else's state.
+    let is_shown: Vec<usize> = order.iter().map(|(_, at)| *at).collect();
+    order.extend((0..sessions.len()).filter(|at| !is_shown.contains(at)).map(|at| (0, at)));
+    order.into_iter().map(|(depth, at)| (depth, sessions[at].clone())).collect()
+}
+
+fn jobs_of(reader: &Reader, session: &Session) -> Result<Vec<String>, QueryError> {
+    let jobs = match &session.agent_session_id {
+        Some(id) => reader.job_ids_of_session(id)?,
+        None => Vec::new(),
+    };
+    Ok(jobs.iter().map(ToString::to_string).collect())
+}
+
+/// Finds a session of ours; of one that was deleted it says how it comes back.
+pub fn find(reader: &Reader, text: &str) -> Result<Session, QueryError> {
+    let unknown = match reader.find_session(text) {
+        Err(unknown @ LookupError::Unknown { .. }) => unknown,
+        found => return Ok(found?),
+    };
+    match deleted(reader, text)?.as_slice() {
+        [one] => Err(QueryError::not_found(
+            format!("session {} is deleted", one.id),
+            &format!("heeler session restore {}", one.id),
+        )),
+        _ => Err(unknown.into()),
+    }
+}
+
+/// Lists the deleted sessions that are called so.
+pub fn deleted(reader: &Reader, text: &str) -> Result<Vec<Session>, QueryError> {
+    let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
+    let is_meant = |session: &Session| {
+        let own = session.agent_session_id.as_ref().map(|id| id.as_str());
+        session.id.as_str().starts_with(text) || own.is_some_and(|own| own.starts_with(text))
+    };
+    Ok(all.filter(is_meant).collect())
+}
+
+impl Records {
+    /// Lists sessions, last used first.
+    pub fn sessions(
+        &self,
+        wanted: &SessionsWanted,
+        now: Timestamp,
+    ) -> Result<SessionPage, QueryError> {
+        let (known, reader) = (self.known(), self.reader()?);
+        let SessionsWanted { agent, status, channel, since, before, limit, tree } = wanted;
+        let agent = agent.as_deref().map(|name| self.known_agent(&reader, name)).transpose()?;
+        let (status, since, channel) = (*status, *since, channel.clone());
+        let filter = SessionFilter { agent, status, channel, since };
+        let before = match before {
+            None => None,
+            Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
+        };
+        let truth = Truth { known: &known, now };
+        // One more tells whether there is a next page.
+        let more = limit.saturating_add(1);
+        let (mut page, total) = truth.page(&reader, &filter, before.as_ref(), more)?;
+        let has_more = page.len() > *limit;
+        page.truncate(*limit);
+        let next = page.last().filter(|_| has_more).map(|last| last.id.to_string());
+        let arranged: Vec<(Option<usize>, Session)> = match tree {
+            true => {
+                let tree = as_tree(with_ancestors(&reader, page)?).into_iter();
+                tree.map(|(depth, session)| (Some(depth), session)).collect()
+            }
+            false => page.into_iter().map(|session| (None, session)).collect(),
+        };
+        let mut sessions = Vec::with_capacity(arranged.len());
+        for (depth, mut session) in arranged {
+            session.status = truth.status(&session);
+            let jobs = jobs_of(&reader, &session)?;
+            sessions.push(SessionItem::of(&session, jobs, depth));
+        }
+        Ok(SessionPage { sessions, total, limit: *limit, next })
+    }
+
+    /// Returns a session of ours, by its id or the agent's own; a beginning will do while it is
+    /// unique.
+    pub fn session(&self, id: &str, now: Timestamp) -> Result<SessionDetails, QueryError> {
+        let (known, reader) = (self.known(), self.reader()?);
+        let mut session = find(&reader, id)?;
+        session.status = Truth { known: &known, now }.status(&session);
+        let jobs = jobs_of(&reader, &session)?;
+        let forks = reader.forks_of(&session.id)?;
+        let continued_by = reader.continuations_of(&session.id, CONTINUATIONS_MAX)?;
+        drop(reader);
+        Ok(SessionDetails {
+            item: SessionItem::of(&session, jobs, None),
+            log: self.log_of_session(&known, &session).map(Into::into),
+            forks: forks.iter().map(|fork| fork.id.to_string()).collect(),
+            continued_by: continued_by.iter().map(ToString::to_string).collect(),
+            resume_command: resume_line(&known, &session),
+            is_unbegun: session.fork.is_some(),
+        })
+    }
+
+    /// Returns where the log of a session is, if there is one.
+    pub(crate) fn log_of_session(&self, known: &Known, session: &Session) -> Option<Utf8PathBuf> {
+        let log = self.dir().session_log_path(known.home.as_deref(), session);
+        log.filter(|log| log.is_file())
+    }
+}
+
+/// Returns what continues a session in a terminal, without us.
+fn resume_line(known: &Known, session: &Session) -> Option<String> {
+    let is_claudes = matches!(session.runtime.parse(), Ok(RuntimeType::Sdk | RuntimeType::Cli));
+    let id = session.agent_session_id.as_ref().filter(|_| is_claudes)?;
+    let directory = session.working_directory.as_deref()?;
+    let own = known.around()?.own_file(session, id).filter(|own| own.is_file())?;
+    Some(command_line(&known.env, directory, id, &own))
+}
+
+/// Spells the command that continues a session of claude's. It finds a session by the folder it is
+/// begun in, and its own folder by a variable.
+pub fn command_line(
+    env: &std::collections::BTreeMap<String, String>,
+    directory: &Utf8Path,
+    id: &AgentSessionId,
+    own: &Utf8Path,
+) -> String {
+    let config = own.ancestors().nth(3);
+    let usual = match (env.get("CLAUDE_CONFIG_DIR"), env.get("HOME")) {
+        (Some(config), _) if !config.is_empty() => Some(Utf8PathBuf::from(config)),
+        (_, Some(home)) => Some(Utf8Path::new(home).join(".claude")),
+        _ => None,
+    };
+    let config = config.filter(|config| usual.as_deref() != Some(config));
+    let config = config.map(|path| format!("CLAUDE_CONFIG_DIR={} ", quoted(path.as_str())));
+    let (directory, config) = (quoted(directory.as_str()), config.unwrap_or_default());
+    format!("cd {directory} && {config}claude --resume {}", quoted(id.as_str()))
+}
+
+/// Quotes a word for a shell where it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell_where_they_need_it() {
+        assert_eq!(quoted("/home/me/a-b_c"), "/home/me/a-b_c");
+        assert_eq!(quoted("/my files/it's"), r"'/my files/it'\''s'");
+        assert_eq!(quoted("$(reboot)"), "'$(reboot)'");
+        assert_eq!(quoted(""), "''");
+    }
+}

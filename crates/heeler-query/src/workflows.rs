@@ -1,0 +1,426 @@
+//! Workflows: what each asks for and does, and its last runs.
+
+use heeler_model::config::{Fault, Faults, Loaded, Severity, did_you_mean};
+use heeler_model::workflow::{
+    Cron, Figure, Gate, GateKind, Input, InputType, LoadedWorkflow, Phase, PhaseWork, Repeat,
+    TriggerRule, Workflow,
+};
+use heeler_store::{Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::runs::WorkflowRunItem;
+use crate::{QueryError, Records, words};
+
+/// How many runs of a workflow are told with it.
+pub const RUNS_SHOWN: usize = 5;
+
+/// All workflows of the fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowPage {
+    /// The workflows.
+    pub workflows: Vec<WorkflowItem>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// A workflow in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowItem {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Its file.
+    pub file: String,
+    /// The names of its phases.
+    pub phases: Vec<String>,
+    /// Whether runs of it may start.
+    pub enabled: bool,
+    /// Who switched it.
+    #[serde(rename = "override")]
+    pub changed: Option<WorkflowChanged>,
+    /// What starts it by the clock.
+    pub crons: Vec<CronItem>,
+    /// Its newest run.
+    pub last_run: Option<WorkflowRunItem>,
+    /// How many warnings there are about its file.
+    pub warnings: usize,
+}
+
+/// Who switched a workflow on or off.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowChanged {
+    /// Whether runs of it may start.
+    pub enabled: bool,
+    /// Who switched it.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What starts a workflow by the clock.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CronItem {
+    /// Its name.
+    pub name: String,
+    /// The cron expression.
+    pub schedule: String,
+    /// Whether it is switched on in its file.
+    pub enabled: bool,
+    /// The zone of its times.
+    pub timezone: Option<String>,
+    /// What the workflow is given.
+    pub inputs: Value,
+    /// Its file.
+    pub file: String,
+}
+
+impl From<&Cron> for CronItem {
+    fn from(cron: &Cron) -> CronItem {
+        CronItem {
+            name: cron.name.to_string(),
+            schedule: cron.schedule.as_str().to_owned(),
+            enabled: cron.enabled,
+            timezone: cron.timezone.as_ref().map(|zone| zone.name().to_owned()),
+            inputs: Value::Object(cron.context.clone()),
+            file: cron.file.to_string(),
+        }
+    }
+}
+
+/// All that is known of a workflow.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkflowDetails {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Its file.
+    pub file: String,
+    /// The agent that does its phases.
+    pub agent: Option<String>,
+    /// Whether runs of it may start.
+    pub enabled: bool,
+    /// Who switched it.
+    #[serde(rename = "override")]
+    pub changed: Option<WorkflowChanged>,
+    /// How many of its parts go on at once.
+    pub max_parallel: u32,
+    /// What a run may cost.
+    pub budget_usd: Option<f64>,
+    /// What it asks for.
+    pub inputs: Vec<InputItem>,
+    /// What it does.
+    pub phases: Vec<PhaseDescription>,
+    /// What starts it by the clock.
+    pub crons: Vec<CronItem>,
+    /// Its newest runs.
+    pub runs: Vec<WorkflowRunItem>,
+    /// What may be wrong with its file.
+    pub warnings: Vec<FaultItem>,
+}
+
+/// What a workflow asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InputItem {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    #[serde(rename = "type")]
+    #[schema(value_type = words::InputType)]
+    pub kind: InputType,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Whether it must be given.
+    pub required: bool,
+    /// What it is if it is not given.
+    pub default: Option<Value>,
+    /// What it may be, if not anything.
+    pub options: Vec<Value>,
+}
+
+impl InputItem {
+    fn of(name: &str, input: &Input) -> InputItem {
+        InputItem {
+            name: name.to_owned(),
+            kind: input.kind,
+            description: input.description.clone(),
+            required: input.default.is_none(),
+            default: input.default.clone(),
+            options: input.options.clone(),
+        }
+    }
+}
+
+/// What a phase does.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseDescription {
+    /// Its name.
+    pub name: String,
+    /// What people are shown instead.
+    pub label: Option<String>,
+    /// What does it: `agent`, `bash`, `script` or `context`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The agent that does it.
+    pub agent: Option<String>,
+    /// The phases that it waits for.
+    pub depends_on: Vec<String>,
+    /// When it begins, by what became of those.
+    #[schema(value_type = words::TriggerRule)]
+    pub trigger_rule: TriggerRule,
+    /// When it is left out.
+    pub skip_if: Vec<String>,
+    /// How often it is done, if not once.
+    pub repeat: Option<String>,
+    /// Where somebody is asked.
+    pub gate: Option<GateItem>,
+    /// How often it is tried again.
+    pub retries: u32,
+    /// What its output is called.
+    pub output_var: Option<String>,
+}
+
+/// Where somebody is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GateItem {
+    /// The gate's name.
+    pub name: String,
+    /// What it asks for.
+    #[schema(value_type = words::GateKind)]
+    pub kind: GateKind,
+}
+
+impl PhaseDescription {
+    fn of(workflow: &Workflow, phase: &Phase) -> PhaseDescription {
+        let agent = phase.agent.as_ref().or(workflow.agent.as_ref());
+        let before = phase.depends_on.iter().map(|at| workflow.phases[*at].name.to_string());
+        let gate = gates(phase).next();
+        PhaseDescription {
+            name: phase.name.to_string(),
+            label: phase.label.clone(),
+            kind: kind(phase).to_owned(),
+            agent: agent.map(ToString::to_string),
+            depends_on: before.collect(),
+            trigger_rule: phase.trigger_rule,
+            skip_if: phase.skip_if.iter().map(ToString::to_string).collect(),
+            repeat: repeat(&phase.repeat),
+            gate: gate.map(|gate| GateItem { name: gate.name.to_string(), kind: gate.kind }),
+            retries: phase.retry.max,
+            output_var: phase.output_var.clone(),
+        }
+    }
+}
+
+/// Something that is wrong with a file of the config.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FaultItem {
+    /// The file.
+    pub file: String,
+    /// The line, from one.
+    pub line: usize,
+    /// The column, from one.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What was expected.
+    pub expected: Option<String>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl From<&Fault> for FaultItem {
+    fn from(fault: &Fault) -> FaultItem {
+        FaultItem {
+            file: fault.path().to_string(),
+            line: fault.line(),
+            column: fault.column(),
+            message: fault.message.clone(),
+            expected: fault.expected.clone(),
+            help: fault.help.clone(),
+        }
+    }
+}
+
+/// Returns those faults that are so bad.
+pub fn faults(faults: &Faults, severity: Severity) -> Vec<FaultItem> {
+    let list = faults.list.iter().filter(|fault| fault.severity == severity);
+    list.map(FaultItem::from).collect()
+}
+
+/// Returns the word for what does a phase.
+pub fn kind(phase: &Phase) -> &'static str {
+    match phase.work {
+        PhaseWork::Context => "context",
+        PhaseWork::Agent { .. } => "agent",
+        PhaseWork::Bash { .. } => "bash",
+        PhaseWork::Script { .. } => "script",
+    }
+}
+
+/// Returns where somebody is asked in a phase.
+pub fn gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
+    let inner = match &phase.repeat {
+        Repeat::Review(review) => review.gate.as_ref(),
+        Repeat::Until(until) => until.gate.as_ref(),
+        Repeat::Once | Repeat::Each(_) => None,
+    };
+    inner.into_iter().chain(phase.gate.as_ref())
+}
+
+fn figure(figure: &Figure) -> String {
+    match figure {
+        Figure::Fixed(number) => number.to_string(),
+        Figure::From { path, default } => format!("`{path}` or {default}"),
+    }
+}
+
+/// Says how often a phase is done; nothing if once.
+pub fn repeat(repeat: &Repeat) -> Option<String> {
+    match repeat {
+        Repeat::Once => None,
+        Repeat::Review(review) => {
+            let fixes = if review.max_cycles == 1 { "fix" } else { "fixes" };
+            Some(format!("review, with at most {} {fixes}", review.max_cycles))
+        }
+        Repeat::Until(until) => {
+            let what = match (&until.until, &until.until_bash) {
+                (Some(until), _) => format!("until {until}"),
+                (None, Some(command)) => format!("until `{}` succeeds", command.as_str().trim()),
+                (None, None) => "again and again".to_owned(),
+            };
+            Some(format!("{what}, at most {} times", figure(&until.max_iterations)))
+        }
+        Repeat::Each(each) => Some(format!("for each {} of {}", each.name, each.items)),
+    }
+}
+
+/// What the state knows of a workflow.
+#[derive(Debug, Default)]
+pub struct WorkflowKnown {
+    /// What a person set it to.
+    pub changed: Option<WorkflowOverride>,
+    /// Its newest runs.
+    pub runs: Vec<WorkflowRunHead>,
+}
+
+impl WorkflowKnown {
+    /// Reads it, with so many runs.
+    pub fn read(reader: &Reader, name: &str, runs: usize) -> Result<WorkflowKnown, QueryError> {
+        let filter =
+            WorkflowRunFilter { workflow: Some(name.to_owned()), ..WorkflowRunFilter::default() };
+        Ok(WorkflowKnown {
+            changed: reader.workflow_override(name)?,
+            runs: reader.workflow_runs(&filter, None, runs)?,
+        })
+    }
+
+    /// Says whether runs of it may start.
+    pub fn is_enabled(&self) -> bool {
+        self.changed.as_ref().is_none_or(|changed| changed.enabled)
+    }
+
+    fn changed(&self) -> Option<WorkflowChanged> {
+        let WorkflowOverride { enabled, by, at, .. } = self.changed.clone()?;
+        Some(WorkflowChanged { enabled, by, at })
+    }
+
+    fn runs(&self) -> Vec<WorkflowRunItem> {
+        self.runs.iter().map(WorkflowRunItem::from).collect()
+    }
+}
+
+fn crons(loaded: &Loaded, workflow: &Workflow) -> Vec<CronItem> {
+    let own = loaded.crons.iter().filter(|cron| cron.workflow == workflow.name);
+    own.map(CronItem::from).collect()
+}
+
+impl WorkflowItem {
+    /// Returns what a list shows of a workflow.
+    pub fn of(all: &Loaded, loaded: &LoadedWorkflow, known: &WorkflowKnown) -> WorkflowItem {
+        let workflow = &loaded.workflow;
+        WorkflowItem {
+            name: workflow.name.to_string(),
+            description: workflow.description.clone(),
+            file: loaded.root.to_string(),
+            phases: workflow.phases.iter().map(|phase| phase.name.to_string()).collect(),
+            enabled: known.is_enabled(),
+            changed: known.changed(),
+            crons: crons(all, workflow),
+            last_run: known.runs().into_iter().next(),
+            warnings: loaded.warnings.list.len(),
+        }
+    }
+}
+
+impl WorkflowDetails {
+    /// Returns all that is known of a workflow.
+    pub fn of(all: &Loaded, loaded: &LoadedWorkflow, known: &WorkflowKnown) -> WorkflowDetails {
+        let workflow = &loaded.workflow;
+        let inputs = workflow.inputs.iter().map(|(name, input)| InputItem::of(name, input));
+        let phases = workflow.phases.iter().map(|phase| PhaseDescription::of(workflow, phase));
+        WorkflowDetails {
+            name: workflow.name.to_string(),
+            description: workflow.description.clone(),
+            file: loaded.root.to_string(),
+            agent: workflow.agent.as_ref().map(ToString::to_string),
+            enabled: known.is_enabled(),
+            changed: known.changed(),
+            max_parallel: workflow.max_parallel.get(),
+            budget_usd: workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
+            inputs: inputs.collect(),
+            phases: phases.collect(),
+            crons: crons(all, workflow),
+            runs: known.runs(),
+            warnings: faults(&loaded.warnings, Severity::Warning),
+        }
+    }
+}
+
+impl Records {
+    /// Lists the workflows of the fleet.
+    pub fn workflows(&self) -> Result<WorkflowPage, QueryError> {
+        let loaded = self.known().config()?;
+        let reader = self.reader()?;
+        let mut workflows = Vec::with_capacity(loaded.workflows.len());
+        for workflow in &loaded.workflows {
+            let known = WorkflowKnown::read(&reader, workflow.workflow.name.as_str(), 1)?;
+            workflows.push(WorkflowItem::of(&loaded, workflow, &known));
+        }
+        Ok(WorkflowPage { total: workflows.len(), workflows })
+    }
+
+    /// Returns a workflow, by its name.
+    pub fn workflow(&self, name: &str) -> Result<WorkflowDetails, QueryError> {
+        let loaded = self.known().config()?;
+        let found = loaded.workflows.iter().find(|it| it.workflow.name.as_str() == name);
+        let found = found.ok_or_else(|| unknown(&loaded, name))?;
+        let known = WorkflowKnown::read(&*self.reader()?, name, RUNS_SHOWN)?;
+        Ok(WorkflowDetails::of(&loaded, found, &known))
+    }
+}
+
+fn unknown(all: &Loaded, name: &str) -> QueryError {
+    let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
+    let message = format!("there is no workflow `{name}`");
+    let near = did_you_mean(name, names.clone());
+    let names: Vec<&str> = names.collect();
+    let hint = match (near, names.is_empty()) {
+        (Some(near), _) => Some(format!("did you mean `{near}`?")),
+        (None, false) => Some(format!("there is {}", names.join(", "))),
+        (None, true) => None,
+    };
+    QueryError::NotFound { message, hint }
+}

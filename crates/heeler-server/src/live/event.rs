@@ -1,0 +1,173 @@
+//! Server-sent events as bytes, and where in a stream they stand.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use axum::body::Bytes;
+
+/// The longest row that is sent; of a longer one only its number and length are told, and whoever wants
+/// it reads it as a range.
+pub(crate) const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// What keeps a silent connection open.
+pub(super) const HEARTBEAT: Bytes = Bytes::from_static(b":\n\n");
+
+/// What a stream begins with: how long a browser waits before it connects again.
+pub(super) const OPENING: Bytes = Bytes::from_static(b"retry: 1000\n\n");
+
+/// Where a row stands: its line, and which record of it where a lost newline has glued several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Place {
+    /// The line's number.
+    pub(crate) line: u64,
+    /// Which of its records.
+    pub(crate) part: u32,
+}
+
+impl Place {
+    /// Returns where a line begins.
+    pub(crate) fn of_line(line: u64) -> Place {
+        Place { line, part: 0 }
+    }
+
+    /// Returns the first place behind this one. Places are compared, not counted: nothing need be there.
+    pub(crate) fn after(self) -> Place {
+        Place { line: self.line, part: self.part.saturating_add(1) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            0 => write!(f, "{}", self.line),
+            part => write!(f, "{}.{part}", self.line),
+        }
+    }
+}
+
+/// It is no id of an event of ours.
+#[derive(Debug, PartialEq)]
+pub(crate) struct NotAPlace;
+
+impl FromStr for Place {
+    type Err = NotAPlace;
+
+    fn from_str(text: &str) -> Result<Place, NotAPlace> {
+        let (line, part) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(line) || !is_number(part) {
+            return Err(NotAPlace);
+        }
+        let (line, part) = (line.parse(), part.parse());
+        Ok(Place { line: line.map_err(|_| NotAPlace)?, part: part.map_err(|_| NotAPlace)? })
+    }
+}
+
+/// Makes an event. Every line of the data is a line of its own.
+pub(super) fn event(id: Option<&str>, name: &str, data: &str) -> Bytes {
+    let mut text = String::with_capacity(data.len() + 64);
+    if let Some(id) = id {
+        text.extend(["id: ", id, "\n"]);
+    }
+    text.extend(["event: ", name, "\n"]);
+    for line in data.split('\n').flat_map(|line| line.trim_end_matches('\r').split('\r')) {
+        text.extend(["data: ", line, "\n"]);
+    }
+    text.push('\n');
+    Bytes::from(text)
+}
+
+/// How rows are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Json,
+    /// As an element of a page.
+    Html,
+}
+
+/// A row with its events, which are made once for all who are sent them.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) at: Place,
+    json: Bytes,
+    /// Where the row's text is in the event.
+    text: Option<std::ops::Range<usize>>,
+    html: OnceLock<Bytes>,
+}
+
+impl Row {
+    pub(super) fn new(at: Place, text: &str) -> Row {
+        let id = at.to_string();
+        if text.len() > EVENT_BYTES_MAX {
+            let data = format!("{{\"line\":{},\"bytes\":{}}}", at.line, text.len());
+            let json = event(Some(&id), "large", &data);
+            return Row { at, json, text: None, html: OnceLock::new() };
+        }
+        // In JSON it can only be blank space; in an event it would end a line.
+        let one_line = text.replace('\r', " ");
+        let json = event(Some(&id), "row", &one_line);
+        let start = json.len() - one_line.len() - 2;
+        let text = Some(start..start + one_line.len());
+        Row { at, json, text, html: OnceLock::new() }
+    }
+
+    pub(super) fn event(&self, form: Form) -> Bytes {
+        let Some(text) = self.text.clone().filter(|_| form == Form::Html) else {
+            return self.json.clone();
+        };
+        let make = || {
+            let text = String::from_utf8_lossy(&self.json[text]);
+            let html = heeler_pages::transcript::row_html(self.at.line, &text);
+            event(Some(&self.at.to_string()), "row", &html)
+        };
+        self.html.get_or_init(make).clone()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.json.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_event_whatever_is_in_it() {
+        let row = Row::new(Place { line: 7, part: 0 }, "{\"a\":\r\"ü\"}");
+        assert_eq!(row.event(Form::Json), "id: 7\nevent: row\ndata: {\"a\": \"ü\"}\n\n");
+        let html = row.event(Form::Html);
+        assert!(html.starts_with(b"id: 7\nevent: row\ndata: <"), "{html:?}");
+        assert_eq!(
+            event(None, "x", "a\nb\r\nc\rd"),
+            "event: x\ndata: a\ndata: b\ndata: c\ndata: d\n\n"
+        );
+    }
+
+    #[test]
+    fn of_a_row_that_is_too_long_its_place_and_length_are_told() {
+        let text = format!("{{\"a\":\"{}\"}}", "x".repeat(EVENT_BYTES_MAX));
+        let row = Row::new(Place { line: 2, part: 1 }, &text);
+        let told =
+            format!("id: 2.1\nevent: large\ndata: {{\"line\":2,\"bytes\":{}}}\n\n", text.len());
+        assert_eq!(row.event(Form::Json), told);
+        assert_eq!(row.event(Form::Html), told);
+    }
+
+    #[test]
+    fn places_are_written_and_read_and_stand_in_order() {
+        for (text, place) in [("0", (0, 0)), ("12", (12, 0)), ("12.3", (12, 3))] {
+            let place = Place { line: place.0, part: place.1 };
+            assert_eq!(text.parse(), Ok(place));
+            assert_eq!(place.to_string(), text);
+        }
+        for text in ["", "-1", "1.", ".1", "1.x", "+1", "99999999999999999999", "1.2.3"] {
+            assert_eq!(text.parse::<Place>(), Err(NotAPlace), "{text}");
+        }
+        let places = ["3", "3.1", "4"].map(|text| text.parse::<Place>().unwrap());
+        assert!(places.is_sorted());
+        assert!(places[0].after() <= places[1] && places[1].after() <= places[2]);
+    }
+}
