@@ -1,5 +1,6 @@
 //! The API: `/api/v1`. Each noun is a module that says what its routes need.
 
+mod access;
 mod daemon;
 mod jobs;
 
@@ -10,7 +11,6 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use heeler_model::Scope;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -50,7 +50,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [jobs::routes(), daemon::routes(), live::routes()];
+    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
     let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())

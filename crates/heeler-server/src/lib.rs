@@ -18,6 +18,7 @@ mod request;
 mod serve;
 mod site;
 mod socket;
+mod tcp_table;
 
 pub use access::{
     Access, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, Reach, hash_password,
@@ -29,6 +30,7 @@ pub use internal::{Hello, Link};
 pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
+pub use tcp_table::{PortHolder, port_holder};
 
 /// The version of the interface between our own programs, which every reply carries in
 /// [`PROTOCOL_HEADER`].

@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use heeler_engine::Origin;
-use heeler_model::Scope;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};

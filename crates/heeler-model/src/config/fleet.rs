@@ -10,9 +10,10 @@ use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
 use super::policy::{AgentRef, Logs, LogsKeys, Queue, QueueKeys, Retention};
 use super::reader::{Dialect, Reader};
-use super::shape::{Shape, section};
+use super::shape::{Shape, read_default, section};
 use super::show::as_written;
 use super::value::{At, Value, VarName, expected, word_value};
+use super::web::{WebOrigin, WebPort};
 use super::when::Zone;
 use super::yaml::{Kind, Node};
 use crate::Name;
@@ -74,7 +75,7 @@ section! {
         durability: Durability = "interval",
         /// Where workflows are, and what holds for all of them; that of the root counts.
         workflows: Option<WorkflowsKeys>,
-        /// The dashboard.
+        /// The dashboard and the API; what the root says counts, from the next start on.
         web: Option<Web>,
         /// Calls from outside.
         webhooks: Option<Webhooks>,
@@ -114,14 +115,17 @@ section! {
 }
 
 section! {
-    /// The dashboard.
+    /// The dashboard and the API.
     pub struct Web ("web") {
-        /// Whether it is served.
-        enabled: bool = "false",
-        /// The port.
-        port: NonZeroU16 = "3232",
-        /// The address it is served on.
-        host: String = "localhost",
+        /// Whether they are served.
+        enabled: bool = "true",
+        /// The port; `auto` takes the first free one from 7878 on.
+        port: WebPort = "7878",
+        /// The address they are served on. Beyond this machine (`0.0.0.0`) it needs a password or a
+        /// token that a person made.
+        host: String = "127.0.0.1",
+        /// The addresses under which a proxy serves them, such as `https://heeler.example.com`.
+        origins: Vec<WebOrigin>,
         /// Hours after which a chat starts anew.
         session_expiry_hours: NonZeroU32 = "24",
         /// Open a browser at start.
@@ -130,6 +134,12 @@ section! {
         tool_results: bool = "true",
         /// Whether messages are shown each by itself (`separate`) or together (`grouped`).
         message_grouping: MessageGrouping = "separate",
+    }
+}
+
+impl Default for Web {
+    fn default() -> Web {
+        read_default("{}").expect("every key has a default")
     }
 }
 
@@ -292,8 +302,8 @@ pub struct Fleet {
     pub durability: Durability,
     /// Where workflows are, and what holds for all of them; that of the root counts.
     pub workflows: WorkflowSettings,
-    /// The dashboard; that of the root counts.
-    pub web: Option<Web>,
+    /// The dashboard and the API; that of the root counts.
+    pub web: Web,
     /// Calls from outside; that of the root counts.
     pub webhooks: Option<Webhooks>,
     pub(crate) shown: Json,
@@ -321,7 +331,7 @@ impl Fleet {
             watch_config: keys.watch_config,
             timezone: keys.timezone,
             durability: keys.durability,
-            web: keys.web,
+            web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
         }
     }
