@@ -34,6 +34,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
 pub use orders::GO_ON;
+pub use webhook::{CallSecret, Webhook};
 
 use crate::asks::RunAsks;
 use crate::cancel;

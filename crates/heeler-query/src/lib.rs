@@ -4,6 +4,7 @@
 //! `--json` prints and what the API replies, with camelCase keys. Start at [`Records`].
 
 mod error;
+pub mod figures;
 pub mod jobs;
 pub mod live;
 mod records;

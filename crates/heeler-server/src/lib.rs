@@ -12,17 +12,21 @@ mod client;
 mod hooks;
 mod internal;
 mod live;
+mod metrics;
 mod problem;
 mod request;
 mod serve;
 mod socket;
+mod telemetry;
 
 pub use app::App;
 pub use client::{Client, ClientError};
 pub use internal::Hello;
 pub use live::Live;
+pub use metrics::Metrics;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
+pub use telemetry::observe;
 
 /// The version of the interface between our own programs, which every reply carries in
 /// [`PROTOCOL_HEADER`].

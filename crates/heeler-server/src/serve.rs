@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::Request;
+use axum::middleware::from_fn_with_state;
 use heeler_engine::Origin;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,7 +23,7 @@ use crate::app::App;
 use crate::caller::{Caller, Peer, Scope};
 use crate::live::Impatient;
 use crate::problem::Problem;
-use crate::{api, hooks, internal};
+use crate::{api, hooks, internal, metrics};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -133,8 +134,7 @@ pub async fn serve(
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
-    let (on_socket, on_web) =
-        (socket_router().with_state(app.clone()), web_router().with_state(app.clone()));
+    let (on_socket, on_web) = (served(socket_router(), &app), served(web_router(), &app));
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -222,14 +222,20 @@ async fn accept_web(
     Ok((stream, room))
 }
 
+/// Has what is served counted.
+fn served(router: Router<App>, app: &App) -> Router {
+    router.layer(from_fn_with_state(app.clone(), metrics::count)).with_state(app.clone())
+}
+
 /// Returns what is served on the socket: our own command line's interface, and the API.
 fn socket_router() -> Router<App> {
-    internal::router().merge(api::router()).merge(hooks::router()).fallback(no_route)
+    let routes = internal::router().merge(api::router()).merge(hooks::router());
+    routes.merge(metrics::router()).fallback(no_route)
 }
 
 /// Returns what is served on TCP.
 fn web_router() -> Router<App> {
-    api::router().merge(hooks::router()).fallback(no_route)
+    api::router().merge(hooks::router()).merge(metrics::router()).fallback(no_route)
 }
 
 async fn no_route() -> Problem {

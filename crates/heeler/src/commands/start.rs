@@ -5,6 +5,7 @@ mod memory;
 mod serving;
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use camino::Utf8Path;
@@ -18,7 +19,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{App, Connections, Live, bind};
+use heeler_server::{App, Connections, Live, Metrics, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -259,10 +260,13 @@ impl Open {
         let outlook = daemon.outlook();
         let known = outlook.clone();
         let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
+        let metrics = Arc::<Metrics>::default();
+        heeler_server::observe(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
         let app = App {
             handle: daemon.handle(),
             records,
             live: Live::new(&outlook),
+            metrics,
             outlook,
             version: VERSION.to_owned(),
             now: place::now,
