@@ -19,6 +19,7 @@ mod hooks;
 mod hostile;
 mod kills;
 mod limits;
+mod live;
 mod play;
 mod processes;
 mod quoting;
