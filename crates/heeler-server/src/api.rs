@@ -2,6 +2,7 @@
 
 mod daemon;
 mod jobs;
+mod tokens;
 
 use axum::Json;
 use axum::Router;
@@ -50,7 +51,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [jobs::routes(), daemon::routes(), live::routes()];
+    let all = [jobs::routes(), daemon::routes(), live::routes(), tokens::routes()];
     let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())
