@@ -21,10 +21,10 @@ pub struct App {
     pub records: Records,
     /// What can be seen of the daemon without asking.
     pub outlook: Outlook,
-    /// Who may come in.
-    pub access: Arc<Access>,
     /// Who looks at what, live.
     pub live: Arc<Live>,
+    /// Who may come in.
+    pub access: Arc<Access>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.

@@ -46,9 +46,9 @@ fn app(folder: &Utf8Path, handle: Handle) -> App {
     let known = outlook.clone();
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
     let records = Records::new(dir, move || Known::of_setup(&known.setup()));
-    let live = Live::new(&outlook);
-    let (access, version) = (Arc::new(Access::new(&Reach::default())), "1.2.3".to_owned());
-    App { handle, records, outlook, access, live, version, now: || Timestamp::UNIX_EPOCH }
+    let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
+    let version = "1.2.3".to_owned();
+    App { handle, records, outlook, live, access, version, now: || Timestamp::UNIX_EPOCH }
 }
 
 /// A server on a thread of its own, in a folder of its own.
