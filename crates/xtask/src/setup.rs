@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use crate::{axe, claude};
 use crate::shell::{run, succeeds};
+use crate::{axe, claude};
 
 /// A cargo tool and the version we check with.
 const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-nextest", "0.9.143"), ("cargo-deny", "0.20.2")];

@@ -6,6 +6,8 @@
 )]
 
 mod approvals;
+mod browser;
+mod browser_pages;
 mod canary;
 mod claude;
 mod daemon_ends;
