@@ -12,6 +12,7 @@ pub mod diff;
 mod error;
 pub mod fleet;
 pub mod health;
+pub mod holder;
 pub mod jobs;
 pub mod live;
 pub mod messages;

@@ -4,6 +4,7 @@
 //! a page too, with the same words that the API would use.
 
 mod overview;
+mod work;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -28,7 +29,10 @@ const NEVER: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Returns the dashboard's routes.
 pub(crate) fn router() -> Router<App> {
-    Router::new().route("/", get(overview::page)).route("/assets/{version}/{name}", get(asset))
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/assets/{version}/{name}", get(asset))
+        .merge(work::router())
 }
 
 /// What a page's handler returns.
