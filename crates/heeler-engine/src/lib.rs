@@ -72,7 +72,7 @@ pub use sessions::{
 };
 pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
-pub use start::StartError;
+pub use start::{AtWork, StartError, at_work};
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
 pub use workflows::{WorkflowMode, WorkflowOrder, WorkflowWanted};
 

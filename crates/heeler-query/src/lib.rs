@@ -15,6 +15,7 @@ mod error;
 pub mod figures;
 pub mod fleet;
 pub mod health;
+pub mod holder;
 pub mod jobs;
 pub mod live;
 pub mod messages;
