@@ -101,9 +101,15 @@ function replace(region, fresh) {
   // Nobody's typing, opened dialog or selection is thrown away.
   if (active?.matches('input, textarea, select') || region.querySelector('dialog[open]')) return;
   const opened = [...region.querySelectorAll('details[open][id]')].map((one) => one.id);
+  const fields = [...region.querySelectorAll('input[id], textarea[id]')];
+  const typed = fields.filter((one) => one.value !== one.defaultValue).map((one) => [one.id, one.value]);
   seen.set(region.id, html);
   region.replaceChildren(...fresh.childNodes);
   for (const id of opened) document.getElementById(id)?.setAttribute('open', '');
+  for (const [id, value] of typed) {
+    const field = document.getElementById(id);
+    if (field) field.value = value;
+  }
   const again = active && mark(active);
   if (again) region.querySelector(again)?.focus({ preventScroll: true });
 }

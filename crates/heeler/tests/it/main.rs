@@ -21,6 +21,7 @@ mod hooks;
 mod hostile;
 mod kills;
 mod limits;
+mod live;
 mod play;
 mod processes;
 mod quoting;
