@@ -153,7 +153,7 @@ impl Browser {
             wanted.add_arg(arg).unwrap();
         }
         wanted.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
-        wanted.set_base_capability("goog:loggingPrefs", json!({ "browser": "ALL" })).unwrap();
+        wanted.set("goog:loggingPrefs", json!({ "browser": "ALL" })).unwrap();
         let page = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
         page.set_script_timeout(PATIENCE).await.unwrap();
         let axe = heeler_testkit::axe();
