@@ -38,6 +38,7 @@ pub(crate) use board::{Board, Stage};
 pub use due::{read_rule, rule_text};
 pub use once::{REQUESTS_KEPT, answered};
 pub use orders::GO_ON;
+pub use webhook::{CallSecret, Webhook};
 
 use crate::asks::RunAsks;
 use crate::cancel;

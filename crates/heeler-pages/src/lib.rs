@@ -7,19 +7,26 @@
 
 pub mod agents;
 pub mod api_docs;
+pub mod approvals;
 pub mod assets;
 pub mod charts;
+pub mod diff;
 mod frame;
+mod graph;
+pub mod job;
 pub mod jobs;
 pub mod login;
 mod markdown;
 pub mod overview;
 pub mod parts;
 pub mod problem;
+pub mod runs;
 pub mod schedules;
 pub mod search;
+pub mod sessions;
 pub mod settings;
 pub mod transcript;
+pub mod workflows;
 
 pub use frame::{Allowed, Counts, Frame, Section};
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};

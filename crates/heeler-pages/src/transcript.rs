@@ -158,6 +158,21 @@ fn block(block: &Value) -> Markup {
     }
 }
 
+/// Returns the blocks of a message, each call of a tool with what that gave.
+pub(crate) fn blocks_of<'a>(
+    content: &[Value],
+    result_of: impl Fn(&str) -> Option<(bool, &'a Value)>,
+) -> Markup {
+    html! {
+        @for one in content {
+            (block(one))
+            @if let Some((is_error, given)) = one["id"].as_str().and_then(&result_of) {
+                (folded(is_error, &text_of(given)))
+            }
+        }
+    }
+}
+
 fn tool_call(name: &Value, input: &Value) -> Markup {
     let whole = match input {
         Value::String(text) => text.clone(),

@@ -92,6 +92,8 @@ pub struct DaemonItem {
     /// How long it stays: `permanent` or `until_idle`.
     #[schema(value_type = String)]
     pub mode: DaemonMode,
+    /// Where it serves the dashboard and the API.
+    pub url: Option<String>,
     /// Whether it ends, and waits for jobs before that.
     pub stopping: bool,
     /// What it cannot do at present, in words.
@@ -444,6 +446,7 @@ impl DaemonItem {
             since: heeler_model::iso_millis(file.since),
             version: file.version.clone(),
             mode: file.mode,
+            url: file.url.clone(),
             stopping: told.is_some_and(|told| told.as_ref().is_ok_and(|told| told.stopping)),
             faults: match told {
                 None => Vec::new(),

@@ -15,6 +15,8 @@ use crate::words;
 pub enum Told {
     /// About a job.
     Job(JobTold),
+    /// About a job that was asked for before.
+    Known(JobKnown),
     /// It is done.
     Done(Done),
     /// A session was made.
@@ -37,6 +39,7 @@ impl From<Answer> for Told {
             Answer::Job { job, status, waits } => {
                 Told::Job(JobTold { id: job.to_string(), status, waits })
             }
+            Answer::Known { job, status } => Told::Known(JobKnown { id: job.to_string(), status }),
             Answer::Done { message } => Told::Done(Done { message }),
             Answer::Session(made) => Told::Session((*made).into()),
             Answer::Taken(taken) => Told::Taken((*taken).into()),
@@ -67,6 +70,17 @@ pub struct JobTold {
     pub status: JobStatus,
     /// Why it waits, if it does.
     pub waits: Option<String>,
+}
+
+/// A job that was asked for before.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobKnown {
+    /// Its id.
+    pub id: String,
+    /// Where it is.
+    #[schema(value_type = words::JobStatus)]
+    pub status: JobStatus,
 }
 
 /// What was done.

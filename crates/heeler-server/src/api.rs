@@ -1,5 +1,6 @@
 //! The API: `/api/v1`. Each noun is a module that says what its routes need.
 
+mod access;
 mod agents;
 mod approvals;
 mod daemon;
@@ -62,6 +63,7 @@ impl Routes {
 
 fn routes() -> Routes {
     let all = [
+        access::routes(),
         fleet::routes(),
         agents::routes(),
         schedules::routes(),
@@ -85,7 +87,12 @@ fn described() -> (Router<App>, OpenApi) {
     let all = OpenApiRouter::with_openapi(describe::document())
         .merge(read.route_layer(from_fn(tag::tagged)).route_layer(needs(Scope::Read)))
         .merge(operate.route_layer(from_fn(keyed)).route_layer(needs(Scope::Operate)))
-        .merge(admin.route_layer(from_fn(keyed)).route_layer(needs(Scope::Admin)));
+        .merge(
+            admin
+                .route_layer(from_fn(keyed))
+                .route_layer(from_fn(tag::tagged))
+                .route_layer(needs(Scope::Admin)),
+        );
     OpenApiRouter::new().nest("/api/v1", all).split_for_parts()
 }
 

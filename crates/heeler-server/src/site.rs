@@ -10,6 +10,7 @@ mod overview;
 mod schedules;
 mod search;
 mod settings;
+mod work;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -45,6 +46,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/search", get(search::page))
         .route("/settings", get(settings::page))
         .route("/assets/{version}/{name}", get(asset))
+        .merge(work::router())
 }
 
 /// What a page's handler returns.

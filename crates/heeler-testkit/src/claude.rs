@@ -31,6 +31,7 @@ const AXE_VERSION: &str = include_str!("../axe-version");
 /// If it was not fetched.
 pub fn axe() -> String {
     let script = tools().join(format!("axe-{}/axe.min.js", AXE_VERSION.trim()));
-    std::fs::read_to_string(&script)
-        .unwrap_or_else(|_| panic!("{script} is missing: run `cargo xtask setup`, which fetches it"))
+    std::fs::read_to_string(&script).unwrap_or_else(|_| {
+        panic!("{script} is missing: run `cargo xtask setup`, which fetches it")
+    })
 }

@@ -12,6 +12,8 @@ mod api;
 mod daemon;
 #[path = "figures/jobs.rs"]
 mod jobs;
+#[path = "figures/live.rs"]
+mod live;
 #[path = "figures/load.rs"]
 mod load;
 #[path = "figures/recovery.rs"]
@@ -111,6 +113,9 @@ fn main() {
     }
     if wants("daemon") {
         figures.extend(daemon::figures(&bench));
+    }
+    if wants("live") {
+        figures.extend(live::figures(&bench));
     }
     if wants("load") {
         figures.extend(load::figures(&bench));

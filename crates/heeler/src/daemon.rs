@@ -342,6 +342,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
             let waits = waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             output::line(format!("{job} {status}{waits}"))?;
         }
+        Answer::Known { job, status } => output::line(format!("{job} {status}"))?,
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
         Answer::Taken(taken) => output::line(taken.id.as_str())?,
@@ -376,6 +377,7 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
         Told::Sessions(sessions) => {
             json!({ "sessions": sessions.sessions, "total": sessions.total })
         }
+        Told::Known(job) => json!({ "job": job }),
         told => json!(told),
     }
 }

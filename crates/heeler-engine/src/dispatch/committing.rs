@@ -16,6 +16,7 @@ use super::turn::{self, Turn};
 use super::{Deed, Dispatcher, Task};
 use crate::command::{Answer, Owed, Refused, RefusedKind, RequestKey};
 use crate::fault::{self, FaultPoint};
+use crate::outlook::Change;
 use crate::recover::{self, Compare};
 
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
@@ -79,7 +80,9 @@ impl Dispatcher {
         let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
         let has_names = keys.iter().any(Option::is_some);
+        let began = Instant::now();
         let done = self.write(tasks.into_iter().zip(keys).collect(), now);
+        let took = began.elapsed();
         fault::reach(FaultPoint::AfterCommit);
         if has_names {
             fault::reach(FaultPoint::RequestDone);
@@ -87,7 +90,8 @@ impl Dispatcher {
         match done {
             Ok(written) => {
                 self.follow(written, owed, &runs);
-                self.outlook.changed();
+                let ended = runs.into_iter().flatten().collect();
+                self.outlook.changed(&Change { took, ended });
                 true
             }
             Err(error) => {

@@ -62,7 +62,7 @@ pub(super) fn needs(description: &mut Description, scope: Scope) {
         Scope::Admin => "admin",
     };
     for item in description.paths.paths.values_mut() {
-        for operation in operations(item) {
+        for (operation, is_read) in operations(item) {
             // Functions of several nouns have the same name.
             let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
             let name = operation.operation_id.take().unwrap_or_default();
@@ -74,16 +74,20 @@ pub(super) fn needs(description: &mut Description, scope: Scope) {
                 SecurityRequirement::new::<_, [&str; 0], &str>("cookie", []),
             ]);
             operation.responses.responses.insert("default".to_owned(), problem());
-            match scope {
-                Scope::Read => tagged(operation),
-                Scope::Operate | Scope::Admin => keyed(operation),
+            match is_read {
+                true => tagged(operation),
+                // Who has which secret is told once, and not kept for those who ask again.
+                false if tag == "access" => {}
+                false => keyed(operation),
             }
         }
     }
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+/// Lists what a path can be asked, and whether that only reads.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
+    let writes = [&mut item.put, &mut item.post, &mut item.delete].into_iter().flatten();
+    item.get.iter_mut().map(|get| (get, true)).chain(writes.map(|write| (write, false)))
 }
 
 fn problem() -> RefOr<utoipa::openapi::Response> {

@@ -3,7 +3,7 @@
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
@@ -13,6 +13,9 @@ const TAG_BYTES: usize = 16;
 
 /// Gives a reply of JSON its tag, or says that whoever asks has it already.
 pub(super) async fn tagged(request: Request, next: Next) -> Response {
+    if request.method() != Method::GET {
+        return next.run(request).await;
+    }
     let known = request.headers().get_all(IF_NONE_MATCH).iter().cloned().collect::<Vec<_>>();
     let response = next.run(request).await;
     // Streams have no end that could be waited for.

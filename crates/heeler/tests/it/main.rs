@@ -7,6 +7,8 @@
 
 mod api;
 mod approvals;
+mod browser;
+mod browser_pages;
 mod canary;
 mod claude;
 mod daemon_ends;
@@ -20,6 +22,7 @@ mod hooks;
 mod hostile;
 mod kills;
 mod limits;
+mod live;
 mod play;
 mod processes;
 mod quoting;

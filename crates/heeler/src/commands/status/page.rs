@@ -86,6 +86,9 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
     let daemon = snapshot.fleet.daemon.as_ref();
+    if let Some(url) = daemon.and_then(|daemon| daemon.url.as_ref()) {
+        page.line(format!("dashboard: {url} (heeler open logs you in)"));
+    }
     if daemon.is_some_and(|daemon| daemon.stopping) {
         let jobs = output::counted(snapshot.fleet.running.len() as u64, "job");
         page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
