@@ -50,8 +50,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
-    let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
+    let Routes { read, operate, admin } = routes();
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())
         .merge(read.route_layer(needs(Scope::Read)))
@@ -61,6 +60,12 @@ pub(crate) fn router() -> Router<App> {
     router
         .route("/api/v1/openapi.json", get(async move || Json(document)))
         .method_not_allowed_fallback(no_method)
+}
+
+/// Returns the routes of all nouns.
+pub(crate) fn routes() -> Routes {
+    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
+    all.into_iter().fold(Routes::default(), Routes::with)
 }
 
 async fn require(

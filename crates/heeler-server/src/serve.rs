@@ -235,7 +235,7 @@ fn socket_router() -> Router<App> {
 }
 
 /// Returns what is served on TCP.
-fn web_router(app: &App) -> Router<App> {
+pub(crate) fn web_router(app: &App) -> Router<App> {
     let routes = api::router().merge(hooks::router()).merge(site::router());
     access::layer(routes.fallback(site::no_route), app)
 }
