@@ -55,12 +55,12 @@ pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{Ended, GO_ON, Loader};
+pub use dispatch::{CallSecret, Ended, GO_ON, Loader, Webhook, read_rule, rule_text};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};
 pub use origin::Origin;
-pub use outlook::Outlook;
+pub use outlook::{Change, Outlook};
 pub use prepare::{PrepareError, Surroundings, prepare};
 pub use pulse::UNHEARD_MAX;
 pub use reading::Around;
@@ -72,7 +72,7 @@ pub use sessions::{
 };
 pub use setup::Setup;
 pub use sockets::{SocketsError, sockets};
-pub use start::StartError;
+pub use start::{AtWork, StartError, at_work};
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};
 pub use workflows::{WorkflowMode, WorkflowOrder, WorkflowWanted};
 

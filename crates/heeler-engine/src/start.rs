@@ -149,16 +149,17 @@ fn refuse_busy(
 }
 
 /// Who is at a conversation.
-pub(crate) struct AtWork {
+#[derive(Debug)]
+pub struct AtWork {
     /// The process, as people are told.
-    pub(crate) holder: String,
+    pub holder: String,
     /// The job that it works for, if it is a runner.
-    pub(crate) job: Option<JobId>,
+    pub job: Option<JobId>,
 }
 
 /// Says who is at a conversation, whichever fleet it is of. A lock that cannot be asked is the runner's
 /// to judge.
-pub(crate) fn at_work(home: &Utf8Path, id: &AgentSessionId) -> Option<AtWork> {
+pub fn at_work(home: &Utf8Path, id: &AgentSessionId) -> Option<AtWork> {
     let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
     // A runner says in its lock whose it is.
     let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();

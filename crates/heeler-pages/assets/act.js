@@ -1,6 +1,7 @@
 // What people do: `<button data-action="POST /api/v1/…">` and `<form data-action="…">`.
 //
 // data-body     JSON that is sent; a form sends its fields, empty ones left out
+// data-under    the key that a form's fields are sent under
 // data-confirm  a question to answer first; data-danger paints its answer
 // data-done     what is said when it went well
 // data-go       where to go then; {id} is taken from the reply
@@ -90,6 +91,7 @@ function fields(form) {
     if (element.value === '') continue;
     body[element.name] = element.type === 'number' ? Number(element.value) : element.value;
   }
+  if (form.dataset.under) return { [form.dataset.under]: body };
   return body;
 }
 

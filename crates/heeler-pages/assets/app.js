@@ -3,3 +3,7 @@ import './live.js';
 import './time.js';
 import './act.js';
 import './nav.js';
+
+// What only some pages have.
+const SOME = { '[data-transcript]': './transcript.js', '[data-answers]': './answer.js', '[data-run]': './run.js' };
+for (const [mark, file] of Object.entries(SOME)) if (document.querySelector(mark)) import(file);

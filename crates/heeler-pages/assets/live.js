@@ -101,9 +101,15 @@ function replace(region, fresh) {
   // Nobody's typing, opened dialog or selection is thrown away.
   if (active?.matches('input, textarea, select') || region.querySelector('dialog[open]')) return;
   const opened = [...region.querySelectorAll('details[open][id]')].map((one) => one.id);
+  const fields = [...region.querySelectorAll('input[id], textarea[id]')];
+  const typed = fields.filter((one) => one.value !== one.defaultValue).map((one) => [one.id, one.value]);
   seen.set(region.id, html);
   region.replaceChildren(...fresh.childNodes);
   for (const id of opened) document.getElementById(id)?.setAttribute('open', '');
+  for (const [id, value] of typed) {
+    const field = document.getElementById(id);
+    if (field) field.value = value;
+  }
   const again = active && mark(active);
   if (again) region.querySelector(again)?.focus({ preventScroll: true });
 }
@@ -146,23 +152,30 @@ export function refreshSoon() {
 document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) refreshSoon(); });
 addEventListener('focusout', () => { if (stale) refreshSoon(); });
 
+// Shows how much goes on, and says whether that is news.
 function counts(fleet) {
+  let news = false;
   for (const element of document.querySelectorAll('[data-count]')) {
     const value = fleet[element.dataset.count];
-    if (value === undefined) continue;
+    if (value === undefined || element.textContent === String(value)) continue;
+    news = true;
     element.textContent = value;
-    element.hidden = value === 0;
+    element.parentElement.hidden = value === 0;
   }
   // A tab in the background tells that somebody waits for a person.
   const title = document.title.replace(/^\(\d+\) /, '');
   document.title = fleet.approvals ? `(${fleet.approvals}) ${title}` : title;
+  return news;
 }
 
 if (document.body.dataset.stream) {
+  let first = true;
   connect(document.body.dataset.stream, {
     fleet(data) {
-      counts(data);
-      if (regions().length) refreshSoon();
+      // The first event tells what the page knows already, as a rule.
+      const news = counts(data) || !first;
+      first = false;
+      if (news && regions().length) refreshSoon();
     },
   });
   const poll = Number(document.querySelector('main')?.dataset.poll);

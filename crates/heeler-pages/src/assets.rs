@@ -39,6 +39,10 @@ pub const ALL: &[Asset] = &[
     asset!("live.js", SCRIPT),
     asset!("nav.js", SCRIPT),
     asset!("time.js", SCRIPT),
+    asset!("work.css", "text/css; charset=utf-8"),
+    asset!("transcript.js", SCRIPT),
+    asset!("answer.js", SCRIPT),
+    asset!("run.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
 ];
 

@@ -5,16 +5,27 @@
 //! `heeler-query` found and a [`Frame`], and returns its HTML. Pages have no inline script and no
 //! style attribute: what moves is in `assets/`, by data attributes. Start at [`Frame`].
 
+pub mod agents;
+pub mod approvals;
 pub mod assets;
 pub mod charts;
+pub mod diff;
 mod frame;
+mod graph;
+pub mod job;
 pub mod jobs;
 pub mod login;
 mod markdown;
 pub mod overview;
 pub mod parts;
 pub mod problem;
+pub mod runs;
+pub mod schedules;
+pub mod search;
+pub mod sessions;
+pub mod settings;
 pub mod transcript;
+pub mod workflows;
 
 pub use frame::{Allowed, Counts, Frame, Section};
 pub use markdown::{MARKDOWN_BYTES_MAX, markdown};

@@ -26,6 +26,7 @@ pub fn page(view: &LoginView) -> Markup {
             body {
                 main.centre {
                     div.card {
+                        span.brand { "Heeler" }
                         h1 { "Log in" }
                         @if let Some(problem) = &view.problem {
                             p.banner.bad role="alert" { (problem) }
@@ -67,8 +68,9 @@ pub fn entered(fleet: &str, next: &str) -> Markup {
             body {
                 main.centre {
                     div.card {
+                        span.brand { "Heeler" }
                         h1 { "You are logged in" }
-                        p { a href=(next) { "Go on" } }
+                        p { a.button.primary href=(next) { "Go on" } }
                     }
                 }
             }

@@ -172,6 +172,25 @@ pub fn session_link(id: &str) -> Markup {
     html! { a.mono.nowrap href=(path("/sessions", &[id])) { (id) } }
 }
 
+/// Links a run of a workflow by its short name.
+pub fn run_link(id: &str) -> Markup {
+    html! { a.mono.nowrap href=(path("/runs", &[id])) { (id) } }
+}
+
+/// Returns the styles of pages with transcripts, graphs, differences or questions.
+pub(crate) fn work_styles() -> Markup {
+    html! { link rel="stylesheet" href=(crate::assets::href("work.css")); }
+}
+
+/// Returns the beginning of a text, and says so if it is not all of it.
+pub(crate) fn beginning(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(bytes_max);
+    format!("{}\n… [{} more bytes]", &text[..end], text.len() - end)
+}
+
 /// Shows that there is nothing, and what to do about it.
 pub fn empty(title: &str, more: Markup) -> Markup {
     html! { div.empty { strong { (title) } p { (more) } } }

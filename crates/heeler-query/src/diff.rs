@@ -140,16 +140,32 @@ impl Records {
         at_message: Option<u64>,
         now: Timestamp,
     ) -> Result<SessionDiff, QueryError> {
+        self.diff_to(id, at_message, None, now)
+    }
+
+    /// Compares the files of a session as they were at two messages; without the second one, as they
+    /// are now.
+    pub fn diff_to(
+        &self,
+        id: &str,
+        at_message: Option<u64>,
+        to_message: Option<u64>,
+        now: Timestamp,
+    ) -> Result<SessionDiff, QueryError> {
         let known = self.known();
         let session = sessions::find(&*self.reader()?, id)?;
         let log = self.log_of_session(&known, &session).ok_or_else(|| no_snapshot(&session))?;
         let noted = snapshots(&log)?;
-        let last = noted.last().ok_or_else(|| no_snapshot(&session))?.note.clone();
+        let last = match to_message {
+            Some(number) => Start::at_message(&log, number)?.map(|found| found.note),
+            None => noted.last().map(|last| last.note.clone()),
+        };
+        let last = last.ok_or_else(|| no_snapshot(&session))?;
         let from = Start::find(&session, &log, &noted, at_message)?;
         let repository = &from.note.repository;
         let snapshots = Snapshots::open_key(&self.dir().workspaces(), repository)?;
         let snapshots = snapshots.leaving_out(&[self.dir().root().to_owned()]);
-        let tree = files_now(&session, &last);
+        let tree = files_now(&session, &last).filter(|_| to_message.is_none());
         if tree.is_none() && last.repository != *repository {
             return Err(QueryError::Refused {
                 message: format!(

@@ -6,13 +6,16 @@
 pub mod access;
 pub mod agents;
 pub mod approvals;
+pub mod calendar;
 pub mod charts;
 pub mod config;
 pub mod costs;
 pub mod diff;
 mod error;
+pub mod figures;
 pub mod fleet;
 pub mod health;
+pub mod holder;
 pub mod jobs;
 pub mod live;
 pub mod messages;

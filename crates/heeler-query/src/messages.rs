@@ -78,6 +78,11 @@ pub struct MessageItem {
 }
 
 impl MessageItem {
+    /// Says whether the agent said it.
+    pub fn is_of_agent(&self) -> bool {
+        self.role == Role::Assistant
+    }
+
     /// Returns what is told of a message.
     pub fn of(message: &HistoryMessage) -> MessageItem {
         let content = message.rows.iter().flat_map(|row| match &row["message"]["content"] {

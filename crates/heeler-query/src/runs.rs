@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::agents::usd;
 use crate::approvals::ApprovalDetails;
 use crate::stand::{PhaseStand, Stand, outputs, word};
+use crate::workflows::PhaseDescription;
 use crate::{QueryError, Records, words};
 
 /// How many events of a run are told.
@@ -303,6 +304,15 @@ impl Records {
             approvals: asked,
             events: events.into_iter().map(EventItem::from).collect(),
         })
+    }
+
+    /// Returns what the phases of a run are by the file that it goes by; nothing if that is not known.
+    pub fn run_plan(&self, id: &str) -> Result<Vec<PhaseDescription>, QueryError> {
+        let reader = self.reader()?;
+        let row = reader.find_workflow_run(id)?;
+        let Some(workflow) = self.definition(&reader, &row)? else { return Ok(Vec::new()) };
+        let phases = workflow.phases.iter();
+        Ok(phases.map(|phase| PhaseDescription::of(&workflow, phase)).collect())
     }
 
     /// Returns what a run goes by; what cannot be read any more is not known.

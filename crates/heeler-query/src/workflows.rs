@@ -203,7 +203,7 @@ pub struct GateItem {
 }
 
 impl PhaseDescription {
-    fn of(workflow: &Workflow, phase: &Phase) -> PhaseDescription {
+    pub(crate) fn of(workflow: &Workflow, phase: &Phase) -> PhaseDescription {
         let agent = phase.agent.as_ref().or(workflow.agent.as_ref());
         let before = phase.depends_on.iter().map(|at| workflow.phases[*at].name.to_string());
         let gate = gates(phase).next();

@@ -3,7 +3,13 @@
 //! Every page is a GET that changes nothing; what people do goes to the API. What cannot be shown is
 //! a page too, with the same words that the API would use.
 
+mod agents;
+mod jobs;
 mod overview;
+mod schedules;
+mod search;
+mod settings;
+mod work;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -11,12 +17,13 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use heeler_model::Scope;
 use heeler_pages::{Allowed, Counts, Frame, assets, problem};
 use heeler_query::overview::Pulse;
 use maud::Markup;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::request::Named;
 
@@ -28,7 +35,16 @@ const NEVER: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Returns the dashboard's routes.
 pub(crate) fn router() -> Router<App> {
-    Router::new().route("/", get(overview::page)).route("/assets/{version}/{name}", get(asset))
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/agents", get(agents::page))
+        .route("/agents/{name}", get(agents::one))
+        .route("/jobs", get(jobs::page))
+        .route("/schedules", get(schedules::page))
+        .route("/search", get(search::page))
+        .route("/settings", get(settings::page))
+        .route("/assets/{version}/{name}", get(asset))
+        .merge(work::router())
 }
 
 /// What a page's handler returns.
@@ -105,6 +121,12 @@ impl Visit {
         + 'static,
     ) -> Result<T, NoPage> {
         self.app.read(question).await.map_err(|problem| self.no_page(problem))
+    }
+
+    /// Returns the names of all agents, in the config's order.
+    pub(crate) fn agent_names(&self) -> Vec<String> {
+        let setup = self.app.outlook.setup();
+        setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect()
     }
 
     /// Says why there is no page.

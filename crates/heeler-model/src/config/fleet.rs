@@ -12,7 +12,7 @@ use super::policy::{AgentRef, Logs, LogsKeys, Queue, QueueKeys, Retention};
 use super::reader::{Dialect, Reader};
 use super::shape::{Shape, read_default, section};
 use super::show::as_written;
-use super::value::{At, Value, VarName, expected, word_value};
+use super::value::{At, SecretText, Value, VarName, WebUrl, expected, word_value};
 use super::web::{WebOrigin, WebPort};
 use super::when::Zone;
 use super::yaml::{Kind, Node};
@@ -79,6 +79,11 @@ section! {
         web: Option<Web>,
         /// Calls from outside.
         webhooks: Option<Webhooks>,
+        /// Figures for Prometheus at `/metrics`, for callers with the scope `read`; that of the root
+        /// counts.
+        metrics: bool = "false",
+        /// Where traces of runs are sent; that of the root counts.
+        telemetry: Option<Telemetry>,
         /// Containers for all agents; the same as `docker` in `defaults`, which wins.
         docker: Option<Docker>,
         /// Where repositories are kept.
@@ -147,11 +152,25 @@ section! {
     /// Calls from outside.
     pub struct Webhooks ("webhooks") {
         /// Whether they are taken.
-        enabled: bool = "false",
-        /// The port.
+        enabled: bool = "true",
+        /// herdctl's port of calls; they come to that of `web`.
         port: NonZeroU16 = "8081",
-        /// The environment variable that holds the shared secret.
+        /// The environment variable with the secret that callers sign with, where a schedule has no
+        /// `secret_env` of its own.
         secret_env: Option<VarName>,
+    }
+}
+
+section! {
+    /// Traces of runs, for OpenTelemetry.
+    pub struct Telemetry ("telemetry") {
+        /// The collector's address for OTLP over HTTP, such as `http://localhost:4318`; `/v1/traces` is
+        /// added unless it has a path.
+        endpoint: WebUrl,
+        /// Headers of each call; secrets by variable: `authorization: Bearer ${TOKEN}`.
+        headers: IndexMap<String, SecretText>,
+        /// What the fleet is called there.
+        service_name: String = "heeler",
     }
 }
 
@@ -306,6 +325,10 @@ pub struct Fleet {
     pub web: Web,
     /// Calls from outside; that of the root counts.
     pub webhooks: Option<Webhooks>,
+    /// Whether figures are served; that of the root counts.
+    pub metrics: bool,
+    /// Where traces of runs are sent; that of the root counts.
+    pub telemetry: Option<Telemetry>,
     pub(crate) shown: Json,
 }
 
@@ -333,6 +356,8 @@ impl Fleet {
             durability: keys.durability,
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
+            metrics: keys.metrics,
+            telemetry: keys.telemetry,
         }
     }
 }

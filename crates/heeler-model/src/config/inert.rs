@@ -14,7 +14,7 @@ use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
 /// Keys of a fleet file without effect, as paths.
 pub(crate) const FLEET: &[&str] = &[
-    "webhooks",
+    "webhooks.port",
     "web.session_expiry_hours",
     "web.open_browser",
     "web.tool_results",

@@ -63,7 +63,7 @@ pub use docker::{ContainerUser, Docker, MountMode, Network, PortBinding, Tmpfs, 
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use fault::{FAULTS_SHOWN_MAX, Fault, Faults, Severity, Style};
 pub use find::AgentLookup;
-pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Web, Webhooks};
+pub use fleet::{Durability, Fleet, FleetInfo, MessageGrouping, Telemetry, Web, Webhooks};
 pub use globs::{GLOBS_MAX, Globs};
 pub use hooks::{Hook, HookAction, HookEvent, HookMethod, HookType, Hooks, Timeout};
 pub use mcp::{McpServer, McpTransport, McpType, Plugin, PluginType};

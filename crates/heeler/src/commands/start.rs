@@ -21,7 +21,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{Access, App, Connections, Live, Reach, bind};
+use heeler_server::{Access, App, Connections, Live, Metrics, Reach, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -294,10 +294,13 @@ impl Open {
         let outlook = daemon.outlook();
         let known = outlook.clone();
         let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
+        let metrics = Arc::<Metrics>::default();
+        heeler_server::observe(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
         let app = App {
             handle: daemon.handle(),
             records,
             live: Live::new(&outlook),
+            metrics,
             outlook,
             access: Arc::new(Access::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),

@@ -6,6 +6,8 @@
 )]
 
 mod approvals;
+mod browser;
+mod browser_pages;
 mod canary;
 mod claude;
 mod daemon_ends;
@@ -19,6 +21,7 @@ mod hooks;
 mod hostile;
 mod kills;
 mod limits;
+mod live;
 mod play;
 mod processes;
 mod quoting;

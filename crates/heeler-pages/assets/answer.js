@@ -1,0 +1,64 @@
+// Answers to what people are asked: `<form data-answer="ID">`.
+//
+// A button's value says what is meant: `approve`, `reject` or `reply`. Words are in `text`; what a
+// tool is to be given instead is JSON in `input`, sent only if it was changed; of questions
+// (`[data-question]`) what was chosen or written counts, a line each.
+
+import { call, toast } from './act.js';
+import { refreshSoon } from './live.js';
+
+function changedInput(form) {
+  const field = form.elements.input;
+  if (!field || field.value === field.defaultValue) return undefined;
+  try {
+    return JSON.parse(field.value);
+  } catch (error) {
+    field.setAttribute('aria-invalid', 'true');
+    field.focus();
+    throw Object.assign(new Error('The input is no JSON.'), { hint: error.message });
+  }
+}
+
+// What is chosen is said by its number; words that look like numbers are quoted.
+function replied(question) {
+  const own = question.querySelector('input[type=text], textarea')?.value.trim();
+  if (own) return /^[\d\s,]+$/.test(own) ? `"${own}"` : own.replace(/\s*\n\s*/g, ' ');
+  return [...question.querySelectorAll('input:checked')].map((one) => one.value).join(', ');
+}
+
+function answered(form, verb) {
+  if (verb === 'reply') {
+    const questions = [...form.querySelectorAll('[data-question]')];
+    const lines = questions.map(replied);
+    const text = questions.length ? lines.join('\n') : form.elements.text.value.trim();
+    if (!text || lines.includes('')) {
+      throw Object.assign(new Error('There is a question without an answer.'), { hint: 'Choose, or write something.' });
+    }
+    return { approve: true, text };
+  }
+  const text = form.elements.text?.value.trim() || undefined;
+  if (verb === 'reject') return { approve: false, text };
+  return { approve: true, text, updatedInput: changedInput(form) };
+}
+
+document.addEventListener('submit', async (event) => {
+  const form = event.target;
+  if (!form.matches('form[data-answer]')) return;
+  event.preventDefault();
+  const button = event.submitter;
+  if (!button || button.getAttribute('aria-busy') === 'true') return;
+  button.setAttribute('aria-busy', 'true');
+  try {
+    const reply = await call('POST', `/api/v1/approvals/${encodeURIComponent(form.dataset.answer)}`, answered(form, button.value));
+    toast(reply.message ?? 'Answered.');
+    // It can be answered once; where it stood something else will.
+    form.reset();
+    document.activeElement?.blur();
+    document.getElementById('main')?.focus({ preventScroll: true });
+    refreshSoon();
+  } catch (error) {
+    toast(error.message, error.hint, true);
+  } finally {
+    button.removeAttribute('aria-busy');
+  }
+});

@@ -1,0 +1,348 @@
+// What was said: its end first, what is older when it is wanted, and what comes as it comes.
+//
+// `<section data-transcript="/jobs/ID/rows.html">` has a box `[data-rows]` that scrolls and
+// `<div data-page data-previous="N">` in it with articles. `data-previous` is what `before` is for
+// what is older; the page's address with it gives another `data-page`.
+//   data-follow     the job whose rows are added as they come, from line data-from on
+//   [data-older]    a button that shows what is older; scrolling up to it does the same
+//   [data-end]      a button that leads to the end; shown while the reader is elsewhere
+//   [data-told]     where the end of the job is said, for those who do not see it
+//   data-session    the rows are messages: a job's rows are shown below them while it runs, and
+//                   become messages when it has ended
+
+import { connect, refreshSoon } from './live.js';
+import { call, toast } from './act.js';
+
+// Beyond so many articles those that are farthest from the reader go.
+const KEPT_MAX = 1500;
+const NEAR_END_PX = 48;
+
+const seconds = (ms) => (ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`);
+
+// Returns where an event stands as two numbers: its line, and which record of it.
+const place = (id) => { const [line, part] = String(id).split('.'); return [Number(line), Number(part ?? 0)]; };
+const isAfter = (a, b) => !b || a[0] > b[0] || (a[0] === b[0] && a[1] > b[1]);
+
+function parsed(html) {
+  // A document that is never shown runs and loads nothing.
+  return new DOMParser().parseFromString(html, 'text/html').body;
+}
+
+class Transcript {
+  constructor(section) {
+    this.section = section;
+    this.box = section.querySelector('[data-rows]');
+    this.older = section.querySelector('[data-older]');
+    this.toEnd = section.querySelector('[data-end]');
+    this.told = section.querySelector('[data-told]');
+    this.page = this.box.querySelector('[data-page]');
+    this.isSession = 'session' in section.dataset;
+    this.calls = new Map();
+    this.results = new Map();
+    this.isFollowing = true;
+    // Whether what is shown last is the last there is.
+    this.hasEnd = !this.page.dataset.next;
+    this.missed = 0;
+    this.watch();
+    this.taken(this.page);
+    this.shownOlder();
+    const wanted = /^#row-(\d+)$/.exec(location.hash);
+    if (wanted && !document.getElementById(`row-${wanted[1]}`)) this.show(Number(wanted[1]));
+    else if (wanted) { this.isFollowing = false; document.getElementById(`row-${wanted[1]}`).scrollIntoView(); }
+    else this.goToEnd();
+    if (section.dataset.follow) this.follow(section.dataset.follow, Number(section.dataset.from));
+  }
+
+  watch() {
+    this.box.addEventListener('scroll', () => this.looked(), { passive: true });
+    // Whoever opens something wants to read it, not to be taken to the end.
+    this.box.addEventListener('toggle', () => this.looked(), true);
+    this.toEnd?.addEventListener('click', () => this.jump());
+    this.older?.addEventListener('click', () => this.loadOlder());
+    if (this.older) {
+      const seen = (entries) => entries.some((one) => one.isIntersecting) && this.loadOlder();
+      new IntersectionObserver(seen, { root: this.box, rootMargin: '300px 0px 0px 0px' }).observe(this.older);
+    }
+  }
+
+  isAtEnd() {
+    return this.hasEnd && this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR_END_PX;
+  }
+
+  looked() {
+    this.isFollowing = this.isAtEnd();
+    if (this.isFollowing) this.missed = 0;
+    this.shownEnd();
+  }
+
+  shownEnd() {
+    if (!this.toEnd) return;
+    this.toEnd.hidden = this.isFollowing;
+    const count = this.missed ? ` (${this.missed} new)` : '';
+    this.toEnd.querySelector('[data-missed]').textContent = count;
+  }
+
+  shownOlder() {
+    if (this.older) this.older.hidden = !this.page.dataset.previous;
+  }
+
+  goToEnd() {
+    this.box.scrollTop = this.box.scrollHeight;
+    this.isFollowing = true;
+    this.missed = 0;
+    this.shownEnd();
+  }
+
+  // Leads to the end, which may have to be read again.
+  async jump() {
+    if (!this.hasEnd) await this.reload();
+    this.goToEnd();
+    this.box.focus({ preventScroll: true });
+  }
+
+  async fetched(query) {
+    const reply = await fetch(`${this.section.dataset.transcript}${query}`, { headers: { accept: 'text/html' } });
+    if (!reply.ok || reply.redirected) throw new Error('It cannot be read now.');
+    return parsed(await reply.text()).querySelector('[data-page]');
+  }
+
+  async loadOlder() {
+    const before = this.page.dataset.previous;
+    if (!before || this.isLoading) return;
+    this.isLoading = true;
+    this.older.setAttribute('aria-busy', 'true');
+    try {
+      const more = await this.fetched(`?before=${encodeURIComponent(before)}`);
+      const bottom = this.box.scrollHeight - this.box.scrollTop;
+      const added = [...more.children];
+      this.page.prepend(...added);
+      this.page.dataset.previous = more.dataset.previous ?? '';
+      this.taken(this.page, added);
+      this.cut('last');
+      this.box.scrollTop = this.box.scrollHeight - bottom;
+      this.shownOlder();
+      // What does not fill the box cannot be scrolled.
+      if (this.box.scrollHeight <= this.box.clientHeight) setTimeout(() => this.loadOlder());
+    } catch (error) {
+      toast(error.message, 'Try again.', true);
+    } finally {
+      this.isLoading = false;
+      this.older.removeAttribute('aria-busy');
+    }
+  }
+
+  replace(page) {
+    this.page.replaceChildren(...page.children);
+    this.page.dataset.previous = page.dataset.previous ?? '';
+    this.hasEnd = !page.dataset.next;
+    this.calls.clear();
+    this.results.clear();
+    this.taken(this.page);
+    this.shownOlder();
+  }
+
+  // Shows the end again, and goes on from there.
+  async reload() {
+    const job = this.stream && !this.isSession ? this.job : null;
+    if (job) this.stop();
+    const fresh = await this.fetched('');
+    this.replace(fresh);
+    this.seen = null;
+    if (job) this.follow(job, Number(fresh.dataset.lines));
+  }
+
+  // Shows what is around a row.
+  async show(number) {
+    try {
+      this.replace(await this.fetched(`?before=${number + 25}`));
+      this.isFollowing = false;
+      document.getElementById(`row-${number}`)?.scrollIntoView();
+      this.looked();
+    } catch (error) {
+      toast(error.message, 'Try again.', true);
+    }
+  }
+
+  // Takes articles that are new into account: times, and calls of tools with what they gave.
+  taken(root, articles = root.children) {
+    for (const article of [...articles]) {
+      const at = article.querySelector('time[data-clock]');
+      if (at) at.textContent = new Date(at.dateTime).toLocaleTimeString();
+      if (article.dataset?.call) this.pair(article);
+    }
+  }
+
+  pair(article) {
+    const key = article.dataset.call;
+    const isCall = article.querySelector(':scope > details.tool > summary > strong') !== null;
+    (isCall ? this.calls : this.results).set(key, article);
+    const [called, gave] = [this.calls.get(key), this.results.get(key)];
+    if (!called || !gave || called === gave) return;
+    const took = Date.parse(gave.dataset.at) - Date.parse(called.dataset.at);
+    if (took >= 0) {
+      const word = document.createElement('span');
+      word.className = 'took muted nowrap';
+      word.textContent = seconds(took);
+      called.querySelector('header > a')?.before(word);
+    }
+    // Its address still leads somewhere.
+    const mark = document.createElement('span');
+    mark.id = gave.id;
+    gave.querySelector('header')?.remove();
+    const given = [...gave.childNodes];
+    gave.remove();
+    called.append(mark, ...given);
+    this.calls.delete(key);
+    this.results.delete(key);
+  }
+
+  // Lets go of what is far away.
+  cut(from) {
+    const articles = this.page.children;
+    while (articles.length > KEPT_MAX) {
+      const gone = from === 'first' ? articles[0] : articles[articles.length - 1];
+      gone.remove();
+      if (from === 'first') this.page.dataset.previous = articles[0].dataset.number;
+      else this.hasEnd = false;
+    }
+    if (from === 'first') this.shownOlder();
+  }
+
+  follow(job, from) {
+    if (this.stream) return;
+    this.job = job;
+    if (this.isSession) this.seen = null;
+    const path = `/api/v1/jobs/${encodeURIComponent(job)}/stream?as=html&from=`;
+    // A line that is known is sent again, since it may hold another record; that is left out here.
+    const url = () => path + (this.seen ? this.seen[0] : from);
+    this.stream = connect(url, {
+      row: (html, id) => this.came(id, () => parsed(html).firstElementChild),
+      large: (data, id) => this.came(id, () => this.large(JSON.parse(data))),
+      delta: (data) => this.says(JSON.parse(data).text),
+      status: () => refreshSoon(),
+      end: () => this.ended(),
+    }, { raw: true });
+  }
+
+  came(id, make) {
+    const at = place(id);
+    if (!isAfter(at, this.seen)) return;
+    this.seen = at;
+    this.saying?.remove();
+    this.saying = null;
+    if (!this.isFollowing) this.missed += 1;
+    if (this.hasEnd) {
+      const article = make();
+      if (article) this.add(article);
+    }
+    this.shownEnd();
+  }
+
+  add(article) {
+    this.place().append(article);
+    this.taken(this.page, [article]);
+    if (!this.isFollowing) return;
+    if (!this.isSession) this.cut('first');
+    this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  // Returns where a job's rows go: below the messages of a session, among those of their kind else.
+  place() {
+    if (!this.isSession) return this.page;
+    this.below ??= this.box.appendChild(document.createElement('div'));
+    this.below.className = 'below';
+    return this.below;
+  }
+
+  large({ line, bytes }) {
+    const article = document.createElement('article');
+    article.className = 'entry of-system';
+    article.dataset.number = line;
+    article.textContent = `A row of ${Math.round(bytes / 1e6)} MB…`;
+    const path = `/jobs/${encodeURIComponent(this.job)}/rows.html?before=${line + 1}&limit=1`;
+    fetch(path).then((reply) => reply.text()).then((html) => {
+      article.replaceWith(...(parsed(html).querySelector('[data-page]')?.children ?? []));
+    }).catch(() => {});
+    return article;
+  }
+
+  // Text that is being said. Its row replaces it.
+  says(text) {
+    if (!this.hasEnd) return;
+    if (!this.saying) {
+      this.saying = document.createElement('article');
+      this.saying.className = 'entry of-agent saying';
+      const who = document.createElement('header');
+      who.innerHTML = '<span class="who">agent</span>';
+      const words = document.createElement('p');
+      this.saying.append(who, words);
+      this.place().append(this.saying);
+    }
+    this.saying.lastChild.textContent += text;
+    if (this.isFollowing) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  stop() {
+    this.stream?.close();
+    this.stream = null;
+  }
+
+  async ended() {
+    this.stop();
+    this.saying?.remove();
+    this.saying = null;
+    delete this.section.dataset.follow;
+    if (this.told) this.told.textContent = 'The job has ended.';
+    refreshSoon();
+    if (!this.isSession) return;
+    try {
+      const wasFollowing = this.isFollowing;
+      await this.reload();
+      this.below?.remove();
+      this.below = null;
+      if (wasFollowing) this.goToEnd();
+    } catch { /* its rows stay where they are */ }
+  }
+}
+
+function talk(form, transcript) {
+  const words = form.elements.prompt;
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const text = words.value.trim();
+    const button = form.querySelector('button');
+    if (!text || button.getAttribute('aria-busy') === 'true') return;
+    button.setAttribute('aria-busy', 'true');
+    try {
+      const reply = await call('POST', form.dataset.talk, { prompt: text, attended: true });
+      words.value = '';
+      transcript.goToEnd();
+      transcript.follow(reply.id, 0);
+      refreshSoon();
+    } catch (error) {
+      toast(error.message, error.hint, true);
+    } finally {
+      button.removeAttribute('aria-busy');
+    }
+  });
+  words.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit(); }
+  });
+}
+
+for (const section of document.querySelectorAll('[data-transcript]')) {
+  const transcript = new Transcript(section);
+  const form = document.querySelector('form[data-talk]');
+  if (form) talk(form, transcript);
+  // Somebody else may have gone on with the session, or let the job go on.
+  document.addEventListener('heeler:refreshed', () => {
+    const now = document.querySelector('[data-at-work]');
+    if (!now || transcript.stream) return;
+    const { atWork, messages } = now.dataset;
+    if (atWork) transcript.follow(atWork, transcript.isSession ? 0 : Number(section.dataset.from));
+    else if (messages && messages !== transcript.page.dataset.total && transcript.isFollowing) {
+      transcript.reload().then(() => transcript.goToEnd(), () => {});
+      transcript.page.dataset.total = messages;
+    }
+  });
+}

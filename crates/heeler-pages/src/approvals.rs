@@ -1,0 +1,333 @@
+//! What people are asked: what waits, answered in place, and what became of the rest.
+
+use heeler_model::{ApprovalKind, ApprovalStatus, question};
+use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalPage};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::markdown::markdown;
+use crate::parts::{
+    agent_link, ago, beginning, empty, grouped, job_link, maybe_ago, one_line, path, query,
+    run_link, said, status, work_styles,
+};
+use crate::{Frame, Section};
+
+/// How much of what is asked the page shows; it can be changed only if that is all.
+const DETAIL_BYTES_MAX: usize = 64 * 1024;
+
+/// Which answers that were given are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApprovalsView {
+    /// Only those in this state; all if left out.
+    pub status: Option<ApprovalStatus>,
+    /// Those older than this one.
+    pub before: String,
+}
+
+/// Returns the page: what waits, then what became of the rest.
+pub fn page(
+    frame: &Frame,
+    view: &ApprovalsView,
+    waiting: &[ApprovalDetails],
+    waiting_total: i64,
+    past: &ApprovalPage,
+) -> Markup {
+    let content = html! {
+        (work_styles())
+        div.head { h1 { "Approvals" } }
+        @if view.before.is_empty() {
+            section.card aria-labelledby="h-waiting" data-answers {
+                header { h2 #h-waiting { "Waiting for an answer" } }
+                div #waiting data-live {
+                    @if waiting.is_empty() {
+                        (empty("Nobody waits for you", html! { "Agents and workflows that ask something appear here at once." }))
+                    }
+                    @for one in waiting { (ask(frame, one, 3)) }
+                    @if waiting_total > waiting.len() as i64 {
+                        p.empty.small { "and " (grouped(waiting_total - waiting.len() as i64)) " more" }
+                    }
+                }
+            }
+        }
+        (history(frame, view, past))
+    };
+    frame.page(Section::Approvals, "Approvals", content)
+}
+
+/// Returns one of them, whole.
+pub fn one(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+    let content = html! {
+        (work_styles())
+        p.crumbs { a href="/approvals" { "Approvals" } " › " span.mono { (asked.item.id) } }
+        div.head { h1 { (said(&asked.item.gate)) } (state(&asked.item)) }
+        section.card #asked data-live data-answers aria-label="What is asked" { (ask(frame, asked, 2)) }
+    };
+    frame.page(Section::Approvals, &asked.item.gate, content)
+}
+
+/// Shows what is asked now on the page of what asks it; nothing if nothing is.
+pub(crate) fn inline(frame: &Frame, asks: &[ApprovalDetails]) -> Markup {
+    html! {
+        @if !asks.is_empty() {
+            section.card.warn aria-labelledby="h-asks" {
+                header { h2 #h-asks { "Waits for an answer" } }
+                @for one in asks { (ask(frame, one, 3)) }
+            }
+        }
+    }
+}
+
+/// Returns the word for a state: what was asked for words is answered rather than approved.
+fn state(item: &ApprovalItem) -> Markup {
+    match item.status {
+        ApprovalStatus::Approved if item.kind.wants_words() => {
+            html! { span.status data-s="approved" { "answered" } }
+        }
+        other => status(other.as_str()),
+    }
+}
+
+fn ask(frame: &Frame, asked: &ApprovalDetails, level: u8) -> Markup {
+    let item = &asked.item;
+    let is_open = item.status == ApprovalStatus::Pending;
+    let title = html! {
+        @match item.kind {
+            ApprovalKind::Permission => { "May it use " (said(&item.gate)) "?" }
+            ApprovalKind::Question => { "The agent asks" }
+            ApprovalKind::Approve | ApprovalKind::Reply => { (said(&item.gate)) }
+        }
+    };
+    html! {
+        article.ask data-row id={ "ask-" (item.id) } aria-labelledby={ "t-" (item.id) } {
+            @if level == 2 { h2 id={ "t-" (item.id) } { (title) } } @else { h3 id={ "t-" (item.id) } { (title) } }
+            (about(frame, asked))
+            @if is_open && frame.may_operate() {
+                form data-answer=(item.id) { (what(asked, true)) (buttons(asked)) }
+            } @else {
+                (what(asked, false))
+                (answer(frame, asked))
+            }
+        }
+    }
+}
+
+fn about(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+    let item = &asked.item;
+    let is_gate = matches!(item.kind, ApprovalKind::Approve | ApprovalKind::Reply);
+    let job = item.job_id.as_ref();
+    html! {
+        p.about {
+            @if let Some(by) = &item.requested_by {
+                @if is_gate { span { (said(by)) } } @else { span { "agent " (agent_link(by)) } }
+            }
+            @if let Some(job) = job { span { "job " (job_link(job)) } }
+            @if job != Some(&item.workflow_run_id) { span { "run " (run_link(&item.workflow_run_id)) } }
+            @if let Some(phase) = &item.phase { span { "phase " (said(phase)) } }
+            span { "asked " (ago(frame, item.created_at)) }
+            @if let Some(at) = item.expires_at.filter(|_| item.status == ApprovalStatus::Pending) {
+                span.soon { "expires " (ago(frame, at)) }
+                @if let Some(default) = &asked.default_answer {
+                    span { "then: " (one_line(default)) }
+                }
+            }
+        }
+    }
+}
+
+/// Shows what is asked, with fields for the answer if it is still to be given.
+fn what(asked: &ApprovalDetails, is_open: bool) -> Markup {
+    let nothing = Value::Null;
+    let detail = asked.detail.as_ref().unwrap_or(&nothing);
+    let questions = question::questions(&detail["input"]);
+    if !questions.is_empty() {
+        return html! {
+            @for (number, one) in questions.iter().enumerate() {
+                (question_field(&asked.item.id, number, one, is_open))
+            }
+        };
+    }
+    match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
+        (input @ Value::Object(_), ..) => tool_input(asked, input, is_open),
+        (_, Some(text), _) => {
+            html! { pre.code.input tabindex="0" { (beginning(text, DETAIL_BYTES_MAX)) } }
+        }
+        (_, _, Some(text)) => {
+            html! { (markdown(&beginning(text, DETAIL_BYTES_MAX))) (artifact(asked)) }
+        }
+        _ => html! { (markdown(&asked.item.summary)) (artifact(asked)) },
+    }
+}
+
+fn artifact(asked: &ApprovalDetails) -> Markup {
+    html! {
+        @if let Some(file) = &asked.artifact { p.small { "File: " code { (one_line(file)) } } }
+    }
+}
+
+/// Shows what a tool is to be given. All of it is shown, or none of it may be changed.
+fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
+    let whole = serde_json::to_string_pretty(input).unwrap_or_default();
+    let fields = input.as_object().into_iter().flatten();
+    let id = format!("input-{}", asked.item.id);
+    let changed = asked.detail.as_ref().map(|it| &it["updatedInput"]).filter(|it| !it.is_null());
+    html! {
+        dl.facts.input tabindex="0" aria-label="Input of the tool" role="group" {
+            @for (name, value) in fields {
+                dt.mono { (one_line(name)) }
+                dd { pre { (beginning(&as_text(value), DETAIL_BYTES_MAX)) } }
+            }
+        }
+        @if is_open && whole.len() <= DETAIL_BYTES_MAX {
+            details id={ "edit-" (asked.item.id) } {
+                summary { "Change the input" }
+                div.field {
+                    label for=(id) { "What the tool gets instead, as JSON" }
+                    textarea.code id=(id) name="input" rows="6" spellcheck="false" { (whole) }
+                }
+            }
+        }
+        @if let Some(changed) = changed {
+            p.small { "Changed to:" }
+            pre.code.input tabindex="0" { (beginning(&serde_json::to_string_pretty(changed).unwrap_or_default(), DETAIL_BYTES_MAX)) }
+        }
+    }
+}
+
+fn as_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> Markup {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let options = question::options(question);
+    let kind = if question::takes_several(question) { "checkbox" } else { "radio" };
+    let name = format!("q{number}");
+    let own = format!("own-{id}-{number}");
+    html! {
+        fieldset data-question {
+            legend { (one_line(&text(&question["question"]))) }
+            @for (at, option) in options.iter().enumerate() {
+                label {
+                    @if is_open { input type=(kind) name=(name) value=(at + 1); }
+                    span {
+                        (one_line(&text(&option["label"])))
+                        @if let Some(more) = option["description"].as_str() { span.muted { " – " (one_line(more)) } }
+                    }
+                }
+            }
+            @if is_open {
+                div.field {
+                    label for=(own) { @if options.is_empty() { "Your answer" } @else { "Or in your words" } }
+                    input id=(own) type="text" autocomplete="off";
+                }
+            }
+        }
+    }
+}
+
+fn buttons(asked: &ApprovalDetails) -> Markup {
+    let item = &asked.item;
+    let id = format!("text-{}", item.id);
+    let has_questions =
+        asked.detail.as_ref().is_some_and(|it| !question::questions(&it["input"]).is_empty());
+    let label = match item.kind {
+        ApprovalKind::Reply => "Your answer",
+        ApprovalKind::Question if !has_questions => "Your answer",
+        ApprovalKind::Question => "Why not, if you do not answer",
+        ApprovalKind::Approve | ApprovalKind::Permission => {
+            "A word about it (the agent is told why not)"
+        }
+    };
+    html! {
+        div.field {
+            label for=(id) { (label) }
+            textarea id=(id) name="text" rows="2" {}
+        }
+        div.actions {
+            @if item.kind.wants_words() {
+                button.button.primary value="reply" { "Answer" }
+                button.button.danger value="reject" { "Refuse to answer" }
+            } @else {
+                button.button.primary value="approve" { "Approve" }
+                button.button.danger value="reject" { "Reject" }
+            }
+        }
+    }
+}
+
+fn answer(frame: &Frame, asked: &ApprovalDetails) -> Markup {
+    let item = &asked.item;
+    html! {
+        @if item.status != ApprovalStatus::Pending {
+            p.small {
+                (state(item))
+                @if let Some(by) = &item.responded_by { " by " (said(by)) }
+                @if let Some(at) = item.responded_at { " " (ago(frame, at)) }
+            }
+            @if let Some(text) = &asked.response { pre.code { (beginning(text, DETAIL_BYTES_MAX)) } }
+        }
+    }
+}
+
+fn history(frame: &Frame, view: &ApprovalsView, past: &ApprovalPage) -> Markup {
+    let chosen = view.status.map_or("", ApprovalStatus::as_str);
+    let choices = ApprovalStatus::ALL.iter().filter(|it| **it != ApprovalStatus::Pending);
+    html! {
+        section.card aria-labelledby="h-past" {
+            header {
+                h2 #h-past { "History" }
+                form.filters.end data-auto aria-label="Filter the history" {
+                    label.visually-hidden for="f-status" { "State" }
+                    select #f-status name="status" {
+                        option value="" { "All" }
+                        @for one in choices {
+                            option value=(one.as_str()) selected[one.as_str() == chosen] { (one.as_str()) }
+                        }
+                    }
+                    button.button.small { "Show" }
+                }
+            }
+            div #past data-live {
+                @if past.approvals.is_empty() { p.empty.small { "Nothing was asked yet." } }
+                @else { (table(frame, &past.approvals)) }
+            }
+        }
+        @if !view.before.is_empty() || past.next.is_some() {
+            nav.pager aria-label="Pages" {
+                @if view.before.is_empty() { span {} }
+                @else { a.button href=(query("/approvals", &[("status", chosen)])) { "Newest" } }
+                @if let Some(next) = &past.next {
+                    a.button rel="next" href=(query("/approvals", &[("status", chosen), ("before", next)])) { "Older" }
+                }
+            }
+        }
+    }
+}
+
+fn table(frame: &Frame, approvals: &[ApprovalItem]) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead { tr {
+                    th.fit scope="col" { "State" } th scope="col" { "What" }
+                    th.opt scope="col" { "From" } th.opt2 scope="col" { "Answered by" }
+                    th.num scope="col" { "Asked" }
+                } }
+                tbody {
+                    @for one in approvals {
+                        tr data-row {
+                            td.fit { (state(one)) }
+                            td.wide {
+                                a href=(path("/approvals", &[&one.id])) { (said(&one.gate)) }
+                                div.clamp.muted { (one_line(&one.summary)) }
+                            }
+                            td.opt { (said(one.requested_by.as_deref().unwrap_or(&one.workflow_run_id))) }
+                            td.opt2 { @if let Some(by) = &one.responded_by { (said(by)) } " " span.muted { (maybe_ago(frame, one.responded_at)) } }
+                            td.num { (ago(frame, one.created_at)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

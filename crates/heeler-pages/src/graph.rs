@@ -1,0 +1,226 @@
+//! A workflow as a picture: what waits for nothing above, what waits for that below it.
+//!
+//! Each phase links its place in the list beside it, which says the same in words.
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+
+use crate::parts::one_line;
+
+const WIDTH: usize = 176;
+const HEIGHT: usize = 46;
+const GAP_X: usize = 22;
+const GAP_Y: usize = 34;
+const MARGIN: usize = 6;
+/// How many characters of a title fit into its box.
+const TITLE_CHARS_MAX: usize = 19;
+const SUB_CHARS_MAX: usize = 24;
+
+/// A phase in the picture.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Node {
+    /// Its name, which others wait for.
+    pub(crate) name: String,
+    /// What people are shown.
+    pub(crate) title: String,
+    /// What does it.
+    pub(crate) sub: String,
+    /// How it stands, in a word; empty outside of a run.
+    pub(crate) state: String,
+    /// The phases that it waits for.
+    pub(crate) after: Vec<String>,
+    /// It also begins when not all of those went well.
+    pub(crate) is_lenient: bool,
+    /// Somebody is asked behind it.
+    pub(crate) has_gate: bool,
+}
+
+/// Returns the sign of a state.
+fn sign(state: &str) -> &'static str {
+    match state {
+        "waiting" => "·",
+        "running" => "▶",
+        "asking" => "?",
+        "succeeded" => "✓",
+        "failed" => "✗",
+        "skipped" => "–",
+        "cancelled" => "×",
+        _ => "",
+    }
+}
+
+/// Where a box stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spot {
+    x: usize,
+    y: usize,
+}
+
+/// Returns how many others each waits for in a row. What waits in a circle stands at the top.
+fn depths(nodes: &[Node], places: &HashMap<&str, usize>) -> Vec<usize> {
+    let mut depths = vec![0; nodes.len()];
+    // So many passes settle any order; a circle would never.
+    for _ in 0..nodes.len() {
+        let mut is_settled = true;
+        for (at, node) in nodes.iter().enumerate() {
+            let above = node.after.iter().filter_map(|name| places.get(name.as_str()));
+            let depth = above.map(|from| depths[*from] + 1).max().unwrap_or(0).min(nodes.len());
+            if depth > depths[at] {
+                (depths[at], is_settled) = (depth, false);
+            }
+        }
+        if is_settled {
+            break;
+        }
+    }
+    depths
+}
+
+/// Finds a place for each: rows by depth, in each row near what it waits for.
+fn spots(nodes: &[Node]) -> (Vec<Spot>, usize, usize) {
+    let places: HashMap<&str, usize> =
+        nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+    let depths = depths(nodes, &places);
+    let mut used: Vec<usize> = depths.clone();
+    used.sort_unstable();
+    used.dedup();
+    let mut rows: Vec<Vec<usize>> = vec![Vec::new(); used.len()];
+    for (at, depth) in depths.iter().enumerate() {
+        let row = used.binary_search(depth).expect("every depth is in the list");
+        rows[row].push(at);
+    }
+    let widest = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = widest * WIDTH + widest.saturating_sub(1) * GAP_X + 2 * MARGIN;
+    let mut spots = vec![Spot { x: 0, y: 0 }; nodes.len()];
+    for (number, row) in rows.iter_mut().enumerate() {
+        let wish = |at: &usize| {
+            let above: Vec<usize> = nodes[*at]
+                .after
+                .iter()
+                .filter_map(|name| places.get(name.as_str()))
+                .map(|from| spots[*from].x)
+                .collect();
+            above.iter().sum::<usize>().checked_div(above.len()).unwrap_or(0)
+        };
+        let wishes: HashMap<usize, usize> = row.iter().map(|at| (*at, wish(at))).collect();
+        row.sort_by_key(|at| (wishes[at], *at));
+        let taken = row.len() * WIDTH + (row.len() - 1) * GAP_X;
+        let left = (width - taken) / 2;
+        for (place, at) in row.iter().enumerate() {
+            let (x, y) = (left + place * (WIDTH + GAP_X), MARGIN + number * (HEIGHT + GAP_Y));
+            spots[*at] = Spot { x, y };
+        }
+    }
+    let height = rows.len() * (HEIGHT + GAP_Y) - GAP_Y.min(rows.len() * GAP_Y) + 2 * MARGIN;
+    (spots, width, height)
+}
+
+/// Returns the picture; `label` says what it is of.
+pub(crate) fn svg(nodes: &[Node], label: &str) -> Markup {
+    let (spots, width, height) = spots(nodes);
+    let at: HashMap<&str, Spot> =
+        nodes.iter().zip(&spots).map(|(node, spot)| (node.name.as_str(), *spot)).collect();
+    html! {
+        div.graph {
+            svg role="group" aria-label=(label) width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
+                @for (node, spot) in nodes.iter().zip(&spots) {
+                    @for from in node.after.iter().filter_map(|name| at.get(name.as_str())) {
+                        (edge(*from, *spot, node.is_lenient))
+                    }
+                }
+                @for (node, spot) in nodes.iter().zip(&spots) { (draw(node, *spot)) }
+            }
+        }
+    }
+}
+
+fn edge(from: Spot, to: Spot, is_lenient: bool) -> Markup {
+    let (x1, y1) = (from.x + WIDTH / 2, from.y + HEIGHT);
+    let (x2, y2) = (to.x + WIDTH / 2, to.y.saturating_sub(6));
+    let middle = GAP_Y / 2;
+    let class = if is_lenient { "edge dashed" } else { "edge" };
+    let line =
+        format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {y2}", y1 + middle, y2.saturating_sub(middle));
+    let head = format!("M{} {y2}h8l-4 6z", x2.saturating_sub(4));
+    html! {
+        path class=(class) d=(line) aria-hidden="true" {}
+        path.head d=(head) aria-hidden="true" {}
+    }
+}
+
+fn draw(node: &Node, spot: Spot) -> Markup {
+    let Spot { x, y } = spot;
+    let words = match node.state.as_str() {
+        "" => node.title.clone(),
+        state => format!("{}: {state}", node.title),
+    };
+    let sign = sign(&node.state);
+    let indent = if sign.is_empty() { 12 } else { 28 };
+    html! {
+        a href={ "#phase-" (anchor(&node.name)) } aria-label=(one_line(&words)) {
+            g.node data-s=(node.state) {
+                title { (one_line(&words)) }
+                rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="7" {}
+                @if node.has_gate { circle.gate cx=(x + WIDTH - 2) cy=(y + HEIGHT - 2) r="5" {} }
+                @if !sign.is_empty() { text.sign x=(x + 15) y=(y + 28) { (sign) } }
+                @if node.sub.is_empty() {
+                    text.title x=(x + indent) y=(y + 28) { (cut(&node.title, TITLE_CHARS_MAX)) }
+                } @else {
+                    text.title x=(x + indent) y=(y + 20) { (cut(&node.title, TITLE_CHARS_MAX)) }
+                    text.sub x=(x + indent) y=(y + 36) { (cut(&node.sub, SUB_CHARS_MAX)) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns a name as a part of an element's id.
+pub(crate) fn anchor(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect()
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, after: &[&str]) -> Node {
+        let after = after.iter().map(ToString::to_string).collect();
+        Node { name: name.to_owned(), title: name.to_owned(), after, ..Node::default() }
+    }
+
+    #[test]
+    fn what_waits_stands_below_what_it_waits_for_whatever_the_order() {
+        let nodes = [node("d", &["b", "c"]), node("b", &["a"]), node("c", &["a"]), node("a", &[])];
+        let (spots, width, height) = spots(&nodes);
+        let [d, b, c, a] = spots[..] else { panic!("four spots") };
+        assert!(a.y < b.y && b.y == c.y && c.y < d.y);
+        assert_ne!(b.x, c.x);
+        assert!(spots.iter().all(|it| it.x + WIDTH <= width && it.y + HEIGHT <= height));
+    }
+
+    #[test]
+    fn a_circle_an_unknown_name_and_no_phase_at_all_are_drawn() {
+        let nodes = [node("a", &["b"]), node("b", &["a"]), node("c", &["gone"])];
+        assert!(svg(&nodes, "x").into_string().contains("phase-c"));
+        assert!(svg(&[], "x").into_string().contains("<svg"));
+    }
+
+    #[test]
+    fn names_of_phases_are_no_markup() {
+        let nasty = Node { title: "<script>x".to_owned(), ..node("\"><img>", &[]) };
+        let html = svg(&[nasty], "\"<b>").into_string();
+        assert!(
+            !html.contains("<script") && !html.contains("<img") && !html.contains("<b>"),
+            "{html}"
+        );
+    }
+}

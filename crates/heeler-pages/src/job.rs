@@ -1,0 +1,311 @@
+//! A job: what became of it, what can be done about it, and its transcript as it comes.
+
+use heeler_model::JobStatus;
+use heeler_query::approvals::ApprovalDetails;
+use heeler_query::jobs::{JobDetails, JobFile, RunItem};
+use heeler_query::rows::RowPage;
+use maud::{Markup, html};
+
+use crate::parts::{
+    agent_link, ago, beginning, bytes, dollars, duration, grouped, job_link, job_status, maybe_ago,
+    one_line, path, run_link, said, session_link, since, work_styles,
+};
+use crate::{Frame, Section, approvals, transcript};
+
+/// How much of a prompt the page shows.
+const PROMPT_BYTES_MAX: usize = 64 * 1024;
+
+/// What the page shows.
+#[derive(Debug)]
+pub struct JobView {
+    /// The job.
+    pub job: JobDetails,
+    /// The last rows of its transcript.
+    pub rows: RowPage,
+    /// What its agent asks people now.
+    pub asks: Vec<ApprovalDetails>,
+}
+
+/// Returns the page.
+pub fn page(frame: &Frame, view: &JobView) -> Markup {
+    let job = &view.job;
+    let title = format!("{} {}", job.item.agent, job.item.id);
+    let content = html! {
+        (work_styles())
+        div #head data-live { (head(frame, job)) }
+        div #asks data-live data-answers { (approvals::inline(frame, &view.asks)) }
+        div.stack #facts data-live { (facts_card(frame, job)) (attempts(frame, &job.runs)) }
+        (log(job, &view.rows))
+    };
+    frame.page(Section::Jobs, &title, content)
+}
+
+fn head(frame: &Frame, job: &JobDetails) -> Markup {
+    let item = &job.item;
+    let at_work = (!item.status.is_final()).then_some(item.id.as_str());
+    html! {
+        p.crumbs { a href="/jobs" { "Jobs" } " › " span.mono { (item.id) } }
+        div.head data-at-work=(at_work.unwrap_or_default()) {
+            h1 { (agent_link(&item.agent)) }
+            (job_status(item.status.as_str(), item.dead))
+            @if item.status == JobStatus::Running {
+                span.muted.num { (since(frame, item.started_at.unwrap_or(item.asked_at))) }
+            }
+            @if frame.may_operate() { div.tools { (actions(job)) } }
+        }
+        (why(frame, job))
+    }
+}
+
+fn actions(job: &JobDetails) -> Markup {
+    let api = |verb: &str| format!("POST {}/{verb}", path("/api/v1/jobs", &[&job.item.id]));
+    let status = job.item.status;
+    let can_resume =
+        matches!(status, JobStatus::Failed | JobStatus::Cancelled) && job.item.session_id.is_some();
+    html! {
+        @if !status.is_final() {
+            button.button.danger type="button" data-action=(api("cancel")) data-danger
+                data-confirm="End this job? What it did so far is kept, and it can be resumed."
+                data-answer="End the job" data-done="The job is being ended." { "Cancel" }
+        }
+        @if can_resume {
+            button.button.primary type="button" data-action=(api("resume"))
+                data-done="The job goes on." { "Resume" }
+        }
+        @if status.is_final() {
+            button.button type="button" data-action=(api("retry")) data-go="/jobs/{id}" {
+                "Run again"
+            }
+        }
+        @if job.session.is_some() {
+            button.button type="button" data-action=(api("fork")) data-go="/sessions/{id}"
+                title="A new session with the history of this one" { "Fork" }
+        }
+    }
+}
+
+/// Says why it waits or failed.
+fn why(frame: &Frame, job: &JobDetails) -> Markup {
+    let fault = job.error_details.as_ref().filter(|_| job.item.status == JobStatus::Failed);
+    html! {
+        @if let Some(waits) = &job.waits {
+            div.banner.warn role="note" {
+                span {
+                    strong { "Waits" } @if !waits.is_empty() { ": " (one_line(waits)) }
+                    @if let Some(at) = job.not_before { " · starts at the earliest " (ago(frame, at)) }
+                    @if let Some(at) = job.expires_at { " · given up " (ago(frame, at)) }
+                }
+                @if !job.has_daemon { span { "No daemon is there to start it." } }
+            }
+        }
+        @if let Some(error) = job.error.as_deref().filter(|error| !error.is_empty()) {
+            div.banner.bad role="note" {
+                div.hang {
+                    p.why { strong { (if job.interrupted { "Interrupted" } else { "Failed" }) } ": "
+                        (beginning(error, PROMPT_BYTES_MAX)) }
+                    @if let Some(cure) = fault.map(|it| &it.cure).filter(|it| !it.is_empty()) {
+                        p.note.why { (cure) }
+                    }
+                }
+            }
+        }
+        @for hook in &job.failed_hooks {
+            div.banner.warn role="note" {
+                span {
+                    "Hook " strong { (said(&hook.name)) } " failed: " (one_line(&hook.error))
+                    @if hook.given_up { " (given up)" } @else { " (tried again)" }
+                }
+            }
+        }
+    }
+}
+
+fn facts_card(frame: &Frame, job: &JobDetails) -> Markup {
+    let item = &job.item;
+    let usage = &job.usage;
+    let tokens = [
+        usage.input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+        usage.output_tokens,
+    ];
+    let tokens: Option<i64> =
+        tokens.iter().any(Option::is_some).then(|| tokens.iter().flatten().sum());
+    html! {
+        section.card aria-label="About the job" {
+            dl.facts.pad {
+                dt { "Started by" } dd { (trigger(job)) }
+                dt { "Asked for" } dd { (ago(frame, item.asked_at)) }
+                dt { "Started" } dd { (maybe_ago(frame, item.started_at)) }
+                @if let Some(at) = item.finished_at { dt { "Ended" } dd { (ago(frame, at)) } }
+                @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (duration(took)) } }
+                dt { "Cost" }
+                dd.num {
+                    (item.cost_usd.map_or_else(|| "–".to_owned(), dollars))
+                    @if let Some(turns) = usage.num_turns { span.muted { " · " (turns) " turns" } }
+                    @if let Some(tokens) = tokens { span.muted { " · " (grouped(tokens)) " tokens" } }
+                }
+                (session(job))
+                @if let Some(reason) = item.exit_reason {
+                    dt { "Ended by" }
+                    dd {
+                        (reason.as_str())
+                        @if let Some(stop) = &job.stop_reason { span.muted { " · " (said(stop)) } }
+                        @if job.restart_count > 0 {
+                            span.muted { " · started again " (job.restart_count) "× after a crash" }
+                        }
+                    }
+                }
+                (about(job))
+            }
+            @if let Some(prompt) = job.prompt.as_deref().filter(|text| !text.is_empty()) {
+                details.pad #prompt open[prompt.len() < 600] {
+                    summary { "Prompt" }
+                    pre.code { (beginning(prompt, PROMPT_BYTES_MAX)) }
+                }
+            }
+            @if !job.files.is_empty() { (files(&job.files)) }
+        }
+    }
+}
+
+fn trigger(job: &JobDetails) -> Markup {
+    let item = &job.item;
+    html! {
+        @match &item.schedule {
+            Some(schedule) => { "schedule " (said(schedule)) }
+            None => (said(&item.trigger_type)),
+        }
+        @if let Some(parent) = &job.parent { " · asked for by " (job_link(parent)) }
+        @if let Some(from) = &job.forked_from { " · forked from " (job_link(from)) }
+    }
+}
+
+fn session(job: &JobDetails) -> Markup {
+    html! {
+        @match (&job.session, &job.item.session_id) {
+            (Some(id), _) => { dt { "Session" } dd { (session_link(id)) } }
+            (None, Some(own)) => { dt { "Session" } dd.mono { (one_line(own)) } }
+            (None, None) => {}
+        }
+    }
+}
+
+fn about(job: &JobDetails) -> Markup {
+    html! {
+        @if let Some(run) = &job.workflow_run_id {
+            dt { "Workflow" }
+            dd {
+                (run_link(run))
+                @if let Some(phase) = &job.phase { " · phase " (said(phase)) }
+                @if let Some(decision) = job.decision { " · " (decision.as_str()) }
+            }
+        }
+        @if let Some(repo) = &job.repo {
+            dt { "Repository" }
+            dd { (said(repo)) @if let Some(issue) = job.issue_number { " #" (issue) } }
+        }
+        @if let Some(folder) = &job.working_directory {
+            dt { "Folder" } dd.mono { (one_line(folder)) }
+        }
+        @if let Some(origin) = &job.origin { dt { "Record of" } dd { (said(origin)) } }
+    }
+}
+
+fn files(files: &[JobFile]) -> Markup {
+    html! {
+        details.pad #files open {
+            summary { "Files that were handed over (" (files.len()) ")" }
+            ul role="list" {
+                @for file in files {
+                    li {
+                        (said(&file.name)) " " span.muted { (bytes(file.bytes)) " · " }
+                        span.mono.muted { (one_line(&file.path)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the attempts at a job, where there was more than one.
+fn attempts(frame: &Frame, runs: &[RunItem]) -> Markup {
+    html! {
+        @if runs.len() > 1 {
+            section.card aria-labelledby="h-attempts" {
+                header { h2 #h-attempts { "Attempts" } }
+                div.scroll {
+                    table {
+                        thead { tr {
+                            th.fit scope="col" { "No." } th scope="col" { "State" }
+                            th scope="col" { "What went wrong" } th.num scope="col" { "Began" }
+                            th.num scope="col" { "Cost" }
+                        } }
+                        tbody { @for run in runs { (attempt(frame, run)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn attempt(frame: &Frame, run: &RunItem) -> Markup {
+    let reason = run.exit_reason.map_or(run.status.as_str(), |reason| reason.as_str());
+    html! {
+        tr {
+            td.fit.num { (run.attempt) }
+            td { (one_line(reason)) }
+            td.wide {
+                @if let Some(error) = &run.error { div.clamp { (one_line(&error.message)) } }
+            }
+            td.num { (maybe_ago(frame, run.started_at)) }
+            td.num { (run.cost_usd.map_or_else(|| "–".to_owned(), dollars)) }
+        }
+    }
+}
+
+fn log(job: &JobDetails, rows: &RowPage) -> Markup {
+    let id = &job.item.id;
+    let follows = !job.item.status.is_final();
+    html! {
+        section.card.talk-log aria-labelledby="h-log" data-transcript={ (path("/jobs", &[id])) "/rows.html" }
+            data-follow=[follows.then_some(id)] data-from=(rows.lines) {
+            header {
+                h2 #h-log { "Transcript" }
+                span.muted { (grouped(rows.lines as i64)) @if rows.lines == 1 { " row" } @else { " rows" } }
+            }
+            div.rows data-rows tabindex="0" role="group" aria-label="Transcript" {
+                (older_button())
+                (page_of(rows))
+                @if rows.lines == 0 && !follows {
+                    p.empty.small { "Nothing was said." }
+                }
+            }
+            (end_button())
+        }
+    }
+}
+
+/// Returns the button for what is older.
+pub(crate) fn older_button() -> Markup {
+    html! { div.older { button.button.small type="button" data-older hidden { "Older" } } }
+}
+
+/// Returns the button that leads to the end, and where the end is told.
+pub(crate) fn end_button() -> Markup {
+    html! {
+        button.button.small.to-end type="button" data-end hidden {
+            "Jump to the end" span data-missed {}
+        }
+        p.visually-hidden role="status" data-told {}
+    }
+}
+
+/// Returns rows as a part of the page.
+pub fn page_of(rows: &RowPage) -> Markup {
+    html! {
+        div data-page data-previous=[rows.previous] data-next=[rows.next] data-lines=(rows.lines) {
+            @for row in &rows.rows { (transcript::row(row.line, row.row.get())) }
+        }
+    }
+}

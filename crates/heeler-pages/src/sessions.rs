@@ -1,0 +1,354 @@
+//! Sessions: pages of them with what they were forked from, and one with what was said in it.
+
+use heeler_model::{SessionStatus, from_iso};
+use heeler_query::holder::Holder;
+use heeler_query::messages::{MessageItem, MessagePage};
+use heeler_query::sessions::{SessionDetails, SessionItem, SessionPage};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::job::{end_button, older_button};
+use crate::parts::{
+    agent_link, ago, empty, grouped, job_link, one_line, path, query, said, session_link, status,
+    work_styles,
+};
+use crate::transcript::blocks_of;
+use crate::{Frame, Section};
+
+/// How many jobs of a session the page links.
+const JOBS_SHOWN: usize = 5;
+/// How deep the tree is drawn.
+const DEPTH_MAX: usize = 8;
+
+/// Which sessions a page shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionsView {
+    /// Only those of this agent.
+    pub agent: String,
+    /// Only those in this state.
+    pub status: Option<SessionStatus>,
+    /// Whether forks stand below what they came from.
+    pub is_tree: bool,
+    /// Those that were last used before this one.
+    pub before: String,
+    /// The agents there are.
+    pub agents: Vec<String>,
+}
+
+impl SessionsView {
+    fn address(&self, before: &str) -> String {
+        let status = self.status.map_or("", SessionStatus::as_str);
+        let view = if self.is_tree { "" } else { "list" };
+        query(
+            "/sessions",
+            &[("agent", &self.agent), ("status", status), ("view", view), ("before", before)],
+        )
+    }
+}
+
+/// Returns the page of sessions.
+pub fn page(frame: &Frame, view: &SessionsView, found: &SessionPage) -> Markup {
+    let content = html! {
+        (work_styles())
+        div.head {
+            h1 { "Sessions" }
+            span.muted { (grouped(found.total)) @if found.total == 1 { " session" } @else { " sessions" } }
+        }
+        (filters(view))
+        section.card #list data-live aria-label="Sessions" {
+            @if found.sessions.is_empty() {
+                (empty("No sessions", html! { "A session is a conversation with an agent; its first job begins one." }))
+            } @else { (table(frame, &found.sessions)) }
+        }
+        @if !view.before.is_empty() || found.next.is_some() {
+            nav.pager aria-label="Pages" {
+                @if view.before.is_empty() { span {} } @else { a.button href=(view.address("")) { "Newest" } }
+                @if let Some(next) = &found.next { a.button rel="next" href=(view.address(next)) { "Older" } }
+            }
+        }
+    };
+    frame.page(Section::Sessions, "Sessions", content)
+}
+
+fn filters(view: &SessionsView) -> Markup {
+    let chosen = view.status.map_or("", SessionStatus::as_str);
+    let is_filtered = !view.agent.is_empty() || view.status.is_some();
+    html! {
+        form.filters data-auto role="search" aria-label="Filter sessions" {
+            div.field {
+                label for="f-agent" { "Agent" }
+                select #f-agent name="agent" {
+                    option value="" { "All agents" }
+                    @if !view.agent.is_empty() && !view.agents.contains(&view.agent) {
+                        option value=(view.agent) selected { (one_line(&view.agent)) }
+                    }
+                    @for agent in &view.agents {
+                        option value=(agent) selected[*agent == view.agent] { (one_line(agent)) }
+                    }
+                }
+            }
+            div.field {
+                label for="f-status" { "State" }
+                select #f-status name="status" {
+                    option value="" { "All states" }
+                    @for one in SessionStatus::ALL {
+                        option value=(one.as_str()) selected[one.as_str() == chosen] { (one.as_str()) }
+                    }
+                }
+            }
+            div.field {
+                label for="f-view" { "Order" }
+                select #f-view name="view" {
+                    option value="" selected[view.is_tree] { "Forks below their source" }
+                    option value="list" selected[!view.is_tree] { "Last used first" }
+                }
+            }
+            button.button { "Show" }
+            @if is_filtered { a.button.quiet href="/sessions" { "Show all" } }
+        }
+    }
+}
+
+/// Returns sessions as a table.
+pub fn table(frame: &Frame, sessions: &[SessionItem]) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead { tr {
+                    th scope="col" { "Session" } th.fit scope="col" { "State" }
+                    th scope="col" { "Agent" } th.num.opt2 scope="col" { "Messages" }
+                    th.num.opt scope="col" { "Tokens" } th.num.opt scope="col" { "Jobs" }
+                    th.num scope="col" { "Last used" }
+                } }
+                tbody {
+                    @for one in sessions {
+                        tr data-row {
+                            td { (name(one)) }
+                            td.fit { (status(one.status.as_str())) }
+                            td { (agent_link(&one.agent_id)) }
+                            td.num.opt2 { (grouped(one.message_count)) }
+                            td.num.opt { (grouped(one.token_estimate)) }
+                            td.num.opt { (grouped(one.job_count)) }
+                            td.num { (ago(frame, one.last_active_at)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn name(session: &SessionItem) -> Markup {
+    let depth = session.depth.unwrap_or(0).min(DEPTH_MAX);
+    let how = match (&session.parent, session.forked_at_message, &session.continues) {
+        (Some(_), Some(at), _) => Some(format!("fork at {at}")),
+        (Some(_), None, _) => Some("fork".to_owned()),
+        (None, _, Some(_)) => Some("goes on".to_owned()),
+        (None, _, None) => None,
+    };
+    html! {
+        span.tree {
+            @if depth > 0 { span.steps aria-hidden="true" { ("  ".repeat(depth - 1)) "└" } }
+            (session_link(&session.id))
+            @if let Some(how) = how { span.badge { (how) } }
+        }
+    }
+}
+
+/// What the page of a session shows.
+#[derive(Debug)]
+pub struct SessionView {
+    /// The session.
+    pub session: SessionDetails,
+    /// The last messages; none if nothing was said yet.
+    pub messages: Option<MessagePage>,
+    /// Who is at work in it.
+    pub holder: Option<Holder>,
+}
+
+/// Returns the page of a session.
+pub fn one(frame: &Frame, view: &SessionView) -> Markup {
+    let id = &view.session.item.id;
+    let content = html! {
+        (work_styles())
+        div.stack #head data-live { (head(frame, view)) }
+        (log(frame, view))
+    };
+    frame.page(Section::Sessions, id, content)
+}
+
+fn head(frame: &Frame, view: &SessionView) -> Markup {
+    let SessionView { session, holder, messages } = view;
+    let item = &session.item;
+    let job = holder.as_ref().and_then(|it| it.job.as_deref()).unwrap_or_default();
+    let total = messages.as_ref().map_or(0, |page| page.total);
+    html! {
+        p.crumbs { a href="/sessions" { "Sessions" } " › " span.mono { (item.id) } }
+        div.head data-at-work=(job) data-messages=(total) {
+            h1 { (agent_link(&item.agent_id)) " · " span.mono { (item.id) } }
+            (status(item.status.as_str()))
+            @if frame.may_operate() && total > 0 {
+                div.tools {
+                    button.button type="button" data-action={ "POST " (path("/api/v1/sessions", &[&item.id])) "/fork" }
+                        data-body="{}" data-go="/sessions/{id}" { "Fork" }
+                    a.button href={ (path("/sessions", &[&item.id])) "/diff" } { "Changes of files" }
+                }
+            }
+        }
+        @if let Some(holder) = holder { (busy(holder)) }
+        section.card aria-label="About the session" { (facts(frame, session)) }
+    }
+}
+
+fn busy(holder: &Holder) -> Markup {
+    html! {
+        p.banner role="note" {
+            span {
+                strong { "At work" }
+                @if let Some(job) = &holder.job { ": job " (job_link(job)) }
+                @if let Some(process) = &holder.process { span.muted { " · " (one_line(process)) } }
+            }
+        }
+    }
+}
+
+fn facts(frame: &Frame, session: &SessionDetails) -> Markup {
+    let item = &session.item;
+    html! {
+        dl.facts.pad {
+            dt { "Last used" } dd { (ago(frame, item.last_active_at)) }
+            dt { "Made" } dd { (ago(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
+            dt { "Size" } dd.num { (grouped(item.message_count)) " messages · about " (grouped(item.token_estimate)) " tokens" }
+            @if let Some(parent) = &item.parent {
+                dt { "Forked from" }
+                dd { (session_link(parent)) @if let Some(at) = item.forked_at_message { " behind message " (at) } }
+            }
+            @if let Some(before) = &item.continues { dt { "Goes on from" } dd { (session_link(before)) } }
+            @if !session.continued_by.is_empty() { dt { "Gone on from in" } dd { (links(&session.continued_by)) } }
+            @if !session.forks.is_empty() { dt { "Forks" } dd { (links(&session.forks)) } }
+            @if !item.jobs.is_empty() { dt { "Jobs" } dd { (jobs(item)) } }
+            @if let Some(folder) = &item.working_directory { dt { "Folder" } dd.mono { (one_line(folder)) } }
+            @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (one_line(folder)) } }
+            @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (said(channel)) } }
+            @if let Some(command) = &session.resume_command {
+                dt { "In a terminal" }
+                dd { code #resume { (one_line(command)) } " " button.button.quiet.small type="button" data-copy="resume" { "Copy" } }
+            }
+        }
+    }
+}
+
+fn links(sessions: &[String]) -> Markup {
+    html! { @for (at, id) in sessions.iter().enumerate() { @if at > 0 { " " } (session_link(id)) } }
+}
+
+fn jobs(item: &SessionItem) -> Markup {
+    let newest = item.jobs.iter().rev().take(JOBS_SHOWN);
+    html! {
+        @for (at, id) in newest.enumerate() { @if at > 0 { " " } (job_link(id)) }
+        @if item.jobs.len() > JOBS_SHOWN { span.muted { " of " (item.jobs.len()) } }
+    }
+}
+
+fn log(frame: &Frame, view: &SessionView) -> Markup {
+    let id = &view.session.item.id;
+    let home = path("/sessions", &[id]);
+    let holder = view.holder.as_ref().filter(|it| it.job.is_some());
+    let job = holder.and_then(|it| it.job.as_deref());
+    html! {
+        section.card.talk-log aria-labelledby="h-log" data-session data-transcript={ (home) "/messages.html" }
+            data-follow=[job] data-from=(holder.map_or(0, |it| it.lines)) {
+            header { h2 #h-log { "Messages" } }
+            div.rows data-rows tabindex="0" role="group" aria-label="Messages" {
+                (older_button())
+                @match &view.messages {
+                    Some(page) => (page_of(frame, page)),
+                    None => { div data-page data-total="0" {} }
+                }
+                @if view.session.is_unbegun { p.empty.small { "It has not begun: its first job takes the history over." } }
+            }
+            (end_button())
+            @if frame.may_operate() { (talk(&view.session.item)) }
+        }
+    }
+}
+
+fn talk(item: &SessionItem) -> Markup {
+    let agent = one_line(&item.agent_id);
+    html! {
+        form.box data-talk={ (path("/api/v1/sessions", &[&item.id])) "/messages" } {
+            div.field {
+                label for="say" { "Talk to " (agent) }
+                textarea #say name="prompt" rows="2" required aria-keyshortcuts="Control+Enter" {}
+            }
+            div.row {
+                span.note { "A job in this session; " kbd { "Ctrl" } " " kbd { "Enter" } " sends." }
+                button.button.primary.end { "Send" }
+            }
+        }
+    }
+}
+
+/// Returns messages as a part of the page.
+pub fn page_of(frame: &Frame, page: &MessagePage) -> Markup {
+    html! {
+        div data-page data-previous=[page.next] data-total=(page.total) {
+            @for one in &page.messages { (message(frame, &page.session, one)) }
+        }
+    }
+}
+
+fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
+    let is_agent = message.is_of_agent();
+    let (who, class) = if is_agent { ("agent", "of-agent") } else { ("you", "of-you") };
+    let at = message.timestamp.as_deref().and_then(from_iso);
+    let number = message.number;
+    html! {
+        article.entry.(class).forgotten[!message.in_context] id=[number.map(|it| format!("row-{it}"))]
+            data-number=[number] {
+            header {
+                span.who { (who) }
+                @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
+                @if message.from_outside { span.badge { "said outside" } }
+                @if !message.in_context { span.badge { "not in the agent's memory" } }
+                @if let Some(number) = number { a.end.muted href={ "#row-" (number) } aria-label={ "Message " (number) } { (number) } }
+            }
+            @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows of it are left out here." } }
+            (blocks_of(&message.content, |id| result_of(message, id)))
+            (after(frame, session, message))
+        }
+    }
+}
+
+/// Returns whether a call of a tool failed, and what it gave.
+fn result_of<'a>(message: &'a MessageItem, call: &str) -> Option<(bool, &'a Value)> {
+    let tool = message.tools.iter().find(|tool| tool.id.as_deref() == Some(call))?;
+    tool.result.as_ref().map(|result| (result.is_error, &result.content))
+}
+
+/// What can be done behind a message.
+fn after(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
+    let Some(number) = message.number else { return Markup::default() };
+    let home = path("/sessions", &[session]);
+    let fork = format!("POST {}/fork", path("/api/v1/sessions", &[session]));
+    html! {
+        div.after {
+            @if message.safe_cut && frame.may_operate() {
+                button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
+                    data-body=(format!("{{\"atMessage\":{number}}}"))
+                    aria-label={ "Fork behind message " (number) } { "Fork from here" }
+                @if message.snapshot.is_some() {
+                    button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
+                        data-body=(format!("{{\"atMessage\":{number},\"workspace\":true}}"))
+                        aria-label={ "Fork behind message " (number) " with the files as they were" } { "Fork with files" }
+                }
+            } @else if let Some(why) = &message.why_unsafe {
+                span { "No fork here: " (why) }
+            }
+            @if message.snapshot.is_some() {
+                a href={ (home) "/diff?from=" (number) } aria-label={ "Changes of files since message " (number) } { "changes since" }
+                a href={ (home) "/diff?to=" (number) } aria-label={ "Changes of files up to message " (number) } { "changes until" }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What the fleet works at: a job, sessions, workflows and their runs, what people are asked.
+
+mod approvals;
+mod job;
+mod runs;
+mod sessions;
+mod workflows;
+
+use axum::Router;
+use axum::routing::get;
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// Returns the routes of these pages.
+pub(super) fn router() -> Router<App> {
+    Router::new()
+        .route("/jobs/{id}", get(job::page))
+        .route("/jobs/{id}/rows.html", get(job::rows))
+        .route("/sessions", get(sessions::page))
+        .route("/sessions/{id}", get(sessions::one))
+        .route("/sessions/{id}/messages.html", get(sessions::messages))
+        .route("/sessions/{id}/diff", get(sessions::diff))
+        .route("/workflows", get(workflows::page))
+        .route("/workflows/{name}", get(workflows::one))
+        .route("/runs", get(runs::page))
+        .route("/runs/{id}", get(runs::one))
+        .route("/approvals", get(approvals::page))
+        .route("/approvals/{id}", get(approvals::one))
+}
+
+/// Returns what was given, if anything was.
+fn given(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Reads a word of a list of them; nothing is none of them.
+fn word<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Option<T>, Problem> {
+    let parsed = given(text).map(|text| text.parse());
+    parsed.transpose().map_err(|error: T::Err| Problem::usage(error.to_string()))
+}

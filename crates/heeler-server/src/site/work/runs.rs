@@ -1,0 +1,53 @@
+//! Runs of workflows.
+
+use axum::extract::State;
+use heeler_pages::runs::{self, RunsView};
+use heeler_query::runs::RunsWanted;
+use serde::Deserialize;
+
+use super::{given, word};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::request::{Asked, Named};
+use crate::site::{Page, Shown, Visit};
+
+/// How many runs a page shows.
+const PAGE: usize = 50;
+
+/// Which runs to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Params {
+    workflow: String,
+    status: String,
+    before: String,
+}
+
+pub(super) async fn page(
+    State(app): State<App>,
+    caller: Caller,
+    Asked(params): Asked<Params>,
+) -> Shown {
+    let visit = Visit::begin(app, &caller).await;
+    let Params { workflow, status, before } = params;
+    let status = word(&status).map_err(|problem| visit.no_page(problem))?;
+    let wanted = RunsWanted {
+        workflow: given(&workflow),
+        status,
+        since: None,
+        before: given(&before),
+        limit: PAGE,
+    };
+    let found = visit.read(move |records| records.runs(&wanted)).await?;
+    let setup = visit.app.outlook.setup();
+    let workflows = setup.loaded.workflows.iter().map(|it| it.workflow.name.to_string());
+    let view = RunsView { workflow, status, before, workflows: workflows.collect() };
+    Ok(Page(runs::page(&visit.frame, &view, &found)))
+}
+
+pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
+    let visit = Visit::begin(app, &caller).await;
+    let (run, plan) =
+        visit.read(move |records| Ok((records.run(&id)?, records.run_plan(&id)?))).await?;
+    Ok(Page(runs::one(&visit.frame, &run, &plan)))
+}
