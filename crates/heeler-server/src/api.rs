@@ -111,6 +111,12 @@ pub(crate) fn router() -> Router<App> {
         .method_not_allowed_fallback(no_method)
 }
 
+/// Returns the routes of all nouns.
+pub(crate) fn routes() -> Routes {
+    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
+    all.into_iter().fold(Routes::default(), Routes::with)
+}
+
 async fn require(
     needed: Scope,
     caller: Caller,
