@@ -15,7 +15,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Scope};
 use crate::live;
 use crate::problem::Problem;
 

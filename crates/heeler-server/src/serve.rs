@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::app::App;
-use crate::caller::{Caller, Peer, login_name};
+use crate::caller::{Caller, Peer, Scope, login_name};
 use crate::live::Impatient;
 use crate::{access, api, hooks, internal, metrics, site};
 
