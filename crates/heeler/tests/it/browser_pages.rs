@@ -43,6 +43,7 @@ agents:
     description: Asks before it acts.
     runtime: scripted
     default_prompt: Act.
+    approvals: interactive
     script:
       - run: rm -r build
         ask_permission: true
@@ -58,7 +59,7 @@ agents:
     runtime: scripted
     default_prompt: "<img src=x onerror='window.acted=1'>"
     schedules:
-      "<b onclick=x>&\"": {type: cron, cron: "0 5 * * *", prompt: Evil.}
+      daily: {type: cron, cron: "0 5 * * *", prompt: "<svg onload=window.acted=1>"}
     script:
       - tool: "<svg onload=window.acted=1>"
         input: {file_path: "/tmp/\"><script>window.acted=1</script>"}
