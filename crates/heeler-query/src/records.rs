@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use crate::charts::Kept;
 use crate::error::QueryError;
 
 /// How many readers are kept open; more are opened when they are needed and closed after that.
@@ -92,12 +93,14 @@ pub struct Records {
     dir: StateDir,
     source: Source,
     idle: Arc<Mutex<Vec<Reader>>>,
+    /// What charts showed last.
+    pub(crate) charts: Arc<Mutex<Option<Kept>>>,
 }
 
 impl Records {
     /// Reads a state directory; `source` says what is known beside it.
     pub fn new(dir: StateDir, source: impl Fn() -> Known + Send + Sync + 'static) -> Records {
-        Records { dir, source: Arc::new(source), idle: Arc::default() }
+        Records { dir, source: Arc::new(source), idle: Arc::default(), charts: Arc::default() }
     }
 
     /// Returns the state directory.
