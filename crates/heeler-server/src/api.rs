@@ -61,7 +61,8 @@ impl Routes {
     }
 }
 
-fn routes() -> Routes {
+/// Returns the routes of all nouns.
+pub(crate) fn routes() -> Routes {
     let all = [
         access::routes(),
         fleet::routes(),
@@ -109,12 +110,6 @@ pub(crate) fn router() -> Router<App> {
     router
         .route("/api/v1/openapi.json", get(async || Json(description())))
         .method_not_allowed_fallback(no_method)
-}
-
-/// Returns the routes of all nouns.
-pub(crate) fn routes() -> Routes {
-    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
-    all.into_iter().fold(Routes::default(), Routes::with)
 }
 
 async fn require(
