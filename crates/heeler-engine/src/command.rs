@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 
+use crate::access::AccessOrder;
 use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
@@ -106,6 +107,13 @@ pub enum Command {
         /// The answer.
         answer: ApprovalAnswer,
         /// Who answers.
+        by: String,
+    },
+    /// Change who may do what.
+    Access {
+        /// What.
+        order: AccessOrder,
+        /// Who wants it.
         by: String,
     },
     /// Read the config again.

@@ -11,6 +11,7 @@ use heeler_model::{chain, iso_millis};
 use heeler_store::{DbError, Publisher, Reader, STARTED_AT, STOPPED_AT, Store, WriteError};
 use thiserror::Error;
 
+use crate::access::{self, ApiTokenError};
 use crate::command::{DaemonMode, Handle, Input};
 use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
 use crate::fleet::{Fleet, OpenError};
@@ -140,6 +141,12 @@ impl Daemon {
     /// Returns what can be seen of it without asking.
     pub fn outlook(&self) -> Outlook {
         self.outlook.clone()
+    }
+
+    /// Makes sure that the file `api-token` holds a token that counts.
+    pub fn keep_api_token(&self) -> Result<(), ApiTokenError> {
+        let fleet = &self.dispatcher.fleet;
+        access::keep_api_token(&fleet.dir, &self.store, (fleet.now)())
     }
 
     /// Works until it is stopped, or until nothing is left to do, or until its state is gone.

@@ -39,6 +39,9 @@ pub struct DaemonFile {
     /// Tells its config and environment from others.
     #[serde(default)]
     pub surroundings: Option<u64>,
+    /// The address of its dashboard and its API, if they are served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Why a `daemon.json` cannot be used.
@@ -75,7 +78,8 @@ impl DaemonFile {
         mode: DaemonMode,
     ) -> DaemonFile {
         let (pid, version) = (std::process::id(), version.to_owned());
-        DaemonFile { protocol: PROTOCOL, pid, socket, since, version, mode, surroundings: None }
+        let (surroundings, url) = (None, None);
+        DaemonFile { protocol: PROTOCOL, pid, socket, since, version, mode, surroundings, url }
     }
 
     /// Reads the file of a state directory. `None` when there is none, or when it is not whole: a

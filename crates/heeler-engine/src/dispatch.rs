@@ -5,6 +5,7 @@
 //! acted on again by the next daemon if this one dies. Nothing here waits for an agent, a disk that
 //! is slow to settle a run, or a client. Start at [`Dispatcher::run`].
 
+mod access;
 mod approvals;
 mod asking;
 mod board;
@@ -33,6 +34,7 @@ use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
+pub use due::{read_rule, rule_text};
 pub use orders::GO_ON;
 
 use crate::asks::RunAsks;

@@ -86,6 +86,8 @@ apart: {
     AfterFileRemoved = "after-file-removed",
     /// Both are gone, and it still holds the state.
     AfterSocketRemoved = "after-socket-removed",
+    /// A token of the daemon's own is on record; its file is not written.
+    BeforeApiToken = "before-api-token",
     /// An agent's question was noticed; it is not on record.
     QuestionSeen = "question-seen",
     /// A person's answer is on record; its run was not told.

@@ -5,6 +5,7 @@
 //! changes a fleet's state, whoever asks it through its [`Handle`]; whoever watches a run uses
 //! [`Control`].
 
+mod access;
 mod approvals;
 mod asks;
 mod cancel;
@@ -40,6 +41,10 @@ mod watcher;
 mod watching;
 mod workflows;
 
+pub use access::{
+    AccessOrder, ApiTokenError, LOGIN_LASTS, LOGINS_MAX, LoginBy, Secret, SecretError, TOKENS_MAX,
+    is_anybody_let_in,
+};
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,
@@ -50,7 +55,7 @@ pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{Ended, GO_ON, Loader};
+pub use dispatch::{Ended, GO_ON, Loader, read_rule, rule_text};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};

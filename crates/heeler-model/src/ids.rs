@@ -112,6 +112,49 @@ text_id! {
     ApprovalId, "an approval id", check_plain
 }
 
+text_id! {
+    /// A token of the API: `tok-a1b2c3d4`.
+    TokenId, "a token id", check_plain
+}
+
+text_id! {
+    /// What a token is called, or a person logs in by: `ci`, `ann`, `ann@example.com`.
+    AccessName, "a name", check_access_name
+}
+
+/// The longest name of a token or a person.
+const ACCESS_NAME_LEN_MAX: usize = 64;
+
+fn check_access_name(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    if text.len() > ACCESS_NAME_LEN_MAX {
+        return Err("it is longer than 64 characters");
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err("it must start with a letter or digit");
+    }
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@+".contains(&b)) {
+        return Err("only letters, digits, `-`, `_`, `.`, `@` and `+` are allowed");
+    }
+    if text.starts_with("tok-") {
+        return Err("it looks like a token id");
+    }
+    Ok(())
+}
+
+impl TokenId {
+    /// How much of the hash an id has.
+    const HASH_LEN: usize = 8;
+
+    /// Returns the id of the token whose secret has this hash, in hexadecimal.
+    pub fn of_hash(hash: &str) -> TokenId {
+        let start: String = hash.chars().filter(char::is_ascii_hexdigit).collect();
+        TokenId(format!("tok-{}", &start[..start.len().min(TokenId::HASH_LEN)]))
+    }
+}
+
 fn check_plain(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {
         return Err("it is empty");

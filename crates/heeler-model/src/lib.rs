@@ -3,6 +3,7 @@
 //! This crate does no IO, reads no clock and no environment, and is not async: everything it needs
 //! is handed in. Start at [`Job`] for records and at [`config::load`] for config.
 
+mod access;
 mod agent;
 mod approval;
 pub mod calendar;
@@ -31,6 +32,7 @@ mod wanted;
 mod words;
 pub mod workflow;
 
+pub use access::{API_TOKEN, Login, Person, Scope, Token, secret_hash};
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
 pub use approval::{
     APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
@@ -38,7 +40,8 @@ pub use approval::{
 };
 pub use channel::{CHANNEL_BYTES_MAX, ChannelError, ChannelKey};
 pub use ids::{
-    AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId, WorkflowRunId,
+    AccessName, AgentName, AgentSessionId, ApprovalId, IdError, JobId, Name, RunId, SessionId,
+    TokenId, WorkflowRunId,
 };
 pub use job::{ExitReason, Job, JobHead, JobStatus, SUMMARY_BYTES_MAX, TriggerType, Usage};
 pub use own_sessions::OwnSessions;

@@ -195,7 +195,6 @@ pub(crate) fn head(title: &str, fleet: &str) -> Markup {
         meta charset="utf-8";
         meta name="viewport" content="width=device-width, initial-scale=1";
         meta name="color-scheme" content="light dark";
-        meta name="referrer" content="same-origin";
         title { (title) " · " (fleet) }
         link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
         link rel="stylesheet" href=(assets::href("style.css"));

@@ -5,6 +5,7 @@
 //! `heeler-query` found and a [`Frame`], and returns its HTML. Pages have no inline script and no
 //! style attribute: what moves is in `assets/`, by data attributes. Start at [`Frame`].
 
+pub mod agents;
 pub mod approvals;
 pub mod assets;
 pub mod charts;
@@ -19,7 +20,10 @@ pub mod overview;
 pub mod parts;
 pub mod problem;
 pub mod runs;
+pub mod schedules;
+pub mod search;
 pub mod sessions;
+pub mod settings;
 pub mod transcript;
 pub mod workflows;
 

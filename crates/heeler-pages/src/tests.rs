@@ -1,1 +1,298 @@
-//! What pages are made of.
+//! What pages are made of: that nothing untrusted can act, that times and figures read well.
+
+mod work;
+
+use expect_test::expect;
+use heeler_model::JobStatus;
+use heeler_query::charts::{Charts, DayOfMoney, HourOfRuns, Took};
+use heeler_query::jobs::{JobItem, JobPage};
+use heeler_query::overview::{Due, Overview, Pulse, Running};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::parts::{clock, dollars, duration, encode, grouped, marked, one_line, relative, span};
+use crate::transcript::{gist_of_row, row_html};
+use crate::{Allowed, Counts, Frame, assets, jobs, markdown, overview};
+
+/// What somebody may write who wants a page to act.
+const EVIL: [&str; 14] = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)><script>alert(1)</script></svg>",
+    "\"><script>alert(1)</script>",
+    "' onmouseover='alert(1)",
+    "[a](javascript:alert(1))",
+    "[a](JaVaScRiPt:alert(1))",
+    "[a]( data:text/html;base64,PHNjcmlwdD4=)",
+    "![a](https://example.com/track.png)",
+    "<a href=\"javascript:alert(1)\">a</a>",
+    "<iframe src=//example.com></iframe>",
+    "<style>body{display:none}</style>",
+    "[a](//example.com) <form action=/api/v1/jobs><button>x</button></form>",
+    "```html\n<script>alert(1)</script>\n```\n<!-- --><base href=//example.com>",
+];
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn frame() -> Frame {
+    Frame {
+        fleet: "test".to_owned(),
+        who: "ann".to_owned(),
+        allowed: Allowed::Operate,
+        csrf: Some("c".to_owned()),
+        counts: Counts { running: 1, waiting: 0, failed: 2, approvals: 0 },
+        now: at(0),
+        zone: TimeZone::UTC,
+        version: "1.2.3".to_owned(),
+    }
+}
+
+fn job(text: &str) -> JobItem {
+    JobItem {
+        id: "job-2026-11-15-abc123".to_owned(),
+        agent: text.to_owned(),
+        schedule: Some(text.to_owned()),
+        status: JobStatus::Failed,
+        dead: false,
+        trigger_type: text.to_owned(),
+        asked_at: at(-60),
+        started_at: Some(at(-59)),
+        finished_at: Some(at(-1)),
+        duration_seconds: Some(58.0),
+        exit_reason: None,
+        cost_usd: Some(0.5),
+        session_id: None,
+        summary: Some(text.to_owned()),
+        error: Some(text.to_owned()),
+    }
+}
+
+/// Fails if HTML has anything that acts: it is read as a browser reads it, by its tags.
+#[track_caller]
+fn is_inert(html: &str) {
+    for tag in html.split('<').skip(1) {
+        let tag = tag.split('>').next().unwrap().to_lowercase();
+        let name = tag.split([' ', '/']).next().unwrap_or_default();
+        let is_ours = tag.contains(" src=\"/assets/");
+        assert!(!matches!(name, "iframe" | "base" | "style" | "object" | "embed"), "<{tag}>");
+        assert!(!matches!(name, "script" | "img") || is_ours, "<{tag}>");
+        for start in [" onerror=", " onload=", " onclick=", " onmouseover=", " style="] {
+            let outside = tag.split('"').step_by(2).any(|part| part.contains(start));
+            assert!(!outside, "<{tag}>");
+        }
+        for start in ["href=\"javascript:", "href=\"data:", "href=\"//", "src=\"http"] {
+            assert!(!tag.replace(' ', "").contains(start), "<{tag}>");
+        }
+    }
+}
+
+#[test]
+fn markdown_of_agents_cannot_act() {
+    for text in EVIL {
+        let html = markdown(text).into_string();
+        is_inert(&html);
+        assert!(!html.contains("<form") && !html.contains("<button"), "{html}");
+    }
+    let link = markdown("[a](https://example.com/)").into_string();
+    assert!(link.contains(r#"rel="noopener noreferrer nofollow""#), "{link}");
+}
+
+#[test]
+fn markdown_is_shown_with_headings_below_those_of_the_page() {
+    let text =
+        "# One\n\n- [x] done\n- *a* `b`\n\n|a|\n|-|\n|1|\n\n![cat](https://example.com/c.png)";
+    expect![[r#"
+        <div class="prose"><h3>One</h3>
+        <ul>
+        <li>☑ done</li>
+        <li><em>a</em> <code>b</code></li>
+        </ul>
+        <table><thead><tr><th>a</th></tr></thead><tbody>
+        <tr><td>1</td></tr>
+        </tbody></table>
+        <p><a href="https://example.com/c.png" rel="noopener noreferrer nofollow">cat</a></p>
+        </div>"#]]
+    .assert_eq(&markdown(text).into_string());
+}
+
+#[test]
+fn a_text_too_long_for_markdown_is_shown_as_it_is() {
+    let text = format!("# {}<script>", "x".repeat(crate::MARKDOWN_BYTES_MAX));
+    let html = markdown(&text).into_string();
+    assert!(html.starts_with(r#"<pre class="code"># xxx"#));
+    is_inert(&html);
+}
+
+#[test]
+fn rows_of_transcripts_cannot_act_whatever_is_in_them() {
+    for text in EVIL {
+        let json = serde_json::json!(text);
+        for row in [
+            format!(r#"{{"type":"assistant","content":{json}}}"#),
+            format!(r#"{{"type":"system","subtype":"user_input","content":{json}}}"#),
+            format!(
+                r#"{{"type":"tool_use","tool_name":{json},"input":{{"file_path":{json}}},"id":{json}}}"#
+            ),
+            format!(
+                r#"{{"type":"tool_result","tool_use_id":{json},"result":{json},"success":false,"error":{json}}}"#
+            ),
+            format!(r#"{{"type":"error","message":{json}}}"#),
+            format!(
+                r#"{{"type":{json},"message":{{"content":[{{"type":"text","text":{json}}},{{"type":{json}}}]}}}}"#
+            ),
+            format!(
+                r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","content":{json}}}]}}}}"#
+            ),
+            text.to_owned(),
+        ] {
+            is_inert(&row_html(7, &row));
+        }
+    }
+}
+
+#[test]
+fn rows_say_who_did_what() {
+    let shown = |row: &str| {
+        let html = row_html(3, row);
+        let text: Vec<&str> =
+            html.split('<').filter_map(|part| Some(part.split_once('>')?.1)).collect();
+        text.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let row = r#"{"type":"tool_use","tool_name":"Bash","input":{"command":"ls\n-l"},"timestamp":"2026-11-15T10:00:01Z"}"#;
+    assert_eq!(
+        shown(row),
+        r#"tool 10:00:01 UTC 3 Bash ls -l { &quot;command&quot;: &quot;ls\n-l&quot; }"#
+    );
+    assert_eq!(gist_of_row(row.as_bytes()), "Bash ls -l");
+    let row = r#"{"type":"tool_result","tool_use_id":"t1","result":"one\ntwo","success":true}"#;
+    assert_eq!(shown(row), "tool 3 result one two 2 lines one two");
+    let row = r#"{"type":"tool_result","subtype":"success","num_turns":1,"duration_ms":1500,"total_cost_usd":0.25}"#;
+    assert_eq!(shown(row), "end of turn 3 success · 1 turn · 1.5 s · $0.25");
+    assert_eq!(gist_of_row(row.as_bytes()), "");
+    assert_eq!(shown("{"), "unreadable 3 {");
+    assert!(row_html(3, r#"{"type":"tool_use","id":"t1"}"#).contains(r#"data-call="t1""#));
+}
+
+#[test]
+fn a_long_result_is_cut_and_says_so() {
+    let text = "ü".repeat(crate::transcript::TOOL_BYTES_MAX);
+    let row = serde_json::json!({ "type": "tool_result", "tool_use_id": "t", "result": text });
+    let html = row_html(1, &row.to_string());
+    assert!(html.contains(&format!("[{} more bytes are in the transcript]", text.len() / 2)));
+}
+
+fn evil_overview(text: &str) -> Overview {
+    let rows = vec![format!(r#"{{"type":"assistant","content":{}}}"#, serde_json::json!(text))];
+    Overview {
+        pulse: Pulse { running: 1, waiting: 0, failed24h: 1, approvals: 0 },
+        agents: 1,
+        jobs: 12_345,
+        running: vec![Running { job: job(text), last_rows: rows }],
+        waiting: Vec::new(),
+        next: vec![Due { agent: text.to_owned(), schedule: text.to_owned(), at: at(90) }],
+        failed: vec![job(text)],
+        recent: vec![job(text)],
+        approvals: Vec::new(),
+        cost_today_usd: 1.25,
+    }
+}
+
+fn figures(agent: &str) -> Charts {
+    let hour =
+        |back: i64| HourOfRuns { from: at(-3_600 * back), completed: back, failed: 1, others: 0 };
+    let day = |day: &str, cost_usd| DayOfMoney { day: day.parse().unwrap(), cost_usd };
+    Charts {
+        hours: vec![hour(2), hour(1), hour(0)],
+        days: vec![day("2026-11-14", 0.0), day("2026-11-15", 1.25)],
+        durations: vec![Took {
+            id: "job-1".to_owned(),
+            agent: agent.to_owned(),
+            status: JobStatus::Failed,
+            seconds: 61.0,
+        }],
+    }
+}
+
+#[test]
+fn pages_cannot_act_whatever_agents_are_called_and_say() {
+    for text in EVIL {
+        is_inert(&overview::page(&frame(), &evil_overview(text), &figures(text)).into_string());
+        let page =
+            JobPage { jobs: vec![job(text)], total: 1, limit: 1, next: Some(text.to_owned()) };
+        let view = jobs::JobsView { agent: text.to_owned(), ..jobs::JobsView::default() };
+        is_inert(&jobs::page(&frame(), &view, &page).into_string());
+    }
+}
+
+#[test]
+fn pages_tell_in_words_what_charts_draw() {
+    let html = overview::page(&frame(), &evil_overview("a"), &figures("a")).into_string();
+    assert!(html.contains(r#"aria-label="6 jobs in 3 hours, 3 of them failed""#), "{html}");
+    assert!(html.contains("$1.25 in 2 days"), "{html}");
+    assert!(html.contains("half of them took at most 1:01, the longest 1:01"), "{html}");
+}
+
+#[test]
+fn the_next_page_keeps_the_filters() {
+    let jobs = JobPage { jobs: vec![job("a")], total: 9, limit: 1, next: Some("job-2".to_owned()) };
+    let view = jobs::JobsView {
+        agent: "a b".to_owned(),
+        status: Some(JobStatus::Failed),
+        since: "24h".to_owned(),
+        ..jobs::JobsView::default()
+    };
+    let html = jobs::page(&frame(), &view, &jobs).into_string();
+    assert!(
+        html.contains("/jobs?agent=a%20b&amp;status=failed&amp;since=24h&amp;before=job-2"),
+        "{html}"
+    );
+}
+
+#[test]
+fn who_may_only_look_is_offered_nothing_else() {
+    let agents = heeler_query::agents::AgentPage { agents: Vec::new(), total: 0 };
+    let reader = Frame { allowed: Allowed::Read, csrf: None, ..frame() };
+    let html = crate::agents::page(&reader, &agents).into_string();
+    assert!(!html.contains("data-action") && !html.contains("name=\"csrf\""), "{html}");
+}
+
+#[test]
+fn what_would_not_be_seen_is_shown() {
+    assert_eq!(one_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
+    assert_eq!(encode("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
+}
+
+#[test]
+fn what_was_searched_for_is_marked() {
+    let shown = |text, wanted| marked(text, wanted).into_string();
+    assert_eq!(shown("Tulips & tulips", "tulip"), "<mark>Tulip</mark>s &amp; <mark>tulip</mark>s");
+    assert_eq!(shown("<b>", "b"), "&lt;<mark>b</mark>&gt;");
+    assert_eq!(shown("İstanbul", "i"), "İstanbul");
+    assert_eq!(shown("a", ""), "a");
+}
+
+#[test]
+fn times_and_figures_read_as_people_say_them() {
+    let ago = |seconds| relative(at(-seconds), at(0));
+    assert_eq!([ago(0), ago(59), ago(60)], ["now", "59 s ago", "1 min ago"]);
+    assert_eq!([ago(7_300), ago(-90), ago(200_000)], ["2 h ago", "in 1 min", "2 d ago"]);
+    assert_eq!([clock(65), clock(7_269), clock(-1)], ["1:05", "2:01:09", "0:00"]);
+    assert_eq!([duration(0.84), duration(12.4), duration(65.0)], ["0.8 s", "12 s", "1:05"]);
+    assert_eq!([dollars(0.0), dollars(0.0042), dollars(1.2)], ["$0", "$0.0042", "$1.20"]);
+    assert_eq!([grouped(999), grouped(1_234_567)], ["999", "1\u{202f}234\u{202f}567"]);
+    assert_eq!([span(3_599), span(86_400)], ["59 min", "1 d"]);
+}
+
+#[test]
+fn files_of_pages_are_found_by_their_address_and_are_small() {
+    let total: usize = assets::ALL.iter().map(|asset| asset.bytes.len()).sum();
+    assert!(total < 64 * 1024, "{total}");
+    for asset in assets::ALL {
+        let href = assets::href(asset.name);
+        assert_eq!(href, format!("/assets/{}/{}", assets::version(), asset.name));
+        assert_eq!(assets::find(asset.name), Some(asset));
+    }
+    assert_eq!(assets::find("../Cargo.toml"), None);
+}

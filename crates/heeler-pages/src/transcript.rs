@@ -67,6 +67,18 @@ pub fn gist_of_row(row_json: &[u8]) -> String {
     }
 }
 
+/// Returns who says what in a row, as plain text, for lists of what was found.
+pub fn speech(row: &Value) -> (String, String) {
+    let kind = kind_of(row);
+    let text = match kind {
+        "tool_use" => format!("{} {}", plain(&row["tool_name"]), plain(&row["input"])),
+        "tool_result" => result_text(row),
+        "error" => plain(&row["message"]),
+        _ => content(row).map_or_else(|| plain(&row["subtype"]), text_of),
+    };
+    (speaker(kind, row).0, text)
+}
+
 fn kind_of(value: &Value) -> &str {
     let kind = value["type"].as_str().or_else(|| value["role"].as_str()).unwrap_or("row");
     let is_turn_result =

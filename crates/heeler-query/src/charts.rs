@@ -87,9 +87,19 @@ impl Records {
         let reader = self.reader()?;
         Ok(Charts {
             hours: hours(&reader, now)?,
-            days: days(&reader, now, zone)?,
+            days: days(&reader, None, now, zone)?,
             durations: durations(&reader)?,
         })
+    }
+
+    /// Returns what an agent cost by the day.
+    pub fn money_of(
+        &self,
+        agent: &str,
+        now: Timestamp,
+        zone: &TimeZone,
+    ) -> Result<Vec<DayOfMoney>, QueryError> {
+        days(&*self.reader()?, Some(agent), now, zone)
     }
 }
 
@@ -118,10 +128,16 @@ fn hour(
     Ok(hour)
 }
 
-fn days(reader: &Reader, now: Timestamp, zone: &TimeZone) -> Result<Vec<DayOfMoney>, QueryError> {
+fn days(
+    reader: &Reader,
+    agent: Option<&str>,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Result<Vec<DayOfMoney>, QueryError> {
     let today = now.to_zoned(zone.clone()).date();
     let first = today.saturating_sub((DAYS as i64 - 1).days());
-    let spent = reader.spending(Some(first))?;
+    let mut spent = reader.spending(Some(first))?;
+    spent.retain(|row| agent.is_none_or(|agent| row.agent == agent));
     let day = |back: usize| {
         let day = today.saturating_sub((back as i64).days());
         let micros: i64 = spent.iter().filter(|row| row.day == day).map(|row| row.micros).sum();

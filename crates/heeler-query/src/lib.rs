@@ -3,8 +3,10 @@
 //! It changes nothing, prints nothing and knows no HTTP. Every type here that is `Serialize` is what
 //! `--json` prints and what the API replies, with camelCase keys. Start at [`Records`].
 
+pub mod access;
 pub mod agents;
 pub mod approvals;
+pub mod calendar;
 pub mod charts;
 pub mod config;
 pub mod costs;

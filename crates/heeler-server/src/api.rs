@@ -2,6 +2,7 @@
 
 mod daemon;
 mod jobs;
+mod tokens;
 
 use axum::Json;
 use axum::Router;
@@ -10,11 +11,12 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
+use heeler_model::Scope;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::live;
 use crate::problem::Problem;
 
@@ -49,7 +51,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [jobs::routes(), daemon::routes(), live::routes()];
+    let all = [jobs::routes(), daemon::routes(), live::routes(), tokens::routes()];
     let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())
@@ -69,7 +71,7 @@ async fn require(
     next: Next,
 ) -> Result<Response, Problem> {
     if caller.scope < needed {
-        let detail = format!("{} may not do this: it needs the scope {needed:?}", caller.by);
+        let detail = format!("{} may not do this: it needs the scope {needed}", caller.by);
         return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
     Ok(next.run(request).await)

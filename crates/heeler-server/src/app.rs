@@ -7,6 +7,7 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::access::Access;
 use crate::caller::Caller;
 use crate::live::Live;
 use crate::problem::Problem;
@@ -22,6 +23,8 @@ pub struct App {
     pub outlook: Outlook,
     /// Who looks at what, live.
     pub live: Arc<Live>,
+    /// Who may come in.
+    pub access: Arc<Access>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.
@@ -32,13 +35,14 @@ impl App {
     /// Brings a command to the dispatcher and waits for its answer, however long that takes.
     pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
         let trouble = |message: &str| Err(Refused::new(RefusedKind::Trouble, message));
+        let changes_access = matches!(command, Command::Access { .. });
         let (sender, receiver) = oneshot::channel();
         // Whoever asked may have gone meanwhile.
         let reply: heeler_engine::Reply = Box::new(move |answer| drop(sender.send(answer)));
         let handle = self.handle.of(caller.origin);
         // It waits while the dispatcher is busy, which must not keep others waiting.
         let sent = tokio::task::spawn_blocking(move || handle.send(command, reply)).await;
-        match sent {
+        let answer = match sent {
             // Whether it was done cannot be told, so it may not look like something to try again.
             Ok(Ok(())) => match receiver.await {
                 Ok(answer) => answer,
@@ -46,7 +50,12 @@ impl App {
             },
             Ok(Err(stopped)) => Err(stopped.into()),
             Err(_) => trouble("the daemon is ending"),
+        };
+        // Whatever became of it, it may have been done.
+        if changes_access {
+            self.access.changed();
         }
+        answer
     }
 
     /// Asks the records something, where waiting for a disk keeps nobody else waiting.

@@ -3,17 +3,10 @@
 use std::net::SocketAddr;
 
 use heeler_engine::Origin;
+use heeler_model::Scope;
 
-/// What somebody may do; each includes what comes before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scope {
-    /// Look at everything but secrets.
-    Read,
-    /// Also start, steer and answer.
-    Operate,
-    /// Also change who may do what, and end the daemon.
-    Admin,
-}
+/// Where the names of users are looked up.
+const USERS_FILE: &str = "/etc/passwd";
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,8 +15,11 @@ pub(crate) struct Caller {
     pub(crate) by: String,
     /// What they may.
     pub(crate) scope: Scope,
-    /// Whether a process of a run asks.
+    /// Whether a process of a run asks. Nobody looks where nothing is to be changed: it is unknown
+    /// then, and may change nothing.
     pub(crate) origin: Origin,
+    /// What their browser proves with that a page of ours asks; `None` where no browser does.
+    pub(crate) csrf: Option<String>,
 }
 
 /// The other end of a connection over TCP.
@@ -33,4 +29,36 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Ours.
     pub(crate) local: SocketAddr,
+}
+
+/// Returns the login name of a user, or their number in words.
+pub fn login_name(user: u32) -> String {
+    let users = std::fs::read_to_string(USERS_FILE).unwrap_or_default();
+    name_in(&users, user).unwrap_or_else(|| format!("user {user}"))
+}
+
+/// Returns a user's name by the lines of [`USERS_FILE`].
+fn name_in(users: &str, user: u32) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        let number: u32 = fields.nth(1)?.parse().ok()?;
+        let is_plain = !name.chars().any(char::is_control);
+        (number == user && is_plain).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_known_by_their_login_name() {
+        let users =
+            "root:x:0:0::/root:/bin/sh\n\n:x:7:7::/:\nbad\nann:x:1000:1000:Ann:/home/ann:\n";
+        assert_eq!(name_in(users, 0).as_deref(), Some("root"));
+        assert_eq!(name_in(users, 1000).as_deref(), Some("ann"));
+        assert_eq!((name_in(users, 7), name_in(users, 8)), (None, None));
+        assert_eq!(login_name(u32::MAX - 1), format!("user {}", u32::MAX - 1));
+    }
 }

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::internal::{COMMAND, ErrorBody, HELLO, Hello};
+use crate::internal::{COMMAND, ErrorBody, HELLO, Hello, LINK, Link};
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// How long a daemon may take to accept a connection.
@@ -126,6 +126,15 @@ impl Client {
         self.runtime
             .block_on(async { tokio::time::timeout(patience, exchange).await })
             .unwrap_or_else(|_| Err(late()))
+    }
+}
+
+impl Client {
+    /// Has a link made by which one browser may log in.
+    pub fn link(&mut self) -> Result<Link, ClientError> {
+        let request = request(Method::POST, LINK, Vec::new());
+        let exchange = exchange(&self.socket, &mut self.sender, request);
+        self.runtime.block_on(exchange)
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use heeler_engine::{Answer, Command, Refused, RefusedKind};
+use heeler_engine::{Answer, Command, Origin, Refused, RefusedKind};
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
@@ -38,11 +38,22 @@ pub(crate) const HELLO: &str = "/internal/hello";
 /// Where commands are sent.
 pub(crate) const COMMAND: &str = "/internal/command";
 
+/// Where a link to log in is made.
+pub(crate) const LINK: &str = "/internal/link";
+
+/// A link by which one browser may log in, once and soon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// The link.
+    pub url: String,
+}
+
 /// Returns the routes of our own command line.
 pub(crate) fn router() -> Router<App> {
     Router::new()
         .route(HELLO, get(hello))
         .route(COMMAND, post(command))
+        .route(LINK, post(link))
         .layer(map_response(with_protocol))
 }
 
@@ -62,12 +73,29 @@ async fn command(State(app): State<App>, caller: Caller, body: Body) -> Response
     };
     match answer {
         Ok(answer) => Json::<Answer>(answer).into_response(),
-        Err(error) => {
-            let code = StatusCode::from_u16(Problem::from(error.clone()).status);
-            let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            (code, Json(ErrorBody { error })).into_response()
-        }
+        Err(error) => refuse(error),
     }
+}
+
+/// Promises a login to whoever is at this machine, unless an agent asks.
+async fn link(State(app): State<App>, caller: Caller) -> Response {
+    let made = match caller.origin {
+        Origin::Person => app.access.make_link(&caller.by, caller.scope, (app.now)()),
+        Origin::Run(_) | Origin::Unknown => {
+            let refused = Refused::new(RefusedKind::NotAllowed, "only people open the dashboard");
+            return refuse(refused);
+        }
+    };
+    match made {
+        Ok(url) => Json(Link { url }).into_response(),
+        Err(error) => refuse(Refused::new(RefusedKind::Trouble, error.to_string())),
+    }
+}
+
+fn refuse(error: Refused) -> Response {
+    let code = StatusCode::from_u16(Problem::from(error.clone()).status);
+    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (code, Json(ErrorBody { error })).into_response()
 }
 
 async fn read(body: Body) -> Result<Command, Refused> {

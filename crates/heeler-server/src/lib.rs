@@ -5,6 +5,7 @@
 //! on TCP the API and the dashboard, to whoever can say who they are. Start at [`serve()`] for the
 //! daemon's side and at [`Client`] for the other.
 
+mod access;
 mod api;
 mod app;
 mod caller;
@@ -18,9 +19,13 @@ mod serve;
 mod site;
 mod socket;
 
+pub use access::{
+    Access, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, Reach, hash_password,
+};
 pub use app::App;
+pub use caller::login_name;
 pub use client::{Client, ClientError};
-pub use internal::Hello;
+pub use internal::{Hello, Link};
 pub use live::Live;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use heeler_engine::Origin;
+use heeler_model::Scope;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -19,9 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::app::App;
-use crate::caller::{Caller, Peer, Scope};
+use crate::caller::{Caller, Peer, login_name};
 use crate::live::Impatient;
-use crate::{api, hooks, internal, site};
+use crate::{access, api, hooks, internal, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -132,8 +133,9 @@ pub async fn serve(
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
-    let (on_socket, on_web) =
-        (socket_router().with_state(app.clone()), web_router().with_state(app.clone()));
+    let on_socket = socket_router().with_state(app.clone());
+    let on_web = web_router(&app).with_state(app.clone());
+    let own_name = login_name(rustix::process::geteuid().as_raw());
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -149,7 +151,10 @@ pub async fn serve(
                 // What a process may ask depends on whether an agent started it.
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 let by = pid.map_or(Origin::Unknown, |pid| Origin::of_process(pid.cast_unsigned()));
-                let caller = Caller { by: "local".to_owned(), scope: Scope::Admin, origin: by };
+                // It is the same user or root.
+                let is_root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
+                let name = if is_root { "root" } else { own_name.as_str() }.to_owned();
+                let caller = Caller { by: name, scope: Scope::Admin, origin: by, csrf: None };
                 let router = on_socket.clone();
                 open.spawn(async move {
                     talk(stream, router, caller, ended).await;
@@ -231,8 +236,9 @@ fn socket_router() -> Router<App> {
 }
 
 /// Returns what is served on TCP.
-fn web_router() -> Router<App> {
-    api::router().merge(hooks::router()).merge(site::router()).fallback(site::no_route)
+fn web_router(app: &App) -> Router<App> {
+    let all = api::router().merge(hooks::router()).merge(site::router());
+    access::layer(all.fallback(site::no_route), app)
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.

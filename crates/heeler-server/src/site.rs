@@ -3,7 +3,12 @@
 //! Every page is a GET that changes nothing; what people do goes to the API. What cannot be shown is
 //! a page too, with the same words that the API would use.
 
+mod agents;
+mod jobs;
 mod overview;
+mod schedules;
+mod search;
+mod settings;
 mod work;
 
 use axum::Router;
@@ -12,12 +17,13 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use heeler_model::Scope;
 use heeler_pages::{Allowed, Counts, Frame, assets, problem};
 use heeler_query::overview::Pulse;
 use maud::Markup;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::request::Named;
 
@@ -31,6 +37,12 @@ const NEVER: HeaderValue = HeaderValue::from_static("no-store");
 pub(crate) fn router() -> Router<App> {
     Router::new()
         .route("/", get(overview::page))
+        .route("/agents", get(agents::page))
+        .route("/agents/{name}", get(agents::one))
+        .route("/jobs", get(jobs::page))
+        .route("/schedules", get(schedules::page))
+        .route("/search", get(search::page))
+        .route("/settings", get(settings::page))
         .route("/assets/{version}/{name}", get(asset))
         .merge(work::router())
 }
@@ -92,7 +104,7 @@ impl Visit {
                 Scope::Operate => Allowed::Operate,
                 Scope::Admin => Allowed::Admin,
             },
-            csrf: None,
+            csrf: caller.csrf.clone(),
             counts: counts(pulse),
             now,
             zone: setup.zone.clone(),
@@ -109,6 +121,12 @@ impl Visit {
         + 'static,
     ) -> Result<T, NoPage> {
         self.app.read(question).await.map_err(|problem| self.no_page(problem))
+    }
+
+    /// Returns the names of all agents, in the config's order.
+    pub(crate) fn agent_names(&self) -> Vec<String> {
+        let setup = self.app.outlook.setup();
+        setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect()
     }
 
     /// Says why there is no page.

@@ -24,7 +24,9 @@ use crate::hooks::DELIVERY_BYTES_MAX;
 use crate::internal::{COMMAND, HELLO};
 use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
-use crate::{App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, bind, serve};
+use crate::{
+    Access, App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, Reach, bind, serve,
+};
 
 /// A daemon of which nothing is on record.
 fn app(folder: &Utf8Path, handle: Handle) -> App {
@@ -44,9 +46,9 @@ fn app(folder: &Utf8Path, handle: Handle) -> App {
     let known = outlook.clone();
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
     let records = Records::new(dir, move || Known::of_setup(&known.setup()));
-    let live = Live::new(&outlook);
+    let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
     let version = "1.2.3".to_owned();
-    App { handle, records, outlook, live, version, now: || Timestamp::UNIX_EPOCH }
+    App { handle, records, outlook, live, access, version, now: || Timestamp::UNIX_EPOCH }
 }
 
 /// A server on a thread of its own, in a folder of its own.

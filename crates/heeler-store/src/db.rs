@@ -17,6 +17,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use thiserror::Error;
 
+pub(crate) mod access;
 pub(crate) mod agents;
 pub(crate) mod approvals;
 pub(crate) mod counters;

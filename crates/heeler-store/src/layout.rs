@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
 /// Everything else that is ours, and the folders above [`FOLDERS`]: none of it may be a link.
-const OURS: [&str; 17] = [
+const OURS: [&str; 18] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -24,6 +24,7 @@ const OURS: [&str; 17] = [
     "restore.lock",
     "rebuild.json",
     "state.yaml",
+    "api-token",
     "daemon.json",
     "schema",
     ".before-heeler",
@@ -157,6 +158,11 @@ impl StateDir {
     /// Returns `daemon.json`, which says where the daemon listens.
     pub fn daemon_file(&self) -> Utf8PathBuf {
         self.root.join("daemon.json")
+    }
+
+    /// Returns `api-token`, the secret by which programs of the user may use the API.
+    pub fn api_token(&self) -> Utf8PathBuf {
+        self.root.join(heeler_model::API_TOKEN)
     }
 
     /// Returns `heeler.db`.

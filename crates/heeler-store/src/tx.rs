@@ -3,6 +3,7 @@
 //! Every change marks the views that show it and moves the counters that count it, in the same
 //! transaction. Nothing here touches a file. Start at [`Tx`].
 
+mod access;
 mod daemon;
 mod workflows;
 

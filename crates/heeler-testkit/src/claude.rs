@@ -1,4 +1,4 @@
-//! The real Claude Code, as `cargo xtask setup` fetched it.
+//! What `cargo xtask setup` fetched: the real Claude Code, and axe-core.
 
 use camino::Utf8PathBuf;
 
@@ -9,12 +9,29 @@ const VERSION: &str = include_str!("../claude-version");
 ///
 /// # Panics
 /// If it was not fetched.
-#[expect(clippy::disallowed_methods, reason = "the user's cache is named by the environment")]
 pub fn claude() -> Utf8PathBuf {
-    let variable = |name| std::env::var(name).ok().map(Utf8PathBuf::from);
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let cache = cache.expect("HOME says where the user's cache is");
-    let program = cache.join(format!("heeler-tools/claude-{}/claude", VERSION.trim()));
+    let program = tools().join(format!("claude-{}/claude", VERSION.trim()));
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
     program
+}
+
+#[expect(clippy::disallowed_methods, reason = "the user's cache is named by the environment")]
+fn tools() -> Utf8PathBuf {
+    let variable = |name| std::env::var(name).ok().map(Utf8PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    cache.expect("HOME says where the user's cache is").join("heeler-tools")
+}
+
+/// Also read by `cargo xtask setup`.
+const AXE_VERSION: &str = include_str!("../axe-version");
+
+/// Returns axe-core, a script that finds what is not accessible in a page.
+///
+/// # Panics
+/// If it was not fetched.
+pub fn axe() -> String {
+    let script = tools().join(format!("axe-{}/axe.min.js", AXE_VERSION.trim()));
+    std::fs::read_to_string(&script).unwrap_or_else(|_| {
+        panic!("{script} is missing: run `cargo xtask setup`, which fetches it")
+    })
 }

@@ -7,7 +7,7 @@ mod disk_crash;
 mod messages_api;
 mod proof;
 
-pub use claude::claude;
+pub use claude::{axe, claude};
 pub use disk::{SimDisk, Trouble};
 pub use disk_crash::Crash;
 pub use messages_api::{ApiRequest, MessagesApi, Script, Step, Tool};

@@ -90,7 +90,7 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Runs npm, which checks the download against the registry's checksum, and returns what it says.
-fn npm(args: &[&str]) -> Result<String> {
+pub(crate) fn npm(args: &[&str]) -> Result<String> {
     eprintln!("$ npm {}", args.join(" "));
     let output = Command::new("npm").args(args).output().context("cannot start npm")?;
     if !output.status.success() {
@@ -99,8 +99,8 @@ fn npm(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The folder for tools that are fetched, as `heeler_testkit::claude` knows it.
-fn cache() -> Result<PathBuf> {
+/// The folder for tools that are fetched, as `heeler-testkit` knows it.
+pub(crate) fn cache() -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     Ok(cache.context("neither HOME nor XDG_CACHE_HOME is set")?.join("heeler-tools"))

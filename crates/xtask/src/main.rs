@@ -3,6 +3,7 @@
 //! Everything CI does is here, so that a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
+mod axe;
 mod bench;
 mod claude;
 mod setup;

@@ -366,7 +366,7 @@ fn schedule_of<'a>(agent: &'a Agent, key: &ScheduleKey) -> Option<&'a Schedule> 
 }
 
 /// Writes down what starts a schedule, to notice that it has become something else.
-fn rule_text(trigger: &Trigger) -> String {
+pub fn rule_text(trigger: &Trigger) -> String {
     match trigger {
         Trigger::Every(period) => format!("every {period}"),
         Trigger::Cron { expr, zone: Some(zone) } => {
@@ -380,7 +380,7 @@ fn rule_text(trigger: &Trigger) -> String {
 }
 
 /// Reads an interval or a cron expression; the zone stays as it is.
-pub(super) fn read_rule(text: &str, now: &Trigger) -> Option<Trigger> {
+pub fn read_rule(text: &str, now: &Trigger) -> Option<Trigger> {
     if let Ok(period) = text.parse::<Period>() {
         return Some(Trigger::Every(period));
     }

@@ -33,6 +33,7 @@ impl Turn<'_, '_> {
             Command::Agent { agent, change, by } => self.change_agent(&agent, change, &by),
             Command::Workflow { order, by } => self.workflow_order(order, &by),
             Command::Approval { approval, answer, by } => self.answer(&approval, &answer, &by),
+            Command::Access { order, by } => self.access(order, &by),
             // The dispatcher deals with these itself.
             Command::Trigger(_)
             | Command::Retry { .. }

@@ -17,6 +17,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     ("daemon", include_str!("../../migrations/003_daemon.sql")),
     ("sessions", include_str!("../../migrations/004_sessions.sql")),
     ("workflows", include_str!("../../migrations/005_workflows.sql")),
+    ("access", include_str!("../../migrations/006_access.sql")),
 ];
 
 /// The schema that this version of Heeler knows.

@@ -31,6 +31,7 @@ fn every_statement_fits_the_schema() {
     let reader = place.reader();
     let mut count = 0;
     for (name, sql) in [
+        db::access::ALL_SQL,
         db::agents::ALL_SQL,
         db::approvals::ALL_SQL,
         db::counters::ALL_SQL,

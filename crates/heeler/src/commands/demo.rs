@@ -2,6 +2,7 @@
 //!
 //! Every output is that of the command printed above it, run as a process of its own.
 
+mod serve;
 mod side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -50,7 +51,8 @@ const PROJECT: [(&str, &str); 9] = [
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "It takes some seconds, needs no model, key or network, and leaves the fleet for you to explore.
-Ctrl-C ends it; what it has made stays.
+Ctrl-C ends it; what it has made stays. With --serve a small fleet lives on the dashboard until Ctrl-C,
+and nothing of it stays unless you named its folder.
 
 Exit codes: 0 all went as told, 1 it did not, 5 the folder is in use, 130 interrupted by Ctrl-C.";
 
@@ -60,6 +62,9 @@ pub(crate) struct DemoArgs {
     /// A new or empty folder for the demo [default: one in the temporary folder]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
+    /// Keep a small living fleet on the dashboard until Ctrl-C, and print its link
+    #[arg(long)]
+    serve: bool,
     #[arg(long = "as-writer-of", hide = true, value_name = "FILE")]
     as_writer_of: Option<Utf8PathBuf>,
 }
@@ -74,6 +79,9 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
         folder: new_folder(args.dir.as_deref())?,
         interrupted: hear_interrupts()?,
     };
+    if args.serve {
+        return serve::run(&stage, args.dir.is_none());
+    }
     match stage.perform() {
         Err(_) if stage.is_interrupted() => Err(stage.left()),
         done => done,

@@ -5,6 +5,7 @@ mod memory;
 mod serving;
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use camino::Utf8Path;
@@ -18,7 +19,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{App, Connections, Live, bind};
+use heeler_server::{Access, App, Connections, Live, Reach, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -264,6 +265,7 @@ impl Open {
             records,
             live: Live::new(&outlook),
             outlook,
+            access: Arc::new(Access::new(&Reach::default())),
             version: VERSION.to_owned(),
             now: place::now,
         };

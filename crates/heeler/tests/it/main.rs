@@ -6,6 +6,9 @@
 )]
 
 mod approvals;
+mod browser;
+mod browser_pages;
+mod browser_work;
 mod canary;
 mod claude;
 mod daemon_ends;

@@ -1,0 +1,275 @@
+//! Schedules: the past and the coming day of each, drawn and told.
+
+use heeler_model::JobStatus;
+use heeler_query::calendar::{Calendar, CalendarMark, Fate, Lane};
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::parts::{agent_link, ago, empty, exact, job_link, one_line, path, said, span, status};
+use crate::{Frame, Section};
+
+/// How many slots the two days are drawn in: a quarter of an hour each.
+const SLOTS: usize = 192;
+
+/// How many lines the list has.
+const LISTED_MAX: usize = 120;
+
+/// Returns the page.
+pub fn page(frame: &Frame, calendar: &Calendar) -> Markup {
+    let content = html! {
+        div.head {
+            h1 { "Schedules" }
+            p.muted { "The past and the coming day" }
+        }
+        section.card #lanes data-live aria-label="Calendar" {
+            @if calendar.lanes.is_empty() {
+                (empty("No schedules", html! { "An agent's " code { "schedules" } " in its config say when it starts by itself." }))
+            } @else {
+                (legend())
+                div.lanes {
+                    (hours(frame, calendar))
+                    @for lane in &calendar.lanes { (lane_of(frame, calendar, lane)) }
+                }
+            }
+        }
+        @if !calendar.lanes.is_empty() { (list(frame, calendar)) }
+    };
+    frame.page(Section::Schedules, "Schedules", content)
+}
+
+fn legend() -> Markup {
+    html! {
+        header {
+            span.row.small {
+                (status("completed")) (status("failed")) (status("running")) (status("skipped"))
+                span.status { "due" }
+            }
+        }
+    }
+}
+
+fn hours(frame: &Frame, calendar: &Calendar) -> Markup {
+    let tick = |part: i64| {
+        let length = calendar.until.as_second() - calendar.from.as_second();
+        let at = calendar.from.as_second() + length * part / 8;
+        let at = Timestamp::from_second(at).unwrap_or(calendar.now);
+        at.to_zoned(frame.zone.clone()).strftime("%H:%M").to_string()
+    };
+    html! {
+        div.lane.hours aria-hidden="true" {
+            span {}
+            div.ticks { @for part in 0..=8 { span { @if part == 4 { "now" } @else { (tick(part)) } } } }
+        }
+    }
+}
+
+fn lane_of(frame: &Frame, calendar: &Calendar, lane: &Lane) -> Markup {
+    let api = path("/api/v1/schedules", &[&lane.agent, &lane.schedule]);
+    html! {
+        div.lane {
+            div.stack-s {
+                div.line.row {
+                    strong { (said(&lane.schedule)) }
+                    (agent_link(&lane.agent))
+                }
+                div.row.small {
+                    span.muted.grow.cut { (one_line(&lane.when)) }
+                    @if frame.may_operate() { (switch(&api, lane.enabled, &lane.schedule)) (run_now(&api, &lane.schedule)) }
+                    @else { (status(if lane.enabled { "enabled" } else { "disabled" })) }
+                }
+            }
+            (drawing(calendar, lane))
+        }
+    }
+}
+
+/// Returns what switches a schedule on and off; `api` is its address.
+pub(crate) fn switch(api: &str, enabled: bool, name: &str) -> Markup {
+    let change = if enabled { "disable" } else { "enable" };
+    html! {
+        button.switch type="button" role="switch" aria-checked=(enabled)
+            aria-label={ (one_line(name)) " starts by itself" }
+            data-action={ "POST " (api) "/" (change) } { @if enabled { "on" } @else { "off" } }
+    }
+}
+
+/// Returns what runs a schedule now.
+pub(crate) fn run_now(api: &str, name: &str) -> Markup {
+    html! {
+        button.button.small.icon.i-play type="button" data-action={ "POST " (api) "/trigger" }
+            aria-label={ "Run " (one_line(name)) " now" } { "Run now" }
+    }
+}
+
+/// What is drawn in one slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Slot {
+    ran: u32,
+    failed: u32,
+    running: u32,
+    skipped: u64,
+    due: u32,
+}
+
+fn slots(calendar: &Calendar, lane: &Lane) -> [Slot; SLOTS] {
+    let mut slots = [Slot::default(); SLOTS];
+    let (from, until) = (calendar.from.as_second(), calendar.until.as_second());
+    let place = |at: Timestamp| {
+        let share = (at.as_second() - from) as f64 / (until - from).max(1) as f64;
+        ((share * SLOTS as f64) as usize).min(SLOTS - 1)
+    };
+    for CalendarMark { at, what } in &lane.marks {
+        let slot = &mut slots[place(*at)];
+        match what {
+            Fate::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
+            Fate::Ran { status: Some(JobStatus::Running | JobStatus::Pending), .. } => {
+                slot.running += 1
+            }
+            Fate::Ran { .. } => slot.ran += 1,
+            Fate::Skipped { count, .. } => slot.skipped += count,
+            Fate::Due => slot.due += 1,
+        }
+    }
+    slots
+}
+
+fn drawing(calendar: &Calendar, lane: &Lane) -> Markup {
+    let slots = slots(calendar, lane);
+    let middle = SLOTS * 10 / 2;
+    html! {
+        svg role="img" aria-label=(told(calendar, lane)) viewBox={ "0 0 " (SLOTS * 10) " 40" } preserveAspectRatio="none" {
+            rect.past width=(middle) height="40" rx="3" {}
+            rect.track x=(middle) width=(middle) height="40" rx="3" {}
+            @for (place, slot) in slots.iter().enumerate() { (drawn(place * 10, slot)) }
+            line.now x1=(middle) x2=(middle) y1="-3" y2="43" {}
+        }
+    }
+}
+
+/// Draws a slot: what ran is a bar, what failed a bar from above, what was skipped a frame half as
+/// high, what is due an open bar. They differ in shape, not only in colour.
+fn drawn(x: usize, slot: &Slot) -> Markup {
+    let words = |parts: &[(u64, &str)]| {
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}"))
+            .collect();
+        parts.join(", ")
+    };
+    if *slot == Slot::default() {
+        return Markup::default();
+    }
+    let Slot { ran, failed, running, skipped, due } = *slot;
+    let title = words(&[
+        (ran.into(), "ran"),
+        (failed.into(), "failed"),
+        (running.into(), "running or waiting"),
+        (skipped, "skipped"),
+        (due.into(), "due"),
+    ]);
+    html! {
+        g {
+            title { (title) }
+            @if due > 0 { rect.due x=(x + 2) y="10" width="6" height="20" rx="2" {} }
+            @if skipped > 0 { rect.skip-mark x=(x + 1) y="26" width="8" height="11" rx="1" {} }
+            @if ran > 0 { rect.ran x=(x + 1) y="6" width="8" height="28" rx="2" {} }
+            @if running > 0 { rect.ran.running x=(x + 1) y="12" width="8" height="16" rx="4" {} }
+            @if failed > 0 { rect.ran.failed x=(x + 1) y="2" width="8" height="16" rx="1" {} }
+        }
+    }
+}
+
+fn told(calendar: &Calendar, lane: &Lane) -> String {
+    let mut all = Slot::default();
+    for slot in slots(calendar, lane) {
+        all.ran += slot.ran;
+        all.failed += slot.failed;
+        all.running += slot.running;
+        all.skipped += slot.skipped;
+        all.due += slot.due;
+    }
+    let more = |more: bool| if more { "more than " } else { "" };
+    format!(
+        "Past day: {}{} ran well, {} failed, {} run or wait, {} skipped. Coming day: {}{} due.",
+        more(lane.more_past),
+        all.ran,
+        all.failed,
+        all.running,
+        all.skipped,
+        more(lane.more_due),
+        all.due
+    )
+}
+
+fn list(frame: &Frame, calendar: &Calendar) -> Markup {
+    let marks =
+        calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
+    let mut past: Vec<_> = marks.clone().filter(|(_, mark)| mark.what != Fate::Due).collect();
+    past.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.at));
+    let mut due: Vec<_> = marks.filter(|(_, mark)| mark.what == Fate::Due).collect();
+    due.sort_by_key(|(_, mark)| mark.at);
+    html! {
+        div.grid {
+            section.card #coming data-live aria-labelledby="h-coming" {
+                header { h2 #h-coming { "Coming" } }
+                @if due.is_empty() { p.empty.small { "Nothing is due within a day." } }
+                ul.list role="list" {
+                    @for (lane, mark) in due.iter().take(LISTED_MAX / 4) { (listed(frame, lane, mark)) }
+                }
+            }
+            section.card #past data-live aria-labelledby="h-past" {
+                header { h2 #h-past { "Past" } }
+                @if past.is_empty() { p.empty.small { "Nothing was due within a day." } }
+                ul.list role="list" {
+                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (listed(frame, lane, mark)) }
+                }
+            }
+        }
+    }
+}
+
+fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark) -> Markup {
+    html! {
+        li data-row {
+            div.line {
+                @match &mark.what {
+                    Fate::Ran { status: Some(found), .. } => { (status(found.as_str())) }
+                    Fate::Ran { status: None, .. } => { (status("started")) }
+                    Fate::Skipped { .. } => { (status("skipped")) }
+                    Fate::Due => { span.status { "due" } }
+                }
+                (agent_link(&lane.agent))
+                span.muted { (said(&lane.schedule)) }
+                span.end.muted.nowrap { (ago(frame, mark.at)) }
+            }
+            @match &mark.what {
+                Fate::Ran { job, .. } => { p.small { (job_link(job)) } }
+                Fate::Skipped { count, last, reason } => {
+                    p.small.muted { (why(*count, mark.at, *last, reason)) }
+                }
+                Fate::Due => { p.small.muted { (exact(frame, mark.at)) } }
+            }
+        }
+    }
+}
+
+/// Says why due times got no job.
+fn why(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
+    let because = match reason {
+        "missed" => "nothing was there to start it",
+        "made_up" => "a later one makes up for it",
+        "too_many" => "more were missed than are made up for",
+        "overlap" => "the one before it still ran",
+        "budget" => "there was no money left",
+        "queue_full" => "too many jobs waited",
+        "disabled" => "it was switched off",
+        other => other,
+    };
+    match count {
+        1 => because.to_owned(),
+        count => {
+            format!("{count} within {}: {because}", span(last.as_second() - first.as_second()))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Search in what agents were asked and said.
+
+use heeler_query::search::{HitItem, SearchPage};
+use maud::{Markup, html};
+
+use crate::parts::{empty, grouped, marked, path};
+use crate::transcript::speech;
+use crate::{Frame, Section};
+
+/// How many characters of a row stand before what was found.
+const BEFORE_CHARS: usize = 80;
+
+/// How many of it are shown in all.
+const SHOWN_CHARS: usize = 320;
+
+/// What is searched for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SearchView {
+    /// The text; empty if nobody asked yet.
+    pub text: String,
+    /// Only this agent's jobs.
+    pub agent: String,
+    /// The agents there are.
+    pub agents: Vec<String>,
+    /// Why nothing could be searched.
+    pub problem: Option<String>,
+}
+
+/// Returns the page; `found` is none if nobody asked yet.
+pub fn page(frame: &Frame, view: &SearchView, found: Option<&SearchPage>) -> Markup {
+    let content = html! {
+        div.head { h1 { "Search" } }
+        form.filters role="search" aria-label="Search transcripts" {
+            div.field.grow {
+                label for="s-text" { "Text in transcripts" }
+                input #s-text type="search" name="q" value=(view.text) autocomplete="off" required;
+            }
+            div.field {
+                label for="s-agent" { "Agent" }
+                select #s-agent name="agent" {
+                    option value="" { "All agents" }
+                    @for agent in &view.agents {
+                        option value=(agent) selected[*agent == view.agent] { (agent) }
+                    }
+                }
+            }
+            button.button.primary { "Search" }
+        }
+        @if let Some(problem) = &view.problem { p.banner.bad role="alert" { (problem) } }
+        @match found {
+            None => { section.card { (empty("What was said?", html! { "Finds what agents were asked, said and did, in all transcripts." })) } }
+            Some(found) => { (results(view, found)) }
+        }
+    };
+    frame.page(Section::Search, "Search", content)
+}
+
+fn results(view: &SearchView, found: &SearchPage) -> Markup {
+    let count = found.hits.len();
+    html! {
+        p.muted role="status" {
+            @match count {
+                0 => { "Nothing found" }
+                1 => { "1 row" }
+                _ => { (grouped(count as i64)) " rows" }
+            }
+            @if found.more { ", and there are more" }
+            " in " (grouped(found.transcripts as i64)) " transcripts"
+        }
+        section.card aria-label="Found" {
+            @if found.hits.is_empty() {
+                (empty("Nothing found", html! { "Lower-case letters also find upper-case ones." }))
+            } @else {
+                ol.list role="list" { @for hit in &found.hits { (hit_item(view, hit)) } }
+            }
+        }
+    }
+}
+
+fn hit_item(view: &SearchView, hit: &HitItem) -> Markup {
+    let start = if hit.id.starts_with("job-") { "/jobs" } else { "/sessions" };
+    let (who, text) = speech(&hit.row);
+    html! {
+        li data-row {
+            div.line {
+                a.mono href={ (path(start, &[&hit.id])) "#row-" (hit.line) } { (hit.id) }
+                span.muted.small { (who) ", line " (hit.line) }
+            }
+            p.small.clamp { (marked(&around(&text, &view.text), &view.text)) }
+        }
+    }
+}
+
+/// Returns the part of a text in which something was found.
+fn around(text: &str, wanted: &str) -> String {
+    let low = text.to_lowercase();
+    let at = low.find(&wanted.to_lowercase()).unwrap_or(0);
+    // Lower case may have another length; then it is only about there.
+    let before = low[..at].chars().count().saturating_sub(BEFORE_CHARS);
+    let mut part: String = text.chars().skip(before).take(SHOWN_CHARS).collect();
+    if before > 0 {
+        part.insert(0, '…');
+    }
+    part
+}

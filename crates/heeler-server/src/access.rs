@@ -1,0 +1,198 @@
+//! Who may come in over TCP: tokens, passwords, one-time links, cookies.
+//!
+//! Every request is checked by [`layer`]: that it means us (Host), that no strange page sent it
+//! (Origin), who sent it (a token or a cookie), and, where it changes something, that a page of ours
+//! asked for it (a CSRF token) and no process of a run did. `/hooks` is left to signatures.
+
+mod cookie;
+mod guard;
+mod known;
+mod limit;
+mod login;
+mod names;
+mod password;
+mod peer;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use heeler_engine::{Secret, SecretError};
+use heeler_model::Scope;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Semaphore;
+
+use crate::app::App;
+use known::Known;
+use limit::Limiter;
+use names::Names;
+
+pub use password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, hash_password};
+
+/// How long a one-time link counts.
+const LINK_LASTS: SignedDuration = SignedDuration::from_mins(5);
+
+/// How many links count at once; one more, and the oldest counts no longer.
+const LINKS_MAX: usize = 64;
+
+/// How many passwords are checked at once: each takes 19 MiB and a good part of a core.
+const PASSWORDS_AT_ONCE: usize = 2;
+
+/// Where the dashboard and the API are reached.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reach {
+    /// The name or address that the config listens on.
+    pub host: String,
+    /// The port that is listened on.
+    pub port: u16,
+    /// Addresses under which a proxy serves it: `https://heeler.example.com`.
+    pub origins: Vec<String>,
+}
+
+impl Reach {
+    /// Returns the address that people open.
+    pub fn url(&self) -> String {
+        self.origins.first().cloned().unwrap_or_else(|| names::url(&self.host, self.port))
+    }
+}
+
+/// What is known of those who come in.
+#[derive(Debug)]
+pub struct Access {
+    names: Names,
+    cookie: String,
+    url: String,
+    links: Mutex<HashMap<String, Link>>,
+    limiter: Mutex<Limiter>,
+    passwords: Semaphore,
+    known: Known,
+}
+
+/// A login that somebody at the machine has promised.
+#[derive(Debug, Clone, PartialEq)]
+struct Link {
+    who: String,
+    scope: Scope,
+    until: Timestamp,
+}
+
+impl Access {
+    /// Knows nobody yet.
+    pub fn new(reach: &Reach) -> Access {
+        Access {
+            names: Names::new(&reach.host, &reach.origins),
+            cookie: cookie::name(reach.port),
+            url: reach.url(),
+            links: Mutex::default(),
+            limiter: Mutex::default(),
+            passwords: Semaphore::new(PASSWORDS_AT_ONCE),
+            known: Known::default(),
+        }
+    }
+
+    /// Makes a link by which one browser may log in, once and soon.
+    pub(crate) fn make_link(
+        &self,
+        who: &str,
+        scope: Scope,
+        now: Timestamp,
+    ) -> Result<String, SecretError> {
+        let secret = Secret::new()?;
+        let until = now.checked_add(LINK_LASTS).unwrap_or(Timestamp::MAX);
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, link| link.until > now);
+        while links.len() >= LINKS_MAX {
+            let oldest = links.iter().min_by_key(|(_, link)| link.until);
+            let Some(oldest) = oldest.map(|(hash, _)| hash.clone()) else { break };
+            links.remove(&oldest);
+        }
+        links.insert(secret.hash(), Link { who: who.to_owned(), scope, until });
+        Ok(format!("{}/login?link={}", self.url, secret.reveal()))
+    }
+
+    /// Takes a link, which counts for the first who does so.
+    fn take_link(&self, secret: &str, now: Timestamp) -> Option<Link> {
+        let hash = heeler_model::secret_hash(secret);
+        let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash)?;
+        (link.until > now).then_some(link)
+    }
+
+    fn limiter(&self) -> MutexGuard<'_, Limiter> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets who was seen: who may do what has changed.
+    pub(crate) fn changed(&self) {
+        self.known.forget();
+    }
+}
+
+/// Returns the routes of the login, and lets nobody reach any route without saying who they are.
+pub(crate) fn layer(router: Router<App>, app: &App) -> Router<App> {
+    router.merge(login::router()).layer(from_fn_with_state(app.clone(), guard::guard))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access() -> Access {
+        Access::new(&Reach { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() })
+    }
+
+    fn secret(link: &str) -> &str {
+        link.strip_prefix("http://127.0.0.1:7878/login?link=").unwrap()
+    }
+
+    #[test]
+    fn a_link_counts_once_also_under_races() {
+        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
+        let link = access.make_link("ann", Scope::Admin, now).unwrap();
+        let taken: usize = std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| usize::from(access.take_link(secret(&link), now).is_some()))
+                })
+                .collect();
+            racers.into_iter().map(|racer| racer.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 1);
+    }
+
+    #[test]
+    fn a_link_counts_for_five_minutes() {
+        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
+        let [soon, late] = [(); 2].map(|()| access.make_link("ann", Scope::Read, now).unwrap());
+        let just = now + LINK_LASTS - SignedDuration::from_nanos(1);
+        assert_eq!(access.take_link(secret(&soon), just).unwrap().who, "ann");
+        assert_eq!(access.take_link(secret(&late), now + LINK_LASTS), None);
+        assert_eq!(access.take_link("", now), None);
+    }
+
+    #[test]
+    fn one_link_too_many_ends_the_oldest() {
+        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
+        let first = access.make_link("ann", Scope::Read, now).unwrap();
+        let later = now + SignedDuration::from_secs(1);
+        for _ in 0..LINKS_MAX {
+            access.make_link("ann", Scope::Read, later).unwrap();
+        }
+        assert_eq!(access.take_link(secret(&first), later), None);
+        assert_eq!(access.links.lock().unwrap().len(), LINKS_MAX);
+    }
+
+    #[test]
+    fn people_open_what_a_proxy_serves_if_there_is_one() {
+        let reach = |host: &str, origins: &[&str]| Reach {
+            host: host.to_owned(),
+            port: 80,
+            origins: origins.iter().map(|&it| it.to_owned()).collect(),
+        };
+        assert_eq!(reach("localhost", &[]).url(), "http://localhost:80");
+        assert_eq!(reach("0.0.0.0", &[]).url(), "http://127.0.0.1:80");
+        assert_eq!(reach("::", &[]).url(), "http://[::1]:80");
+        assert_eq!(reach("::1", &[]).url(), "http://[::1]:80");
+        assert_eq!(reach("::1", &["https://a.example"]).url(), "https://a.example");
+    }
+}

@@ -1,0 +1,258 @@
+//! `/login` and `/logout`.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Extension, FromRequest as _, Request, State};
+use axum::http::header::{RETRY_AFTER, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{Html, IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Form, Router};
+use heeler_engine::{AccessOrder, Command, LoginBy, Origin, RefusedKind, Secret};
+use heeler_model::{AccessName, secret_hash};
+use heeler_pages::login::{LoginView, entered, page};
+use maud::Markup;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::guard::{authority, by_cookie, origin, origin_of, redirect};
+use super::{cookie, password};
+use crate::app::App;
+use crate::caller::{Caller, Peer};
+use crate::problem::Problem;
+use crate::request::{Asked, read_bytes};
+
+/// The largest form: a name, a password and a path.
+const FORM_BYTES_MAX: usize = 16 << 10;
+
+/// What is said of a wrong name and of a wrong password alike.
+const WRONG: &str = "The name or the password is wrong.";
+
+pub(super) fn router() -> Router<App> {
+    Router::new().route("/login", get(show).post(log_in)).route("/logout", post(log_out))
+}
+
+/// What the address of the login says.
+#[derive(Debug, Deserialize)]
+struct LoginParams {
+    next: Option<String>,
+    link: Option<String>,
+}
+
+/// Shows the page, or lets in whoever has a link.
+async fn show(
+    State(app): State<App>,
+    Extension(peer): Extension<Peer>,
+    Asked(asked): Asked<LoginParams>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, _) = request.into_parts();
+    let next = own_path(asked.next.as_deref());
+    let Some(secret) = asked.link else {
+        return Ok(match by_cookie(&app, &head.headers).await? {
+            Some(_) => redirect(&next),
+            None => html(page(&LoginView { next, ..LoginView::default() })),
+        });
+    };
+    // An agent's process may not even use a link up.
+    let by = origin_of(peer).await;
+    if by != Origin::Person {
+        return Ok(refused(StatusCode::FORBIDDEN, &next, "", "Only people log in."));
+    }
+    let Some(link) = app.access.take_link(&secret, (app.now)()) else {
+        // A browser that looks ahead has used it already, for the one who now comes.
+        if by_cookie(&app, &head.headers).await?.is_some() {
+            return Ok(html(entered(&next)));
+        }
+        let why = "This link was used already, or is too old: heeler open makes another.";
+        return Ok(refused(StatusCode::FORBIDDEN, &next, "", why));
+    };
+    let who = LoginBy::Link { name: link.who, scope: link.scope };
+    let mut response = html(entered(&next));
+    match enter(&app, &head, by, who).await? {
+        Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),
+        Err(why) => return Ok(refused(StatusCode::FORBIDDEN, &next, "", &why)),
+    };
+    Ok(response)
+}
+
+/// What the form of the login says.
+#[derive(Deserialize)]
+struct LoginForm {
+    name: String,
+    password: String,
+    #[serde(default)]
+    next: Option<String>,
+}
+
+/// Lets in whoever knows a password.
+async fn log_in(
+    State(app): State<App>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let LoginForm { name, password, next } = read_form(&head, body).await?;
+    let (next, address) = (own_path(next.as_deref()), peer.address.ip());
+    let begun = app.access.limiter().begin(address, Instant::now());
+    if let Err(wait) = begun {
+        return Ok(too_many(wait, &next, &name));
+    }
+    let Some((known, hash)) = check(&app, &name, password).await? else {
+        tracing::warn!(%address, "somebody could not log in");
+        return Ok(refused(StatusCode::UNAUTHORIZED, &next, &name, WRONG));
+    };
+    app.access.limiter().was_right(address);
+    let by = origin_of(peer).await;
+    match enter(&app, &head, by, LoginBy::Password { name: known, hash }).await? {
+        Ok(cookie) => {
+            let mut response = redirect(&next);
+            response.headers_mut().insert(SET_COOKIE, cookie);
+            Ok(response)
+        }
+        Err(why) => Ok(refused(StatusCode::FORBIDDEN, &next, &name, &why)),
+    }
+}
+
+/// Returns whose password it is, and the hash that it fits. It takes as long if it is nobody's.
+async fn check(
+    app: &App,
+    name: &str,
+    password: String,
+) -> Result<Option<(AccessName, String)>, Problem> {
+    let room = app.access.passwords.acquire().await;
+    let _room = room.expect("the semaphore is never closed");
+    let name: Option<AccessName> = name.parse().ok();
+    let asked = name.clone();
+    let known = app
+        .read(move |records| match &asked {
+            Some(name) => records.password_of(name),
+            None => Ok(None),
+        })
+        .await?;
+    let hash = known.clone();
+    let fits = tokio::task::spawn_blocking(move || password::fits(&password, known.as_deref()));
+    let fits = fits.await.unwrap_or(false);
+    Ok(name.zip(hash).filter(|_| fits))
+}
+
+/// Puts a login on record and returns the header that sets its cookie, or why it is refused.
+async fn enter(
+    app: &App,
+    head: &Parts,
+    origin_of_peer: Origin,
+    who: LoginBy,
+) -> Result<Result<HeaderValue, String>, Problem> {
+    let secret = Secret::new().map_err(|error| Problem::trouble(error.to_string()))?;
+    let by = match &who {
+        LoginBy::Password { name, .. } => name.to_string(),
+        LoginBy::Link { name, .. } => name.clone(),
+    };
+    let scope = heeler_model::Scope::Read;
+    let caller = Caller { by: by.clone(), scope, origin: origin_of_peer, csrf: None };
+    let order = AccessOrder::Login { hash: secret.hash(), who };
+    match app.ask(&caller, Command::Access { order, by }).await {
+        Ok(_) => {
+            let authority = authority(&head.uri, &head.headers).unwrap_or_default();
+            let is_secure = app.access.names.is_secure(origin(&head.headers), authority);
+            Ok(Ok(cookie::set(&app.access.cookie, secret.reveal(), is_secure)))
+        }
+        Err(refused) if refused.kind == RefusedKind::NotAllowed => Ok(Err(refused.message)),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// What the form of the logout says.
+#[derive(Deserialize)]
+struct LogoutForm {
+    csrf: String,
+}
+
+/// Ends a browser's login.
+async fn log_out(
+    State(app): State<App>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let cookie = cookie::find(&head.headers, &app.access.cookie).map(str::to_owned);
+    let (Some(expected), Some(cookie)) = (&caller.csrf, cookie) else {
+        return Err(Problem::usage("a token logs nobody in, so nobody out: revoke it"));
+    };
+    let LogoutForm { csrf } = read_form(&head, body).await?;
+    if !cookie::is_same(&csrf, expected) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "csrf", "load the page again"));
+    }
+    let order = AccessOrder::Logout { hash: secret_hash(&cookie) };
+    app.ask(&caller, Command::Access { order, by: caller.by.clone() }).await?;
+    let mut response = redirect("/login");
+    response.headers_mut().insert(SET_COOKIE, cookie::clear(&app.access.cookie));
+    Ok(response)
+}
+
+/// Reads a form.
+async fn read_form<T: DeserializeOwned>(head: &Parts, body: Body) -> Result<T, Problem> {
+    let bytes = read_bytes(body, FORM_BYTES_MAX).await?;
+    let request = Request::from_parts(head.clone(), Body::from(bytes));
+    let form = Form::<T>::from_request(request, &()).await;
+    // What is wrong with it may be a password.
+    form.map(|Form(form)| form).map_err(|_| Problem::usage("the form is not understood"))
+}
+
+/// Shows the page again, and why.
+fn refused(code: StatusCode, next: &str, name: &str, why: &str) -> Response {
+    let view =
+        LoginView { next: next.to_owned(), name: name.to_owned(), refused: Some(why.to_owned()) };
+    (code, html(page(&view))).into_response()
+}
+
+fn html(page: Markup) -> Response {
+    Html(page.into_string()).into_response()
+}
+
+fn too_many(wait: Duration, next: &str, name: &str) -> Response {
+    let seconds = wait.as_secs() + 1;
+    let why = format!("Too many tries: the next one counts in {seconds} s.");
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, next, name, &why);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// Returns a path on our pages: what would lead elsewhere leads to the first one.
+fn own_path(next: Option<&str>) -> String {
+    let is_own = |next: &&str| {
+        let mut bytes = next.bytes();
+        bytes.next() == Some(b'/')
+            && !matches!(bytes.next(), Some(b'/' | b'\\'))
+            && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b';')
+            && !next.starts_with("/login")
+            && !next.starts_with("/logout")
+    };
+    next.filter(is_own).unwrap_or("/").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_logs_in_stays_on_our_pages() {
+        for (next, path) in [
+            ("/jobs?status=failed", "/jobs?status=failed"),
+            ("/", "/"),
+            ("//evil.example", "/"),
+            ("/\\evil.example", "/"),
+            ("https://evil.example", "/"),
+            ("javascript:alert(1)", "/"),
+            ("/a\r\nset-cookie: x=y", "/"),
+            ("/a;url=https://evil.example", "/"),
+            ("/login?next=/", "/"),
+            ("", "/"),
+        ] {
+            assert_eq!(own_path(Some(next)), path, "{next}");
+        }
+        assert_eq!(own_path(None), "/");
+    }
+}

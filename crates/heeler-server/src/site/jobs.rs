@@ -1,0 +1,66 @@
+//! Jobs, by agent and state.
+
+use axum::extract::State;
+use heeler_model::JobStatus;
+use heeler_model::config::Period;
+use heeler_pages::jobs::{self, JobsView};
+use heeler_query::jobs::JobsWanted;
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+use super::{Page, Shown, Visit};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::request::Asked;
+
+/// How many jobs a page shows.
+const PAGE: usize = 50;
+
+/// Which jobs to show; what makes no sense is said on the page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Params {
+    agent: String,
+    status: String,
+    since: String,
+    before: String,
+}
+
+pub(super) async fn page(
+    State(app): State<App>,
+    caller: Caller,
+    Asked(params): Asked<Params>,
+) -> Shown {
+    let visit = Visit::begin(app, &caller).await;
+    let (view, wanted) = wanted(&visit, params).map_err(|problem| visit.no_page(problem))?;
+    let found = visit.read(move |records| records.jobs(&wanted)).await?;
+    Ok(Page(jobs::page(&visit.frame, &view, &found)))
+}
+
+fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Problem> {
+    let Params { agent, status, since, before } = params;
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let status = match given(&status) {
+        None => None,
+        Some(word) => {
+            Some(word.parse::<JobStatus>().map_err(|error| Problem::usage(error.to_string()))?)
+        }
+    };
+    let age = match given(&since) {
+        None => None,
+        Some(text) => {
+            let period =
+                text.parse::<Period>().map_err(|error| Problem::usage(format!("{error}")))?;
+            SignedDuration::try_from(period.get()).ok()
+        }
+    };
+    let wanted = JobsWanted {
+        agent: given(&agent),
+        status,
+        since: age.and_then(|age| visit.frame.now.checked_sub(age).ok()),
+        before: given(&before),
+        limit: PAGE,
+    };
+    Ok((JobsView { agent, status, since, before, agents: visit.agent_names() }, wanted))
+}

@@ -1,0 +1,15 @@
+//! Schedules, as a calendar of two days.
+
+use axum::extract::State;
+use heeler_pages::schedules;
+
+use super::{Page, Shown, Visit};
+use crate::app::App;
+use crate::caller::Caller;
+
+pub(super) async fn page(State(app): State<App>, caller: Caller) -> Shown {
+    let visit = Visit::begin(app, &caller).await;
+    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
+    let calendar = visit.read(move |records| records.calendar(now, &zone)).await?;
+    Ok(Page(schedules::page(&visit.frame, &calendar)))
+}

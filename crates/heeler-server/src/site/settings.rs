@@ -1,0 +1,36 @@
+//! Settings: who you are, health, money, the config.
+
+use axum::extract::State;
+use heeler_pages::settings::{self, SettingsView};
+use heeler_query::costs::CostsBy;
+use heeler_query::{QueryError, Records};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Page, Shown, Visit};
+use crate::app::App;
+use crate::caller::Caller;
+
+/// Over how long costs are summed up.
+const COSTS_OF: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+pub(super) async fn page(State(app): State<App>, caller: Caller) -> Shown {
+    let visit = Visit::begin(app, &caller).await;
+    let now = visit.frame.now;
+    let is_admin = visit.frame.may_admin();
+    let view = visit.read(move |records| view(records, is_admin, now)).await?;
+    Ok(Page(settings::page(&visit.frame, &view)))
+}
+
+fn view(records: &Records, is_admin: bool, now: Timestamp) -> Result<SettingsView, QueryError> {
+    let access = match is_admin {
+        true => Some((records.tokens(now)?, records.people()?)),
+        false => None,
+    };
+    Ok(SettingsView {
+        config: records.config().map_err(|error| error.to_string()),
+        health: records.examine(now),
+        costs: records.costs(CostsBy::Agent, now.checked_sub(COSTS_OF).ok())?,
+        access,
+        state_dir: records.dir().root().to_string(),
+    })
+}

@@ -1,0 +1,203 @@
+//! `access_tokens`, `access_people`, `access_logins`: who may do what.
+
+use heeler_model::{AccessName, Login, Person, Token, TokenId, iso_millis};
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+
+use super::{Columns, Db, DbError, collect, execute, first, sql};
+
+sql! {
+    TOKENS = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, revoked_at \
+        FROM access_tokens ORDER BY created_at DESC, id DESC";
+    TOKEN_OF_HASH = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, \
+        revoked_at FROM access_tokens WHERE hash = ?1";
+    TOKEN_OF_NAME = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, \
+        revoked_at FROM access_tokens WHERE name = ?1 AND revoked_at IS NULL";
+    TOKEN = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, revoked_at \
+        FROM access_tokens WHERE id = ?1";
+    COUNT_TOKENS = "SELECT COUNT(*) FROM access_tokens WHERE revoked_at IS NULL";
+    INSERT_TOKEN = "INSERT INTO access_tokens (id, name, scope, created_at, created_by, \
+        expires_at, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    REVOKE_TOKEN = "UPDATE access_tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
+    TOKEN_USED = "UPDATE access_tokens SET used_at = ?2 WHERE id = ?1";
+    PEOPLE = "SELECT name, scope, created_at, changed_at FROM access_people ORDER BY name";
+    PERSON = "SELECT name, scope, created_at, changed_at, hash FROM access_people WHERE name = ?1";
+    PUT_PERSON = "INSERT INTO access_people (name, scope, created_at, changed_at, hash) \
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(name) DO UPDATE SET scope = excluded.scope, \
+        changed_at = excluded.changed_at, hash = excluded.hash";
+    REMOVE_PERSON = "DELETE FROM access_people WHERE name = ?1";
+    LOGIN = "SELECT who, scope, person, created_at, expires_at FROM access_logins WHERE hash = ?1";
+    COUNT_LOGINS = "SELECT COUNT(*) FROM access_logins";
+    INSERT_LOGIN = "INSERT INTO access_logins (hash, who, scope, person, created_at, expires_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    REMOVE_LOGIN = "DELETE FROM access_logins WHERE hash = ?1";
+    REMOVE_LOGINS = "DELETE FROM access_logins";
+    REMOVE_LOGINS_OF = "DELETE FROM access_logins WHERE person = ?1";
+    REMOVE_EXPIRED = "DELETE FROM access_logins WHERE expires_at <= ?1";
+}
+
+impl Db {
+    /// Lists all tokens, newest first, also those that no longer count.
+    pub fn tokens(&self) -> Result<Vec<Token>, DbError> {
+        collect(&self.conn, TOKENS, [], "list tokens", read_token)
+    }
+
+    /// Returns the token whose secret has a hash, whether or not it still counts.
+    pub fn token_of_hash(&self, hash: &str) -> Result<Option<Token>, DbError> {
+        first(&self.conn, TOKEN_OF_HASH, [hash], "look a token up", read_token)
+    }
+
+    /// Returns the token of a name that is not revoked, or the one of an id.
+    pub fn token(&self, name_or_id: &str) -> Result<Option<Token>, DbError> {
+        let named = first(&self.conn, TOKEN_OF_NAME, [name_or_id], "find a token", read_token)?;
+        match named {
+            Some(token) => Ok(Some(token)),
+            None => first(&self.conn, TOKEN, [name_or_id], "find a token", read_token),
+        }
+    }
+
+    /// Counts the tokens that are not revoked.
+    pub fn count_tokens(&self) -> Result<u64, DbError> {
+        count(&self.conn, COUNT_TOKENS, "access_tokens")
+    }
+
+    /// Lists the people who have a password, by name.
+    pub fn people(&self) -> Result<Vec<Person>, DbError> {
+        collect(&self.conn, PEOPLE, [], "list people", |row| {
+            read_person(&mut Columns::new("access_people", row))
+        })
+    }
+
+    /// Returns a person with the hash of their password.
+    pub fn person(&self, name: &AccessName) -> Result<Option<(Person, String)>, DbError> {
+        first(&self.conn, PERSON, [name.as_str()], "read a person", |row| {
+            let mut columns = Columns::new("access_people", row);
+            Ok((read_person(&mut columns)?, columns.get()?))
+        })
+    }
+
+    /// Returns the login whose cookie has a hash, whether or not it has expired.
+    pub fn login(&self, hash: &str) -> Result<Option<Login>, DbError> {
+        first(&self.conn, LOGIN, [hash], "look a login up", |row| {
+            let mut columns = Columns::new("access_logins", row);
+            Ok(Login {
+                who: columns.get()?,
+                scope: columns.word()?,
+                person: columns.maybe_word()?,
+                created_at: columns.time()?,
+                expires_at: columns.time()?,
+            })
+        })
+    }
+
+    /// Counts logins.
+    pub fn count_logins(&self) -> Result<u64, DbError> {
+        count(&self.conn, COUNT_LOGINS, "access_logins")
+    }
+}
+
+fn count(conn: &Connection, sql: &'static str, table: &'static str) -> Result<u64, DbError> {
+    let counted =
+        first(conn, sql, [], "count who may do what", |row| Columns::new(table, row).count())?;
+    Ok(counted.unwrap_or(0))
+}
+
+fn read_token(row: &Row<'_>) -> Result<Token, DbError> {
+    let mut columns = Columns::new("access_tokens", row);
+    Ok(Token {
+        id: columns.word()?,
+        name: columns.word()?,
+        scope: columns.word()?,
+        created_at: columns.time()?,
+        created_by: columns.get()?,
+        expires_at: columns.maybe_time()?,
+        used_at: columns.maybe_time()?,
+        revoked_at: columns.maybe_time()?,
+    })
+}
+
+fn read_person(columns: &mut Columns<'_, '_>) -> Result<Person, DbError> {
+    Ok(Person {
+        name: columns.word()?,
+        scope: columns.word()?,
+        created_at: columns.time()?,
+        changed_at: columns.time()?,
+    })
+}
+
+pub(crate) fn insert_token(conn: &Connection, token: &Token, hash: &str) -> Result<(), DbError> {
+    let params = params![
+        token.id.as_str(),
+        token.name.as_str(),
+        token.scope.as_str(),
+        iso_millis(token.created_at),
+        token.created_by,
+        token.expires_at.map(iso_millis),
+        hash,
+    ];
+    execute(conn, INSERT_TOKEN, params, "make a token").map(|_| ())
+}
+
+/// Revokes and says whether it was not revoked yet.
+pub(crate) fn revoke_token(
+    conn: &Connection,
+    id: &TokenId,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let params = params![id.as_str(), iso_millis(now)];
+    Ok(execute(conn, REVOKE_TOKEN, params, "revoke a token")? == 1)
+}
+
+pub(crate) fn set_token_used(
+    conn: &Connection,
+    id: &TokenId,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let params = params![id.as_str(), iso_millis(now)];
+    execute(conn, TOKEN_USED, params, "note the use of a token").map(|_| ())
+}
+
+pub(crate) fn put_person(conn: &Connection, person: &Person, hash: &str) -> Result<(), DbError> {
+    let params = params![
+        person.name.as_str(),
+        person.scope.as_str(),
+        iso_millis(person.created_at),
+        iso_millis(person.changed_at),
+        hash,
+    ];
+    execute(conn, PUT_PERSON, params, "set a password").map(|_| ())
+}
+
+/// Removes and says whether it was there.
+pub(crate) fn remove_person(conn: &Connection, name: &AccessName) -> Result<bool, DbError> {
+    Ok(execute(conn, REMOVE_PERSON, [name.as_str()], "remove a password")? == 1)
+}
+
+pub(crate) fn insert_login(conn: &Connection, login: &Login, hash: &str) -> Result<(), DbError> {
+    let params = params![
+        hash,
+        login.who,
+        login.scope.as_str(),
+        login.person.as_ref().map(AccessName::as_str),
+        iso_millis(login.created_at),
+        iso_millis(login.expires_at),
+    ];
+    execute(conn, INSERT_LOGIN, params, "record a login").map(|_| ())
+}
+
+/// Removes and says whether it was there.
+pub(crate) fn remove_login(conn: &Connection, hash: &str) -> Result<bool, DbError> {
+    Ok(execute(conn, REMOVE_LOGIN, [hash], "end a login")? == 1)
+}
+
+pub(crate) fn remove_logins(conn: &Connection) -> Result<usize, DbError> {
+    execute(conn, REMOVE_LOGINS, [], "end all logins")
+}
+
+pub(crate) fn remove_logins_of(conn: &Connection, name: &AccessName) -> Result<usize, DbError> {
+    execute(conn, REMOVE_LOGINS_OF, [name.as_str()], "end a person's logins")
+}
+
+pub(crate) fn remove_expired_logins(conn: &Connection, now: Timestamp) -> Result<usize, DbError> {
+    execute(conn, REMOVE_EXPIRED, [iso_millis(now)], "forget old logins")
+}

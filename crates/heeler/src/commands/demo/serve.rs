@@ -1,0 +1,63 @@
+//! `heeler demo --serve`: a small living fleet on the dashboard, until Ctrl-C.
+
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::commands::workflow;
+use crate::failure::{Code, Failure, Outcome};
+
+use super::{Stage, say, tell};
+
+/// Where the fleet is in the demo's folder.
+const PLACE: &str = "living";
+
+/// How often it is looked whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A fleet in which something goes on.
+const FLEET: [(&str, &str); 2] = [
+    ("heeler.yaml", include_str!("living/heeler.yaml")),
+    ("workflows/each-minute.yaml", include_str!("living/minutely.yaml")),
+];
+
+/// Serves the fleet until Ctrl-C; then nothing of it is left, unless the user named its folder.
+pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
+    stage.write(PLACE, &FLEET)?;
+    let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
+    stage.write(PLACE, &example.copied().collect::<Vec<_>>())?;
+    // A daemon in the background does not hear Ctrl-C.
+    let served = start(stage).and_then(|link| {
+        tell("A small fleet lives here: scripted agents, a schedule each few seconds, and a workflow that asks you.")?;
+        say(format!("\n  {link}\n"))?;
+        say("The link logs you in, once. Ctrl-C ends the fleet and leaves nothing behind.")?;
+        while !stage.interrupted.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    });
+    let ended = stop(stage);
+    if is_temporary {
+        std::fs::remove_dir_all(&stage.folder)?;
+    }
+    served.and(ended)
+}
+
+/// Starts the daemon and returns a link to its dashboard.
+fn start(stage: &Stage) -> Outcome<String> {
+    let started = stage.command(PLACE, &["start", "-d", "-q"]).stdout(Stdio::null()).status()?;
+    super::ended_well(&["start", "-d"], started)?;
+    let said = stage.command(PLACE, &["open", "--print"]).stderr(Stdio::inherit()).output()?;
+    super::ended_well(&["open", "--print"], said.status)?;
+    let said = String::from_utf8_lossy(&said.stdout);
+    let link = said.split_whitespace().find(|word| word.starts_with("http"));
+    let missing = || Failure::message(Code::Bug, "there is no link");
+    link.map(str::to_owned).ok_or_else(missing)
+}
+
+/// Ends the daemon and its jobs.
+fn stop(stage: &Stage) -> Outcome {
+    let stop = ["stop", "--force"];
+    let said = stage.command(PLACE, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    super::ended_well(&stop, said)
+}

@@ -1,0 +1,303 @@
+//! A real browser at the dashboard of a real daemon.
+//!
+//! A [`Site`] is a fleet with a daemon that serves it, a [`Browser`] is Debian's chromium behind its
+//! driver. [`Browser::check`] is what every page must stand: nothing goes wrong in it, it does
+//! nothing that the policy forbids, axe finds no fault, and nothing in it can act. What it looks like
+//! is kept under `target/screenshots`. Start at [`Site::start`].
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use thirtyfour::prelude::*;
+
+use crate::fleet::Fleet;
+
+/// How long anything in a page is awaited.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// What finds elements that could act, wherever they come from: all of ours are in files of ours.
+const INERT: &str = r#"
+const found = [];
+const own = (url) => new URL(url, location.href).origin === location.origin;
+for (const element of document.querySelectorAll('*')) {
+  const name = element.localName;
+  if (name === 'script' && !(element.getAttribute('src') ?? '').startsWith('/assets/')) found.push(element.outerHTML);
+  if (['iframe', 'object', 'embed', 'base', 'foreignobject', 'style'].includes(name)) found.push(element.outerHTML);
+  if (name === 'img' && !own(element.src)) found.push(element.outerHTML);
+  for (const { name: key, value } of element.attributes) {
+    if (key.startsWith('on') || key === 'style') found.push(`${key}=${value}`);
+    if (/^\s*(javascript|data|vbscript):/i.test(value) && /^(href|src|action|formaction|xlink:href)$/.test(key)) found.push(`${key}=${value}`);
+  }
+  if (name === 'a' && !own(element.href) && !/noopener/.test(element.rel)) found.push(element.outerHTML);
+}
+if (window.acted) found.push('a script of an agent was run');
+return found;
+"#;
+
+/// A fleet whose daemon serves the dashboard.
+pub(crate) struct Site {
+    pub(crate) fleet: Fleet,
+    daemon: Child,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // The jobs end with it.
+        drop(self.fleet.command(&["stop", "--force"]).output());
+        drop(self.daemon.kill());
+        drop(self.daemon.wait());
+    }
+}
+
+impl Site {
+    /// Starts the daemon of a fleet whose config listens on a free port.
+    pub(crate) fn start(fleet: Fleet) -> Site {
+        let log = std::fs::File::create(fleet.file("daemon.log")).unwrap();
+        let mut command = fleet.command(&["start"]);
+        let daemon = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let site = Site { fleet, daemon };
+        let deadline = Instant::now() + PATIENCE;
+        while site.fleet.run(&["open", "--print"]).code != Some(0) {
+            assert!(Instant::now() < deadline, "{}", site.fleet.read("daemon.log"));
+            std::thread::sleep(LOOK);
+        }
+        site
+    }
+
+    /// Returns a link that logs in, once.
+    pub(crate) fn link(&self) -> String {
+        let said = self.fleet.run(&["open", "--print"]).ok();
+        let link = said.split_whitespace().find(|word| word.starts_with("http://"));
+        link.unwrap_or_else(|| panic!("no link in {said}")).to_owned()
+    }
+
+    /// Returns the address of the dashboard.
+    pub(crate) fn url(&self) -> String {
+        let link = self.link();
+        link.split("/login").next().unwrap().to_owned()
+    }
+}
+
+/// How a page is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) dark: bool,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
+impl Look {
+    pub(crate) const DESKTOP: Look = Look { dark: false, width: 1440, height: 900 };
+    pub(crate) const PHONE: Look = Look { dark: false, width: 360, height: 800 };
+
+    pub(crate) fn dark(self) -> Look {
+        Look { dark: true, ..self }
+    }
+
+    fn name(self) -> String {
+        format!("{}-{}", self.width, if self.dark { "dark" } else { "light" })
+    }
+}
+
+/// Chromium, driven.
+pub(crate) struct Browser {
+    pub(crate) page: WebDriver,
+    url: String,
+    look: Look,
+    /// What pages are checked with; it is put into each of them.
+    axe: String,
+    driver: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        drop(self.driver.kill());
+        drop(self.driver.wait());
+    }
+}
+
+/// Runs what a test does with a browser that is logged in, and ends both.
+pub(crate) fn with_browser(site: &Site, look: Look, test: impl AsyncFnOnce(&Browser)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let browser = Browser::start(site, look).await;
+        browser.page.goto(site.link()).await.unwrap();
+        browser.wait_for("main h1", "Overview").await;
+        test(&browser).await;
+        drop(browser.page.clone().quit().await);
+    });
+}
+
+impl Browser {
+    async fn start(site: &Site, look: Look) -> Browser {
+        let profile = tempfile::tempdir().unwrap();
+        let (driver, port) = start_driver(&profile);
+        let mut wanted = DesiredCapabilities::chrome();
+        for arg in [
+            "--headless=new",
+            // A container's root may have no sandbox; the only pages are ours.
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--force-device-scale-factor=1",
+        ] {
+            wanted.add_arg(arg).unwrap();
+        }
+        wanted.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        wanted.set("goog:loggingPrefs", json!({ "browser": "ALL" })).unwrap();
+        let page = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
+        page.set_script_timeout(PATIENCE).await.unwrap();
+        let axe = heeler_testkit::axe();
+        let browser = Browser { page, url: site.url(), look, axe, driver, _profile: profile };
+        browser.look(look).await;
+        browser
+    }
+
+    async fn devtools(&self, command: &str, params: Json) {
+        let tools = thirtyfour::extensions::cdp::ChromeDevTools::new(self.page.handle().clone());
+        tools.execute_cdp_with_params(command, params).await.unwrap();
+    }
+
+    /// Looks at pages in another way from now on.
+    pub(crate) async fn look(&self, look: Look) {
+        let Look { dark, width, height } = look;
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// Goes to a page.
+    pub(crate) async fn visit(&self, path: &str) {
+        self.page.goto(format!("{}{path}", self.url)).await.unwrap();
+    }
+
+    /// Runs a script and returns what it returns.
+    pub(crate) async fn script(&self, script: &str) -> Json {
+        self.page.execute(script, Vec::new()).await.unwrap().json().clone()
+    }
+
+    /// Waits for an element whose text contains something.
+    #[track_caller]
+    pub(crate) fn wait_for<'b>(
+        &'b self,
+        selector: &'b str,
+        text: &'b str,
+    ) -> impl Future<Output = ()> + 'b {
+        let script = format!(
+            "return [...document.querySelectorAll({})].some((it) => it.textContent.includes({}))",
+            json!(selector),
+            json!(text)
+        );
+        self.wait(format!("`{text}` in `{selector}`"), script)
+    }
+
+    /// Waits until a script returns true.
+    pub(crate) async fn wait(&self, what: String, script: String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.script(&script).await != true {
+            if Instant::now() >= deadline {
+                self.keep("failed").await;
+                panic!("no {what} in {}", self.page.source().await.unwrap());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Clicks the first element that a selector finds.
+    pub(crate) async fn click(&self, selector: &str) {
+        self.wait(
+            format!("`{selector}`"),
+            format!("return document.querySelector({}) !== null", json!(selector)),
+        )
+        .await;
+        self.page.find(By::Css(selector)).await.unwrap().click().await.unwrap();
+    }
+
+    /// Types into the first element that a selector finds.
+    pub(crate) async fn type_into(&self, selector: &str, text: &str) {
+        self.page.find(By::Css(selector)).await.unwrap().send_keys(text).await.unwrap();
+    }
+
+    /// Presses keys where the focus is.
+    pub(crate) async fn press(&self, keys: &str) {
+        self.page.active_element().await.unwrap().send_keys(keys).await.unwrap();
+    }
+
+    /// Checks the page that is shown, and keeps what it looks like under a name.
+    pub(crate) async fn check(&self, name: &str) {
+        self.keep(name).await;
+        self.is_inert(name).await;
+        let wide = self.script("return document.documentElement.scrollWidth > innerWidth").await;
+        assert_eq!(wide, false, "{name} is wider than the screen");
+        self.is_accessible(name).await;
+        self.is_quiet(name).await;
+    }
+
+    /// Checks that nothing in the page can act but files of ours.
+    pub(crate) async fn is_inert(&self, name: &str) {
+        assert_eq!(self.script(INERT).await, json!([]), "{name}");
+    }
+
+    /// Checks that nothing was complained about: no error, no breach of the policy.
+    pub(crate) async fn is_quiet(&self, name: &str) {
+        let log = self.page.browser_log().await.unwrap();
+        let bad: Vec<_> = log.iter().filter(|entry| entry.level == "SEVERE").collect();
+        assert!(bad.is_empty(), "{name}: {bad:?}");
+    }
+
+    async fn is_accessible(&self, name: &str) {
+        self.page.execute(self.axe.as_str(), Vec::new()).await.unwrap();
+        let run = r#"
+            const done = arguments[arguments.length - 1];
+            const only = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] };
+            axe.run(document, only).then(
+              (found) => done(found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html + ' ' + node.failureSummary).join(' | ')}`)),
+              (error) => done([String(error)]));
+        "#;
+        let found = self.page.execute_async(run, Vec::new()).await.unwrap().json().clone();
+        assert_eq!(found, json!([]), "{name}, {:?}", self.look);
+    }
+
+    /// Keeps what the page looks like.
+    pub(crate) async fn keep(&self, name: &str) {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/screenshots");
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(format!("{name}-{}.png", self.look.name()));
+        self.page.screenshot(&file).await.unwrap();
+    }
+}
+
+/// Starts the driver on a free port and returns that.
+fn start_driver(profile: &tempfile::TempDir) -> (Child, u16) {
+    let mut command = Command::new("chromedriver");
+    // What it and the browser leave goes with the test.
+    command.arg("--port=0").env("TMPDIR", profile.path()).env("HOME", profile.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut driver = command.spawn().unwrap_or_else(|error| {
+        panic!(
+            "chromedriver cannot be started ({error}): run `cargo xtask setup`, which installs it"
+        )
+    });
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find_map(|line| line.rsplit_once("on port ")?.1.trim_end_matches('.').parse().ok());
+    // Nobody may wait for somebody to read what it says.
+    std::thread::spawn(move || lines.for_each(drop));
+    (driver, port.unwrap())
+}

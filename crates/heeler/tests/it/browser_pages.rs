@@ -1,0 +1,333 @@
+//! Every page and action of the dashboard, in a browser: light and dark, on a desk and on a phone.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::browser::{Browser, Look, Site, with_browser};
+use crate::fleet::Fleet;
+use crate::trigger::PATIENCE;
+
+/// Agents that do something of everything; what `evil` says and is called tries to act.
+const FLEET: &str = r##"
+fleet: {name: pages}
+web: {port: auto}
+agents:
+  - name: writer
+    description: Writes the weekly report, and a lot of words about it that do not fit into one line of a table.
+    runtime: scripted
+    budget: {day: 5, total: 100}
+    default_prompt: Write.
+    schedules:
+      hourly: {type: interval, interval: 1h, prompt: Write the report.}
+      nightly: {type: cron, cron: "0 3 * * *", prompt: Tidy up.}
+      never: {type: cron, cron: "0 4 * * *", enabled: false, prompt: Never.}
+    script:
+      - think: What do I know?
+      - run: echo one; echo two
+        description: Counts
+      - cost: 0.25
+      - say: |
+          ## Report
+          All is **well**: `3` things done, see [the site](https://example.com/).
+
+          | what | how much |
+          |---|---|
+          | tulips | 12 |
+  - name: failer
+    description: Fails, always.
+    runtime: scripted
+    default_prompt: Fail.
+    script: [{cost: 0.02}, {error: 529, message: The API has too much to do.}]
+  - name: asker
+    description: Asks before it acts.
+    runtime: scripted
+    default_prompt: Act.
+    script:
+      - run: rm -r build
+        ask_permission: true
+      - say: Done.
+  - name: worker
+    description: Works for long.
+    runtime: scripted
+    default_prompt: Work.
+    instances: {max_concurrent: 1}
+    script: [{say: I count the sheep.}, {sleep: 1h}]
+  - name: evil
+    description: "<script>window.acted=1</script><img src=x onerror='window.acted=1'>"
+    runtime: scripted
+    default_prompt: "<img src=x onerror='window.acted=1'>"
+    schedules:
+      "<b onclick=x>&\"": {type: cron, cron: "0 5 * * *", prompt: Evil.}
+    script:
+      - tool: "<svg onload=window.acted=1>"
+        input: {file_path: "/tmp/\"><script>window.acted=1</script>"}
+        result: "<svg><script>window.acted=1</script></svg>"
+      - say: |
+          <script>window.acted=1</script> <img src=x onerror=window.acted=1>
+          [click](javascript:window.acted=1) ![pic](https://example.com/x.png) <svg onload=window.acted=1>
+          <a href="javascript:window.acted=1">link</a> [data](data:text/html,<script>window.acted=1</script>)
+"##;
+
+/// The pages there are, and the names of their pictures.
+const PAGES: [(&str, &str); 10] = [
+    ("/", "overview"),
+    ("/agents", "agents"),
+    ("/agents/writer", "agent"),
+    ("/agents/evil", "agent-evil"),
+    ("/jobs", "jobs"),
+    ("/jobs?status=failed&agent=failer", "jobs-failed"),
+    ("/schedules", "schedules"),
+    ("/search?q=report", "search"),
+    ("/settings", "settings"),
+    ("/nowhere", "not-found"),
+];
+
+/// A site at which something of everything has happened.
+fn site() -> Site {
+    let fleet = Fleet::empty();
+    fleet.write("heeler.yaml", FLEET);
+    let site = Site::start(fleet);
+    for agent in ["writer", "evil"] {
+        site.fleet.run(&["trigger", agent, "-q"]).ok();
+    }
+    site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
+    for agent in ["asker", "worker", "worker"] {
+        site.fleet.run(&["trigger", agent, "--detach"]).ok();
+    }
+    wait(&site, &["approvals", "list", "--json"], |found| found["total"] == 1);
+    wait(&site, &["jobs", "--json"], |found| {
+        let jobs = found["jobs"].as_array().unwrap();
+        jobs.iter().filter(|job| job["status"] == "running").count() == 2
+    });
+    site
+}
+
+#[track_caller]
+fn wait(site: &Site, command: &[&str], is_so: impl Fn(&serde_json::Value) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = site.fleet.json(command);
+        if is_so(&found) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{command:?}: {found}");
+        std::thread::yield_now();
+    }
+}
+
+fn every_page(look: Look) {
+    let site = site();
+    with_browser(&site, look, async |browser: &Browser| {
+        for (path, name) in PAGES {
+            browser.visit(path).await;
+            browser.wait_for("main h1", "").await;
+            if path == "/nowhere" {
+                // A browser says of itself that a page was not found.
+                drop(browser.page.browser_log().await);
+            }
+            browser.check(name).await;
+        }
+        browser.page.delete_all_cookies().await.unwrap();
+        browser.visit("/jobs").await;
+        browser.wait_for("h1", "Log in").await;
+        browser.check("login").await;
+    });
+}
+
+#[test]
+fn every_page_is_sound_on_a_desk() {
+    every_page(Look::DESKTOP);
+}
+
+#[test]
+fn every_page_is_sound_on_a_desk_in_the_dark() {
+    every_page(Look::DESKTOP.dark());
+}
+
+#[test]
+fn every_page_is_sound_on_a_phone() {
+    every_page(Look::PHONE);
+}
+
+#[test]
+fn every_page_is_sound_on_a_phone_in_the_dark() {
+    every_page(Look::PHONE.dark());
+}
+
+#[test]
+fn people_start_switch_and_steer_by_clicks() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/agents/writer").await;
+        browser.click("button[aria-label='nightly starts by itself']").await;
+        browser
+            .wait_for("button[aria-label='nightly starts by itself'][aria-checked=false]", "off")
+            .await;
+        let schedules = site.fleet.json(&["schedule", "list", "writer", "--json"]);
+        let nightly =
+            schedules["schedules"].as_array().unwrap().iter().find(|it| it["name"] == "nightly");
+        assert_eq!(nightly.unwrap()["enabled"], false);
+
+        let before =
+            site.fleet.json(&["jobs", "--agent", "writer", "--json"])["total"].as_i64().unwrap();
+        browser.click("button[aria-label='Run hourly now']").await;
+        browser.wait_for("#toasts .toast", "").await;
+        wait(&site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
+
+        browser.click("button[data-action$='/disable'].danger").await;
+        browser.wait_for("#confirm[open]", "Switch writer off?").await;
+        browser.click("#confirm button[value=no]").await;
+        assert_eq!(agent(&site, "writer")["enabled"], true, "nobody agreed");
+        browser.click("button[data-action$='/disable'].danger").await;
+        browser.click("#confirm button[value=yes]").await;
+        browser.wait_for("#head", "Switch on").await;
+        assert_eq!(agent(&site, "writer")["enabled"], false);
+        browser.click("#head button[data-action$='/enable']").await;
+        browser.wait_for("#head", "Switch off").await;
+        browser.is_quiet("actions").await;
+    });
+}
+
+fn agent(site: &Site, name: &str) -> serde_json::Value {
+    let agents = site.fleet.json(&["agent", "list", "--json"]);
+    let found = agents["agents"].as_array().unwrap().iter().find(|it| it["name"] == name);
+    found.unwrap().clone()
+}
+
+#[test]
+fn a_job_is_asked_for_in_words() {
+    let site = site();
+    with_browser(&site, Look::PHONE, async |browser: &Browser| {
+        browser.visit("/agents/writer").await;
+        browser.type_into("#prompt", "Write about <tulips>.").await;
+        browser.click("form[data-action='POST /api/v1/jobs'] button").await;
+        browser
+            .wait(
+                "a job's page".to_owned(),
+                "return location.pathname.startsWith('/jobs/job-')".to_owned(),
+            )
+            .await;
+        wait(&site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == 2);
+        let id = site.fleet.json(&["jobs", "--agent", "writer", "--json"])["jobs"][0]["id"].clone();
+        let job = site.fleet.json(&["job", id.as_str().unwrap(), "--json"]);
+        assert_eq!(job["prompt"], "Write about <tulips>.");
+    });
+}
+
+#[test]
+fn a_refusal_is_shown_in_its_own_words() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/agents/writer").await;
+        browser.wait_for("h1", "writer").await;
+        site.fleet.write("heeler.yaml", &FLEET.replace("name: writer", "name: author"));
+        site.fleet.run(&["reload"]).ok();
+        browser.click("button[aria-label='Run hourly now']").await;
+        browser.wait_for("#toasts [role=alert]", "writer").await;
+    });
+}
+
+#[test]
+fn tokens_are_made_shown_once_and_revoked() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/settings").await;
+        browser.type_into("#t-name", "ci").await;
+        browser.click("#tokens form button").await;
+        browser.wait_for("#new-token-value", "heeler_").await;
+        browser.wait_for("#token-list", "ci").await;
+        browser.check("settings-token").await;
+        browser.click("button[aria-label='Revoke ci']").await;
+        browser.click("#confirm button[value=yes]").await;
+        browser.wait_for("#token-list tr", "revoked").await;
+    });
+}
+
+#[test]
+fn the_keyboard_leads_everywhere() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.press("gj").await;
+        browser.wait_for("main h1", "Jobs").await;
+        browser.press("j").await;
+        let is_in_row = "return document.activeElement.closest('[data-row]') !== null";
+        browser.wait("a row with the focus".to_owned(), is_in_row.to_owned()).await;
+        browser.press("?").await;
+        browser.wait_for("#keys[open]", "Keyboard").await;
+        browser.check("keys").await;
+        browser.click("#keys-on").await;
+        browser.click("#keys button").await;
+        browser.press("ga").await;
+        browser.wait_for("main h1", "Jobs").await;
+        browser.script("localStorage.removeItem('heeler-keys')").await;
+        browser.press("/").await;
+        browser.press("tulips\u{E007}").await;
+        browser.wait_for("main h1", "Search").await;
+        browser.wait_for("mark", "tulips").await;
+        let skip = "document.querySelector('.skip').focus(); document.activeElement.click(); return document.activeElement.id";
+        assert_eq!(browser.script(skip).await, "main");
+    });
+}
+
+#[test]
+fn colours_are_kept_and_there_before_anything_is_painted() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        let background = "return getComputedStyle(document.body).backgroundColor";
+        let light = browser.script(background).await;
+        browser.click("#theme").await;
+        browser.click("#theme").await;
+        let dark = browser.script(background).await;
+        assert_ne!(light, dark);
+        browser.visit("/jobs").await;
+        assert_eq!(browser.script(background).await, dark);
+        assert_eq!(
+            browser.script("return document.querySelector('#theme').dataset.now").await,
+            "dark"
+        );
+        // A blocking script in the head runs before there is a body to paint.
+        let place = "const it = document.querySelector('script[src*=theme]'); return [it.parentElement.localName, it.defer, it.async, it.type]";
+        assert_eq!(browser.script(place).await, json!(["head", false, false, ""]));
+    });
+}
+
+#[test]
+fn the_overview_follows_the_fleet_and_keeps_the_focus() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.wait_for("#work", "I count the sheep.").await;
+        browser.wait_for("#live", "Live").await;
+        browser.script("document.querySelector('#attention a[href*=\"/jobs/\"]').focus()").await;
+        let link = browser.script("return document.activeElement.getAttribute('href')").await;
+        site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
+        browser.wait(
+            "two failures".to_owned(),
+            "return document.querySelectorAll('#attention .status[data-s=failed]').length === 2".to_owned(),
+        ).await;
+        assert_eq!(
+            browser.script("return document.activeElement.getAttribute('href')").await,
+            link
+        );
+        browser.is_quiet("overview").await;
+    });
+}
+
+#[test]
+fn the_overview_with_all_its_files_is_at_most_100_kilobytes() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/").await;
+        browser.wait_for("#live", "Live").await;
+        let sizes = "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+            return all.filter((one) => !one.name.includes('/stream')).map((one) => [new URL(one.name).pathname, one.decodedBodySize])";
+        let sizes = browser.script(sizes).await;
+        let pairs: Vec<(String, f64)> = serde_json::from_value(sizes).unwrap();
+        // A page that was fetched again for its regions counts once.
+        let mut seen = std::collections::BTreeMap::new();
+        pairs.into_iter().for_each(|(name, size)| drop(seen.insert(name, size)));
+        let total: f64 = seen.values().sum();
+        assert!(total <= 100_000.0, "{total}: {seen:?}");
+        assert!(seen.keys().any(|name| name.ends_with("style.css")), "{seen:?}");
+    });
+}
