@@ -210,6 +210,13 @@ pub enum Answer {
         /// Why it waits, if it does.
         waits: Option<String>,
     },
+    /// About a job that was asked for before, by the same delivery.
+    Known {
+        /// The job.
+        job: JobId,
+        /// Where it is.
+        status: JobStatus,
+    },
     /// It is done.
     Done {
         /// What was done.

@@ -36,6 +36,7 @@ use jiff::{SignedDuration, Timestamp};
 pub(crate) use board::{Board, Stage};
 pub use due::{read_rule, rule_text};
 pub use orders::GO_ON;
+pub use webhook::{CallSecret, Webhook};
 
 use crate::asks::RunAsks;
 use crate::cancel;

@@ -3,23 +3,35 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use heeler_model::RunId;
 
 use crate::setup::Setup;
 
+/// What a commit was about.
+#[derive(Debug)]
+pub struct Change {
+    /// How long it took.
+    pub took: Duration,
+    /// The runs whose ends it has on record.
+    pub ended: Vec<RunId>,
+}
+
 /// Told after each commit; it must not wait for anything.
-type Listener = Box<dyn Fn() + Send>;
+type Listener = Box<dyn Fn(&Change) + Send>;
 
 /// A view of a daemon that costs its dispatcher nothing.
 #[derive(Clone)]
 pub struct Outlook {
     setup: Arc<RwLock<Arc<Setup>>>,
-    listener: Arc<Mutex<Option<Listener>>>,
+    listeners: Arc<Mutex<Vec<Listener>>>,
 }
 
 impl Outlook {
     /// Begins with what a daemon works by.
     pub fn new(setup: Arc<Setup>) -> Outlook {
-        Outlook { setup: Arc::new(RwLock::new(setup)), listener: Arc::default() }
+        Outlook { setup: Arc::new(RwLock::new(setup)), listeners: Arc::default() }
     }
 
     /// Returns what the daemon works by now.
@@ -28,17 +40,17 @@ impl Outlook {
     }
 
     /// Has somebody told after each commit from now on, in the dispatcher's own thread.
-    pub fn on_change(&self, listener: impl Fn() + Send + 'static) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+    pub fn on_change(&self, listener: impl Fn(&Change) + Send + 'static) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
     pub(crate) fn take_setup(&self, setup: Arc<Setup>) {
         *self.setup.write().unwrap_or_else(PoisonError::into_inner) = setup;
     }
 
-    pub(crate) fn changed(&self) {
-        if let Some(tell) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
-            tell();
+    pub(crate) fn changed(&self, change: &Change) {
+        for tell in &*self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+            tell(change);
         }
     }
 }

@@ -29,6 +29,7 @@ mod text;
 mod time;
 pub mod timetable;
 mod wanted;
+pub mod webhook;
 mod words;
 pub mod workflow;
 

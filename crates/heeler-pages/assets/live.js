@@ -152,23 +152,30 @@ export function refreshSoon() {
 document.addEventListener('visibilitychange', () => { if (!document.hidden && stale) refreshSoon(); });
 addEventListener('focusout', () => { if (stale) refreshSoon(); });
 
+// Shows how much goes on, and says whether that is news.
 function counts(fleet) {
+  let news = false;
   for (const element of document.querySelectorAll('[data-count]')) {
     const value = fleet[element.dataset.count];
-    if (value === undefined) continue;
+    if (value === undefined || element.textContent === String(value)) continue;
+    news = true;
     element.textContent = value;
-    element.hidden = value === 0;
+    element.parentElement.hidden = value === 0;
   }
   // A tab in the background tells that somebody waits for a person.
   const title = document.title.replace(/^\(\d+\) /, '');
   document.title = fleet.approvals ? `(${fleet.approvals}) ${title}` : title;
+  return news;
 }
 
 if (document.body.dataset.stream) {
+  let first = true;
   connect(document.body.dataset.stream, {
     fleet(data) {
-      counts(data);
-      if (regions().length) refreshSoon();
+      // The first event tells what the page knows already, as a rule.
+      const news = counts(data) || !first;
+      first = false;
+      if (news && regions().length) refreshSoon();
     },
   });
   const poll = Number(document.querySelector('main')?.dataset.poll);

@@ -28,6 +28,9 @@ function turn() {
 switcher?.addEventListener('click', turn);
 label();
 
+// On a narrow screen the navigation scrolls.
+document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+
 const toggle = document.getElementById('keys-on');
 if (toggle) {
   toggle.checked = kept('heeler-keys') !== 'off';

@@ -78,12 +78,8 @@ pub fn durations(jobs: &[Took]) -> Markup {
     let mut sorted: Vec<f64> = jobs.iter().map(|job| job.seconds).collect();
     sorted.sort_by(f64::total_cmp);
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    let words = format!(
-        "The last {} jobs: half of them took at most {}, the longest {}",
-        jobs.len(),
-        duration(median),
-        duration(longest)
-    );
+    let (count, median, most) = (jobs.len(), duration(median), duration(longest));
+    let words = format!("last {count} jobs: median {median}, longest {most}");
     let bars = html! {
         @for (place, job) in jobs.iter().enumerate() {
             g {

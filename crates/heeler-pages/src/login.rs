@@ -1,51 +1,52 @@
-//! Where people say who they are.
+//! The page where people say who they are.
 
 use maud::{DOCTYPE, Markup, html};
 
 use crate::frame::head;
 
-/// What the page of the login shows.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What the login page shows. It says nothing of who has a password.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginView {
+    /// The fleet's name.
+    pub fleet: String,
     /// Where to go after that.
     pub next: String,
     /// The name that was given, if one was.
-    pub name: String,
-    /// Why it was refused, if it was.
-    pub refused: Option<String>,
+    pub user: String,
+    /// What was wrong with the last try.
+    pub problem: Option<String>,
 }
 
-/// Returns the page of the login.
+/// Returns the login page; its form is sent to `POST /login`.
 pub fn page(view: &LoginView) -> Markup {
-    let LoginView { next, name, refused } = view;
     html! {
         (DOCTYPE)
         html lang="en" {
-            head { (head("Log in", "Heeler")) }
+            head { (head("Log in", &view.fleet)) }
             body {
                 main.centre {
                     div.card {
                         span.brand { "Heeler" }
                         h1 { "Log in" }
-                        @if let Some(why) = refused { p.banner.bad role="alert" { (why) } }
+                        @if let Some(problem) = &view.problem {
+                            p.banner.bad role="alert" { (problem) }
+                        }
                         form.stack method="post" action="/login" {
-                            input type="hidden" name="next" value=(next);
+                            input type="hidden" name="next" value=(view.next);
                             div.field {
-                                label for="name" { "Name" }
-                                input #name name="name" value=(name) autocomplete="username"
+                                label for="user" { "Name" }
+                                input #user name="user" value=(view.user) autocomplete="username"
                                     autocapitalize="none" spellcheck="false" required;
                             }
                             div.field {
                                 label for="password" { "Password" }
-                                input #password name="password" type="password"
+                                input #password type="password" name="password"
                                     autocomplete="current-password" required;
                             }
-                            button.button.primary type="submit" { "Log in" }
+                            button.button.primary { "Log in" }
                         }
                         p.note {
-                            "No password? " code { "heeler open" }
-                            " on the machine where the fleet runs lets you in; "
-                            code { "heeler password set" } " makes a password."
+                            "No password? Run " code { "heeler open" } " on the machine of the fleet: it gives a link that logs you in."
                         }
                     }
                 }
@@ -56,13 +57,13 @@ pub fn page(view: &LoginView) -> Markup {
 
 /// Returns the page of a one-time link that counted. It goes on by itself: a cookie for this site
 /// alone is not sent where another site or program led here.
-pub fn entered(next: &str) -> Markup {
+pub fn entered(fleet: &str, next: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
-                (head("Logged in", "Heeler"))
                 meta http-equiv="refresh" content={ "0;url=" (next) };
+                (head("Logged in", fleet))
             }
             body {
                 main.centre {
@@ -84,9 +85,10 @@ mod tests {
     #[test]
     fn what_was_given_is_shown_as_text() {
         let view = LoginView {
+            fleet: "Heeler".to_owned(),
             next: "/jobs?a=\"b\"".to_owned(),
-            name: "<script>".to_owned(),
-            refused: Some("no & never".to_owned()),
+            user: "<script>".to_owned(),
+            problem: Some("no & never".to_owned()),
         };
         let page = page(&view).into_string();
         assert!(page.contains("value=\"&lt;script&gt;\""), "{page}");

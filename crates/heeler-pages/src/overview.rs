@@ -130,9 +130,9 @@ fn waiting_item(frame: &Frame, one: &Waiting) -> Markup {
             div.line {
                 (status("pending"))
                 a href=(path("/jobs", &[&one.id])) { (said(&one.agent)) }
-                span.muted.grow.cut { (one_line(&one.reason)) }
-                span.muted.nowrap { (ago(frame, one.since)) }
+                span.end.muted.nowrap { (ago(frame, one.since)) }
             }
+            p.small.muted.clamp { (one_line(&one.reason)) }
         }
     }
 }
@@ -208,7 +208,7 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
             header {
                 h2 #h-runs { "Jobs by the hour" }
                 span.legend.end {
-                    span.key { "completed" } span.key.bad { "failed" } span.key.rest { "others" }
+                    span.key.bad { "failed" } span.key.rest { "others" }
                 }
             }
             div.pad { (charts::runs(&figures.hours, &frame.zone)) }
@@ -220,7 +220,7 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
         section.card aria-labelledby="h-durations" {
             header {
                 h2 #h-durations { "How long jobs took" }
-                span.legend.end { span.key { "completed" } span.key.bad { "failed" } }
+                span.legend.end { span.key.bad { "failed" } }
             }
             div.pad {
                 @if figures.durations.is_empty() { p.empty.small { "No job has ended yet." } }

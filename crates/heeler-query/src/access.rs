@@ -1,6 +1,7 @@
 //! Who may do what: tokens, people with passwords, and who a secret belongs to.
 
 use heeler_model::{AccessName, Login, Person, Scope, Token};
+use heeler_store::Reader;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -8,7 +9,7 @@ use utoipa::ToSchema;
 use crate::{QueryError, Records};
 
 /// All tokens.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 pub struct TokenList {
     /// Newest first, also those that no longer count.
     pub tokens: Vec<TokenItem>,
@@ -55,6 +56,17 @@ pub enum TokenStatus {
     Revoked,
 }
 
+impl TokenStatus {
+    /// Returns it as a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TokenStatus::Active => "active",
+            TokenStatus::Expired => "expired",
+            TokenStatus::Revoked => "revoked",
+        }
+    }
+}
+
 impl TokenItem {
     fn of(token: Token, now: Timestamp) -> TokenItem {
         let status = match token.revoked_at {
@@ -77,7 +89,7 @@ impl TokenItem {
 }
 
 /// The people who have a password.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 pub struct PeopleList {
     /// By name.
     pub people: Vec<PersonItem>,
@@ -100,20 +112,34 @@ pub struct PersonItem {
     pub changed_at: Timestamp,
 }
 
-impl Records {
+impl TokenList {
     /// Lists all tokens, newest first.
-    pub fn tokens(&self, now: Timestamp) -> Result<TokenList, QueryError> {
-        let tokens = self.reader()?.tokens()?;
-        Ok(TokenList { tokens: tokens.into_iter().map(|it| TokenItem::of(it, now)).collect() })
+    pub fn read(reader: &Reader, now: Timestamp) -> Result<TokenList, QueryError> {
+        let tokens = reader.tokens()?.into_iter().map(|token| TokenItem::of(token, now));
+        Ok(TokenList { tokens: tokens.collect() })
     }
+}
 
+impl PeopleList {
     /// Lists the people who have a password.
-    pub fn people(&self) -> Result<PeopleList, QueryError> {
+    pub fn read(reader: &Reader) -> Result<PeopleList, QueryError> {
         let item = |Person { name, scope, created_at, changed_at }| {
             let name = AccessName::to_string(&name);
             PersonItem { name, scope, created_at, changed_at }
         };
-        Ok(PeopleList { people: self.reader()?.people()?.into_iter().map(item).collect() })
+        Ok(PeopleList { people: reader.people()?.into_iter().map(item).collect() })
+    }
+}
+
+impl Records {
+    /// Lists all tokens, newest first.
+    pub fn tokens(&self, now: Timestamp) -> Result<TokenList, QueryError> {
+        TokenList::read(&*self.reader()?, now)
+    }
+
+    /// Lists the people who have a password.
+    pub fn people(&self) -> Result<PeopleList, QueryError> {
+        PeopleList::read(&*self.reader()?)
     }
 
     /// Returns the token whose secret has a hash, whether or not it still counts.

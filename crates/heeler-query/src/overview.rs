@@ -204,3 +204,6 @@ fn approvals(reader: &Reader) -> Result<Vec<Approval>, QueryError> {
     found.reverse();
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

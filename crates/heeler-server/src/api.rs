@@ -1,8 +1,8 @@
 //! The API: `/api/v1`. Each noun is a module that says what its routes need.
 
+mod access;
 mod daemon;
 mod jobs;
-mod tokens;
 
 use axum::Json;
 use axum::Router;
@@ -11,12 +11,11 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use heeler_model::Scope;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Scope};
 use crate::live;
 use crate::problem::Problem;
 
@@ -51,7 +50,7 @@ impl Routes {
 
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [jobs::routes(), daemon::routes(), live::routes(), tokens::routes()];
+    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
     let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
     let all = OpenApiRouter::with_openapi(Document::openapi())

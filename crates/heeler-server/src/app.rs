@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heeler_engine::{Answer, Command, Handle, Outlook, Refused, RefusedKind};
+use heeler_engine::{Answer, Command, Handle, Origin, Outlook, Refused, RefusedKind};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::access::Access;
 use crate::caller::Caller;
 use crate::live::Live;
+use crate::metrics::Metrics;
 use crate::problem::Problem;
 
 /// A daemon as its server sees it. Cheap to clone.
@@ -25,6 +26,8 @@ pub struct App {
     pub live: Arc<Live>,
     /// Who may come in.
     pub access: Arc<Access>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.
@@ -34,12 +37,17 @@ pub struct App {
 impl App {
     /// Brings a command to the dispatcher and waits for its answer, however long that takes.
     pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
+        self.ask_of(caller.origin, command).await
+    }
+
+    /// Does the same for somebody who is known by nothing else.
+    pub(crate) async fn ask_of(&self, by: Origin, command: Command) -> Result<Answer, Refused> {
         let trouble = |message: &str| Err(Refused::new(RefusedKind::Trouble, message));
         let changes_access = matches!(command, Command::Access { .. });
         let (sender, receiver) = oneshot::channel();
         // Whoever asked may have gone meanwhile.
         let reply: heeler_engine::Reply = Box::new(move |answer| drop(sender.send(answer)));
-        let handle = self.handle.of(caller.origin);
+        let handle = self.handle.of(by);
         // It waits while the dispatcher is busy, which must not keep others waiting.
         let sent = tokio::task::spawn_blocking(move || handle.send(command, reply)).await;
         let answer = match sent {

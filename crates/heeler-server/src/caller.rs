@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use heeler_engine::Origin;
-use heeler_model::Scope;
+pub(crate) use heeler_model::Scope;
 
 /// Where the names of users are looked up.
 const USERS_FILE: &str = "/etc/passwd";

@@ -1,70 +1,335 @@
 //! Calls from outside: schedules of type `webhook`.
+//!
+//! Nobody logs in here: a call is signed with the secret of its schedule. Only callers who are known
+//! otherwise (the unix socket, a token) may call without. What is wrong with a call is not told to
+//! whoever has not signed it. Start at [`router`].
 
-use axum::Json;
-use axum::Router;
-use axum::body::Body;
+mod signature;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use heeler_engine::{Answer, Call, Command, WEBHOOK_BYTES_MAX};
+use axum::{Extension, Json, Router};
+use heeler_engine::{Answer, Call, CallSecret, Command, Origin, Setup, WEBHOOK_BYTES_MAX, Webhook};
+use heeler_model::webhook::{PING, Sent};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Scope};
 use crate::problem::Problem;
 use crate::request::{Named, read_bytes};
 
 /// The longest name of a delivery.
 pub(crate) const DELIVERY_BYTES_MAX: usize = 256;
 
+/// The longest body of a call; of GitHub's events only some fields are told, so they may be longer than
+/// what an agent is told.
+pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
+
+/// How many calls are looked at at once; more wait.
+pub(crate) const CALLS_AT_ONCE: usize = 8;
+
+/// How long a call waits for its turn.
+const TURN_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a body may take to come.
+const BODY_WAIT: Duration = Duration::from_secs(30);
+
 /// Headers by which callers name a delivery, the first one that is there counts: ours, that of
 /// Standard Webhooks, GitHub's and GitLab's.
 const DELIVERY_HEADERS: [&str; 4] =
     ["heeler-delivery", "webhook-id", "x-github-delivery", "x-gitlab-event-uuid"];
 
+/// The header by which GitHub names an event.
+const EVENT_HEADER: &str = "x-github-event";
+
+/// Whoever is known otherwise.
+type Known = Option<Extension<Caller>>;
+
 /// Returns the routes of calls from outside.
 pub(crate) fn router() -> Router<App> {
-    Router::new().route("/hooks/{agent}/{schedule}", post(webhook))
+    Router::new()
+        .route("/hooks/github", post(github))
+        .route("/hooks/{agent}/{schedule}", post(webhook))
+        .layer(Extension(Turns(Arc::new(Semaphore::new(CALLS_AT_ONCE)))))
+}
+
+/// Who may be looked at.
+#[derive(Clone)]
+struct Turns(Arc<Semaphore>);
+
+/// A call as it came.
+struct Received {
+    headers: HeaderMap,
+    body: Bytes,
+    origin: Option<Origin>,
+    now: jiff::Timestamp,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Received {
+    /// Reads a call, as soon as it is its turn.
+    async fn read(
+        app: &App,
+        turns: &Turns,
+        known: Known,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Received, Problem> {
+        let busy = || {
+            let detail = format!("{CALLS_AT_ONCE} calls are looked at already, the most");
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail).hint("call again later")
+        };
+        let turn = tokio::time::timeout(TURN_WAIT, Arc::clone(&turns.0).acquire_owned()).await;
+        let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
+        let slow =
+            |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the call came too slowly");
+        let read = tokio::time::timeout(BODY_WAIT, read_bytes(body, CALL_BYTES_MAX));
+        let body = read.await.map_err(slow)??;
+        let origin = known.filter(|Extension(caller)| caller.scope >= Scope::Operate);
+        let origin = origin.map(|Extension(caller)| caller.origin);
+        Ok(Received { headers, body, origin, now: (app.now)(), _turn: turn })
+    }
+
+    /// Says whether a schedule hears this call.
+    fn is_heard(&self, setup: &Setup, webhook: &Webhook<'_>) -> bool {
+        if self.origin.is_some() {
+            return true;
+        }
+        let name = || format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        match setup.call_secret(webhook.rules) {
+            CallSecret::Set(secret) => {
+                setup.takes_calls()
+                    && signature::is_signed(secret, &self.headers, &self.body, self.now)
+            }
+            CallSecret::Unset => {
+                tracing::warn!(schedule = name(), "called, and its `secret_env` is not set");
+                false
+            }
+            CallSecret::None => {
+                tracing::warn!(
+                    schedule = name(),
+                    "called from outside, and it has no `secret_env`"
+                );
+                false
+            }
+        }
+    }
+
+    /// Returns what was sent.
+    fn payload(&self) -> Result<Payload, Problem> {
+        let text = std::str::from_utf8(&self.body)
+            .map_err(|_| Problem::usage("the payload is not UTF-8 text"))?;
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
+        let kind = kind.trim().to_ascii_lowercase();
+        let event = self.headers.get(EVENT_HEADER).and_then(|event| event.to_str().ok());
+        let event = event.map(str::to_owned);
+        // GitHub sends it so unless it is told otherwise.
+        let form = event.is_some() && kind == "application/x-www-form-urlencoded";
+        let text = match form {
+            true => {
+                let mut pairs = url::form_urlencoded::parse(&self.body);
+                let found = pairs.find(|(name, _)| name == "payload");
+                found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+            }
+            false => text.to_owned(),
+        };
+        let is_json =
+            form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
+        let json = match is_json && !text.is_empty() {
+            true => Some(
+                serde_json::from_str(&text)
+                    .map_err(|error| Problem::usage(format!("the payload is not JSON: {error}")))?,
+            ),
+            false => None,
+        };
+        Ok(Payload { event, text, json })
+    }
+
+    /// Returns what a caller calls its delivery.
+    fn delivery(&self) -> Result<Option<String>, Problem> {
+        let Some((name, value)) =
+            DELIVERY_HEADERS.iter().find_map(|name| Some((name, self.headers.get(*name)?)))
+        else {
+            return Ok(None);
+        };
+        match value.to_str() {
+            Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
+            _ => Err(Problem::usage(format!(
+                "the header {name} is no name of 1 to {DELIVERY_BYTES_MAX} characters"
+            ))),
+        }
+    }
+
+    /// Returns who asks the dispatcher: whoever can sign was given the secret by a person.
+    fn asks(&self) -> Origin {
+        self.origin.unwrap_or(Origin::Person)
+    }
+}
+
+/// What was sent.
+struct Payload {
+    event: Option<String>,
+    text: String,
+    json: Option<Value>,
+}
+
+impl Payload {
+    fn sent(&self) -> Sent<'_> {
+        Sent { event: self.event.as_deref(), text: &self.text, json: self.json.as_ref() }
+    }
+
+    fn is_ping(&self) -> bool {
+        self.event.as_deref() == Some(PING)
+    }
+}
+
+/// Says that a call is not heard, whatever the reason.
+fn unsigned() -> Problem {
+    let detail = "there is no webhook here that takes this call: it is not signed with its secret";
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+}
+
+/// What becomes of a call.
+enum Fate {
+    Ping,
+    Ignored(String),
+    Call(Box<Call>),
 }
 
 async fn webhook(
     State(app): State<App>,
-    caller: Caller,
+    Extension(turns): Extension<Turns>,
+    known: Known,
     Named((agent, schedule)): Named<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
-    let bytes = read_bytes(body, WEBHOOK_BYTES_MAX).await?;
-    let (payload, delivery) = (payload(&headers, &bytes)?, delivery(&headers)?);
-    let call = Call { agent, schedule, payload, delivery };
-    Ok(Json(app.ask(&caller, Command::Webhook(Box::new(call))).await?))
-}
-
-/// Returns what a caller sent: text, and JSON if it says so.
-fn payload(headers: &HeaderMap, bytes: &[u8]) -> Result<String, Problem> {
-    let text =
-        std::str::from_utf8(bytes).map_err(|_| Problem::usage("the payload is not UTF-8 text"))?;
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let is_json = kind == "application/json" || kind.ends_with("+json");
-    if is_json && !text.is_empty() {
-        serde_json::from_str::<serde::de::IgnoredAny>(text)
-            .map_err(|error| Problem::usage(format!("the payload is not JSON: {error}")))?;
+) -> Result<Response, Problem> {
+    let received = Received::read(&app, &turns, known, headers, body).await?;
+    let (origin, setup) = (received.asks(), app.outlook.setup());
+    let judged = tokio::task::spawn_blocking(move || judge(&setup, &received, &agent, &schedule));
+    match judged.await.map_err(|_| Problem::trouble("the call could not be looked at"))?? {
+        Fate::Ping => Ok(Json(json!({ "pong": true })).into_response()),
+        Fate::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
+        Fate::Call(call) => {
+            let (code, reply) = started(app.ask_of(origin, Command::Webhook(call)).await?)?;
+            Ok((code, Json(reply)).into_response())
+        }
     }
-    Ok(text.to_owned())
 }
 
-/// Returns what a caller calls its delivery.
-fn delivery(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some((name, value)) =
-        DELIVERY_HEADERS.iter().find_map(|name| Some((name, headers.get(*name)?)))
-    else {
-        return Ok(None);
+fn judge(setup: &Setup, received: &Received, agent: &str, schedule: &str) -> Result<Fate, Problem> {
+    let webhook = match setup.webhook(agent, schedule) {
+        Ok(webhook) if received.is_heard(setup, &webhook) => webhook,
+        Err(refused) if received.origin.is_some() => return Err(refused.into()),
+        _ => return Err(unsigned()),
     };
-    match value.to_str() {
-        Ok(text) if (1..=DELIVERY_BYTES_MAX).contains(&text.len()) => Ok(Some(text.to_owned())),
-        _ => Err(Problem::usage(format!(
-            "the header {name} is no name of 1 to {DELIVERY_BYTES_MAX} characters"
-        ))),
+    let (payload, delivery) = (received.payload()?, received.delivery()?);
+    if payload.is_ping() {
+        return Ok(Fate::Ping);
     }
+    Ok(match webhook.call(&payload.sent(), delivery) {
+        Err(why) => Fate::Ignored(why),
+        Ok(call) => Fate::Call(Box::new(checked(call)?)),
+    })
+}
+
+/// Refuses a call of which an agent would be told too much.
+fn checked(call: Call) -> Result<Call, Problem> {
+    if call.payload.len() <= WEBHOOK_BYTES_MAX {
+        return Ok(call);
+    }
+    let detail = format!("the payload is longer than {WEBHOOK_BYTES_MAX} bytes");
+    let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail);
+    Err(problem.hint("`fields` of the schedule names what the agent is told"))
+}
+
+/// Returns what a caller is told of a job.
+fn started(answer: Answer) -> Result<(StatusCode, Value), Problem> {
+    match answer {
+        Answer::Job { job, status, waits } => {
+            let reply = json!({ "job": job, "status": status, "waits": waits });
+            Ok((StatusCode::ACCEPTED, reply))
+        }
+        Answer::Known { job, status } => {
+            Ok((StatusCode::OK, json!({ "job": job, "status": status, "duplicate": true })))
+        }
+        other => Err(Problem::trouble(format!("the daemon answered something else: {other:?}"))),
+    }
+}
+
+/// Starts whatever an event of GitHub's is to start.
+async fn github(
+    State(app): State<App>,
+    Extension(turns): Extension<Turns>,
+    known: Known,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let received = Received::read(&app, &turns, known, headers, body).await?;
+    let (origin, setup) = (received.asks(), app.outlook.setup());
+    let judged = tokio::task::spawn_blocking(move || judge_event(&setup, &received));
+    let fates = judged.await.map_err(|_| Problem::trouble("the call could not be looked at"))??;
+    let mut code = StatusCode::OK;
+    let mut replies = Vec::new();
+    for (schedule, fate) in fates {
+        let mut reply = match fate {
+            Fate::Ping => return Ok(Json(json!({ "pong": true })).into_response()),
+            Fate::Ignored(why) => json!({ "ignored": why }),
+            Fate::Call(call) => match app.ask_of(origin, Command::Webhook(call)).await {
+                Ok(answer) => {
+                    let (told, reply) = started(answer)?;
+                    code = code.max(told);
+                    reply
+                }
+                // The others are started all the same.
+                Err(refused) => json!({ "refused": refused.message }),
+            },
+        };
+        reply["schedule"] = Value::from(schedule);
+        replies.push(reply);
+    }
+    Ok((code, Json(json!({ "schedules": replies }))).into_response())
+}
+
+/// Says what becomes of an event for each schedule that hears it.
+fn judge_event(setup: &Setup, received: &Received) -> Result<Vec<(String, Fate)>, Problem> {
+    let mut heard = setup.github_webhooks();
+    heard.retain(|webhook| received.is_heard(setup, webhook));
+    if heard.is_empty() {
+        return Err(match received.origin {
+            Some(_) => Problem::not_found("no schedule has `events` of GitHub's"),
+            None => unsigned(),
+        });
+    }
+    let payload = received.payload()?;
+    if payload.event.is_none() {
+        return Err(Problem::usage(format!("the header {EVENT_HEADER} is missing")));
+    }
+    let delivery = received.delivery()?;
+    if payload.is_ping() {
+        return Ok(vec![(String::new(), Fate::Ping)]);
+    }
+    let fates = heard.iter().map(|webhook| {
+        let name = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        let fate = match webhook.call(&payload.sent(), delivery.clone()) {
+            Err(why) => Fate::Ignored(why),
+            Ok(call) => match checked(call) {
+                Ok(call) => Fate::Call(Box::new(call)),
+                Err(problem) => Fate::Ignored(problem.detail),
+            },
+        };
+        (name, fate)
+    });
+    Ok(fates.collect())
 }

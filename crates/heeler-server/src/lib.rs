@@ -13,11 +13,14 @@ mod client;
 mod hooks;
 mod internal;
 mod live;
+mod metrics;
 mod problem;
 mod request;
 mod serve;
 mod site;
 mod socket;
+mod tcp_table;
+mod telemetry;
 
 pub use access::{
     Access, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, Reach, hash_password,
@@ -27,8 +30,11 @@ pub use caller::login_name;
 pub use client::{Client, ClientError};
 pub use internal::{Hello, Link};
 pub use live::Live;
+pub use metrics::Metrics;
 pub use serve::{Connections, Listeners, serve};
 pub use socket::{bind, socket_name};
+pub use tcp_table::{PortHolder, port_holder};
+pub use telemetry::observe;
 
 /// The version of the interface between our own programs, which every reply carries in
 /// [`PROTOCOL_HEADER`].

@@ -99,7 +99,7 @@ impl Live {
     pub fn new(outlook: &Outlook) -> Arc<Live> {
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
-        outlook.on_change(move || {
+        outlook.on_change(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
         });
         Arc::new(Live {
@@ -120,11 +120,6 @@ impl Live {
     /// Returns how many streams are open.
     pub(crate) fn clients(&self) -> usize {
         self.clients.load(Ordering::SeqCst)
-    }
-
-    /// Returns how often the state has changed.
-    pub(crate) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::SeqCst)
     }
 
     /// Returns the hub of something, a new one if nobody looks at it yet.

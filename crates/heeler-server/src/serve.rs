@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::Request;
+use axum::middleware::from_fn_with_state;
 use heeler_engine::Origin;
-use heeler_model::Scope;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -20,9 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::app::App;
-use crate::caller::{Caller, Peer, login_name};
+use crate::caller::{Caller, Peer, Scope, login_name};
 use crate::live::Impatient;
-use crate::{access, api, hooks, internal, site};
+use crate::{access, api, hooks, internal, metrics, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -133,8 +133,7 @@ pub async fn serve(
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
-    let on_socket = socket_router().with_state(app.clone());
-    let on_web = web_router(&app).with_state(app.clone());
+    let (on_socket, on_web) = (served(socket_router(), &app), served(web_router(&app), &app));
     let own_name = login_name(rustix::process::geteuid().as_raw());
     let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
     let mut stop = std::pin::pin!(stop);
@@ -226,19 +225,23 @@ async fn accept_web(
     Ok((stream, room))
 }
 
+/// Has what is served counted.
+fn served(router: Router<App>, app: &App) -> Router {
+    router.layer(from_fn_with_state(app.clone(), metrics::count)).with_state(app.clone())
+}
+
 /// Returns what is served on the socket: our own command line's interface, and the API.
 fn socket_router() -> Router<App> {
-    internal::router()
-        .merge(api::router())
-        .merge(hooks::router())
-        .merge(site::router())
-        .fallback(site::no_route)
+    internal::router().merge(everywhere()).fallback(site::no_route)
 }
 
 /// Returns what is served on TCP.
 fn web_router(app: &App) -> Router<App> {
-    let all = api::router().merge(hooks::router()).merge(site::router());
-    access::layer(all.fallback(site::no_route), app)
+    access::layer(everywhere().fallback(site::no_route), app)
+}
+
+fn everywhere() -> Router<App> {
+    api::router().merge(hooks::router()).merge(metrics::router()).merge(site::router())
 }
 
 /// Says whether a user may steer a daemon of another: only the same one and root.

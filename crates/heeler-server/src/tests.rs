@@ -10,8 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::Services;
 use heeler_engine::{
     AgentChange, Answer, Call, Command, DaemonMode, DaemonStatus, Handle, Outlook, Refused,
-    RefusedKind, Reply, RunningJob, ScheduleChange, Setup, Stopped, Stopping, WEBHOOK_BYTES_MAX,
-    WaitingJob,
+    RefusedKind, Reply, RunningJob, ScheduleChange, Setup, Stopped, Stopping, WaitingJob,
 };
 use heeler_model::{JobStatus, PROMPT_BYTES_MAX, RunId, Wanted};
 use heeler_query::{Known, Records};
@@ -20,7 +19,6 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::oneshot;
 
-use crate::hooks::DELIVERY_BYTES_MAX;
 use crate::internal::{COMMAND, HELLO};
 use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
@@ -29,13 +27,18 @@ use crate::{
 };
 
 /// A daemon of which nothing is on record.
-fn app(folder: &Utf8Path, handle: Handle) -> App {
-    let read = |_: &Utf8Path| Ok("version: 1\nagents: []\n".to_owned());
+pub(crate) fn app(
+    folder: &Utf8Path,
+    handle: Handle,
+    config: &str,
+    env: BTreeMap<String, String>,
+) -> App {
+    let read = |_: &Utf8Path| Ok(config.to_owned());
     let loaded = heeler_model::config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
     let setup = Setup {
         config: folder.join("heeler.yaml"),
         loaded: Arc::new(loaded.unwrap()),
-        env: BTreeMap::new(),
+        env,
         home: folder.join("home"),
         sockets: folder.to_owned(),
         protected: Vec::new(),
@@ -48,11 +51,12 @@ fn app(folder: &Utf8Path, handle: Handle) -> App {
     let records = Records::new(dir, move || Known::of_setup(&known.setup()));
     let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
     let version = "1.2.3".to_owned();
-    App { handle, records, outlook, live, access, version, now: || Timestamp::UNIX_EPOCH }
+    let now = || Timestamp::UNIX_EPOCH;
+    App { handle, records, outlook, live, access, metrics: Arc::default(), version, now }
 }
 
 /// A server on a thread of its own, in a folder of its own.
-struct Rig {
+pub(crate) struct Rig {
     _temp: tempfile::TempDir,
     socket: Utf8PathBuf,
     connections: Connections,
@@ -62,11 +66,21 @@ struct Rig {
 
 impl Rig {
     fn new(each: impl FnMut(Command, Reply) + Send + 'static) -> Rig {
+        Rig::with("version: 1\nagents: []\n", BTreeMap::new(), each)
+    }
+
+    /// The same with a config and an environment.
+    pub(crate) fn with(
+        config: &str,
+        env: BTreeMap<String, String>,
+        each: impl FnMut(Command, Reply) + Send + 'static,
+    ) -> Rig {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let (listener, socket) = bind(folder, folder).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (app, connections) = (app(folder, Handle::scripted(each)), Connections::default());
+        let app = app(folder, Handle::scripted(each), config, env);
+        let connections = Connections::default();
         let (stop, stopped) = oneshot::channel::<()>();
         let counted = connections.clone();
         let thread = std::thread::spawn(move || {
@@ -90,7 +104,7 @@ impl Rig {
     }
 
     /// Sends bytes as they are and returns the reply's head and body.
-    fn raw(&self, request: &[u8]) -> (String, String) {
+    pub(crate) fn raw(&self, request: &[u8]) -> (String, String) {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         // It may refuse before it has read all.
         drop(stream.write_all(request));
@@ -294,69 +308,6 @@ fn the_longest_prompt_is_heard() {
     let prompt = Some("x".repeat(PROMPT_BYTES_MAX as usize));
     let longest = Wanted { prompt, ..Wanted::of("a".parse().unwrap()) };
     assert_eq!(rig.client().ask(&Command::Trigger(Box::new(longest)), None).unwrap(), done());
-}
-
-/// A server that keeps the calls of webhooks.
-fn called() -> (Rig, Arc<Mutex<Vec<Call>>>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hearing = Arc::clone(&heard);
-    let rig = Rig::new(move |command, reply| {
-        let Command::Webhook(call) = command else { panic!("{command:?}") };
-        hearing.lock().unwrap().push(*call);
-        reply(Ok(done()));
-    });
-    (rig, heard)
-}
-
-fn call(rig: &Rig, headers: &str, body: &[u8]) -> (String, String) {
-    let head = format!(
-        "POST /hooks/coder/push HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
-        body.len()
-    );
-    rig.raw(&[head.as_bytes(), body].concat())
-}
-
-#[test]
-fn a_webhook_takes_what_its_caller_sends_and_how_it_names_it() {
-    let (rig, heard) = called();
-    let json = "content-type: application/json; charset=utf-8\r\n";
-    for (headers, body, delivery) in [
-        ("", "just text", None),
-        ("", "", None),
-        (json, "{\"a\": 1}", None),
-        (json, "", None),
-        ("content-type: text/plain\r\nX-GitHub-Delivery: g-1\r\n", "{", Some("g-1")),
-        ("webhook-id: w-1\r\nheeler-delivery: h-1\r\n", "x", Some("h-1")),
-        ("x-gitlab-event-uuid: l-1\r\n", "x", Some("l-1")),
-    ] {
-        let (head, _) = call(&rig, headers, body.as_bytes());
-        assert!(head.starts_with("HTTP/1.1 200 "), "{headers}: {head}");
-        let heard = heard.lock().unwrap().pop().unwrap();
-        assert_eq!((heard.payload.as_str(), heard.delivery.as_deref()), (body, delivery));
-        assert_eq!((heard.agent.as_str(), heard.schedule.as_str()), ("coder", "push"));
-    }
-}
-
-#[test]
-fn a_call_that_is_too_long_or_no_text_is_refused() {
-    let (rig, heard) = called();
-    let most = vec![b'x'; WEBHOOK_BYTES_MAX];
-    assert!(call(&rig, "", &most).0.starts_with("HTTP/1.1 200 "));
-    assert_eq!(heard.lock().unwrap().pop().unwrap().payload.len(), WEBHOOK_BYTES_MAX);
-    let long_name = "d".repeat(DELIVERY_BYTES_MAX + 1);
-    for (headers, body, code, message) in [
-        ("".to_owned(), vec![b'x'; WEBHOOK_BYTES_MAX + 1], "413", "longer than 1048576 bytes"),
-        ("".to_owned(), vec![0xff, 0xfe], "400", "not UTF-8"),
-        ("content-type: Application/JSON\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
-        ("content-type: application/x+json\r\n".to_owned(), b"{".to_vec(), "400", "not JSON"),
-        (format!("webhook-id: {long_name}\r\n"), b"x".to_vec(), "400", "webhook-id is no name"),
-        ("webhook-id: \r\n".to_owned(), b"x".to_vec(), "400", "webhook-id is no name"),
-    ] {
-        let (head, found) = call(&rig, &headers, &body);
-        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{headers}: {head}");
-        assert!(found.contains(message), "{headers}: {found}");
-    }
-    assert!(heard.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ mod agent;
 mod daemon;
 #[path = "figures/jobs.rs"]
 mod jobs;
+#[path = "figures/live.rs"]
+mod live;
 #[path = "figures/load.rs"]
 mod load;
 #[path = "figures/recovery.rs"]
@@ -109,6 +111,9 @@ fn main() {
     }
     if wants("daemon") {
         figures.extend(daemon::figures(&bench));
+    }
+    if wants("live") {
+        figures.extend(live::figures(&bench));
     }
     if wants("load") {
         figures.extend(load::figures(&bench));

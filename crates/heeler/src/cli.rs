@@ -6,7 +6,7 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 use heeler_model::workflow::CourseStatus;
-use heeler_model::{ApprovalStatus, JobStatus, SessionStatus};
+use heeler_model::{ApprovalStatus, JobStatus, Scope, SessionStatus};
 
 use crate::commands;
 use crate::complete;
@@ -111,6 +111,25 @@ pub(crate) enum Command {
     /// Sum up what was spent
     #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
+    /// Open the dashboard in a browser, logged in
+    #[command(after_help = commands::open::ABOUT)]
+    Open(commands::open::OpenArgs),
+    /// Make, list and revoke tokens by which programs use the API
+    #[command(
+        after_help = "Examples:\n  heeler token create ci --scope operate --expires 30d\n  heeler token list\n  heeler token revoke ci"
+    )]
+    Token {
+        #[command(subcommand)]
+        command: commands::token::TokenCommand,
+    },
+    /// Give people passwords for the dashboard
+    #[command(
+        after_help = "Examples:\n  heeler password set\n  heeler password set ann --scope read\n  heeler password list"
+    )]
+    Password {
+        #[command(subcommand)]
+        command: commands::password::PasswordCommand,
+    },
     /// List jobs, newest first; `jobs show`, `logs`, `cancel`, `resume`, `retry`, `fork`
     Jobs(commands::jobs::JobsArgs),
     /// Show one job (herdctl's spelling of `jobs show`)
@@ -223,6 +242,11 @@ fn jobs_or_sessions() -> ArgValueCompleter {
     })
 }
 
+/// Reads what somebody may.
+pub(crate) fn scope() -> impl clap::builder::TypedValueParser<Value = Scope> {
+    words(Scope::ALL.iter().map(|scope| scope.as_str()))
+}
+
 /// Reads a job status, with the list of them on a mistake.
 pub(crate) fn job_status() -> impl clap::builder::TypedValueParser<Value = JobStatus> {
     words(JobStatus::ALL.iter().map(|status| status.as_str()))
@@ -316,6 +340,9 @@ impl Command {
             Command::Agent { command } => command.wants_json(),
             Command::Approvals { command } => command.wants_json(),
             Command::Costs(args) => args.json,
+            Command::Open(args) => args.json,
+            Command::Token { command } => command.wants_json(),
+            Command::Password { command } => command.wants_json(),
             Command::Status(args) => args.json,
             Command::Trigger(args) => args.json,
             Command::Cancel(args) => args.json,

@@ -13,6 +13,8 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod open;
+pub(crate) mod password;
 pub(crate) mod play;
 pub(crate) mod reload;
 pub(crate) mod restart;
@@ -25,6 +27,7 @@ pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod token;
 pub(crate) mod trigger;
 pub(crate) mod workflow;
 
@@ -44,6 +47,9 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Agent { command } => agent::run(global, &command),
         Command::Approvals { command } => approvals::run(global, &command),
         Command::Costs(args) => costs::run(global, &args),
+        Command::Open(args) => open::run(global, &args),
+        Command::Token { command } => token::run(global, &command),
+        Command::Password { command } => password::run(global, &command),
         Command::Trigger(args) => trigger::run(global, &args),
         Command::Cancel(args) => cancel::run(global, &args),
         Command::Runner(args) => runner::run(&args),

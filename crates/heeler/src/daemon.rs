@@ -341,6 +341,7 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
             let waits = waits.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             output::line(format!("{job} {status}{waits}"))?;
         }
+        Answer::Known { job, status } => output::line(format!("{job} {status}"))?,
         Answer::Done { message } => output::line(message.as_str())?,
         Answer::Session(made) => output::line(made.id.as_str())?,
         Answer::Taken(taken) => output::line(taken.id.as_str())?,
@@ -372,6 +373,7 @@ pub(crate) fn to_json(answer: &Answer) -> Value {
         Answer::Job { job, status, waits } => {
             json!({ "job": { "id": job, "status": status, "waits": waits } })
         }
+        Answer::Known { job, status } => json!({ "job": { "id": job, "status": status } }),
         Answer::Done { message } => json!({ "message": message }),
         Answer::Session(made) => json!({
             "id": made.id,

@@ -39,19 +39,6 @@ pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("herdctl.yml", ".herdctl"),
 ];
 
-/// Where the names of users are looked up.
-const USERS_FILE: &str = "/etc/passwd";
-
-/// Returns a user's name by the lines of [`USERS_FILE`].
-fn login_name(users: &str, user: u32) -> Option<String> {
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next().filter(|name| !name.is_empty())?;
-        let number: u32 = fields.nth(1)?.parse().ok()?;
-        (number == user).then(|| output::one_line(name))
-    })
-}
-
 /// Where a command is.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -118,8 +105,7 @@ impl Place {
             Some(name) => name,
             None => {
                 let user = rustix::process::geteuid().as_raw();
-                let users = std::fs::read_to_string(USERS_FILE).unwrap_or_default();
-                login_name(&users, user).unwrap_or_else(|| format!("user {user}"))
+                output::one_line(&heeler_server::login_name(user))
             }
         }
     }
@@ -491,14 +477,6 @@ fn no_fleet(here: &Utf8Path) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_user_is_named_by_number() {
-        let users = "root:x:0:0:root:/root:/bin/sh\n# a remark\n\nann:x:1000:50::/home/ann:\n";
-        assert_eq!(login_name(users, 0).as_deref(), Some("root"));
-        assert_eq!(login_name(users, 1000).as_deref(), Some("ann"));
-        assert_eq!(login_name(users, 50), None, "that is a group");
-    }
 
     #[test]
     fn only_files_of_trusted_users_are_followed() {

@@ -13,6 +13,7 @@ use crate::command::{
     Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
 };
 use crate::origin::Origin;
+use crate::setup::Setup;
 use crate::workflows::{WorkflowOrder, WorkflowWanted};
 
 impl Dispatcher {
@@ -177,6 +178,10 @@ impl Dispatcher {
         let old = Arc::clone(&self.board().setup);
         let changes = heeler_model::config::changes(&old.loaded, &new.loaded);
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let web = |setup: &Setup| setup.loaded.fleets.first().map(|fleet| fleet.web.clone());
+        if web(&old) != web(&new) {
+            changes.push("`web` counts from the next start on: heeler restart".to_owned());
+        }
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         changes.extend(new.loaded.faulty.iter().map(|it| it.told(new.folder())));
         let reply: Reply = Box::new(move |done| {

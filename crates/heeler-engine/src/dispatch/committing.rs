@@ -16,6 +16,7 @@ use super::turn::{self, Turn};
 use super::{Deed, Dispatcher, Task};
 use crate::command::{Answer, Refused, RefusedKind, Reply};
 use crate::fault::{self, FaultPoint};
+use crate::outlook::Change;
 use crate::recover::{self, Compare};
 
 /// How long the dispatcher waits after a commit failed; nothing new starts meanwhile.
@@ -76,12 +77,15 @@ impl Dispatcher {
         let once: Vec<Task> = tasks.iter().filter_map(Task::told_once).collect();
         let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
+        let began = Instant::now();
         let done = self.write(tasks, now);
+        let took = began.elapsed();
         fault::reach(FaultPoint::AfterCommit);
         match done {
             Ok(written) => {
                 self.follow(written, replies, &runs);
-                self.outlook.changed();
+                let ended = runs.into_iter().flatten().collect();
+                self.outlook.changed(&Change { took, ended });
                 true
             }
             Err(error) => {

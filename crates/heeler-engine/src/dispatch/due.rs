@@ -374,7 +374,7 @@ pub fn rule_text(trigger: &Trigger) -> String {
         }
         Trigger::Cron { expr, zone: None } => format!("cron {}", expr.as_str()),
         Trigger::Watch { .. } => "watch".to_owned(),
-        Trigger::Webhook => "webhook".to_owned(),
+        Trigger::Webhook(_) => "webhook".to_owned(),
         Trigger::Chat => "chat".to_owned(),
     }
 }

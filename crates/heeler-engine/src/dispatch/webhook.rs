@@ -8,6 +8,7 @@ use std::sync::Arc;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{Agent, Overlap, Schedule, Trigger};
 use heeler_model::timetable::{Skip, SkipReason};
+use heeler_model::webhook::{Sent, WebhookRules};
 use heeler_model::{JobId, JobStatus, TriggerType, Wanted};
 use heeler_store::DbError;
 use sha2::{Digest as _, Sha256};
@@ -24,8 +25,8 @@ impl Turn<'_, '_> {
     /// Gives a call its job, unless it has one.
     pub(super) fn webhook(&mut self, call: &Call) -> Result<Outcome, DbError> {
         let setup = Arc::clone(&self.board.setup);
-        let (agent, schedule) = match find_webhook(&setup, &call.agent, &call.schedule) {
-            Ok(found) => found,
+        let (agent, schedule) = match setup.webhook(&call.agent, &call.schedule) {
+            Ok(Webhook { agent, schedule, .. }) => (agent, schedule),
             Err(refused) => return Ok(Err(refused)),
         };
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
@@ -37,7 +38,7 @@ impl Turn<'_, '_> {
         {
             tracing::info!(schedule = %key, job = %job.head.id, "called again");
             let (job, status) = (job.head.id, job.head.status);
-            return Ok(Ok(Some(Answer::Job { job, status, waits: None })));
+            return Ok(Ok(Some(Answer::Known { job, status })));
         }
         if let Err((refused, reason)) = self.may_call(&key, agent, schedule) {
             if let Some(reason) = reason {
@@ -118,21 +119,90 @@ fn deliveries_of(key: &ScheduleKey) -> String {
     format!("deliveries {key}")
 }
 
-fn find_webhook<'s>(
-    setup: &'s Setup,
-    agent: &str,
-    schedule: &str,
-) -> Result<(&'s Agent, &'s Schedule), Refused> {
-    let (agent, schedule) = find_schedule(setup, agent, schedule)?;
-    if schedule.trigger == Trigger::Webhook {
-        return Ok((agent, schedule));
+/// A schedule that can be called from outside.
+#[derive(Debug, Clone, Copy)]
+pub struct Webhook<'s> {
+    /// Whose it is.
+    pub agent: &'s Agent,
+    /// The schedule.
+    pub schedule: &'s Schedule,
+    /// What it goes by.
+    pub rules: &'s WebhookRules,
+}
+
+/// What callers of a schedule sign with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CallSecret<'s> {
+    /// Nothing: only those are heard who are known otherwise.
+    None,
+    /// The value of a variable that is not set, so nobody can.
+    Unset,
+    /// This.
+    Set(&'s str),
+}
+
+impl Webhook<'_> {
+    /// Returns what may be said of it.
+    fn key(&self) -> ScheduleKey {
+        ScheduleKey { agent: self.agent.name.to_string(), schedule: self.schedule.name.clone() }
     }
-    let message = format!("{}/{} is no webhook", agent.name, schedule.name);
-    let hint = format!(
-        "`type: webhook` in the config makes it one; heeler schedule trigger {} {} runs it as it is",
-        agent.name, schedule.name
-    );
-    Err(Refused::new(RefusedKind::NotFound, message).hint(hint))
+
+    /// Says what becomes of what was sent: a call, or none and why.
+    pub fn call(&self, sent: &Sent<'_>, delivery: Option<String>) -> Result<Call, String> {
+        self.rules.wants(sent)?;
+        let ScheduleKey { agent, schedule } = self.key();
+        Ok(Call { agent, schedule, payload: self.rules.told(sent), delivery })
+    }
+}
+
+impl Setup {
+    /// Returns a schedule that can be called from outside.
+    pub fn webhook(&self, agent: &str, schedule: &str) -> Result<Webhook<'_>, Refused> {
+        let (agent, schedule) = find_schedule(self, agent, schedule)?;
+        if let Trigger::Webhook(rules) = &schedule.trigger {
+            return Ok(Webhook { agent, schedule, rules });
+        }
+        let message = format!("{}/{} is no webhook", agent.name, schedule.name);
+        let hint = format!(
+            "`type: webhook` in the config makes it one; heeler schedule trigger {} {} runs it as it is",
+            agent.name, schedule.name
+        );
+        Err(Refused::new(RefusedKind::NotFound, message).hint(hint))
+    }
+
+    /// Returns the schedules that events of GitHub's start.
+    pub fn github_webhooks(&self) -> Vec<Webhook<'_>> {
+        let mut found = Vec::new();
+        for agent in &self.loaded.agents {
+            for schedule in &agent.schedules {
+                if let Trigger::Webhook(rules) = &schedule.trigger
+                    && !rules.events.is_empty()
+                {
+                    found.push(Webhook { agent, schedule, rules });
+                }
+            }
+        }
+        found
+    }
+
+    /// Says whether calls from outside are taken.
+    pub fn takes_calls(&self) -> bool {
+        let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
+        webhooks.is_none_or(|webhooks| webhooks.enabled)
+    }
+
+    /// Returns what callers of a schedule sign with.
+    pub fn call_secret(&self, rules: &'_ WebhookRules) -> CallSecret<'_> {
+        let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
+        let of_fleet = webhooks.and_then(|webhooks| webhooks.secret_env.as_ref());
+        match rules.secret_env.as_ref().or(of_fleet) {
+            None => CallSecret::None,
+            Some(name) => match self.env.get(name.as_str()).filter(|value| !value.is_empty()) {
+                Some(value) => CallSecret::Set(value),
+                None => CallSecret::Unset,
+            },
+        }
+    }
 }
 
 /// Tells an agent what a caller sent, after what it is asked.

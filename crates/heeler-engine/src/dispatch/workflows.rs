@@ -208,9 +208,12 @@ impl Turn<'_, '_> {
 
     fn switch_workflow(&mut self, name: &str, enabled: bool, by: &str) -> Result<Outcome, DbError> {
         let setup = Arc::clone(&self.board.setup);
-        let name = match setup.workflow(name) {
-            Ok(loaded) => loaded.workflow.name.to_string(),
-            Err(refused) => return Ok(Err(refused)),
+        // One with faults too: whoever corrects it may not want it to start at once.
+        let faulty = setup.loaded.faulty_workflow(name).and_then(|faulty| faulty.name.clone());
+        let name = match (setup.workflow(name), faulty) {
+            (Ok(loaded), _) => loaded.workflow.name.to_string(),
+            (Err(_), Some(name)) => name,
+            (Err(refused), None) => return Ok(Err(refused)),
         };
         let row = WorkflowOverride { name: name.clone(), enabled, at: self.now, by: by.to_owned() };
         self.tx.put_workflow_override(&row)?;

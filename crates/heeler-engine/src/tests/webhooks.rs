@@ -29,7 +29,7 @@ fn call(schedule: &str, delivery: Option<&str>) -> Call {
 
 fn called(running: &Running, call: Call) -> Result<(JobId, JobStatus), Refused> {
     match running.handle.ask(Command::Webhook(Box::new(call)))? {
-        Answer::Job { job, status, .. } => Ok((job, status)),
+        Answer::Job { job, status, .. } | Answer::Known { job, status } => Ok((job, status)),
         other => panic!("{other:?}"),
     }
 }

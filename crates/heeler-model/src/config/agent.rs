@@ -91,7 +91,8 @@ section! {
         /// steps are described in `docs/scripted.md`.
         script: Option<At<Script>>,
         /// The shell command of an agent with `runtime: command`. It gets the prompt on its standard
-        /// input and the run's id as `HEELER_RUN` in its environment.
+        /// input and the run's id as `HEELER_RUN` in its environment. Each line that it prints is a
+        /// message, of more than 1,000 those that come at once; standard error is in the log too.
         command: Option<At<Filled>>,
         /// Where the agent works; the folder of its file if left out. Relative to this file.
         working_directory alias "workspace": Option<WorkingDirectory>,

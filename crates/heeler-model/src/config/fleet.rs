@@ -10,9 +10,10 @@ use super::agent::{AgentKeys, Budget, NO_DEFAULT, WorkingDirectory};
 use super::docker::Docker;
 use super::policy::{AgentRef, Logs, LogsKeys, Queue, QueueKeys, Retention};
 use super::reader::{Dialect, Reader};
-use super::shape::{Shape, section};
+use super::shape::{Shape, read_default, section};
 use super::show::as_written;
-use super::value::{At, Value, VarName, expected, word_value};
+use super::value::{At, SecretText, Value, VarName, WebUrl, expected, word_value};
+use super::web::{WebOrigin, WebPort};
 use super::when::Zone;
 use super::yaml::{Kind, Node};
 use crate::Name;
@@ -74,10 +75,15 @@ section! {
         durability: Durability = "interval",
         /// Where workflows are, and what holds for all of them; that of the root counts.
         workflows: Option<WorkflowsKeys>,
-        /// The dashboard.
+        /// The dashboard and the API; what the root says counts, from the next start on.
         web: Option<Web>,
         /// Calls from outside.
         webhooks: Option<Webhooks>,
+        /// Figures for Prometheus at `/metrics`, for callers with the scope `read`; that of the root
+        /// counts.
+        metrics: bool = "false",
+        /// Where traces of runs are sent; that of the root counts.
+        telemetry: Option<Telemetry>,
         /// Containers for all agents; the same as `docker` in `defaults`, which wins.
         docker: Option<Docker>,
         /// Where repositories are kept.
@@ -114,14 +120,17 @@ section! {
 }
 
 section! {
-    /// The dashboard.
+    /// The dashboard and the API.
     pub struct Web ("web") {
-        /// Whether it is served.
-        enabled: bool = "false",
-        /// The port.
-        port: NonZeroU16 = "3232",
-        /// The address it is served on.
-        host: String = "localhost",
+        /// Whether they are served.
+        enabled: bool = "true",
+        /// The port; `auto` takes the first free one from 7878 on.
+        port: WebPort = "7878",
+        /// The address they are served on. Beyond this machine (`0.0.0.0`) it needs a password or a
+        /// token that a person made.
+        host: String = "127.0.0.1",
+        /// The addresses under which a proxy serves them, such as `https://heeler.example.com`.
+        origins: Vec<WebOrigin>,
         /// Hours after which a chat starts anew.
         session_expiry_hours: NonZeroU32 = "24",
         /// Open a browser at start.
@@ -133,15 +142,35 @@ section! {
     }
 }
 
+impl Default for Web {
+    fn default() -> Web {
+        read_default("{}").expect("every key has a default")
+    }
+}
+
 section! {
     /// Calls from outside.
     pub struct Webhooks ("webhooks") {
         /// Whether they are taken.
-        enabled: bool = "false",
-        /// The port.
+        enabled: bool = "true",
+        /// herdctl's port of calls; they come to that of `web`.
         port: NonZeroU16 = "8081",
-        /// The environment variable that holds the shared secret.
+        /// The environment variable with the secret that callers sign with, where a schedule has no
+        /// `secret_env` of its own.
         secret_env: Option<VarName>,
+    }
+}
+
+section! {
+    /// Traces of runs, for OpenTelemetry.
+    pub struct Telemetry ("telemetry") {
+        /// The collector's address for OTLP over HTTP, such as `http://localhost:4318`; `/v1/traces` is
+        /// added unless it has a path.
+        endpoint: WebUrl,
+        /// Headers of each call; secrets by variable: `authorization: Bearer ${TOKEN}`.
+        headers: IndexMap<String, SecretText>,
+        /// What the fleet is called there.
+        service_name: String = "heeler",
     }
 }
 
@@ -292,10 +321,14 @@ pub struct Fleet {
     pub durability: Durability,
     /// Where workflows are, and what holds for all of them; that of the root counts.
     pub workflows: WorkflowSettings,
-    /// The dashboard; that of the root counts.
-    pub web: Option<Web>,
+    /// The dashboard and the API; that of the root counts.
+    pub web: Web,
     /// Calls from outside; that of the root counts.
     pub webhooks: Option<Webhooks>,
+    /// Whether figures are served; that of the root counts.
+    pub metrics: bool,
+    /// Where traces of runs are sent; that of the root counts.
+    pub telemetry: Option<Telemetry>,
     pub(crate) shown: Json,
 }
 
@@ -321,8 +354,10 @@ impl Fleet {
             watch_config: keys.watch_config,
             timezone: keys.timezone,
             durability: keys.durability,
-            web: keys.web,
+            web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
+            metrics: keys.metrics,
+            telemetry: keys.telemetry,
         }
     }
 }

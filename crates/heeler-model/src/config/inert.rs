@@ -13,7 +13,16 @@ use super::yaml::{Kind, Node};
 use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
 /// Keys of a fleet file without effect, as paths.
-pub(crate) const FLEET: &[&str] = &["webhooks", "web", "docker", "working_directory", "chat"];
+pub(crate) const FLEET: &[&str] = &[
+    "webhooks.port",
+    "web.session_expiry_hours",
+    "web.open_browser",
+    "web.tool_results",
+    "web.message_grouping",
+    "docker",
+    "working_directory",
+    "chat",
+];
 
 /// Keys of an agent without effect, as paths; `*` stands for any name.
 pub(crate) const AGENT: &[&str] = &[

@@ -16,10 +16,11 @@ use super::policy::PriorityKey;
 use super::reader::{Dialect, Pos, Reader};
 use super::session::{SessionKeys, SessionRules};
 use super::shape::{KeyInfo, Shape, refuse_both, section};
-use super::value::{At, Value, expected, word_value};
+use super::value::{At, Value, VarName, expected, text_value, word_value};
 use super::when::{CronExpr, Zone};
 use super::work::WorkSource;
 use super::yaml::{Key, Kind, Node};
+use crate::webhook::{EventName, FIELDS_MAX, FieldPath, WebhookRules};
 use crate::words::words;
 use crate::workflow::Cron;
 use crate::{Name, SessionMode};
@@ -73,6 +74,11 @@ words! {
 
 word_value!(Missed, Overlap, ScheduleType);
 
+text_value! {
+    EventName: "an event", "`issues.opened`", Some(r"^[a-z_]+(\.[a-z_]+)?$"), |event| Json::from(event.to_string());
+    FieldPath: "the place of a value", "`issue.title`", Some(r"^[^.]+(\.[^.]+)*$"), |path| Json::from(path.to_string());
+}
+
 section! {
     /// What starts the schedule, in the list form.
     pub(crate) struct TriggerKeys ("trigger") {
@@ -105,7 +111,28 @@ section! {
         /// A cron expression of five fields, names allowed (`0 9 * * mon-fri`), or `@daily` and
         /// the like.
         cron alias "expression": Option<At<CronExpr>>,
-        /// The files whose change starts it: globs such as `src/**/*.rs`, relative to the working
+        /// The environment variable with the secret that callers sign with (webhook); `secret_env` of the
+        /// fleet's `webhooks` if left out. Without any, only callers that have logged in or come over the
+        /// unix socket are heard.
+        secret_env alias "secret": Option<At<VarName>>,
+        /// The events of GitHub's that start it (webhook): `push`, or with an action
+        /// `issues.opened`. Calls of `/hooks/github` go to the schedules that have some.
+        events: Option<At<Vec<EventName>>>,
+        /// Of events that have a branch, only those of these (webhook): globs such as `release/*`.
+        branches: Option<At<Globs>>,
+        /// Of events about an issue or pull request, only where it has one of these labels (webhook).
+        labels: Option<At<Vec<String>>>,
+        /// Only events that these people caused, by login (webhook).
+        authors: Option<At<Vec<String>>>,
+        /// Events that programs caused start it too (webhook); otherwise an agent's own doings could start
+        /// it again.
+        bots: Option<At<bool>>,
+        /// What of the call the agent is told (webhook): names of your own with the place of the value,
+        /// such as `title: issue.title` or `label: issue.labels.0.name`. If left out, it is told all that
+        /// was sent; of GitHub's events, what matters.
+        fields: Option<At<IndexMap<String, FieldPath>>>,
+        /// The files whose change starts it (watch), or of pushes, only those that touch one of these
+        /// (webhook): globs such as `src/**/*.rs`, relative to the working
         /// directory. A glob that fits a folder stands for everything in it. `.git`, links to folders and
         /// Heeler's own state are never looked into. What changes while a job of the schedule runs, or
         /// within `debounce` of its end, starts nothing, and so does what changes while no daemon runs or
@@ -210,7 +237,7 @@ pub enum Trigger {
         debounce: Period,
     },
     /// A call from outside.
-    Webhook,
+    Webhook(Box<WebhookRules>),
     /// A message; nothing listens yet.
     Chat,
 }
@@ -435,7 +462,7 @@ fn check_trigger(
                 debounce: debounce.as_ref().map_or_else(rest, |debounce| debounce.value),
             })
         }
-        (ScheduleType::Webhook, ..) => Some(Trigger::Webhook),
+        (ScheduleType::Webhook, ..) => Some(check_webhook(&keys.value, reader)),
         (ScheduleType::Chat, ..) => {
             let message = format!("a schedule of type `{kind}` starts nothing yet");
             reader.warn(at, message).expected("accepted, not used");
@@ -453,13 +480,45 @@ fn check_trigger(
     }
 }
 
+fn check_webhook(keys: &ScheduleKeys, reader: &mut Reader) -> Trigger {
+    fn value<T: Clone + Default>(key: Option<&At<T>>) -> T {
+        key.map(|key| key.value.clone()).unwrap_or_default()
+    }
+    if let Some(fields) = keys.fields.as_ref().filter(|fields| fields.value.len() > FIELDS_MAX) {
+        let message = format!("{} fields are more than {FIELDS_MAX}", fields.value.len());
+        reader.error(fields.at, message).expected("fewer fields");
+    }
+    let globs = |key: &Option<At<Globs>>| {
+        key.as_ref().map(|globs| globs.value.clone()).filter(|globs| !globs.patterns().is_empty())
+    };
+    Trigger::Webhook(Box::new(WebhookRules {
+        secret_env: keys.secret_env.as_ref().map(|name| name.value.clone()),
+        events: value(keys.events.as_ref()),
+        branches: globs(&keys.branches),
+        paths: globs(&keys.paths),
+        labels: value(keys.labels.as_ref()),
+        authors: value(keys.authors.as_ref()),
+        bots: value(keys.bots.as_ref()),
+        fields: value(keys.fields.as_ref()),
+    }))
+}
+
 /// Warns of keys of another type.
 fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut Reader) {
     let ScheduleKeys { interval, cron, paths, ignore, debounce, .. } = keys;
+    let ScheduleKeys { secret_env, events, branches, labels, authors, bots, fields, .. } = keys;
+    let paths = paths.as_ref().filter(|_| kind != ScheduleType::Webhook);
     let written = [
         (ScheduleType::Interval, "interval", interval.as_ref().map(|key| key.at)),
         (ScheduleType::Cron, "cron", cron.as_ref().map(|key| key.at)),
-        (ScheduleType::Watch, "paths", paths.as_ref().map(|key| key.at)),
+        (ScheduleType::Watch, "paths", paths.map(|key| key.at)),
+        (ScheduleType::Webhook, "secret_env", secret_env.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "events", events.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "branches", branches.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "labels", labels.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "authors", authors.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "bots", bots.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "fields", fields.as_ref().map(|key| key.at)),
         (ScheduleType::Watch, "ignore", ignore.as_ref().map(|key| key.at)),
         (ScheduleType::Watch, "debounce", debounce.as_ref().map(|key| key.at)),
     ];

@@ -196,7 +196,7 @@ pub(crate) fn default_json(default: &str) -> serde_json::Value {
 
 /// Reads a default. Its places are those of another reader, and are never reported: a test reads
 /// every default.
-fn read_default<T: Value>(default: &str) -> Option<T> {
+pub(crate) fn read_default<T: Value>(default: &str) -> Option<T> {
     let mut reader = Reader::new(Dialect::Heeler, None);
     let file = reader.add_source("<default>".into(), default.to_owned());
     let node = yaml::parse(file, &mut reader)?;

@@ -31,7 +31,7 @@ impl Rule {
                 let zone = zone.as_ref().map_or(local, |zone| zone.zone());
                 Some(Rule::Cron { expr: expr.clone(), zone: zone.clone() })
             }
-            Trigger::Watch { .. } | Trigger::Webhook | Trigger::Chat => None,
+            Trigger::Watch { .. } | Trigger::Webhook(_) | Trigger::Chat => None,
         }
     }
 

@@ -23,7 +23,7 @@ use crate::config::inert;
 use crate::config::policy::AgentRef;
 use crate::config::reader::{Pos, Reader, did_you_mean, tidy};
 use crate::config::value::{At, Filled, Value as _};
-use crate::config::yaml::{self, Kind, Node};
+use crate::config::yaml::{self, Key, Kind, Node, Scalar};
 use crate::config::{Agent, Dialect, FILE_BYTES_MAX, Faults, ReadFile};
 
 /// The most phases of a workflow.
@@ -212,7 +212,9 @@ impl<'a> Loader<'a> {
     /// Makes a workflow of a tree.
     pub(super) fn workflow(&mut self, tree: &Node) -> Option<Workflow> {
         inert::warn_workflow(tree, keys::INERT, &mut self.reader);
-        let keys = WorkflowKeys::read(tree, &mut self.reader)?;
+        let keys = WorkflowKeys::read(tree, &mut self.reader);
+        // Whatever else is wrong is told too. What is read twice is told once.
+        let keys = keys.or_else(|| WorkflowKeys::read(&with_name(tree), &mut self.reader))?;
         if keys.phases.0.len() > PHASES_MAX {
             let at = tree.get("phases").map_or(tree.at, |list| list.at);
             let message = format!("the workflow has more than {PHASES_MAX} phases");
@@ -427,6 +429,18 @@ impl<'a> Loader<'a> {
         let length = text[before..].lines().next().unwrap_or_default().len();
         Pos { file: at.file, start: before, end: before + length }
     }
+}
+
+/// Returns what a file says, with a name where it says none.
+fn with_name(tree: &Node) -> Node {
+    let mut tree = tree.clone();
+    if let Kind::Map(entries) = &mut tree.kind {
+        let scalar = Scalar { text: "unnamed".to_owned(), plain: true, template: None };
+        let name = Node { at: tree.at, kind: Kind::Scalar(scalar) };
+        entries.retain(|(key, _)| key.text != "name");
+        entries.push((Key { text: "name".to_owned(), at: tree.at }, name));
+    }
+    tree
 }
 
 fn list(paths: &[Utf8PathBuf]) -> String {

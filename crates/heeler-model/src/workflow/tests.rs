@@ -614,6 +614,19 @@ fn a_cancelled_run_stops_and_can_go_on() {
 }
 
 #[test]
+fn a_run_that_is_tried_again_begins_nothing_before_its_turn() {
+    let mut play = Play::new(workflow(vec![phase("a", &[])]));
+    play.ends("a", "work", How::Failed, "no");
+    play.happens(Happening::Retry { from: None, queued: true });
+    assert_eq!((play.course.status, play.open.len()), (CourseStatus::Queued, 0), "{}", play.log);
+    assert!(play.log.ends_with("note a reset: \n  queued\n"), "{}", play.log);
+    play.course.status = CourseStatus::Running;
+    play.happens(Happening::GoOn);
+    play.says("a", "work", "yes");
+    assert_eq!(play.course.status, CourseStatus::Succeeded);
+}
+
+#[test]
 fn a_blocked_output_fails_and_says_so() {
     let mut a = phase("a", &[]);
     a.on_output.blocked = Some(Marker::default());

@@ -64,12 +64,6 @@ fn a_herdctl_project_loads_as_it_stands() {
     let loaded = load_fixture(&folder, "herdctl.yaml", &env).unwrap();
     let warnings = loaded.warnings.render(Style::Plain, &folder);
     expect![[r#"
-        warning: `web` has no effect yet
-         --> herdctl.yaml:7:1
-          |
-        7 | web:
-          | ^^^ accepted, not used
-
         warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
           --> herdctl.yaml:20:3
            |

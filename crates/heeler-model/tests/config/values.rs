@@ -132,12 +132,6 @@ fn numbers_and_booleans_are_not_text() {
           |
         1 | web: {port: 70000}
           |             ^^^^^ expected a whole number from 1 to 65535
-
-        warning: `web` has no effect yet
-         --> heeler.yaml:1:1
-          |
-        1 | web: {port: 70000}
-          | ^^^ accepted, not used
     "#]],
     );
 }

@@ -287,6 +287,40 @@ fn faults_of_every_stage_are_told_at_once() {
 }
 
 #[test]
+fn what_is_wrong_with_a_workflow_without_a_name_is_told_too() {
+    check(
+        "agnet: coder\nphases:\n  - {name: a, agent: nobody, prompt: x, depends_on: q}\n",
+        expect![[r#"
+            error: unknown key `agnet` in workflow
+             --> w.yaml:1:1
+              |
+            1 | agnet: coder
+              | ^^^^^ did you mean `agent`?
+
+            error: the key `name` is missing
+             --> w.yaml:1:1
+              |
+            1 | agnet: coder
+              | ^^^^^ `name` belongs here
+
+            error: there is no agent `nobody`
+             --> w.yaml:3:22
+              |
+            3 |   - {name: a, agent: nobody, prompt: x, depends_on: q}
+              |                      ^^^^^^ expected the name of an agent
+              |
+              = help: the fleet has coder, tester, web.painter
+
+            error: there is no phase `q`
+             --> w.yaml:3:53
+              |
+            3 |   - {name: a, agent: nobody, prompt: x, depends_on: q}
+              |                                                     ^ expected the name of a phase
+        "#]],
+    );
+}
+
+#[test]
 fn a_title_is_matched_by_a_regular_expression_that_is_checked() {
     let phase = |pattern: &str| {
         format!(

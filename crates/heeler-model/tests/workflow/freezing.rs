@@ -1,7 +1,6 @@
 //! A run goes by the workflow it began with: frozen and thawed.
 
 use heeler_model::workflow::{WorkflowSettings, freeze, thaw};
-
 use serde_json::json;
 
 use crate::{agents, load_with, settings};

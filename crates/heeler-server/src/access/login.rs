@@ -27,6 +27,9 @@ use crate::request::{Asked, read_bytes};
 /// The largest form: a name, a password and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
 
+/// What the pages of the login are titled with.
+const PRODUCT: &str = "Heeler";
+
 /// What is said of a wrong name and of a wrong password alike.
 const WRONG: &str = "The name or the password is wrong.";
 
@@ -53,7 +56,7 @@ async fn show(
     let Some(secret) = asked.link else {
         return Ok(match by_cookie(&app, &head.headers).await? {
             Some(_) => redirect(&next),
-            None => html(page(&LoginView { next, ..LoginView::default() })),
+            None => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
         });
     };
     // An agent's process may not even use a link up.
@@ -64,13 +67,13 @@ async fn show(
     let Some(link) = app.access.take_link(&secret, (app.now)()) else {
         // A browser that looks ahead has used it already, for the one who now comes.
         if by_cookie(&app, &head.headers).await?.is_some() {
-            return Ok(html(entered(&next)));
+            return Ok(html(entered(PRODUCT, &next)));
         }
         let why = "This link was used already, or is too old: heeler open makes another.";
         return Ok(refused(StatusCode::FORBIDDEN, &next, "", why));
     };
     let who = LoginBy::Link { name: link.who, scope: link.scope };
-    let mut response = html(entered(&next));
+    let mut response = html(entered(PRODUCT, &next));
     match enter(&app, &head, by, who).await? {
         Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),
         Err(why) => return Ok(refused(StatusCode::FORBIDDEN, &next, "", &why)),
@@ -81,7 +84,7 @@ async fn show(
 /// What the form of the login says.
 #[derive(Deserialize)]
 struct LoginForm {
-    name: String,
+    user: String,
     password: String,
     #[serde(default)]
     next: Option<String>,
@@ -94,7 +97,7 @@ async fn log_in(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let LoginForm { name, password, next } = read_form(&head, body).await?;
+    let LoginForm { user: name, password, next } = read_form(&head, body).await?;
     let (next, address) = (own_path(next.as_deref()), peer.address.ip());
     let begun = app.access.limiter().begin(address, Instant::now());
     if let Err(wait) = begun {
@@ -203,8 +206,13 @@ async fn read_form<T: DeserializeOwned>(head: &Parts, body: Body) -> Result<T, P
 
 /// Shows the page again, and why.
 fn refused(code: StatusCode, next: &str, name: &str, why: &str) -> Response {
-    let view =
-        LoginView { next: next.to_owned(), name: name.to_owned(), refused: Some(why.to_owned()) };
+    let (next, user, problem) = (next.to_owned(), name.to_owned(), Some(why.to_owned()));
+    login_page(code, LoginView { next, user, problem, ..LoginView::default() })
+}
+
+fn login_page(code: StatusCode, view: LoginView) -> Response {
+    // Whose fleet it is, strangers are not told.
+    let view = LoginView { fleet: PRODUCT.to_owned(), ..view };
     (code, html(page(&view))).into_response()
 }
 

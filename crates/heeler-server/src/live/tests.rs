@@ -43,9 +43,8 @@ impl Rig {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    #[track_caller]
     fn follow(&mut self) {
-        assert!(self.rows.drain(&self.hub).is_ok());
+        self.rows.catch_up(&self.hub);
     }
 
     fn client(&self, from: Place) -> Reader {
@@ -136,6 +135,25 @@ async fn whoever_connects_again_after_any_row_goes_on_with_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rows_that_a_follower_tells_and_rows_that_are_read_are_told_once() {
+    let mut rig = Rig::new(&rows(0..1));
+    let mut client = rig.client(Place::of_line(1));
+    rig.append("{\"n\":1}{\"n\":2}\n");
+    rig.append(&rows(2..9));
+    let hub = Arc::downgrade(&rig.hub);
+    let mut read = Vec::new();
+    while read.len() < 3 {
+        assert!(rig.rows.wait(&hub));
+        read.extend(client.read().await);
+    }
+    rig.follow();
+    assert!(rig.rows.drain(&rig.hub).is_ok());
+    read.extend(client.read().await);
+    let ids: Vec<&str> = read.iter().map(|row| row.split_once(' ').unwrap().0).collect();
+    assert_eq!(ids, ["1", "1.1", "2", "3", "4", "5", "6", "7", "8"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_torn_tail_that_is_cut_off_meanwhile_changes_no_number() {
     let mut rig = Rig::new(&(rows(0..2) + "{\"n\":\"half"));
     let mut client = rig.client(Place::default());
@@ -172,7 +190,7 @@ async fn a_file_that_is_replaced_ends_the_streams() {
     let other = rig.path.with_extension("new");
     std::fs::write(&other, rows(5..6)).unwrap();
     std::fs::rename(&other, &rig.path).unwrap();
-    assert!(rig.rows.drain(&rig.hub).is_err());
+    while rig.rows.wait(&Arc::downgrade(&rig.hub)) {}
     rig.hub.give_up();
     assert_eq!(client.0.next().await, None);
 }

@@ -96,11 +96,13 @@ impl Feeder {
                     Err(error) => tracing::warn!(reason = chain(&error), "cannot look at a job"),
                 }
             }
-            // Looked at before the rows are read: what an ended job wrote is then all there.
             if rows.drain(&hub).is_err() {
                 return;
             }
             if let Some(status) = last_words {
+                // Looked at before the file is read: what an ended job wrote is then all there, though
+                // nobody may have been woken for it yet.
+                rows.catch_up(&hub);
                 return hub.finish(&status);
             }
             drop(hub);
@@ -186,8 +188,12 @@ pub(super) struct Rows {
     follower: Option<Follower>,
     /// The number of the line that the follower began with.
     first: u64,
-    /// Where the last row stood.
+    /// Where the follower's last row stood.
     last: Option<Place>,
+    /// Where the last row stood that was added.
+    added: Option<Place>,
+    /// The number of a line before which all was added, and where it begins.
+    next: (u64, u64),
 }
 
 /// The file was replaced by another, so its lines have other numbers.
@@ -204,14 +210,12 @@ impl Rows {
         if self.follower.is_some() {
             return;
         }
-        let (first, start) = match Numbered::open(path, u64::MAX) {
-            Ok(end) => (end.number(), Start::Offset(end.offset())),
-            // It may come later. Where it cannot be read the follower says why.
-            Err(_) => (0, Start::Beginning),
-        };
+        // It may come later. Where it cannot be read the follower says why.
+        let end = Numbered::open(path, u64::MAX);
+        let (first, offset) = end.map_or((0, 0), |end| (end.number(), end.offset()));
         let mut follower = Follower::new();
-        follower.add(path, start);
-        (self.follower, self.first) = (Some(follower), first);
+        follower.add(path, Start::Offset(offset));
+        (self.follower, self.first, self.next) = (Some(follower), first, (first, offset));
         drop(known.set(path.to_owned()));
         hub.begin_at(Place::of_line(first));
     }
@@ -224,8 +228,33 @@ impl Rows {
         Ok(())
     }
 
+    /// Adds what the file has, whether or not anybody was woken for it.
+    pub(super) fn catch_up(&mut self, hub: &Hub) {
+        let Source::File(path) = &hub.source else { return };
+        let Some(path) = path.get().filter(|path| path.exists()) else { return };
+        let read = Numbered::open_at(path, self.next.0, self.next.1).and_then(|mut lines| {
+            while let Some(line) = lines.next_line()? {
+                for (part, record) in (0..).zip(&line.records) {
+                    self.tell(hub, Place { line: line.number, part }, &record.text);
+                }
+                self.next = (lines.number(), lines.offset());
+            }
+            Ok(())
+        });
+        if let Err(error) = read {
+            tracing::warn!(reason = chain(&error), "cannot read the end of a transcript");
+        }
+    }
+
+    fn tell(&mut self, hub: &Hub, at: Place, text: &str) {
+        if self.added.is_none_or(|added| added < at) {
+            self.added = Some(at);
+            hub.add(Row::new(at, text));
+        }
+    }
+
     /// Waits a moment for the next row; says whether it is worth going on.
-    fn wait(&mut self, hub: &Weak<Hub>) -> bool {
+    pub(super) fn wait(&mut self, hub: &Weak<Hub>) -> bool {
         if self.follower.is_none() {
             std::thread::sleep(LOOK_EVERY);
             return true;
@@ -255,7 +284,8 @@ impl Rows {
                 let glued = self.last.filter(|last| last.line == line);
                 let at = glued.map_or(Place::of_line(line), Place::after);
                 self.last = Some(at);
-                hub.add(Row::new(at, &record.text));
+                self.tell(hub, at, &record.text);
+                self.next = self.next.max((line + 1, record.next));
                 Ok(())
             }
             Update::Fault { .. } => Ok(()),

@@ -42,6 +42,40 @@ fn state(place: &Place, scripts: &[&str]) -> (Utf8PathBuf, Connection) {
 }
 
 #[test]
+fn runs_are_listed_however_their_times_are_written() {
+    let place = Place::new();
+    let times = "
+        UPDATE workflow_runs SET started_at = '2026-05-01 10:00:00', updated_at = '1777629600000'
+            WHERE id = 'run-1';
+        UPDATE workflow_runs SET started_at = 'long ago', updated_at = '2026-05-02T10:00:00Z'
+            WHERE id = 'run-2';";
+    let (dir, _db) = state(&place, &[SEED, times]);
+    let store = place.store();
+    let report = lastlight(&store, &dir, now()).unwrap();
+    assert_eq!(report.of(Kind::WorkflowRun), tally(3, 3, 0, 0));
+    let list = |dir: &heeler_store::StateDir| {
+        let reader = Reader::open(dir).unwrap();
+        let runs = reader.workflow_runs(&WorkflowRunFilter::default(), None, 10).unwrap();
+        let told = |id: &str| {
+            let run = runs.iter().find(|run| run.id.as_str() == id).unwrap();
+            (run.started_at.to_string(), run.updated_at.to_string())
+        };
+        (told("run-1"), told("run-2"))
+    };
+    let text = |text: &str| text.to_owned();
+    let first = (text("2026-05-01T10:00:00Z"), text("2026-05-01T10:00:00Z"));
+    let second = (text("2026-05-02T10:00:00Z"), text("2026-05-02T10:00:00Z"));
+    assert_eq!(list(store.dir()), (first.clone(), second));
+    // An earlier release kept them as they were.
+    let written = store.dir().root().join("heeler.db");
+    connect(&written)
+        .execute_batch("UPDATE workflow_runs SET started_at = 'x', updated_at = 'y', finished_at = 'z' WHERE id = 'run-2';")
+        .unwrap();
+    let epoch = (text("1970-01-01T00:00:00Z"), text("1970-01-01T00:00:00Z"));
+    assert_eq!(list(store.dir()), (first, epoch));
+}
+
+#[test]
 fn rows_of_the_first_version_come_in_with_their_outcome() {
     let place = Place::new();
     let (dir, _db) = state(&place, &[SEED]);

@@ -89,7 +89,7 @@ impl<'a> Scene<'a> {
         let mut heeler = Command::new(env!("CARGO_BIN_EXE_heeler"));
         heeler.current_dir(&self.root).env("HEELER_HOME", self.root.join("home"));
         heeler.env("HEELER_STATE_DIR", &self.state).env("TMPDIR", self.sockets());
-        heeler.env("XDG_RUNTIME_DIR", self.sockets());
+        heeler.env("XDG_RUNTIME_DIR", self.sockets()).env("HEELER_NO_WEB", "1");
         heeler
     }
 

@@ -299,7 +299,7 @@ fn when(trigger: &Trigger) -> String {
         Trigger::Cron { expr, zone: Some(zone) } => format!("{} {}", expr.as_str(), zone.name()),
         Trigger::Cron { expr, zone: None } => expr.as_str().to_owned(),
         Trigger::Watch { paths, .. } => format!("when {} change", paths.patterns().join(", ")),
-        Trigger::Webhook => "webhook".to_owned(),
+        Trigger::Webhook(_) => "webhook".to_owned(),
         Trigger::Chat => "chat".to_owned(),
     }
 }

@@ -3,6 +3,7 @@
 mod init;
 mod memory;
 mod serving;
+mod web;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use camino::Utf8Path;
 use clap::Args;
+use clap::builder::FalseyValueParser;
 use heeler_engine::fault::{self, Fault};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
@@ -19,7 +21,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{Access, App, Connections, Live, Reach, bind};
+use heeler_server::{Access, App, Connections, Live, Metrics, Reach, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -33,23 +35,28 @@ use crate::output;
 use crate::place::{self, Place};
 
 use self::serving::Serving;
+use self::web::Listening;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "In the foreground it logs what happens to stderr until Ctrl-C, which waits for the jobs that run; a
 second Ctrl-C leaves them to the next daemon. SIGTERM leaves them at once, SIGHUP reads the config
-again. With -d it goes to the background and logs to `logs/heeler.log` in the state directory.
+again. A daemon that stays serves the dashboard and the API on http://127.0.0.1:7878, unless `web:`
+in the config says otherwise: heeler open logs you in. With -d it goes to the background and logs to `logs/heeler.log` in the state directory.
 
 Commands that change something and find no daemon start one with --until-idle; `heeler start` takes
 over from it. See docs/daemon.md for systemd and containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs, or its state
-directory was moved or removed under it.";
+Exit codes: 0 ended or, with -d, ready; 2 a fault in the config; 5 another daemon runs, the port of
+the dashboard is taken, or the state directory was moved or removed under it.";
 
 /// How long another process that writes the state is waited for: most are done in a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same where whoever started us waits and tries again.
 const PATIENCE_IN_BACKGROUND: Duration = Duration::from_millis(200);
+
+/// The variable that says the same as `--no-web`.
+const NO_WEB: &str = "HEELER_NO_WEB";
 
 /// Our version, as other processes are told.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -63,6 +70,9 @@ pub(crate) struct StartArgs {
     /// Keep no schedules, and end when nothing runs or waits
     #[arg(long)]
     until_idle: bool,
+    /// Serve neither the dashboard nor the API, whatever the config says
+    #[arg(long, env = NO_WEB, hide_env_values = true, value_parser = FalseyValueParser::new())]
+    no_web: bool,
     /// Log JSON; with -d print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -120,7 +130,10 @@ pub(crate) fn run(global: &Global, args: &StartArgs) -> Outcome {
 
 /// Starts a daemon in the background and says where it is.
 fn detached(global: &Global, args: &StartArgs) -> Outcome {
-    let place = Place::find(global)?.may_be_new();
+    let mut place = Place::find(global)?.may_be_new();
+    if args.no_web {
+        place.env.insert(NO_WEB.to_owned(), "1".to_owned());
+    }
     // Faults of the config are shown here, where somebody looks.
     fleet::print_faulty(&place, &Prepared::new(&place)?.setup.loaded)?;
     let pid = match args.mode() {
@@ -128,10 +141,14 @@ fn detached(global: &Global, args: &StartArgs) -> Outcome {
         DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.hello().pid,
     };
     let log = place.dir()?.logs().join(DAEMON_LOG);
+    let url = daemon::file(&place)?.and_then(|file| file.url);
     if args.json {
-        return Ok(output::json(&json!({ "pid": pid, "log": log }))?);
+        return Ok(output::json(&json!({ "pid": pid, "log": log, "url": url }))?);
     }
     output::line(format!("started: process {pid}, log {log}"))?;
+    if let Some(url) = url {
+        output::line(format!("dashboard: {url} (heeler open logs you in)"))?;
+    }
     if !global.quiet {
         output::note("heeler status --watch shows it at work, heeler stop ends it")?;
     }
@@ -230,9 +247,18 @@ impl Open {
         patience: Duration,
     ) -> Result<Open, NotOpen> {
         // What herdctl left is adopted.
-        drop(place.reader()?);
+        let reader = place.reader()?;
+        let root = prepared.setup.loaded.fleets.first();
+        let logs = root.map(|fleet| fleet.logs);
+        // Before anything is changed, since it may be taken.
+        let web = match (args.mode(), root) {
+            (DaemonMode::Permanent, Some(root)) if !args.no_web => {
+                web::listen(place, &root.web, reader.as_ref())?
+            }
+            _ => None,
+        };
+        drop(reader);
         let sockets = prepared.setup.sockets.clone();
-        let logs = prepared.setup.loaded.fleets.first().map(|fleet| fleet.logs);
         let surroundings = daemon::surroundings(place)?;
         let fleet = place::engine(&place.state_dir, &place.env)?;
         let dir = fleet.dir.clone();
@@ -253,23 +279,34 @@ impl Open {
         if let Some(limits) = logs {
             logging::keep_in(&dir.logs().join(DAEMON_LOG), limits);
         }
+        let (web, reach) = match web {
+            Some(Listening { listener, reach }) => {
+                daemon.keep_api_token().map_err(|error| Failure::new(Code::Failed, error))?;
+                (Some(listener), Some(reach))
+            }
+            None => (None, None),
+        };
         // The state is ours, so what is there of a socket is a dead daemon's.
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, place::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
+        file.url = reach.as_ref().map(Reach::url);
         let outlook = daemon.outlook();
         let known = outlook.clone();
         let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
+        let metrics = Arc::<Metrics>::default();
+        heeler_server::observe(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
         let app = App {
             handle: daemon.handle(),
             records,
             live: Live::new(&outlook),
+            metrics,
             outlook,
-            access: Arc::new(Access::new(&Reach::default())),
+            access: Arc::new(Access::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
             now: place::now,
         };
-        let serving = Serving::start(listener, None, app, connections)?;
+        let serving = Serving::start(listener, web, app, connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
     }
@@ -280,7 +317,10 @@ impl Open {
         let dir = place.dir()?;
         memory::keep_small()?;
         serving::heed_signals(daemon.handle(), is_attended && !global.quiet)?;
-        tracing::info!(pid = file.pid, state = %dir.root(), "ready");
+        tracing::info!(pid = file.pid, state = %dir.root(), url = file.url, "ready");
+        if let Some(url) = file.url.as_ref().filter(|_| is_attended && !global.quiet) {
+            output::note(&format!("dashboard: {url} (heeler open logs you in)"))?;
+        }
         let ended = daemon.run(|| file.remove(&dir));
         serving.end();
         match ended {

@@ -359,7 +359,7 @@ fn to_json(place: &Place, snapshot: &Snapshot) -> Value {
             "startedAt": snapshot.started_at, "writer": snapshot.keeper.writer,
         },
         "jobsTotal": snapshot.jobs_total, "approvalsWaiting": snapshot.asked, "daemon": snapshot.keeper.daemon.as_ref().map(|it| json!({
-            "pid": it.pid, "since": heeler_model::iso_millis(it.since), "version": it.version, "mode": it.mode,
+            "pid": it.pid, "since": heeler_model::iso_millis(it.since), "version": it.version, "mode": it.mode, "url": it.url,
             "stopping": snapshot.stopping, "faults": snapshot.faults,
         })),
         "agents": agents, "running": running, "waiting": waiting, "parked": parked,

@@ -70,6 +70,8 @@ impl Fleet {
         // Kept drafts of edits go with the test.
         command.env("TMPDIR", self.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        // Tests run side by side: those of the dashboard serve it, on a port of their own.
+        command.env("HEELER_NO_WEB", "1");
         command
     }
 

@@ -22,6 +22,7 @@ mod hooks;
 mod hostile;
 mod kills;
 mod limits;
+mod live;
 mod play;
 mod processes;
 mod quoting;

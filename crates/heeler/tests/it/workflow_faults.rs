@@ -41,10 +41,13 @@ fn a_faulty_workflow_does_not_stop_the_fleet_and_is_refused_when_it_is_run() {
     fleet.run(&["workflow", "run", "other"]).fails(4);
     let reloaded = fleet.run(&["reload"]).ok();
     assert!(reloaded.contains(&format!("workflow bad cannot run: {PLACE}")), "{reloaded}");
+    fleet.run(&["workflow", "disable", "odd-file"]).ok();
     // Corrected, it counts; broken, it does not any more.
     fleet.write("workflows/odd-file.yaml", &BAD.replace("nobody", "coder"));
     let reloaded = fleet.run(&["reload"]).ok();
     assert!(!reloaded.contains("cannot run"), "{reloaded}");
+    fleet.run(&["workflow", "run", "bad"]).fails(5);
+    fleet.run(&["workflow", "enable", "bad"]).ok();
     fleet.run(&["workflow", "run", "bad"]).ok();
     fleet.write("workflows/good.yaml", &GOOD.replace("type: bash", "type: bush"));
     let reloaded = fleet.run(&["reload"]).ok();

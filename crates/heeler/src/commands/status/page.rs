@@ -83,6 +83,9 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
+    if let Some(url) = snapshot.keeper.daemon.as_ref().and_then(|daemon| daemon.url.as_ref()) {
+        page.line(format!("dashboard: {url} (heeler open logs you in)"));
+    }
     if snapshot.stopping {
         let jobs = output::counted(snapshot.running.len() as u64, "job");
         page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));

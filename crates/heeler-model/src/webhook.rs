@@ -1,0 +1,392 @@
+//! Calls from outside: which of them start a job, and what of them the agent is told.
+//!
+//! What a caller sends is data: it is looked into by names that the config has, and told between marks.
+//! Nothing of it is ever a template. Start at [`WebhookRules`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use crate::config::{Globs, VarName};
+
+/// The longest text of one field that an agent is told, in bytes; the rest is cut off and counted.
+pub const FIELD_BYTES_MAX: usize = 16 << 10;
+
+/// The most fields that a schedule names.
+pub const FIELDS_MAX: usize = 50;
+
+/// How deep a field may lie in what was sent.
+const FIELD_DEPTH_MAX: usize = 16;
+
+/// What a schedule of type `webhook` goes by.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct WebhookRules {
+    /// The environment variable that holds the secret of signatures; the fleet's if there is none.
+    pub secret_env: Option<VarName>,
+    /// The events that start it; any call does where there are none.
+    pub events: Vec<EventName>,
+    /// Of events that have a branch, only those of these.
+    pub branches: Option<Globs>,
+    /// Of pushes, only those that touch one of these files.
+    pub paths: Option<Globs>,
+    /// Of events about something with labels, only where it has one of these.
+    pub labels: Vec<String>,
+    /// Only what these people did.
+    pub authors: Vec<String>,
+    /// Whether what programs did counts too.
+    pub bots: bool,
+    /// What the agent is told, by name.
+    pub fields: IndexMap<String, FieldPath>,
+}
+
+/// An event by name, with its action or with any: `issues.opened`, `push`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventName {
+    event: String,
+    action: Option<String>,
+}
+
+/// Why a text names nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotNamed(&'static str);
+
+impl fmt::Display for NotNamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl FromStr for EventName {
+    type Err = NotNamed;
+
+    fn from_str(text: &str) -> Result<EventName, NotNamed> {
+        let is_word = |word: &str| {
+            !word.is_empty()
+                && word.len() <= 64
+                && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        let (event, action) = match text.split_once('.') {
+            None => (text, None),
+            Some((event, action)) => (event, Some(action)),
+        };
+        if !is_word(event) || !action.is_none_or(is_word) {
+            return Err(NotNamed("an event is lower-case words, with its action after a dot"));
+        }
+        Ok(EventName { event: event.to_owned(), action: action.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for EventName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.event)?;
+        self.action.iter().try_for_each(|action| write!(f, ".{action}"))
+    }
+}
+
+impl EventName {
+    fn fits(&self, event: &str, action: Option<&str>) -> bool {
+        self.event == event && self.action.as_deref().is_none_or(|wanted| Some(wanted) == action)
+    }
+}
+
+/// Where a field is: names of keys and numbers of items, with dots between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPath(String);
+
+impl FromStr for FieldPath {
+    type Err = NotNamed;
+
+    fn from_str(text: &str) -> Result<FieldPath, NotNamed> {
+        let steps: Vec<&str> = text.split('.').collect();
+        if steps.iter().any(|step| step.is_empty()) {
+            return Err(NotNamed("it has an empty step"));
+        }
+        if steps.len() > FIELD_DEPTH_MAX {
+            return Err(NotNamed("it has more than 16 steps"));
+        }
+        Ok(FieldPath(text.to_owned()))
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FieldPath {
+    fn find<'j>(&self, json: &'j Json) -> Option<&'j Json> {
+        self.0.split('.').try_fold(json, |at, step| match at {
+            Json::Array(items) => items.get(step.parse::<usize>().ok()?),
+            at => at.get(step),
+        })
+    }
+}
+
+/// What was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent<'s> {
+    /// The event by name, if the caller named one: GitHub does.
+    pub event: Option<&'s str>,
+    /// The text.
+    pub text: &'s str,
+    /// What it says, where it is JSON.
+    pub json: Option<&'s Json>,
+}
+
+/// What GitHub sends to see whether anybody is there.
+pub const PING: &str = "ping";
+
+/// What is told of an event of GitHub's if the schedule names no fields: what is there of these.
+const GITHUB_FIELDS: [(&str, &str); 24] = [
+    ("action", "action"),
+    ("repository", "repository.full_name"),
+    ("sender", "sender.login"),
+    ("number", "number"),
+    ("ref", "ref"),
+    ("before", "before"),
+    ("after", "after"),
+    ("compare", "compare"),
+    ("head_commit_message", "head_commit.message"),
+    ("issue_number", "issue.number"),
+    ("issue_title", "issue.title"),
+    ("issue_body", "issue.body"),
+    ("issue_url", "issue.html_url"),
+    ("pull_request_number", "pull_request.number"),
+    ("pull_request_title", "pull_request.title"),
+    ("pull_request_body", "pull_request.body"),
+    ("pull_request_url", "pull_request.html_url"),
+    ("pull_request_base", "pull_request.base.ref"),
+    ("pull_request_head", "pull_request.head.ref"),
+    ("pull_request_head_sha", "pull_request.head.sha"),
+    ("comment_body", "comment.body"),
+    ("comment_url", "comment.html_url"),
+    ("label", "label.name"),
+    ("release_tag", "release.tag_name"),
+];
+
+impl WebhookRules {
+    /// Says whether what was sent starts a job; if not, why.
+    pub fn wants(&self, sent: &Sent<'_>) -> Result<(), String> {
+        if sent.event == Some(PING) {
+            return Err("a ping starts nothing".to_owned());
+        }
+        if self.events.is_empty() && sent.event.is_none() {
+            return Ok(());
+        }
+        let empty = Json::Null;
+        let json = sent.json.unwrap_or(&empty);
+        let action = json["action"].as_str();
+        let event = sent.event.unwrap_or_default();
+        if !self.events.is_empty() && !self.events.iter().any(|wanted| wanted.fits(event, action)) {
+            return Err("its event is not among `events`".to_owned());
+        }
+        if !self.bots && json["sender"]["type"] == "Bot" {
+            return Err("a program did it, and `bots` is not set".to_owned());
+        }
+        let author = json["sender"]["login"].as_str().unwrap_or_default();
+        if !self.authors.is_empty() && !has(&self.authors, author) {
+            return Err("whoever did it is not among `authors`".to_owned());
+        }
+        let about = [&json["issue"], &json["pull_request"]];
+        let about = about.into_iter().find(|about| about.is_object());
+        if let Some(about) = about.filter(|_| !self.labels.is_empty()) {
+            let labels = about["labels"].as_array().into_iter().flatten();
+            let mut names = labels.filter_map(|label| label["name"].as_str());
+            if !names.any(|name| has(&self.labels, name)) {
+                return Err("none of its labels is among `labels`".to_owned());
+            }
+        }
+        if let Some((branches, branch)) = self.branches.as_ref().zip(branch(event, json))
+            && !branches.fits(branch.into())
+        {
+            return Err("its branch is not among `branches`".to_owned());
+        }
+        match self.paths.as_ref().filter(|_| event == "push") {
+            Some(paths) if !touched(json).any(|file| paths.fits(file.into())) => {
+                Err("it touches none of `paths`".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what the agent is told of what was sent: named fields, or all of it.
+    pub fn told(&self, sent: &Sent<'_>) -> String {
+        let Some(json) = sent.json else { return sent.text.to_owned() };
+        let mut told = Map::new();
+        if let Some(event) = sent.event {
+            told.insert("event".to_owned(), Json::from(event));
+        }
+        if !self.fields.is_empty() {
+            for (name, path) in &self.fields {
+                told.insert(name.clone(), cut(path.find(json).unwrap_or(&Json::Null)));
+            }
+        } else if sent.event.is_some() {
+            for (name, path) in GITHUB_FIELDS {
+                let found = FieldPath(path.to_owned());
+                if let Some(value) = found.find(json).filter(|value| !value.is_null()) {
+                    told.insert(name.to_owned(), cut(value));
+                }
+            }
+        } else {
+            return sent.text.to_owned();
+        }
+        serde_json::to_string_pretty(&told).expect("fields are JSON")
+    }
+}
+
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Returns the branch that an event is about.
+fn branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
+    match event {
+        "push" => {
+            let name = json["ref"].as_str()?;
+            // A tag is no branch, so it fits none.
+            Some(name.strip_prefix("refs/heads/").unwrap_or("refs"))
+        }
+        "create" | "delete" => json["ref"].as_str(),
+        _ => {
+            let places =
+                ["pull_request.base.ref", "workflow_run.head_branch", "check_suite.head_branch"];
+            places.iter().find_map(|path| FieldPath((*path).to_owned()).find(json)?.as_str())
+        }
+    }
+}
+
+/// Returns the files that a push touches.
+fn touched(json: &Json) -> impl Iterator<Item = &str> {
+    let commits = json["commits"].as_array().into_iter().flatten();
+    commits
+        .flat_map(|commit| ["added", "modified", "removed"].map(|how| &commit[how]))
+        .filter_map(Json::as_array)
+        .flatten()
+        .filter_map(Json::as_str)
+}
+
+/// Returns a value that is not longer than a field may be.
+fn cut(value: &Json) -> Json {
+    let text = match value {
+        Json::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    if text.len() <= FIELD_BYTES_MAX {
+        return value.clone();
+    }
+    let kept = &text[..text.floor_char_boundary(FIELD_BYTES_MAX)];
+    let left = text[kept.len()..].chars().count();
+    Json::String(format!("{kept}…[truncated {left} chars]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rules(events: &[&str]) -> WebhookRules {
+        let events = events.iter().map(|event| event.parse().unwrap()).collect();
+        WebhookRules { events, ..WebhookRules::default() }
+    }
+
+    #[track_caller]
+    fn check(rules: &WebhookRules, event: &str, json: &Json, expected: Result<(), &str>) {
+        let sent = Sent { event: Some(event), text: "", json: Some(json) };
+        let found = rules.wants(&sent);
+        match expected {
+            Ok(()) => assert_eq!(found, Ok(())),
+            Err(part) => assert!(found.as_ref().is_err_and(|why| why.contains(part)), "{found:?}"),
+        }
+    }
+
+    #[test]
+    fn events_and_actions_are_told_apart() {
+        let wanted = rules(&["issues.opened", "push"]);
+        check(&wanted, "issues", &json!({"action": "opened"}), Ok(()));
+        check(&wanted, "issues", &json!({"action": "closed"}), Err("`events`"));
+        check(&wanted, "issues", &json!({}), Err("`events`"));
+        check(&wanted, "push", &json!({}), Ok(()));
+        check(&wanted, "ping", &json!({}), Err("ping"));
+        check(&rules(&[]), "ping", &json!({}), Err("ping"));
+        check(&rules(&[]), "anything", &json!({}), Ok(()));
+        let unnamed = Sent { event: None, text: "x", json: None };
+        assert_eq!(rules(&[]).wants(&unnamed), Ok(()));
+        assert!(wanted.wants(&unnamed).is_err());
+    }
+
+    #[test]
+    fn who_did_it_and_what_it_is_about_counts() {
+        let bot = json!({"sender": {"login": "x[bot]", "type": "Bot"}});
+        check(&rules(&["push"]), "push", &bot, Err("`bots`"));
+        check(&WebhookRules { bots: true, ..rules(&["push"]) }, "push", &bot, Ok(()));
+        let authors = WebhookRules { authors: vec!["Ann".to_owned()], ..rules(&["push"]) };
+        check(&authors, "push", &json!({"sender": {"login": "ann"}}), Ok(()));
+        check(&authors, "push", &json!({"sender": {"login": "bob"}}), Err("`authors`"));
+        check(&authors, "push", &json!({}), Err("`authors`"));
+        let labels = WebhookRules { labels: vec!["bug".to_owned()], ..rules(&["issues", "push"]) };
+        let issue = |label: &str| json!({"issue": {"labels": [{"name": "x"}, {"name": label}]}});
+        check(&labels, "issues", &issue("Bug"), Ok(()));
+        check(&labels, "issues", &issue("feature"), Err("`labels`"));
+        check(&labels, "push", &json!({}), Ok(()));
+    }
+
+    #[test]
+    fn branches_and_paths_count_where_there_are_some() {
+        let branches = Some(Globs::of_names(["main"]));
+        let on_main = WebhookRules { branches, ..rules(&["push", "pull_request", "issues"]) };
+        check(&on_main, "push", &json!({"ref": "refs/heads/main"}), Ok(()));
+        check(&on_main, "push", &json!({"ref": "refs/heads/other"}), Err("`branches`"));
+        check(&on_main, "push", &json!({"ref": "refs/tags/main"}), Err("`branches`"));
+        let base = |name: &str| json!({"pull_request": {"base": {"ref": name}}});
+        check(&on_main, "pull_request", &base("main"), Ok(()));
+        check(&on_main, "pull_request", &base("dev"), Err("`branches`"));
+        check(&on_main, "issues", &json!({}), Ok(()));
+        let paths = Some(Globs::of_endings(&["rs"]));
+        let sources = WebhookRules { paths, ..rules(&["push"]) };
+        let push = |file: &str| json!({"commits": [{"added": []}, {"modified": ["a.md", file]}]});
+        check(&sources, "push", &push("src/a.rs"), Ok(()));
+        check(&sources, "push", &push("src/a.c"), Err("`paths`"));
+    }
+
+    #[test]
+    fn an_agent_is_told_the_fields_that_are_named_and_no_more() {
+        let payload = json!({"issue": {"title": "{{ secret }}", "labels": [{"name": "bug"}]}});
+        let text = payload.to_string();
+        let sent = Sent { event: None, text: &text, json: Some(&payload) };
+        assert_eq!(rules(&[]).told(&sent), text);
+        let fields = [("what", "issue.title"), ("label", "issue.labels.0.name"), ("none", "a.b")];
+        let fields = fields.map(|(name, path)| (name.to_owned(), path.parse().unwrap()));
+        let named = WebhookRules { fields: IndexMap::from(fields), ..rules(&[]) };
+        let told: Json = serde_json::from_str(&named.told(&sent)).unwrap();
+        assert_eq!(told, json!({"what": "{{ secret }}", "label": "bug", "none": null}));
+        let github = Sent { event: Some("issues"), ..sent };
+        let told: Json = serde_json::from_str(&rules(&[]).told(&github)).unwrap();
+        assert_eq!(told, json!({"event": "issues", "issue_title": "{{ secret }}"}));
+    }
+
+    #[test]
+    fn a_field_that_is_too_long_is_cut_at_a_character() {
+        let payload = json!({"a": "ü".repeat(FIELD_BYTES_MAX)});
+        let fields = IndexMap::from([("a".to_owned(), "a".parse().unwrap())]);
+        let named = WebhookRules { fields, ..rules(&[]) };
+        let told = named.told(&Sent { event: None, text: "", json: Some(&payload) });
+        let told: Json = serde_json::from_str(&told).unwrap();
+        let end = format!("ü…[truncated {} chars]", FIELD_BYTES_MAX / 2);
+        assert!(told["a"].as_str().unwrap().ends_with(&end));
+    }
+
+    #[test]
+    fn what_names_no_event_or_field_is_refused() {
+        for text in ["", "Issues", "issues.", ".opened", "a b", "a.b.c"] {
+            assert!(text.parse::<EventName>().is_err(), "{text}");
+        }
+        for text in ["", "a.", ".a", "a..b"] {
+            assert!(text.parse::<FieldPath>().is_err(), "{text}");
+        }
+        assert_eq!("issues.opened".parse::<EventName>().unwrap().to_string(), "issues.opened");
+    }
+}

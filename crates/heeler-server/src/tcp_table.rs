@@ -1,0 +1,144 @@
+//! The kernel's tables of TCP sockets, and which processes hold one. Where there is no `/proc`,
+//! nothing is found.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+/// The tables: of IPv4 and of IPv6.
+const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
+
+/// How the table says that a socket listens.
+const LISTENS: &str = "0A";
+
+/// A socket.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Socket {
+    /// Whose it is; the kernel says root of one that was closed.
+    pub(crate) user: u32,
+    /// Its number; 0 once its process has closed it.
+    pub(crate) inode: u64,
+}
+
+/// A process that listens on a port.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PortHolder {
+    /// The process.
+    pub pid: u32,
+    /// Its arguments, the program first.
+    pub arguments: Vec<String>,
+}
+
+/// Returns the process that listens on a port, if we may look at it.
+pub fn port_holder(port: u16) -> Option<PortHolder> {
+    let port = format!(":{port:04X}");
+    let listens = |fields: &[&str]| {
+        fields.get(3) == Some(&LISTENS) && fields.get(1).is_some_and(|it| it.ends_with(&port))
+    };
+    let sockets = tables().into_iter().filter_map(|table| find(&table, listens));
+    let pid = sockets.flat_map(|socket| holders(socket.inode)).next()?;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let arguments = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+    Some(PortHolder { pid, arguments })
+}
+
+/// Finds the end of a connection that has `from` as its own address.
+pub(crate) fn connection(from: SocketAddr, to: SocketAddr) -> Option<Socket> {
+    let wanted = names(from, to);
+    tables().into_iter().find_map(|table| find_connection(&table, &wanted))
+}
+
+fn tables() -> Vec<String> {
+    TABLES.iter().filter_map(|table| fs::read_to_string(table).ok()).collect()
+}
+
+fn find_connection(table: &str, wanted: &[[String; 2]]) -> Option<Socket> {
+    find(table, |fields| match fields {
+        [_, local, remote, ..] => wanted.iter().any(|[from, to]| from == local && to == remote),
+        _ => false,
+    })
+}
+
+fn find(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<Socket> {
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let socket = || {
+            let user = fields.get(7)?.parse().ok()?;
+            Some(Socket { user, inode: fields.get(9)?.parse().ok()? })
+        };
+        if is_it(&fields) { socket() } else { None }
+    })
+}
+
+/// Returns how the kernel writes a connection from one address to another, in either table.
+fn names(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
+    let mut names = vec![[name(from), name(to)]];
+    if let (IpAddr::V4(one), IpAddr::V4(other)) = (from.ip(), to.ip()) {
+        let mapped = |ip: std::net::Ipv4Addr, port| {
+            name(SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), port))
+        };
+        names.push([mapped(one, from.port()), mapped(other, to.port())]);
+    }
+    names
+}
+
+/// Writes an address as the kernel does: words of four bytes in the machine's order.
+fn name(address: SocketAddr) -> String {
+    let bytes = match address.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let words = bytes.chunks_exact(4).map(|word| {
+        let word: [u8; 4] = word.try_into().expect("chunks have four bytes");
+        format!("{:08X}", u32::from_ne_bytes(word))
+    });
+    format!("{}:{:04X}", words.collect::<String>(), address.port())
+}
+
+/// Returns the processes that have a socket open, of those that we may look at.
+pub(crate) fn holders(inode: u64) -> Vec<u32> {
+    let wanted = format!("socket:[{inode}]");
+    let is_it = |path: fs::DirEntry| {
+        fs::read_link(path.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str())
+    };
+    let has_it = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        open.is_ok_and(|open| open.filter_map(Result::ok).any(is_it))
+    };
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let names = processes.filter_map(Result::ok).map(|process| process.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).filter(has_it).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn connections_are_named_as_the_kernel_does() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+            \u{20}  0: 0100007F:1EC6 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 11 1\n\
+            \u{20}  1: 0100007F:D431 0100007F:1EC6 01 00000000:00000000 00:00000000 00000000  1000        0 12 1\n\
+            \u{20}  2: short\n";
+        let (from, to) = ("127.0.0.1:54321".parse().unwrap(), "127.0.0.1:7878".parse().unwrap());
+        if cfg!(target_endian = "little") {
+            let found = Some(Socket { user: 1000, inode: 12 });
+            assert_eq!(find_connection(table, &names(from, to)), found);
+            assert_eq!(find_connection(table, &names(to, to)), None);
+            assert_eq!(names(from, to)[1][0], "0000000000000000FFFF00000100007F:D431");
+        }
+    }
+
+    #[test]
+    fn the_process_that_listens_on_a_port_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let holder = port_holder(port).unwrap();
+        assert_eq!(holder.pid, std::process::id());
+        assert_eq!(holder.arguments, std::env::args().collect::<Vec<String>>());
+        drop(listener);
+        assert_eq!(port_holder(port), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! What is told of runs that have ended: counted for Prometheus, and sent as spans to a collector.
+//!
+//! Spans go out as OTLP over HTTP in JSON, with the gen_ai conventions. That is one small document and
+//! one POST, so it is made here: the OpenTelemetry crates would bring a runtime, an HTTP client and
+//! protobuf for it. A thread of its own reads and sends; what it cannot keep up with is lost and counted,
+//! and no run ever waits for it. No prompt, no output and no secret is in a span. Start at [`observe`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use heeler_engine::Outlook;
+use heeler_model::config::Telemetry;
+use heeler_model::{RunId, chain};
+use heeler_query::Records;
+use heeler_query::figures::EndedRun;
+use jiff::Timestamp;
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::metrics::Metrics;
+
+/// How many runs that have ended wait to be told of.
+const ENDED_MAX: usize = 1024;
+
+/// How many spans wait for a collector that does not answer.
+pub(crate) const SPANS_MAX: usize = 2048;
+
+/// How many spans are sent at once.
+const BATCH: usize = 128;
+
+/// How long spans are collected before they are sent.
+const SEND_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a collector that did not take spans is left alone.
+const SEND_AGAIN: Duration = Duration::from_secs(10);
+
+/// How long a collector may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Begins to observe a daemon, in a thread that ends with it.
+pub fn observe(
+    outlook: &Outlook,
+    records: Records,
+    metrics: Arc<Metrics>,
+    version: &str,
+) -> io::Result<()> {
+    let (tell, ended) = sync_channel(ENDED_MAX);
+    let counted = Arc::clone(&metrics);
+    outlook.on_change(move |change| {
+        counted.committed(change.took);
+        for run in &change.ended {
+            if let Err(TrySendError::Full(_)) = tell.try_send(*run) {
+                counted.spans_lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut observer = Observer {
+        outlook: outlook.clone(),
+        records,
+        metrics,
+        version: version.to_owned(),
+        spans: VecDeque::new(),
+        send_at: None,
+    };
+    std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || observer.run(&ended))?;
+    Ok(())
+}
+
+struct Observer {
+    outlook: Outlook,
+    records: Records,
+    metrics: Arc<Metrics>,
+    version: String,
+    spans: VecDeque<Json>,
+    send_at: Option<Instant>,
+}
+
+impl Observer {
+    fn run(&mut self, ended: &Receiver<RunId>) {
+        loop {
+            let wait = self.send_at.map(|at| at.saturating_duration_since(Instant::now()));
+            match ended.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
+                Ok(run) => self.take(run),
+                Err(RecvTimeoutError::Timeout) => self.send(),
+                Err(RecvTimeoutError::Disconnected) => return self.send(),
+            }
+            if self.send_at.is_some_and(|at| at <= Instant::now()) {
+                self.send();
+            }
+        }
+    }
+
+    fn config(&self) -> Option<Telemetry> {
+        self.outlook.setup().loaded.fleets.first().and_then(|fleet| fleet.telemetry.clone())
+    }
+
+    fn take(&mut self, run: RunId) {
+        let ended = match self.records.ended_run(run) {
+            Ok(Some(ended)) => ended,
+            Ok(None) => return,
+            Err(error) => return tracing::warn!(reason = chain(&error), "cannot tell of a run"),
+        };
+        self.metrics.ended(&ended);
+        if self.config().is_none() {
+            return;
+        }
+        let setup = self.outlook.setup();
+        let model = setup.agent(&ended.agent).and_then(|agent| agent.model.clone());
+        self.spans.extend(spans(&ended, model.as_deref()));
+        while self.spans.len() > SPANS_MAX {
+            self.spans.pop_front();
+            self.metrics.spans_lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.send_at.get_or_insert_with(|| Instant::now() + SEND_EVERY);
+    }
+
+    fn send(&mut self) {
+        self.send_at = None;
+        let Some(config) = self.config() else { return self.spans.clear() };
+        while !self.spans.is_empty() {
+            let batch: Vec<Json> = self.spans.iter().take(BATCH).cloned().collect();
+            let count = batch.len();
+            match post(&config, &document(&config, &self.version, batch)) {
+                Ok(()) => drop(self.spans.drain(..count)),
+                Err(Failed::Refused(code)) => {
+                    // The same again would be refused again.
+                    tracing::warn!(code, "the collector refused {count} spans");
+                    self.metrics.spans_lost.fetch_add(count as u64, Ordering::Relaxed);
+                    self.spans.drain(..count);
+                }
+                Err(Failed::Later(why)) => {
+                    tracing::warn!(why, "the collector takes no spans; they are sent again later");
+                    self.send_at = Some(Instant::now() + SEND_AGAIN);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Why spans were not taken.
+enum Failed {
+    /// For good, with this code.
+    Refused(u16),
+    /// For now.
+    Later(String),
+}
+
+fn post(config: &Telemetry, document: &Json) -> Result<(), Failed> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(SEND_TIMEOUT))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .build()
+        .into();
+    let mut request =
+        agent.post(address(config.endpoint.expose())).content_type("application/json");
+    for (name, value) in &config.headers {
+        request = request.header(name, value.expose());
+    }
+    // An error may hold the address with a password in it, so only its kind is told.
+    let later = |error: ureq::Error| Failed::Later(kind_of(&error));
+    let response = request.send(document.to_string().as_bytes()).map_err(later)?;
+    match response.status().as_u16() {
+        200..=299 => Ok(()),
+        code @ (429 | 502 | 503 | 504) => Err(Failed::Later(format!("status {code}"))),
+        code => Err(Failed::Refused(code)),
+    }
+}
+
+fn kind_of(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => error.kind().to_string(),
+        ureq::Error::Timeout(_) => "it does not answer".to_owned(),
+        ureq::Error::HostNotFound => "its host is not known".to_owned(),
+        ureq::Error::ConnectionFailed => "nobody listens there".to_owned(),
+        _ => "it cannot be talked to".to_owned(),
+    }
+}
+
+/// Returns where traces go: an address without a path is that of a collector.
+fn address(endpoint: &str) -> String {
+    let path = endpoint.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+    match path {
+        Some((_, path)) if !path.is_empty() => endpoint.to_owned(),
+        _ => format!("{}/v1/traces", endpoint.trim_end_matches('/')),
+    }
+}
+
+fn document(config: &Telemetry, version: &str, spans: Vec<Json>) -> Json {
+    json!({ "resourceSpans": [{
+        "resource": { "attributes": [
+            text("service.name", &config.service_name),
+            text("service.version", version),
+        ] },
+        "scopeSpans": [{ "scope": { "name": "heeler", "version": version }, "spans": spans }],
+    }] })
+}
+
+/// Returns the spans of a run that has ended: its own, and its job's if that is over with it.
+fn spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
+    let trace = hash(run.workflow_run.as_deref().unwrap_or(&run.job), 16);
+    let job_span = hash(&format!("job {}", run.job), 8);
+    let mut of_run = json!({
+        "traceId": trace,
+        "spanId": hash(&format!("run {}", run.run), 8),
+        "parentSpanId": job_span,
+        "name": format!("invoke_agent {}", run.agent),
+        "kind": 3,
+        "startTimeUnixNano": nanos(run.started_at),
+        "endTimeUnixNano": nanos(run.finished_at),
+        "attributes": run_attributes(run, model),
+    });
+    if let Some(error) = run.error {
+        of_run["status"] = json!({ "code": 2, "message": error });
+    }
+    let mut told = vec![of_run];
+    if let Some(finished) = run.job_finished_at.filter(|_| run.status.is_final()) {
+        let mut of_job = json!({
+            "traceId": trace,
+            "spanId": job_span,
+            "name": format!("job {}", run.agent),
+            "kind": 1,
+            "startTimeUnixNano": nanos(run.asked_at),
+            "endTimeUnixNano": nanos(finished),
+            "attributes": job_attributes(run),
+        });
+        if run.status == heeler_model::JobStatus::Failed {
+            of_job["status"] = json!({ "code": 2 });
+        }
+        told.push(of_job);
+    }
+    told
+}
+
+fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
+    let usage = &run.usage;
+    let mut all = job_attributes(run);
+    all.push(text("heeler.run.id", &run.run.to_string()));
+    all.push(text("gen_ai.operation.name", "invoke_agent"));
+    all.push(text("gen_ai.agent.name", &run.agent));
+    let used = usage.per_model.keys().next().map(String::as_str);
+    if used.is_some() || model.is_some() {
+        // Both names are in use: the second is the newer one.
+        all.push(text("gen_ai.system", "anthropic"));
+        all.push(text("gen_ai.provider.name", "anthropic"));
+    }
+    all.extend(model.or(used).map(|model| text("gen_ai.request.model", model)));
+    all.extend(used.map(|model| text("gen_ai.response.model", model)));
+    all.extend(run.session.as_ref().map(|session| text("gen_ai.conversation.id", session)));
+    let finish = run.stop_reason.as_ref();
+    all.extend(finish.map(|reason| {
+        json!({ "key": "gen_ai.response.finish_reasons",
+            "value": { "arrayValue": { "values": [{ "stringValue": reason }] } } })
+    }));
+    for (key, count) in [
+        ("gen_ai.usage.input_tokens", usage.input_tokens),
+        ("gen_ai.usage.output_tokens", usage.output_tokens),
+        ("gen_ai.usage.cache_read.input_tokens", usage.cache_read_input_tokens),
+        ("gen_ai.usage.cache_creation.input_tokens", usage.cache_creation_input_tokens),
+        ("heeler.turns", usage.num_turns),
+    ] {
+        // 64-bit numbers are text in this JSON.
+        all.extend(
+            count.map(|count| json!({ "key": key, "value": { "intValue": count.to_string() } })),
+        );
+    }
+    let cost = run.cost_usd;
+    all.extend(
+        cost.map(|usd| json!({ "key": "heeler.cost_usd", "value": { "doubleValue": usd } })),
+    );
+    all.extend(run.error.map(|error| text("error.type", error)));
+    all.push(text("heeler.exit_reason", run.exit_reason));
+    all
+}
+
+fn job_attributes(run: &EndedRun) -> Vec<Json> {
+    let mut all = vec![
+        text("heeler.job.id", &run.job),
+        text("heeler.agent", &run.agent),
+        text("heeler.trigger", &run.trigger),
+        text("heeler.status", run.status.as_str()),
+    ];
+    all.extend(run.schedule.as_ref().map(|schedule| text("heeler.schedule", schedule)));
+    all.extend(run.workflow_run.as_ref().map(|id| text("heeler.workflow_run.id", id)));
+    all
+}
+
+fn text(key: &str, value: &str) -> Json {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+fn nanos(at: Timestamp) -> String {
+    at.as_nanosecond().to_string()
+}
+
+fn hash(text: &str, bytes: usize) -> String {
+    Sha256::digest(text)[..bytes].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_path_is_that_of_a_collector() {
+        for (endpoint, expected) in [
+            ("http://localhost:4318", "http://localhost:4318/v1/traces"),
+            ("http://localhost:4318/", "http://localhost:4318/v1/traces"),
+            ("https://x.y/otlp/v1/traces", "https://x.y/otlp/v1/traces"),
+        ] {
+            assert_eq!(address(endpoint), expected);
+        }
+    }
+}
