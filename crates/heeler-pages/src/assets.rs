@@ -43,7 +43,6 @@ pub const ALL: &[Asset] = &[
     asset!("work.css", "text/css; charset=utf-8"),
     asset!("transcript.js", SCRIPT),
     asset!("answer.js", SCRIPT),
-    asset!("run.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
 ];
 

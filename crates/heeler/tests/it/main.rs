@@ -9,6 +9,7 @@ mod api;
 mod approvals;
 mod browser;
 mod browser_pages;
+mod browser_work;
 mod canary;
 mod claude;
 mod daemon_ends;
