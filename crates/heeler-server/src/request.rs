@@ -1,5 +1,7 @@
 //! Reading requests: bodies with a limit, parameters, who asks; what is wrong with them is a problem.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -29,9 +31,17 @@ pub(crate) const KEY_CHARS_MAX: usize = 255;
 /// The header of an answer that was given before.
 const REPLAYED: &str = "idempotency-replayed";
 
-/// Reads a body, which may come slowly but not without end.
+/// How long a body may take to come.
+pub(crate) const BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// Reads a body, which may be neither too long nor too slow.
 pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    axum::body::to_bytes(body, bytes_max).await.map_err(|error| match is_too_long(&error) {
+    let slow = |_| {
+        let detail = format!("the request took more than {} s to come", BODY_WAIT.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
+    };
+    let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, bytes_max)).await;
+    read.map_err(slow)?.map_err(|error| match is_too_long(&error) {
         true => {
             let detail = format!("the request is longer than {bytes_max} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)

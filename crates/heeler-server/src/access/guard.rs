@@ -278,7 +278,7 @@ async fn caller(
 }
 
 /// Says whether a person or a process of a run is at the other end.
-pub(super) async fn origin_of(peer: Peer) -> Origin {
+pub(crate) async fn origin_of(peer: Peer) -> Origin {
     let looked = tokio::task::spawn_blocking(move || peer::origin(peer)).await;
     looked.unwrap_or(Origin::Unknown)
 }
