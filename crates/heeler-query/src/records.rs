@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{Around, DaemonFile, DaemonMode, Setup};
+use heeler_engine::{Answer, Around, DaemonFile, DaemonMode, RequestKey, Setup};
 use heeler_model::JobHead;
 use heeler_model::config::{AgentLookup, Loaded};
 use heeler_store::{Reader, StateDir};
@@ -121,6 +121,14 @@ impl Records {
             None => Reader::open(&self.dir)?,
         };
         Ok(Borrowed { reader: Some(reader), idle: &self.idle })
+    }
+
+    /// Returns what was answered to a request, if it was made before; an error if its name is that of
+    /// another request.
+    pub fn answered(&self, key: &RequestKey) -> Result<Option<Answer>, QueryError> {
+        let reader = self.reader()?;
+        let known = heeler_engine::answered(&reader, key)?;
+        known.transpose().map_err(QueryError::from)
     }
 
     /// Takes a reader that somebody has opened.

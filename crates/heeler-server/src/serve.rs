@@ -236,7 +236,7 @@ fn socket_router() -> Router<App> {
 }
 
 /// Returns what is served on TCP.
-fn web_router(app: &App) -> Router<App> {
+pub(crate) fn web_router(app: &App) -> Router<App> {
     access::layer(everywhere().fallback(site::no_route), app)
 }
 
