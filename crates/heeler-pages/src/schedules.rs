@@ -89,7 +89,7 @@ pub(crate) fn switch(api: &str, enabled: bool, name: &str) -> Markup {
     html! {
         button.switch type="button" role="switch" aria-checked=(enabled)
             aria-label={ (one_line(name)) " starts by itself" }
-            data-action={ "POST " (api) "/" (change) } { @if enabled { "on" } @else { "off" } }
+            data-action={ "POST " (api) "/" (change) } { span aria-hidden="true" { @if enabled { "on" } @else { "off" } } }
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn switch(api: &str, enabled: bool, name: &str) -> Markup {
 pub(crate) fn run_now(api: &str, name: &str) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action={ "POST " (api) "/trigger" }
-            aria-label={ "Run " (one_line(name)) " now" } { "Run now" }
+            aria-label={ "Run now: " (one_line(name)) } { "Run now" }
     }
 }
 

@@ -44,7 +44,7 @@ fn you(frame: &Frame) -> Markup {
     let may = match frame.allowed {
         Allowed::Read => "look at everything",
         Allowed::Operate => "look, start, steer and answer",
-        Allowed::Admin => "everything",
+        Allowed::Admin => "do everything",
     };
     html! {
         section.card #you aria-labelledby="h-you" {
@@ -72,9 +72,9 @@ fn health(found: &Examined) -> Markup {
                         li {
                             div.line {
                                 span.badge { (one.severity) }
-                                strong { (one_line(&one.problem)) }
+                                code.cut.grow title=(one.subject) { (one_line(&one.subject)) }
                             }
-                            p.small.muted { (one_line(&one.subject)) " · " (one_line(&one.cure)) }
+                            p.small { (one_line(&one.problem)) span.muted { " · " (one_line(&one.cure)) } }
                         }
                     }
                 }

@@ -125,7 +125,7 @@ impl Live {
     /// Returns the hub of something, a new one if nobody looks at it yet.
     fn hub(&self, app: &App, key: String, followed: Followed) -> Result<Arc<Hub>, Problem> {
         let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hub) = hubs.get(&key).and_then(Weak::upgrade).filter(|hub| !hub.is_ended()) {
+        if let Some(hub) = hubs.get(&key).and_then(Weak::upgrade).filter(|hub| !hub.is_broken()) {
             return Ok(hub);
         }
         hubs.retain(|_, hub| hub.strong_count() > 0);
@@ -280,7 +280,7 @@ async fn job_stream(
 ) -> Result<Response, Problem> {
     let from = asked.place(&headers)?;
     let job = app.read(move |records| records.job_id(&id)).await?;
-    let hub = app.live.hub(&app, job.to_string(), Followed::Job(job))?;
+    let hub = app.live.hub(&app, format!("job {job}"), Followed::Job(job))?;
     Ok(rows_of(hub, &app, asked.form(), from))
 }
 
@@ -303,7 +303,7 @@ async fn session_stream(
 ) -> Result<Response, Problem> {
     let from = asked.place(&headers)?;
     let session = app.read(move |records| records.session_id(&id)).await?;
-    let hub = app.live.hub(&app, session.to_string(), Followed::Session(session))?;
+    let hub = app.live.hub(&app, format!("session {session}"), Followed::Session(session))?;
     Ok(rows_of(hub, &app, asked.form(), from))
 }
 

@@ -172,6 +172,8 @@ impl Client {
     async fn read(&mut self) -> Option<Bytes> {
         let (hub, from, offset) = (Arc::clone(&self.hub), self.next, self.offset);
         let form = self.form;
+        let waited_on = Arc::clone(&self.hub);
+        let _turn = waited_on.reads.acquire().await;
         let read = tokio::task::spawn_blocking(move || {
             let chunk = hub.read(from, offset)?;
             let events = joined(&chunk.rows, form);

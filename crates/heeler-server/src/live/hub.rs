@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use camino::Utf8PathBuf;
 use heeler_query::{QueryError, Records};
 use heeler_transcript::{DiskError, Numbered};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::event::{Form, Place, Row, event};
 
@@ -25,6 +25,9 @@ const DELTAS_KEPT: usize = 256;
 
 /// How much of a file a client that is behind reads at once: it ends with the row that passes this.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// How many clients of a hub read at once; the others wait, so that many who come at once cost no more.
+const READS_AT_ONCE: usize = 4;
 
 /// How many rows a client is given at once.
 const CHUNK_ROWS: usize = 256;
@@ -46,6 +49,8 @@ pub(super) struct Hub {
     /// Counts what has changed.
     changes: watch::Sender<u64>,
     deltas: broadcast::Sender<Arc<Delta>>,
+    /// Whose turn it is to read.
+    pub(super) reads: Semaphore,
 }
 
 /// The newest rows, and where the thing is.
@@ -121,6 +126,7 @@ impl Hub {
             ring,
             changes: watch::Sender::new(0),
             deltas: broadcast::Sender::new(DELTAS_KEPT),
+            reads: Semaphore::new(READS_AT_ONCE),
         }
     }
 
@@ -171,6 +177,10 @@ impl Hub {
 
     pub(super) fn is_ended(&self) -> bool {
         self.lock().end.is_some()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.lock().end == Some(End::Broken)
     }
 
     /// Tells a piece of text to whoever listens.

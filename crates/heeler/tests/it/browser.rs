@@ -6,6 +6,7 @@
 //! is kept under `target/screenshots`. Start at [`Site::start`].
 
 use std::io::{BufRead as _, BufReader};
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -108,7 +109,8 @@ impl Look {
 
 /// Chromium, driven.
 pub(crate) struct Browser {
-    pub(crate) page: WebDriver,
+    /// Never dropped: that would wait for a reply that nobody is left to hear, if a test fails.
+    pub(crate) page: ManuallyDrop<WebDriver>,
     url: String,
     look: Look,
     /// What pages are checked with; it is put into each of them.
@@ -132,7 +134,7 @@ pub(crate) fn with_browser(site: &Site, look: Look, test: impl AsyncFnOnce(&Brow
         browser.page.goto(site.link()).await.unwrap();
         browser.wait_for("main h1", "Overview").await;
         test(&browser).await;
-        drop(browser.page.clone().quit().await);
+        drop(WebDriver::clone(&browser.page).quit().await);
     });
 }
 
@@ -158,14 +160,14 @@ impl Browser {
         let page = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
         page.set_script_timeout(PATIENCE).await.unwrap();
         let axe = heeler_testkit::axe();
+        let page = ManuallyDrop::new(page);
         let browser = Browser { page, url: site.url(), look, axe, driver, _profile: profile };
         browser.look(look).await;
         browser
     }
 
     async fn devtools(&self, command: &str, params: Json) {
-        let tools = thirtyfour::extensions::cdp::ChromeDevTools::new(self.page.handle().clone());
-        tools.execute_cdp_with_params(command, params).await.unwrap();
+        self.page.cdp().send_raw(command, params).await.unwrap();
     }
 
     /// Looks at pages in another way from now on.

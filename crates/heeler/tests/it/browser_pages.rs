@@ -172,7 +172,7 @@ fn people_start_switch_and_steer_by_clicks() {
 
         let before =
             site.fleet.json(&["jobs", "--agent", "writer", "--json"])["total"].as_i64().unwrap();
-        browser.click("button[aria-label='Run hourly now']").await;
+        browser.click("button[aria-label='Run now: hourly']").await;
         browser.wait_for("#toasts .toast", "").await;
         wait(&site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
 
@@ -210,12 +210,16 @@ fn what_agents_are_called_told_and_say_cannot_act_on_any_page() {
             "/schedules".to_owned(),
             "/search?q=window.acted".to_owned(),
             "/search?q=%3Cscript%3Ewindow.acted%3D1%3C/script%3E".to_owned(),
+            // The last, since its complaint stays in the log.
             "/jobs?agent=%22%3E%3Cscript%3Ewindow.acted%3D1%3C/script%3E".to_owned(),
         ] {
             browser.visit(&path).await;
             browser.wait_for("main h1", "").await;
             browser.is_inert(&path).await;
-            browser.is_quiet(&path).await;
+            // Of an agent that is not there a browser says by itself that it was not found.
+            if !path.contains("agent=%22") {
+                browser.is_quiet(&path).await;
+            }
         }
     });
 }
@@ -254,7 +258,7 @@ fn a_refusal_is_shown_in_its_own_words() {
         browser.wait_for("h1", "writer").await;
         site.fleet.write("heeler.yaml", &FLEET.replace("name: writer", "name: author"));
         site.fleet.run(&["reload"]).ok();
-        browser.click("button[aria-label='Run hourly now']").await;
+        browser.click("button[aria-label='Run now: hourly']").await;
         browser.wait_for("#toasts [role=alert]", "writer").await;
     });
 }
@@ -355,8 +359,7 @@ fn the_overview_with_all_its_files_is_at_most_100_kilobytes() {
         let sizes = browser.script(sizes).await;
         let pairs: Vec<(String, f64)> = serde_json::from_value(sizes).unwrap();
         // A page that was fetched again for its regions counts once.
-        let mut seen = std::collections::BTreeMap::new();
-        pairs.into_iter().for_each(|(name, size)| drop(seen.insert(name, size)));
+        let seen: std::collections::BTreeMap<String, f64> = pairs.into_iter().collect();
         let total: f64 = seen.values().sum();
         assert!(total <= 100_000.0, "{total}: {seen:?}");
         assert!(seen.keys().any(|name| name.ends_with("style.css")), "{seen:?}");
