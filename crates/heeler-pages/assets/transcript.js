@@ -17,7 +17,7 @@ import { call, toast } from './act.js';
 const KEPT_MAX = 1500;
 const NEAR_END_PX = 48;
 
-const seconds = (ms) => (ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`);
+const seconds = (ms) => (ms < 1000 ? `${ms} ms` : ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`);
 
 // Returns where an event stands as two numbers: its line, and which record of it.
 const place = (id) => { const [line, part] = String(id).split('.'); return [Number(line), Number(part ?? 0)]; };

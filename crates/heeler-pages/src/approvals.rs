@@ -213,7 +213,7 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
                     @if is_open { input type=(kind) name=(name) value=(at + 1); }
                     span {
                         (one_line(&text(&option["label"])))
-                        @if let Some(more) = option["description"].as_str() { span.muted { " – " (one_line(more)) } }
+                        @if let Some(more) = option["description"].as_str().filter(|it| !it.is_empty()) { span.muted { " – " (one_line(more)) } }
                     }
                 }
             }
@@ -236,9 +236,8 @@ fn buttons(asked: &ApprovalDetails) -> Markup {
         ApprovalKind::Reply => "Your answer",
         ApprovalKind::Question if !has_questions => "Your answer",
         ApprovalKind::Question => "Why not, if you do not answer",
-        ApprovalKind::Approve | ApprovalKind::Permission => {
-            "A word about it (the agent is told why not)"
-        }
+        ApprovalKind::Permission => "Why not, if you reject it: the agent is told",
+        ApprovalKind::Approve => "A comment, if you like",
     };
     html! {
         div.field {

@@ -32,7 +32,7 @@ pub fn page(frame: &Frame, view: &JobView) -> Markup {
     let title = format!("{} {}", job.item.agent, job.item.id);
     let content = html! {
         (work_styles())
-        div #head data-live { (head(frame, job)) }
+        div.stack #head data-live { (head(frame, job)) }
         div #asks data-live data-answers { (approvals::inline(frame, &view.asks)) }
         div.stack #facts data-live { (facts_card(frame, job)) (attempts(frame, &job.runs)) }
         (log(job, &view.rows))
@@ -129,11 +129,14 @@ fn facts_card(frame: &Frame, job: &JobDetails) -> Markup {
         usage.cache_read_input_tokens,
         usage.output_tokens,
     ];
-    let tokens: Option<i64> =
-        tokens.iter().any(Option::is_some).then(|| tokens.iter().flatten().sum());
+    let tokens: Option<i64> = tokens
+        .iter()
+        .any(Option::is_some)
+        .then(|| tokens.iter().flatten().sum())
+        .filter(|sum| *sum > 0);
     html! {
         section.card aria-label="About the job" {
-            dl.facts.pad {
+            dl.facts.pairs.pad {
                 dt { "Started by" } dd { (trigger(job)) }
                 dt { "Asked for" } dd { (ago(frame, item.asked_at)) }
                 dt { "Started" } dd { (maybe_ago(frame, item.started_at)) }

@@ -210,12 +210,12 @@ fn head(frame: &Frame, run: &RunDetails) -> Markup {
             div.banner.bad role="note" { p.why { (beginning(error, OUTPUT_BYTES_MAX)) } }
         }
         section.card aria-label="About the run" {
-            dl.facts.pad {
+            dl.facts.pairs.pad {
                 dt { "Started by" }
                 dd {
                     (said(item.trigger_type.as_deref().unwrap_or("somebody")))
                     @if let Some(by) = &run.triggered_by { " · " (said(by)) }
-                    @if !item.trigger_id.is_empty() { span.muted { " · " (said(&item.trigger_id)) } }
+                    @if !item.trigger_id.is_empty() && item.trigger_id != item.id { span.muted { " · " (said(&item.trigger_id)) } }
                 }
                 dt { "Began" } dd { (ago(frame, item.started_at)) }
                 dt { "Took" } dd.num { (took(frame, item)) }

@@ -196,7 +196,7 @@ fn head(frame: &Frame, view: &SessionView) -> Markup {
             }
         }
         @if let Some(holder) = holder { (busy(holder)) }
-        section.card aria-label="About the session" { (facts(frame, session)) }
+        section.card aria-label="About the session" { (facts(frame, session, total)) }
     }
 }
 
@@ -212,13 +212,15 @@ fn busy(holder: &Holder) -> Markup {
     }
 }
 
-fn facts(frame: &Frame, session: &SessionDetails) -> Markup {
+fn facts(frame: &Frame, session: &SessionDetails, total: u64) -> Markup {
     let item = &session.item;
+    // While a job runs, its record counts what was there before it.
+    let count = item.message_count.max(total as i64);
     html! {
-        dl.facts.pad {
+        dl.facts.pairs.pad {
             dt { "Last used" } dd { (ago(frame, item.last_active_at)) }
             dt { "Made" } dd { (ago(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
-            dt { "Size" } dd.num { (grouped(item.message_count)) " messages · about " (grouped(item.token_estimate)) " tokens" }
+            dt { "Size" } dd.num { (grouped(count)) " messages" @if item.token_estimate > 0 { " · about " (grouped(item.token_estimate)) " tokens" } }
             @if let Some(parent) = &item.parent {
                 dt { "Forked from" }
                 dd { (session_link(parent)) @if let Some(at) = item.forked_at_message { " behind message " (at) } }

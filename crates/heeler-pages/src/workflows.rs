@@ -114,7 +114,7 @@ fn head(frame: &Frame, it: &WorkflowDetails) -> Markup {
         @if let Some(text) = &it.description { (markdown(text)) }
         @for warning in &it.warnings { (fault(warning)) }
         section.card aria-label="About the workflow" {
-            dl.facts.pad {
+            dl.facts.pairs.pad {
                 dt { "File" } dd.mono { (one_line(&it.file)) }
                 @if let Some(agent) = &it.agent { dt { "Agent" } dd { (agent_link(agent)) } }
                 dt { "At once" } dd { "at most " (it.max_parallel) @if it.max_parallel == 1 { " part" } @else { " parts" } }
