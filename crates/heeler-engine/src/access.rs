@@ -29,7 +29,7 @@ pub const LOGIN_LASTS: SignedDuration = SignedDuration::from_hours(14 * 24);
 const DAEMON: &str = "the daemon";
 
 /// What every token begins with, so that those who look for leaked secrets know it.
-const TOKEN_PREFIX: &str = "heeler_";
+pub(crate) const TOKEN_PREFIX: &str = "heeler_";
 
 /// How many random bytes a secret has.
 const SECRET_BYTES: usize = 32;
@@ -151,6 +151,11 @@ pub enum LoginBy {
     },
 }
 
+/// Returns what a token is called by somebody, unless that is the token itself.
+fn shown(token: &str) -> &str {
+    if token.starts_with(TOKEN_PREFIX) { "by the token itself" } else { token }
+}
+
 /// Says what is ordered, without hashes: those of passwords are nobody's business.
 impl fmt::Debug for AccessOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,7 +163,7 @@ impl fmt::Debug for AccessOrder {
             AccessOrder::CreateToken { name, scope, .. } => {
                 write!(f, "CreateToken({name}, {scope})")
             }
-            AccessOrder::RevokeToken { token } => write!(f, "RevokeToken({token})"),
+            AccessOrder::RevokeToken { token } => write!(f, "RevokeToken({})", shown(token)),
             AccessOrder::TokensUsed { tokens } => write!(f, "TokensUsed({tokens:?})"),
             AccessOrder::SetPassword { name, scope, .. } => {
                 write!(f, "SetPassword({name}, {scope:?})")

@@ -33,6 +33,17 @@ pub(crate) const INPUTS_MAX: usize = 1024;
 /// The largest payload of a webhook.
 pub const WEBHOOK_BYTES_MAX: usize = 1 << 20;
 
+/// A request under a name of the asker's own. The same again does nothing, and gets the first answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Who asks; names of others are others.
+    pub asker: String,
+    /// The name.
+    pub name: String,
+    /// Tells this request from another under the same name.
+    pub print: String,
+}
+
 /// Something that a daemon is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -284,6 +295,8 @@ pub enum RefusedKind {
     NotFound,
     /// Not now.
     Busy,
+    /// Its name is that of another request.
+    Conflict,
     /// Never, by a rule of the fleet.
     NotAllowed,
     /// What was asked makes no sense.
@@ -306,6 +319,25 @@ impl From<Stopped> for Refused {
     }
 }
 
+/// An answer that is owed.
+pub(crate) struct Owed {
+    pub(crate) reply: Reply,
+    /// The name of the request, under which the answer is put on record.
+    pub(crate) key: Option<RequestKey>,
+}
+
+impl Owed {
+    /// Answers.
+    pub(crate) fn tell(self, answer: Result<Answer, Refused>) {
+        (self.reply)(answer);
+    }
+
+    /// Has the answer pass through something first.
+    pub(crate) fn through(self, wrap: impl FnOnce(Reply) -> Reply) -> Owed {
+        Owed { reply: wrap(self.reply), key: self.key }
+    }
+}
+
 /// What reaches the dispatcher.
 pub(crate) enum Input {
     /// Somebody asks.
@@ -315,14 +347,14 @@ pub(crate) enum Input {
         /// Whose process asks.
         by: Origin,
         /// Who hears the answer.
-        reply: Reply,
+        owed: Owed,
     },
     /// A run can be started, or cannot.
     Prepared {
         /// What.
         prepared: Box<Prepared>,
         /// Who hears of it.
-        reply: Option<Reply>,
+        owed: Option<Owed>,
     },
     /// What an order about sessions needs is made, or it is refused.
     Session {
@@ -331,7 +363,7 @@ pub(crate) enum Input {
         /// Who wants it.
         by: String,
         /// Who hears of it.
-        reply: Reply,
+        owed: Owed,
     },
     /// A run has ended.
     Ended(Box<Gone>),
@@ -395,8 +427,8 @@ impl Handle {
         let (handle, inputs) = Handle::channel();
         std::thread::spawn(move || {
             for input in inputs {
-                if let Input::Asked { command, reply, .. } = input {
-                    each(command, reply);
+                if let Input::Asked { command, owed, .. } = input {
+                    each(command, owed.reply);
                 }
             }
         });
@@ -413,10 +445,20 @@ impl Handle {
     ///
     /// If the dispatcher ends before it has done it, the answer is that it has [`Stopped`].
     pub fn send(&self, command: Command, reply: Reply) -> Result<(), Stopped> {
+        self.send_once(command, None, reply)
+    }
+
+    /// Sends a command under a name: what was done already under that is not done again.
+    pub fn send_once(
+        &self,
+        command: Command,
+        key: Option<RequestKey>,
+        reply: Reply,
+    ) -> Result<(), Stopped> {
         let mut unanswered = Unanswered(Some(reply));
         let reply: Reply = Box::new(move |answer| unanswered.answer(answer));
-        let by = self.by;
-        self.inputs.send(Input::Asked { command, by, reply }).map_err(|_| Stopped)
+        let (by, owed) = (self.by, Owed { reply, key });
+        self.inputs.send(Input::Asked { command, by, owed }).map_err(|_| Stopped)
     }
 
     /// Tells the dispatcher something.

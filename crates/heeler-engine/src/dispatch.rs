@@ -13,6 +13,7 @@ mod committing;
 mod due;
 mod ended;
 mod ending;
+mod once;
 mod orders;
 mod parts;
 mod spawned;
@@ -35,12 +36,13 @@ use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use board::{Board, Stage};
 pub use due::{read_rule, rule_text};
+pub use once::{REQUESTS_KEPT, answered};
 pub use orders::GO_ON;
 pub use webhook::{CallSecret, Webhook};
 
 use crate::asks::RunAsks;
 use crate::cancel;
-use crate::command::{Command, DaemonMode, Gone, Input, Refused, Reply};
+use crate::command::{Command, DaemonMode, Gone, Input, Owed, Refused};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hands::Hands;
@@ -93,8 +95,8 @@ pub(crate) enum Task {
     Questions { run: RunId, asks: Box<RunAsks>, delivered: Option<ApprovalId> },
     /// A schedule fires that time does not start.
     Fired { wanted: Box<Wanted>, changed: Vec<Utf8PathBuf> },
-    /// The config was read again.
-    Setup(Arc<Setup>),
+    /// The config was read again, with these changes if somebody wants to hear of them.
+    Setup { setup: Arc<Setup>, changes: Option<Vec<String>> },
     /// Sessions are changed.
     Session { change: Box<Change>, by: String },
     /// Sessions that were not used for too long are put aside.
@@ -223,7 +225,7 @@ impl Dispatcher {
     fn work(&mut self) -> Ended {
         // Whatever an earlier daemon left goes on.
         let setup = Arc::clone(&self.board().setup);
-        self.commit(vec![(Task::Setup(setup), None)]);
+        self.commit(vec![(Task::Setup { setup, changes: None }, None)]);
         let left: Vec<RunId> = self.board().live.keys().copied().collect();
         self.hands.take_over_all(left);
         self.cancel_as_wished();
@@ -350,24 +352,22 @@ impl Dispatcher {
     }
 
     /// Deals with what needs no transaction; returns what does.
-    fn sort(&mut self, input: Input) -> Option<(Task, Option<Reply>)> {
+    fn sort(&mut self, input: Input) -> Option<(Task, Option<Owed>)> {
         match input {
-            Input::Asked { command, by, reply } => match self.permitted(command, by) {
-                Ok(command) => self.sort_command(command, reply),
+            Input::Asked { command, by, owed } => match self.permitted(command, by) {
+                Ok(command) => self.sort_command(command, owed),
                 Err(refused) => {
-                    reply(Err(refused));
+                    owed.tell(Err(refused));
                     None
                 }
             },
-            Input::Prepared { prepared, reply } => Some((Task::Prepared(prepared), reply)),
+            Input::Prepared { prepared, owed } => Some((Task::Prepared(prepared), owed)),
             Input::Ended(gone) => {
                 self.faults.remove(&gone.result.run);
                 Some((Task::Ended(gone), None))
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
-            Input::Session { change, by, reply } => {
-                Some((Task::Session { change, by }, Some(reply)))
-            }
+            Input::Session { change, by, owed } => Some((Task::Session { change, by }, Some(owed))),
             Input::Questions { run, asks, delivered } => {
                 fault::reach(FaultPoint::QuestionSeen);
                 Some((Task::Questions { run, asks, delivered }, None))

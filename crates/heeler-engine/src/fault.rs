@@ -26,7 +26,8 @@ macro_rules! points {
             /// The points that a daemon comes by that has jobs, hooks and due times.
             pub const AT_WORK: &[FaultPoint] = &[$(FaultPoint::$point,)+];
 
-            /// The points that it comes by at its end, or only if files are watched or logs are full.
+            /// The points that it comes by at its end, or only if files are watched, logs are full, or
+            /// requests have names.
             pub const APART: &[FaultPoint] = &[$(FaultPoint::$apart,)+];
 
             /// Returns its name.
@@ -100,6 +101,8 @@ apart: {
     LogsMoved = "logs-moved",
     /// A log that had grown was set aside, and there is no new one.
     LogSetAside = "log-set-aside",
+    /// A request that has a name is done and on record; nobody was told.
+    RequestDone = "request-done",
 }
 }
 

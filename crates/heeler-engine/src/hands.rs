@@ -24,7 +24,7 @@ use heeler_store::{Reader, Run, is_run_alive};
 use crate::asks::{self, Delivery, RunAsks};
 use crate::cancel::{self, KillError};
 use crate::checkout::{is_to_be_cloned, make_ready};
-use crate::command::{Answer, Gone, Handle, Input, Refused, RefusedKind, Reply};
+use crate::command::{Answer, Gone, Handle, Input, Owed, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
 use crate::dispatch::Prepared;
@@ -135,7 +135,7 @@ impl Hands {
     }
 
     /// Finds out what a run needs.
-    pub(crate) fn prepare(&self, job: Option<JobId>, wanted: Wanted, reply: Option<Reply>) {
+    pub(crate) fn prepare(&self, job: Option<JobId>, wanted: Wanted, owed: Option<Owed>) {
         let shared = Arc::clone(&self.shared);
         self.starters.hand(move || {
             let setup = shared.setup();
@@ -145,7 +145,7 @@ impl Hands {
             let prepare = move || {
                 let request = request(&shared.fleet, &setup, &wanted);
                 let prepared = Box::new(Prepared { job, wanted, request });
-                shared.tell(Input::Prepared { prepared, reply });
+                shared.tell(Input::Prepared { prepared, owed });
             };
             if !missing {
                 return prepare();
@@ -250,16 +250,18 @@ impl Hands {
     }
 
     /// Makes what an order about sessions needs. A worktree may take long: nobody else waits for it.
-    pub(crate) fn order(&self, order: SessionOrder, by: String, reply: Reply) {
+    pub(crate) fn order(&self, order: SessionOrder, by: String, owed: Owed) {
         let shared = Arc::clone(&self.shared);
         let work = move || {
-            let reply = match &order {
-                SessionOrder::Restore { session } => shared.while_it_moves(session, reply),
-                _ => reply,
+            let owed = match &order {
+                SessionOrder::Restore { session } => {
+                    owed.through(|reply| shared.while_it_moves(session, reply))
+                }
+                _ => owed,
             };
             match sessions::prepare(&shared.fleet, &shared.setup(), order) {
-                Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, reply }),
-                Err(refused) => reply(Err(refused)),
+                Ok(change) => shared.tell(Input::Session { change: Box::new(change), by, owed }),
+                Err(refused) => owed.tell(Err(refused)),
             }
         };
         if let Err(error) =

@@ -48,14 +48,16 @@ pub use access::{
 pub use checkout::{CheckoutError, make_ready};
 pub use command::{
     AgentChange, Answer, BudgetStatus, Call, Command, DaemonMode, DaemonStatus, Handle,
-    ParkedCredential, Refused, RefusedKind, Reply, RunningJob, ScheduleChange, ScheduleOverride,
-    ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
+    ParkedCredential, Refused, RefusedKind, Reply, RequestKey, RunningJob, ScheduleChange,
+    ScheduleOverride, ScheduleStatus, Stopped, Stopping, WEBHOOK_BYTES_MAX, WaitingJob,
 };
 pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
-pub use dispatch::{CallSecret, Ended, GO_ON, Loader, Webhook, read_rule, rule_text};
+pub use dispatch::{
+    CallSecret, Ended, GO_ON, Loader, REQUESTS_KEPT, Webhook, answered, read_rule, rule_text,
+};
 pub use file::FileError;
 pub use fleet::{Fleet, OpenError};
 pub use launch::{DaemonStart, LaunchError, launch_daemon};

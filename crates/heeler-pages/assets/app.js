@@ -5,5 +5,5 @@ import './act.js';
 import './nav.js';
 
 // What only some pages have.
-const SOME = { '[data-transcript]': './transcript.js', '[data-answers]': './answer.js', '[data-run]': './run.js' };
+const SOME = { '[data-transcript]': './transcript.js', '[data-answers]': './answer.js' };
 for (const [mark, file] of Object.entries(SOME)) if (document.querySelector(mark)) import(file);

@@ -46,9 +46,9 @@ class Transcript {
     this.watch();
     this.taken(this.page);
     this.shownOlder();
-    const wanted = /^#row-(\d+)$/.exec(location.hash);
-    if (wanted && !document.getElementById(`row-${wanted[1]}`)) this.show(Number(wanted[1]));
-    else if (wanted) { this.isFollowing = false; document.getElementById(`row-${wanted[1]}`).scrollIntoView(); }
+    this.mark = this.isSession ? 'message-' : 'row-';
+    const [, number] = new RegExp(`^#${this.mark}(\\d+)$`).exec(location.hash) ?? [];
+    if (number) this.show(Number(number));
     else this.goToEnd();
     if (section.dataset.follow) this.follow(section.dataset.follow, Number(section.dataset.from));
   }
@@ -151,12 +151,12 @@ class Transcript {
     if (job) this.follow(job, Number(fresh.dataset.lines));
   }
 
-  // Shows what is around a row.
+  // Shows a row, and what is around it.
   async show(number) {
+    const found = () => document.getElementById(this.mark + number);
     try {
-      this.replace(await this.fetched(`?before=${number + 25}`));
-      this.isFollowing = false;
-      document.getElementById(`row-${number}`)?.scrollIntoView();
+      if (!found()) this.replace(await this.fetched(`?before=${number + 25}`));
+      found()?.scrollIntoView();
       this.looked();
     } catch (error) {
       toast(error.message, 'Try again.', true);

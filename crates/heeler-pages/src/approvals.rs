@@ -98,7 +98,7 @@ fn ask(frame: &Frame, asked: &ApprovalDetails, level: u8) -> Markup {
         }
     };
     html! {
-        article.ask data-row id={ "ask-" (item.id) } aria-labelledby={ "t-" (item.id) } {
+        article.ask data-row id=(item.id) aria-labelledby={ "t-" (item.id) } {
             @if level == 2 { h2 id={ "t-" (item.id) } { (title) } } @else { h3 id={ "t-" (item.id) } { (title) } }
             (about(frame, asked))
             @if is_open && frame.may_operate() {
@@ -171,10 +171,12 @@ fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
     let id = format!("input-{}", asked.item.id);
     let changed = asked.detail.as_ref().map(|it| &it["updatedInput"]).filter(|it| !it.is_null());
     html! {
-        dl.facts.input tabindex="0" aria-label="Input of the tool" role="group" {
-            @for (name, value) in fields {
-                dt.mono { (one_line(name)) }
-                dd { pre { (beginning(&as_text(value), DETAIL_BYTES_MAX)) } }
+        div.input tabindex="0" aria-label="Input of the tool" role="group" {
+            dl.facts {
+                @for (name, value) in fields {
+                    dt.mono { (one_line(name)) }
+                    dd { pre { (beginning(&as_text(value), DETAIL_BYTES_MAX)) } }
+                }
             }
         }
         @if is_open && whole.len() <= DETAIL_BYTES_MAX {

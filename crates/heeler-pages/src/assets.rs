@@ -36,13 +36,13 @@ pub const ALL: &[Asset] = &[
     asset!("theme.js", SCRIPT),
     asset!("app.js", SCRIPT),
     asset!("act.js", SCRIPT),
+    asset!("api.js", SCRIPT),
     asset!("live.js", SCRIPT),
     asset!("nav.js", SCRIPT),
     asset!("time.js", SCRIPT),
     asset!("work.css", "text/css; charset=utf-8"),
     asset!("transcript.js", SCRIPT),
     asset!("answer.js", SCRIPT),
-    asset!("run.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
 ];
 

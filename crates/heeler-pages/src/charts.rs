@@ -18,6 +18,9 @@ const STEP: f64 = 10.0;
 /// How much of its place a bar takes.
 const BAR: f64 = 7.4;
 
+/// For how many jobs there is room at least in the chart of how long they took.
+const DURATIONS_MIN: usize = 24;
+
 /// Shows runs by the hour.
 pub fn runs(hours: &[HourOfRuns], zone: &TimeZone) -> Markup {
     let most = hours.iter().map(HourOfRuns::total).max().unwrap_or(0).max(1) as f64;
@@ -80,8 +83,10 @@ pub fn durations(jobs: &[Took]) -> Markup {
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
     let (count, median, most) = (jobs.len(), duration(median), duration(longest));
     let words = format!("last {count} jobs: median {median}, longest {most}");
+    // Few jobs stand at the right end, not as wide as the chart.
+    let width = jobs.len().max(DURATIONS_MIN);
     let bars = html! {
-        @for (place, job) in jobs.iter().enumerate() {
+        @for (place, job) in (width - jobs.len()..).zip(jobs) {
             g {
                 title { (one_line(&job.agent)) ": " (duration(job.seconds)) ", " (job.status.as_str()) }
                 (stacked(place, longest, &[(class(job.status), job.seconds)]))
@@ -93,7 +98,7 @@ pub fn durations(jobs: &[Took]) -> Markup {
     });
     figure(&Figure {
         words: &words,
-        width: STEP * jobs.len().max(1) as f64,
+        width: STEP * width as f64,
         ends: ["older", "newest"],
         heads: ["Agent", "Took"],
         bars,

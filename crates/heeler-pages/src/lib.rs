@@ -6,6 +6,7 @@
 //! style attribute: what moves is in `assets/`, by data attributes. Start at [`Frame`].
 
 pub mod agents;
+pub mod api_docs;
 pub mod approvals;
 pub mod assets;
 pub mod charts;

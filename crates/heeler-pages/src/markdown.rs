@@ -13,6 +13,9 @@ use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag
 /// How long a text may be that is shown as markdown; a longer one is shown as it is.
 pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
 
+/// How deep it may be nested; what is deeper is shown as it is: the time it takes grows with the square.
+const DEPTH_MAX: usize = 32;
+
 /// What is left of a document.
 const TAGS: [&str; 26] = [
     "a",
@@ -64,10 +67,27 @@ pub fn markdown(text: &str) -> Markup {
     }
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    if depth(Parser::new_ext(text, options)) > DEPTH_MAX {
+        return html! { pre.code { (text) } };
+    }
     let events = Parser::new_ext(text, options).map(tamed);
     let mut out = String::with_capacity(text.len() * 2);
     pulldown_cmark::html::push_html(&mut out, events);
     html! { div.prose { (PreEscaped(SANITISER.clean(&out).to_string())) } }
+}
+
+/// Returns how deep a document is nested.
+fn depth<'t>(events: impl Iterator<Item = Event<'t>>) -> usize {
+    let (mut now, mut most) = (0_usize, 0);
+    for event in events {
+        match event {
+            Event::Start(_) => now += 1,
+            Event::End(_) => now = now.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
 }
 
 /// Turns what may not be shown as it is into what may.

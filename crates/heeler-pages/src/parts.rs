@@ -27,9 +27,23 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
+/// Returns text in which nothing hides: what cannot be seen, or turns the direction of writing, is
+/// written as its number. Whoever approves something must see what it is.
+pub(crate) fn open_text(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if is_hidden(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 fn is_hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}' | '\u{feff}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// What a segment of an address must not hold as it is.
@@ -185,10 +199,10 @@ pub(crate) fn work_styles() -> Markup {
 /// Returns the beginning of a text, and says so if it is not all of it.
 pub(crate) fn beginning(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
-        return text.to_owned();
+        return open_text(text);
     }
     let end = text.floor_char_boundary(bytes_max);
-    format!("{}\n… [{} more bytes]", &text[..end], text.len() - end)
+    format!("{}\n… [{} more bytes]", open_text(&text[..end]), text.len() - end)
 }
 
 /// Shows that there is nothing, and what to do about it.

@@ -140,17 +140,15 @@ fn took(frame: &Frame, run: &WorkflowRunItem) -> Markup {
 pub fn one(frame: &Frame, run: &RunDetails, plan: &[PhaseDescription]) -> Markup {
     let item = &run.item;
     let title = format!("{} {}", item.workflow, item.id);
-    let stream = format!("{}/stream", path("/api/v1/runs", &[&item.id]));
     let asks: Vec<_> = run
         .approvals
         .iter()
         .filter(|it| it.item.status == ApprovalStatus::Pending)
         .cloned()
         .collect();
-    let last = run.events.last().map_or(0, |event| event.number + 1);
     let content = html! {
         (work_styles())
-        div.stack #head data-live data-run=[(!item.status.is_final()).then_some(&stream)] data-from=(last) { (head(frame, run)) }
+        div.stack #head data-live { (head(frame, run)) }
         div #asks data-live data-answers { (approvals::inline(frame, &asks)) }
         div.run {
             section.card #graph data-live aria-labelledby="h-graph" {

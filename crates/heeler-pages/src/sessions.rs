@@ -291,8 +291,10 @@ fn talk(item: &SessionItem) -> Markup {
 
 /// Returns messages as a part of the page.
 pub fn page_of(frame: &Frame, page: &MessagePage) -> Markup {
+    let last = page.messages.iter().rev().find_map(|message| message.number);
+    let next = last.filter(|last| *last < page.total);
     html! {
-        div data-page data-previous=[page.next] data-total=(page.total) {
+        div data-page data-previous=[page.next] data-next=[next] data-total=(page.total) {
             @for one in &page.messages { (message(frame, &page.session, one)) }
         }
     }
@@ -304,14 +306,14 @@ fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
     let at = message.timestamp.as_deref().and_then(from_iso);
     let number = message.number;
     html! {
-        article.entry.(class).forgotten[!message.in_context] id=[number.map(|it| format!("row-{it}"))]
+        article.entry.(class).forgotten[!message.in_context] id=[number.map(|it| format!("message-{it}"))]
             data-number=[number] {
             header {
                 span.who { (who) }
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
                 @if message.from_outside { span.badge { "said outside" } }
                 @if !message.in_context { span.badge { "not in the agent's memory" } }
-                @if let Some(number) = number { a.end.muted href={ "#row-" (number) } aria-label={ "Message " (number) } { (number) } }
+                @if let Some(number) = number { a.end.muted href={ "#message-" (number) } aria-label={ "Message " (number) } { (number) } }
             }
             @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows of it are left out here." } }
             (blocks_of(&message.content, |id| result_of(message, id)))

@@ -1,5 +1,7 @@
 //! What pages are made of: that nothing untrusted can act, that times and figures read well.
 
+mod work;
+
 use expect_test::expect;
 use heeler_model::JobStatus;
 use heeler_query::charts::{Charts, DayOfMoney, HourOfRuns, Took};

@@ -2,11 +2,13 @@
 //!
 //! Each is bounded: so many hours, days and jobs. Counts are over ranges of an index.
 
+use std::sync::PoisonError;
+
 use heeler_model::JobStatus;
 use heeler_store::{JobFilter, Reader};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan as _};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -20,6 +22,16 @@ pub const DAYS: usize = 14;
 
 /// Of how many jobs it is shown how long they took.
 pub const DURATIONS: usize = 60;
+
+/// How long figures are told again before they are counted anew: a busy day has many jobs.
+pub const KEPT_FOR: SignedDuration = SignedDuration::from_secs(5);
+
+/// Figures that were told.
+pub(crate) struct Kept {
+    at: Timestamp,
+    zone: TimeZone,
+    charts: Charts,
+}
 
 /// Figures over time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -82,14 +94,23 @@ pub struct Took {
 }
 
 impl Records {
-    /// Returns figures over time; days are those of `zone`.
+    /// Returns figures over time, at most [`KEPT_FOR`] old; days are those of `zone`.
     pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<Charts, QueryError> {
+        let mut kept = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = &*kept
+            && kept.zone == *zone
+            && (SignedDuration::ZERO..KEPT_FOR).contains(&now.duration_since(kept.at))
+        {
+            return Ok(kept.charts.clone());
+        }
         let reader = self.reader()?;
-        Ok(Charts {
+        let charts = Charts {
             hours: hours(&reader, now)?,
             days: days(&reader, None, now, zone)?,
             durations: durations(&reader)?,
-        })
+        };
+        *kept = Some(Kept { at: now, zone: zone.clone(), charts: charts.clone() });
+        Ok(charts)
     }
 
     /// Returns what an agent cost by the day.

@@ -1,5 +1,7 @@
 //! The config as it counts. Secrets appear by name only.
 
+use camino::Utf8Path;
+use heeler_model::config::Loaded;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -19,15 +21,22 @@ pub struct ConfigShown {
     pub config_path: Option<String>,
 }
 
+impl ConfigShown {
+    /// Returns a config that was read from a file.
+    pub fn of(loaded: &Loaded, file: Option<&Utf8Path>) -> ConfigShown {
+        let mut shown = loaded.show();
+        ConfigShown {
+            fleet: shown["fleet"].take(),
+            agents: shown["agents"].take(),
+            config_path: file.map(ToString::to_string),
+        }
+    }
+}
+
 impl Records {
     /// Returns the config as it counts.
     pub fn config(&self) -> Result<ConfigShown, QueryError> {
         let known = self.known();
-        let mut shown = known.config()?.show();
-        Ok(ConfigShown {
-            fleet: shown["fleet"].take(),
-            agents: shown["agents"].take(),
-            config_path: known.config.map(Into::into),
-        })
+        Ok(ConfigShown::of(&*known.config()?, known.config.as_deref()))
     }
 }

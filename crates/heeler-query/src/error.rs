@@ -1,5 +1,6 @@
 //! Why something cannot be read.
 
+use heeler_engine::{Refused, RefusedKind};
 use heeler_store::history::HistoryError;
 use heeler_store::native::NativeError;
 use heeler_store::{DbError, LayoutError, LookupError, OpenError};
@@ -56,6 +57,9 @@ pub enum QueryError {
     /// Sessions of claude's own cannot be read.
     #[error(transparent)]
     Native(#[from] NativeError),
+    /// The daemon refused it, or would.
+    #[error(transparent)]
+    Daemon(#[from] Refused),
     /// Who writes the state cannot be told.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -95,6 +99,12 @@ impl QueryError {
             | QueryError::Lookup(LookupError::Ambiguous { .. })
             | QueryError::Native(NativeError::Ambiguous { .. }) => QueryErrorKind::Usage,
             QueryError::Refused { .. } => QueryErrorKind::Refused,
+            QueryError::Daemon(refused) => match refused.kind {
+                RefusedKind::NotFound => QueryErrorKind::NotFound,
+                RefusedKind::Usage => QueryErrorKind::Usage,
+                RefusedKind::Trouble => QueryErrorKind::Trouble,
+                _ => QueryErrorKind::Refused,
+            },
             _ => QueryErrorKind::Trouble,
         }
     }

@@ -1,8 +1,9 @@
 //! The fleet at a glance: who is in it, what runs, waits and failed.
 
 use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
+use heeler_model::workflow::CourseStatus;
 use heeler_model::{AgentState, AgentStatus, ApprovalStatus, JobHead, JobStatus, ScheduleStatus};
-use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader};
+use heeler_store::{ApprovalFilter, JobFilter, Parked, Queued, Reader, WorkflowRunFilter};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -10,6 +11,8 @@ use utoipa::ToSchema;
 
 use crate::agents::usd;
 use crate::jobs::JobItem;
+use crate::runs::WorkflowRunItem;
+use crate::workflows::FaultyWorkflow;
 use crate::{Keeper, QueryError, Records, words};
 
 /// How far back failures are told.
@@ -18,6 +21,10 @@ const FAILURES_SINCE: SignedDuration = SignedDuration::from_hours(24);
 pub const FAILURES_MAX: usize = 5;
 /// How many failures are looked at, to tell whose they are.
 const FAILURES_READ_MAX: usize = 1_000;
+/// How many runs of workflows in each state are told.
+const WORKFLOW_RUNS_MAX: usize = 100;
+/// How many questions are looked at for the runs that they belong to.
+const ASKED_MAX: usize = 1_000;
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -43,6 +50,10 @@ pub struct FleetStatus {
     pub failed: Vec<JobItem>,
     /// What may be spent and what was; only a daemon knows.
     pub budgets: Vec<BudgetStand>,
+    /// The runs of workflows that have not ended.
+    pub workflow_runs: Vec<OpenRun>,
+    /// The files of workflows that have faults.
+    pub faulty_workflows: Vec<FaultyWorkflow>,
     /// The newest that failed of each agent, and how many of its jobs did.
     #[serde(skip)]
     pub failing: Vec<(JobItem, usize)>,
@@ -81,6 +92,8 @@ pub struct DaemonItem {
     /// How long it stays: `permanent` or `until_idle`.
     #[schema(value_type = String)]
     pub mode: DaemonMode,
+    /// Where it serves the dashboard and the API.
+    pub url: Option<String>,
     /// Whether it ends, and waits for jobs before that.
     pub stopping: bool,
     /// What it cannot do at present, in words.
@@ -200,6 +213,17 @@ impl From<&BudgetStatus> for BudgetStand {
     }
 }
 
+/// A run of a workflow that has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenRun {
+    /// The run.
+    #[serde(flatten)]
+    pub run: WorkflowRunItem,
+    /// Whether it waits for a person.
+    pub asks: bool,
+}
+
 /// What is asked of the fleet.
 #[derive(Debug, Clone, Default)]
 pub struct FleetWanted {
@@ -249,6 +273,11 @@ impl Records {
             parked: reader.parked()?.into_iter().map(ParkedItem::from).collect(),
             failed: Vec::new(),
             budgets: told.iter().flat_map(|it| &it.budgets).map(BudgetStand::from).collect(),
+            workflow_runs: match wanted.agent {
+                None => open_runs(&reader)?,
+                Some(_) => Vec::new(),
+            },
+            faulty_workflows: loaded.map(FaultyWorkflow::all).unwrap_or_default(),
             failing: Vec::new(),
             failed_total: 0,
         };
@@ -326,6 +355,24 @@ impl Records {
     }
 }
 
+/// Lists the runs of workflows that go on or wait, the oldest of what waits for people first.
+fn open_runs(reader: &Reader) -> Result<Vec<OpenRun>, QueryError> {
+    let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
+    let pending = reader.approvals(&pending, None, ASKED_MAX)?;
+    let mut open = Vec::new();
+    for status in [CourseStatus::Paused, CourseStatus::Running, CourseStatus::Queued] {
+        let filter = WorkflowRunFilter { status: Some(status), ..WorkflowRunFilter::default() };
+        let mut heads = reader.workflow_runs(&filter, None, WORKFLOW_RUNS_MAX)?;
+        heads.retain(|head| head.origin.is_none());
+        heads.reverse();
+        open.extend(heads.iter().map(|head| OpenRun {
+            run: WorkflowRunItem::from(head),
+            asks: pending.iter().any(|it| it.workflow_run_id == head.id.as_str()),
+        }));
+    }
+    Ok(open)
+}
+
 /// Keeps only what is called so.
 fn only(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
     agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
@@ -399,6 +446,7 @@ impl DaemonItem {
             since: heeler_model::iso_millis(file.since),
             version: file.version.clone(),
             mode: file.mode,
+            url: file.url.clone(),
             stopping: told.is_some_and(|told| told.as_ref().is_ok_and(|told| told.stopping)),
             faults: match told {
                 None => Vec::new(),

@@ -1,13 +1,12 @@
 //! Jobs: pages of them, and all that is known of one.
 
-use std::collections::BTreeMap;
-
 use camino::Utf8PathBuf;
 use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::workflow::Decision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
 use heeler_store::{JobCursor, JobFilter, Queued, Reader, Run, SentFile, StateDir};
+use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -91,7 +90,7 @@ impl JobItem {
             JobStatus::Failed => reader.job_error(&head.id)?,
             _ => None,
         };
-        let started_at = reader.job(&head.id)?.as_ref().and_then(started);
+        let started_at = reader.job_began(&head)?;
         let dead = is_dead(&head, reader, dir)?;
         Ok(JobItem { error, ..JobItem::made(head, started_at, dead) })
     }
@@ -347,7 +346,8 @@ pub struct UsageItem {
     /// Tokens that were written.
     pub output_tokens: Option<i64>,
     /// What each model used, in the words of the agent that reported it.
-    pub per_model: BTreeMap<String, Value>,
+    #[schema(value_type = std::collections::BTreeMap<String, Value>)]
+    pub per_model: IndexMap<String, Value>,
 }
 
 /// Lists the attempts at a job, oldest first.
@@ -467,7 +467,7 @@ impl About {
                 cache_creation_input_tokens: job.usage.cache_creation_input_tokens,
                 cache_read_input_tokens: job.usage.cache_read_input_tokens,
                 output_tokens: job.usage.output_tokens,
-                per_model: job.usage.per_model.into_iter().collect(),
+                per_model: job.usage.per_model,
             },
             has_daemon: false,
         }

@@ -27,6 +27,7 @@ pub mod schedules;
 pub mod search;
 pub mod sessions;
 pub mod stand;
+pub mod told;
 pub mod words;
 pub mod workflows;
 

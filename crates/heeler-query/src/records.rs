@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{Around, DaemonFile, DaemonMode, Setup};
+use heeler_engine::{Answer, Around, DaemonFile, DaemonMode, RequestKey, Setup};
 use heeler_model::JobHead;
 use heeler_model::config::{AgentLookup, Loaded};
 use heeler_store::{Reader, StateDir};
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+use crate::charts::Kept;
 use crate::error::QueryError;
 
 /// How many readers are kept open; more are opened when they are needed and closed after that.
@@ -92,12 +93,14 @@ pub struct Records {
     dir: StateDir,
     source: Source,
     idle: Arc<Mutex<Vec<Reader>>>,
+    /// What charts showed last.
+    pub(crate) charts: Arc<Mutex<Option<Kept>>>,
 }
 
 impl Records {
     /// Reads a state directory; `source` says what is known beside it.
     pub fn new(dir: StateDir, source: impl Fn() -> Known + Send + Sync + 'static) -> Records {
-        Records { dir, source: Arc::new(source), idle: Arc::default() }
+        Records { dir, source: Arc::new(source), idle: Arc::default(), charts: Arc::default() }
     }
 
     /// Returns the state directory.
@@ -118,6 +121,14 @@ impl Records {
             None => Reader::open(&self.dir)?,
         };
         Ok(Borrowed { reader: Some(reader), idle: &self.idle })
+    }
+
+    /// Returns what was answered to a request, if it was made before; an error if its name is that of
+    /// another request.
+    pub fn answered(&self, key: &RequestKey) -> Result<Option<Answer>, QueryError> {
+        let reader = self.reader()?;
+        let known = heeler_engine::answered(&reader, key)?;
+        known.transpose().map_err(QueryError::from)
     }
 
     /// Takes a reader that somebody has opened.

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{expired, has_expired};
 use heeler_model::config::RuntimeType;
+use heeler_model::session_choice::Wish;
 use heeler_model::{AgentSessionId, Approvals, Session, SessionId, SessionMode, SessionStatus};
+use heeler_store::history::{HistoryMessage, history};
 use heeler_store::{LookupError, Reader, SessionCursor, SessionFilter};
+use heeler_transcript::tail;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -17,6 +20,10 @@ use crate::{Known, QueryError, Records, words};
 const ANCESTORS_MAX: usize = 200;
 /// How many successors of a session are told.
 const CONTINUATIONS_MAX: usize = 10;
+/// How many messages are looked at at once for the end of a job.
+const MESSAGES_AT_ONCE: usize = 200;
+/// How many of a job's last rows are looked at for its last message.
+const JOB_ROWS: usize = 200;
 
 /// Which sessions to list.
 #[derive(Debug, Clone, Default)]
@@ -362,10 +369,79 @@ impl Records {
         })
     }
 
+    /// Says which conversation is asked for. One that we do not know is trusted if its id is whole.
+    pub fn wish(&self, text: &str, fork: bool) -> Result<Wish, QueryError> {
+        let id = match self.reader()?.find_session(text) {
+            Ok(session) => session.agent_session_id.ok_or_else(|| QueryError::Refused {
+                message: format!("{} was never used, so there is nothing to continue", session.id),
+                hint: None,
+            })?,
+            Err(unknown @ LookupError::Unknown { .. }) => trusted(text).ok_or(unknown)?,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(if fork { Wish::Fork { source: id, at: None } } else { Wish::Given { id } })
+    }
+
+    /// Returns the session of a job, and the number of the last message that the job's rows have in
+    /// common with it.
+    pub fn end_of_job(&self, id: &str) -> Result<(Session, u64), QueryError> {
+        let refused =
+            |message: String, hint: String| QueryError::Refused { message, hint: Some(hint) };
+        let reader = self.reader()?;
+        let job = reader.find_job(id)?.head;
+        let session = match &job.session_id {
+            Some(id) => reader.session_by_agent_id(id)?,
+            None => None,
+        };
+        drop(reader);
+        let session = session.ok_or_else(|| {
+            let message = format!("job {} has no session to fork", job.id);
+            refused(message, format!("heeler jobs retry {}", job.id))
+        })?;
+        let nowhere = || {
+            let message =
+                format!("nothing of job {} is in the log of session {}", job.id, session.id);
+            refused(message, format!("heeler session fork {}", session.id))
+        };
+        let log = self.log_of_session(&self.known(), &session).ok_or_else(nowhere)?;
+        let number = last_message(&self.dir().log_of(&job.id), &log)?.ok_or_else(nowhere)?;
+        Ok((session, number))
+    }
+
     /// Returns where the log of a session is, if there is one.
     pub(crate) fn log_of_session(&self, known: &Known, session: &Session) -> Option<Utf8PathBuf> {
         let log = self.dir().session_log_path(known.home.as_deref(), session);
         log.filter(|log| log.is_file())
+    }
+}
+
+/// Returns the agent's own id of a session, if it is whole.
+fn trusted(text: &str) -> Option<AgentSessionId> {
+    const UUID_LEN: usize = 36;
+    let id: AgentSessionId = text.parse().ok()?;
+    let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
+    is_whole.then_some(id)
+}
+
+/// Returns the number of the last message that a job's rows have in common with its session.
+fn last_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
+    let uuid = |text: &str| {
+        let row: serde_json::Value = serde_json::from_str(text).ok()?;
+        row["uuid"].as_str()?.parse().ok()
+    };
+    let rows = tail(job, JOB_ROWS)?.records;
+    let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
+    let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
+    let mut before = None;
+    loop {
+        let page = history(session, None, before, MESSAGES_AT_ONCE)?;
+        if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
+            return Ok(Some(found.number));
+        }
+        before = page.messages.first().map(|first| first.number);
+        if before.is_none_or(|number| number <= 1) {
+            return Ok(None);
+        }
     }
 }
 
@@ -417,5 +493,37 @@ mod tests {
         assert_eq!(quoted("/my files/it's"), r"'/my files/it'\''s'");
         assert_eq!(quoted("$(reboot)"), "'$(reboot)'");
         assert_eq!(quoted(""), "''");
+    }
+
+    fn tree(sessions: &[(&str, Option<&str>, Option<&str>)]) -> String {
+        let id = |id: &str| format!("sess-{id:0>8}").parse::<SessionId>().unwrap();
+        let sessions = sessions.iter().map(|(own, from, continues)| {
+            let mut made = Session::new(id(own), "coder", Timestamp::UNIX_EPOCH);
+            (made.parent, made.continues) = (from.map(id), continues.map(id));
+            made
+        });
+        let line = |(depth, session): &(usize, Session)| {
+            let id = session.id.as_str().trim_start_matches("sess-").trim_start_matches('0');
+            format!("{}{id}", " ".repeat(*depth))
+        };
+        as_tree(sessions.collect()).iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_session_stands_below_what_it_came_from() {
+        let shown = tree(&[
+            ("d", Some("c"), None),
+            ("e", None, None),
+            ("c", Some("a"), None),
+            ("b", None, Some("a")),
+            ("a", None, None),
+        ]);
+        assert_eq!(shown, "e\na\n c\n  d\n b");
+    }
+
+    #[test]
+    fn sessions_that_come_from_each_other_are_shown_once() {
+        assert_eq!(tree(&[("a", Some("b"), None), ("b", Some("a"), None)]), "a\nb");
+        assert_eq!(tree(&[("a", Some("a"), None), ("b", Some("f"), None)]), "a\nb");
     }
 }

@@ -255,8 +255,9 @@ impl PhaseStand {
     fn item_name(&self, number: u32) -> String {
         let items = self.items.as_deref().unwrap_or_default();
         let item = (number as usize).checked_sub(1).and_then(|at| items.get(at));
-        let words = item.and_then(Json::as_str).map(|text| text.split_whitespace());
-        let name = words.map(|words| words.collect::<Vec<_>>().join(" ")).unwrap_or_default();
+        let text = item.and_then(Json::as_str).unwrap_or_default();
+        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let name = text.split_whitespace().collect::<Vec<_>>().join(" ");
         match name.char_indices().nth(ITEM_NAME_CHARS_MAX) {
             _ if name.is_empty() => format!("item {number}"),
             Some((at, _)) => format!("{}…", &name[..at]),

@@ -25,6 +25,34 @@ pub struct WorkflowPage {
     pub workflows: Vec<WorkflowItem>,
     /// How many there are.
     pub total: usize,
+    /// The files that have faults.
+    pub faulty: Vec<FaultyWorkflow>,
+}
+
+/// A file of the workflow folder that has faults.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FaultyWorkflow {
+    /// What people know it by: its name, or that of its file.
+    pub name: String,
+    /// What it is: `workflow` or `cron`.
+    pub kind: String,
+    /// The file.
+    pub file: String,
+    /// What is wrong with it.
+    pub errors: Vec<FaultItem>,
+}
+
+impl FaultyWorkflow {
+    pub(crate) fn all(loaded: &Loaded) -> Vec<FaultyWorkflow> {
+        let each = loaded.faulty.iter().map(|it| FaultyWorkflow {
+            name: it.label().to_owned(),
+            kind: if it.is_cron { "cron" } else { "workflow" }.to_owned(),
+            file: it.file.to_string(),
+            errors: faults(&it.faults, Severity::Error),
+        });
+        each.collect()
+    }
 }
 
 /// A workflow in a list.
@@ -399,20 +427,26 @@ impl Records {
             let known = WorkflowKnown::read(&reader, workflow.workflow.name.as_str(), 1)?;
             workflows.push(WorkflowItem::of(&loaded, workflow, &known));
         }
-        Ok(WorkflowPage { total: workflows.len(), workflows })
+        let faulty = FaultyWorkflow::all(&loaded);
+        Ok(WorkflowPage { total: workflows.len(), workflows, faulty })
     }
 
     /// Returns a workflow, by its name.
     pub fn workflow(&self, name: &str) -> Result<WorkflowDetails, QueryError> {
         let loaded = self.known().config()?;
-        let found = loaded.workflows.iter().find(|it| it.workflow.name.as_str() == name);
-        let found = found.ok_or_else(|| unknown(&loaded, name))?;
+        let found = loaded.workflow(name).ok_or_else(|| unknown(&loaded, name))?;
         let known = WorkflowKnown::read(&*self.reader()?, name, RUNS_SHOWN)?;
         Ok(WorkflowDetails::of(&loaded, found, &known))
     }
 }
 
 fn unknown(all: &Loaded, name: &str) -> QueryError {
+    if let Some(faulty) = all.faulty_workflow(name) {
+        return QueryError::Refused {
+            message: format!("the workflow `{name}` has faults"),
+            hint: Some(format!("heeler workflow validate {}", faulty.label())),
+        };
+    }
     let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
     let message = format!("there is no workflow `{name}`");
     let near = did_you_mean(name, names.clone());

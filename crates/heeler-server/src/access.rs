@@ -28,6 +28,7 @@ use known::Known;
 use limit::Limiter;
 use names::Names;
 
+pub(crate) use guard::origin_of;
 pub use password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, hash_password};
 
 /// How long a one-time link counts.

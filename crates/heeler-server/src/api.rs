@@ -1,8 +1,19 @@
 //! The API: `/api/v1`. Each noun is a module that says what its routes need.
 
 mod access;
+mod agents;
+mod approvals;
 mod daemon;
+mod describe;
+mod fleet;
 mod jobs;
+mod paths;
+mod schedules;
+mod sessions;
+mod tag;
+mod workflows;
+
+use std::sync::LazyLock;
 
 use axum::Json;
 use axum::Router;
@@ -11,24 +22,26 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use utoipa::OpenApi;
+use heeler_model::Scope;
+use heeler_query::told::{Done, JobTold, RunTold, Told};
+use serde_json::Value;
+use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::Caller;
 use crate::live;
 use crate::problem::Problem;
+use crate::request::{Asker, keyed};
+
+/// How many items a page has if nobody says otherwise.
+const PAGE: usize = 20;
+
+/// How many a page has at most.
+const PAGE_MAX: usize = 100;
 
 /// What a handler returns.
 pub(crate) type Reply<T> = Result<Json<T>, Problem>;
-
-#[derive(OpenApi)]
-#[openapi(info(
-    title = "Heeler",
-    description = "Everything that the command line can do, over HTTP.",
-    version = "1"
-))]
-struct Document;
 
 /// The routes of one noun, by what a caller must be allowed.
 #[derive(Default)]
@@ -48,18 +61,54 @@ impl Routes {
     }
 }
 
+/// Returns the routes of all nouns.
+pub(crate) fn routes() -> Routes {
+    let all = [
+        access::routes(),
+        fleet::routes(),
+        agents::routes(),
+        schedules::routes(),
+        jobs::routes(),
+        sessions::routes(),
+        workflows::routes(),
+        approvals::routes(),
+        daemon::routes(),
+        live::routes(),
+    ];
+    all.into_iter().fold(Routes::default(), Routes::with)
+}
+
+/// Returns the API and its description, for requests that carry their [`Caller`].
+fn described() -> (Router<App>, OpenApi) {
+    let Routes { mut read, mut operate, mut admin } = routes();
+    describe::needs(read.get_openapi_mut(), Scope::Read);
+    describe::needs(operate.get_openapi_mut(), Scope::Operate);
+    describe::needs(admin.get_openapi_mut(), Scope::Admin);
+    let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
+    let all = OpenApiRouter::with_openapi(describe::document())
+        .merge(read.route_layer(from_fn(tag::tagged)).route_layer(needs(Scope::Read)))
+        .merge(operate.route_layer(from_fn(keyed)).route_layer(needs(Scope::Operate)))
+        .merge(
+            admin
+                .route_layer(from_fn(keyed))
+                .route_layer(from_fn(tag::tagged))
+                .route_layer(needs(Scope::Admin)),
+        );
+    OpenApiRouter::new().nest("/api/v1", all).split_for_parts()
+}
+
+/// Returns the API's description, as it is in the manual.
+pub(crate) fn description() -> &'static Value {
+    static DESCRIPTION: LazyLock<Value> =
+        LazyLock::new(|| serde_json::to_value(described().1).expect("a description is JSON"));
+    &DESCRIPTION
+}
+
 /// Returns the API, for requests that carry their [`Caller`].
 pub(crate) fn router() -> Router<App> {
-    let all = [access::routes(), jobs::routes(), daemon::routes(), live::routes()];
-    let Routes { read, operate, admin } = all.into_iter().fold(Routes::default(), Routes::with);
-    let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
-    let all = OpenApiRouter::with_openapi(Document::openapi())
-        .merge(read.route_layer(needs(Scope::Read)))
-        .merge(operate.route_layer(needs(Scope::Operate)))
-        .merge(admin.route_layer(needs(Scope::Admin)));
-    let (router, document) = OpenApiRouter::new().nest("/api/v1", all).split_for_parts();
+    let (router, _) = described();
     router
-        .route("/api/v1/openapi.json", get(async move || Json(document)))
+        .route("/api/v1/openapi.json", get(async || Json(description())))
         .method_not_allowed_fallback(no_method)
 }
 
@@ -79,3 +128,45 @@ async fn require(
 async fn no_method() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "usage", "the route has another method")
 }
+
+/// Returns how many items a page is to have.
+fn limit(given: Option<usize>, usual: usize, most: usize) -> Result<usize, Problem> {
+    match given.unwrap_or(usual) {
+        limit if (1..=most).contains(&limit) => Ok(limit),
+        limit => Err(Problem::usage(format!("limit is 1 to {most}, not {limit}"))),
+    }
+}
+
+/// Says that the daemon answered what nobody asked.
+fn unexpected(told: &Told) -> Problem {
+    Problem::trouble(format!("the daemon answered something else: {told:?}"))
+}
+
+impl App {
+    /// Asks for something whose answer is a job.
+    async fn job(&self, asker: &Asker, command: heeler_engine::Command) -> Reply<JobTold> {
+        match self.order(asker, command).await?.into() {
+            Told::Job(job) => Ok(Json(job)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks for something whose answer is that it is done.
+    async fn done(&self, asker: &Asker, command: heeler_engine::Command) -> Reply<Done> {
+        match self.order(asker, command).await?.into() {
+            Told::Done(done) => Ok(Json(done)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks for something whose answer is a run of a workflow.
+    async fn run(&self, asker: &Asker, command: heeler_engine::Command) -> Reply<RunTold> {
+        match self.order(asker, command).await?.into() {
+            Told::Run(run) => Ok(Json(run)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

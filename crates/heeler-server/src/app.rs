@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heeler_engine::{Answer, Command, Handle, Origin, Outlook, Refused, RefusedKind};
+use heeler_engine::{Answer, Command, Handle, Origin, Outlook, Refused, RefusedKind, RequestKey};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::request::Asker;
 
 /// A daemon as its server sees it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -37,11 +38,25 @@ pub struct App {
 impl App {
     /// Brings a command to the dispatcher and waits for its answer, however long that takes.
     pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
-        self.ask_of(caller.origin, command).await
+        self.ask_once(caller.origin, command, None).await
+    }
+
+    /// The same, for whoever may have given the request a name.
+    pub(crate) async fn order(&self, asker: &Asker, command: Command) -> Result<Answer, Refused> {
+        self.ask_once(asker.caller.origin, command, asker.key.clone()).await
     }
 
     /// Does the same for somebody who is known by nothing else.
     pub(crate) async fn ask_of(&self, by: Origin, command: Command) -> Result<Answer, Refused> {
+        self.ask_once(by, command, None).await
+    }
+
+    async fn ask_once(
+        &self,
+        by: Origin,
+        command: Command,
+        key: Option<RequestKey>,
+    ) -> Result<Answer, Refused> {
         let trouble = |message: &str| Err(Refused::new(RefusedKind::Trouble, message));
         let changes_access = matches!(command, Command::Access { .. });
         let (sender, receiver) = oneshot::channel();
@@ -49,7 +64,7 @@ impl App {
         let reply: heeler_engine::Reply = Box::new(move |answer| drop(sender.send(answer)));
         let handle = self.handle.of(by);
         // It waits while the dispatcher is busy, which must not keep others waiting.
-        let sent = tokio::task::spawn_blocking(move || handle.send(command, reply)).await;
+        let sent = tokio::task::spawn_blocking(move || handle.send_once(command, key, reply)).await;
         let answer = match sent {
             // Whether it was done cannot be told, so it may not look like something to try again.
             Ok(Ok(())) => match receiver.await {

@@ -23,8 +23,9 @@ use heeler_model::webhook::{PING, Sent};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::access::origin_of;
 use crate::app::App;
-use crate::caller::{Caller, Scope};
+use crate::caller::{Caller, Peer, Scope};
 use crate::problem::Problem;
 use crate::request::{Named, read_bytes};
 
@@ -41,13 +42,13 @@ pub(crate) const CALLS_AT_ONCE: usize = 8;
 /// How long a call waits for its turn.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a body may take to come.
-const BODY_WAIT: Duration = Duration::from_secs(30);
+/// How many bodies are read at once.
+const BODIES_AT_ONCE: usize = 64;
 
-/// Headers by which callers name a delivery, the first one that is there counts: ours, that of
-/// Standard Webhooks, GitHub's and GitLab's.
+/// Headers by which callers name a delivery, the first one that is there counts: that of Standard
+/// Webhooks, which is signed, ours, GitHub's and GitLab's.
 const DELIVERY_HEADERS: [&str; 4] =
-    ["heeler-delivery", "webhook-id", "x-github-delivery", "x-gitlab-event-uuid"];
+    ["webhook-id", "heeler-delivery", "x-github-delivery", "x-gitlab-event-uuid"];
 
 /// The header by which GitHub names an event.
 const EVENT_HEADER: &str = "x-github-event";
@@ -60,12 +61,32 @@ pub(crate) fn router() -> Router<App> {
     Router::new()
         .route("/hooks/github", post(github))
         .route("/hooks/{agent}/{schedule}", post(webhook))
-        .layer(Extension(Turns(Arc::new(Semaphore::new(CALLS_AT_ONCE)))))
+        .layer(Extension(Turns::new()))
 }
 
-/// Who may be looked at.
+/// Who may be read, and who may be looked at.
 #[derive(Clone)]
-struct Turns(Arc<Semaphore>);
+struct Turns {
+    reading: Arc<Semaphore>,
+    looking: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        let [reading, looking] =
+            [BODIES_AT_ONCE, CALLS_AT_ONCE].map(|most| Arc::new(Semaphore::new(most)));
+        Turns { reading, looking }
+    }
+}
+
+/// Waits for a turn, but not long.
+async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    let turn = tokio::time::timeout(TURN_WAIT, Arc::clone(turns).acquire_owned()).await;
+    turn.ok().and_then(Result::ok).ok_or_else(|| {
+        let detail = "too many calls are looked at already";
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail).hint("call again later")
+    })
+}
 
 /// A call as it came.
 struct Received {
@@ -85,16 +106,14 @@ impl Received {
         headers: HeaderMap,
         body: Body,
     ) -> Result<Received, Problem> {
-        let busy = || {
-            let detail = format!("{CALLS_AT_ONCE} calls are looked at already, the most");
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail).hint("call again later")
-        };
-        let turn = tokio::time::timeout(TURN_WAIT, Arc::clone(&turns.0).acquire_owned()).await;
-        let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
-        let slow =
-            |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", "the call came too slowly");
-        let read = tokio::time::timeout(BODY_WAIT, read_bytes(body, CALL_BYTES_MAX));
-        let body = read.await.map_err(slow)??;
+        // Whoever has signed nothing is not listened to for long.
+        if known.is_none() && !signature::is_there(&headers) {
+            return Err(unsigned());
+        }
+        let reading = turn(&turns.reading).await?;
+        let body = read_bytes(body, CALL_BYTES_MAX).await?;
+        drop(reading);
+        let turn = turn(&turns.looking).await?;
         let origin = known.filter(|Extension(caller)| caller.scope >= Scope::Operate);
         let origin = origin.map(|Extension(caller)| caller.origin);
         Ok(Received { headers, body, origin, now: (app.now)(), _turn: turn })
@@ -170,10 +189,15 @@ impl Received {
             ))),
         }
     }
+}
 
-    /// Returns who asks the dispatcher: whoever can sign was given the secret by a person.
-    fn asks(&self) -> Origin {
-        self.origin.unwrap_or(Origin::Person)
+/// Returns who asks the dispatcher. Whoever can sign was given the secret by a person; an agent on this
+/// machine may have found it.
+async fn asks(origin: Option<Origin>, peer: Option<Extension<Peer>>) -> Origin {
+    match (origin, peer) {
+        (Some(origin), _) => origin,
+        (None, Some(Extension(peer))) => origin_of(peer).await,
+        (None, None) => Origin::Person,
     }
 }
 
@@ -211,17 +235,19 @@ async fn webhook(
     State(app): State<App>,
     Extension(turns): Extension<Turns>,
     known: Known,
+    peer: Option<Extension<Peer>>,
     Named((agent, schedule)): Named<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let received = Received::read(&app, &turns, known, headers, body).await?;
-    let (origin, setup) = (received.asks(), app.outlook.setup());
+    let (origin, setup) = (received.origin, app.outlook.setup());
     let judged = tokio::task::spawn_blocking(move || judge(&setup, &received, &agent, &schedule));
     match judged.await.map_err(|_| Problem::trouble("the call could not be looked at"))?? {
         Fate::Ping => Ok(Json(json!({ "pong": true })).into_response()),
         Fate::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
         Fate::Call(call) => {
+            let origin = asks(origin, peer).await;
             let (code, reply) = started(app.ask_of(origin, Command::Webhook(call)).await?)?;
             Ok((code, Json(reply)).into_response())
         }
@@ -273,13 +299,15 @@ async fn github(
     State(app): State<App>,
     Extension(turns): Extension<Turns>,
     known: Known,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let received = Received::read(&app, &turns, known, headers, body).await?;
-    let (origin, setup) = (received.asks(), app.outlook.setup());
+    let (origin, setup) = (received.origin, app.outlook.setup());
     let judged = tokio::task::spawn_blocking(move || judge_event(&setup, &received));
     let fates = judged.await.map_err(|_| Problem::trouble("the call could not be looked at"))??;
+    let origin = asks(origin, peer).await;
     let mut code = StatusCode::OK;
     let mut replies = Vec::new();
     for (schedule, fate) in fates {

@@ -16,6 +16,7 @@ mod live;
 mod metrics;
 mod problem;
 mod request;
+mod rooms;
 mod serve;
 mod site;
 mod socket;

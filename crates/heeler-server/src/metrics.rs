@@ -72,6 +72,9 @@ impl Histogram {
     }
 }
 
+/// The methods that are counted each by itself.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
 fn bump<const N: usize>(counts: &mut BTreeMap<[String; N], u64>, key: [&str; N], by: u64) {
     let key = key.map(str::to_owned);
     let is_full = counts.len() >= SERIES_MAX && !counts.contains_key(&key);
@@ -108,6 +111,8 @@ impl Metrics {
     }
 
     fn replied(&self, method: &str, route: &str, code: StatusCode, took: Duration) {
+        // Anything may be sent as one.
+        let method = if METHODS.contains(&method) { method } else { "other" };
         let mut counted = self.lock();
         bump(&mut counted.requests, [method, route, code.as_str()], 1);
         counted.request_times.add(&REQUEST_BOUNDS, took);
@@ -297,6 +302,15 @@ mod tests {
             "h_count 4",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_is_no_method_is_not_kept() {
+        let metrics = Metrics::default();
+        for method in ["GET", "X1", "X2"] {
+            metrics.replied(method, "/", StatusCode::OK, Duration::ZERO);
+        }
+        assert_eq!(metrics.lock().requests.len(), 2);
     }
 
     #[test]

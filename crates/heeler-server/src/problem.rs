@@ -68,6 +68,7 @@ impl From<Refused> for Problem {
             _ if refused == Refused::from(Stopped) => (StatusCode::SERVICE_UNAVAILABLE, "ending"),
             RefusedKind::NotFound => (StatusCode::NOT_FOUND, "not-found"),
             RefusedKind::Busy => (StatusCode::CONFLICT, "busy"),
+            RefusedKind::Conflict => (StatusCode::CONFLICT, "key-reused"),
             RefusedKind::NotAllowed => (StatusCode::FORBIDDEN, "not-allowed"),
             RefusedKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
             RefusedKind::Trouble => (StatusCode::INTERNAL_SERVER_ERROR, "trouble"),
@@ -78,6 +79,10 @@ impl From<Refused> for Problem {
 
 impl From<QueryError> for Problem {
     fn from(error: QueryError) -> Problem {
+        let error = match error {
+            QueryError::Daemon(refused) => return Problem::from(refused),
+            error => error,
+        };
         match error.kind() {
             QueryErrorKind::NotFound => {
                 Problem::not_found(error.to_string()).maybe_hint(error.hint())

@@ -22,13 +22,14 @@ use tokio::task::JoinSet;
 use crate::app::App;
 use crate::caller::{Caller, Peer, Scope, login_name};
 use crate::live::Impatient;
+use crate::rooms::Rooms;
 use crate::{access, api, hooks, internal, metrics, site};
 
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// The same on TCP, where streams stay open.
-pub(crate) const WEB_CONNECTIONS_MAX: usize = 4096;
+/// The longest head of a request, and how much of a body waits to be read.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long a connection may say nothing between two requests.
 const IDLE_WAIT: Duration = Duration::from_secs(30);
@@ -135,14 +136,14 @@ pub async fn serve(
     expecting.spawn(async move { expected.expect().await });
     let (on_socket, on_web) = (served(socket_router(), &app), served(web_router(&app), &app));
     let own_name = login_name(rustix::process::geteuid().as_raw());
-    let web_room = Arc::new(Semaphore::new(WEB_CONNECTIONS_MAX));
+    let rooms = Rooms::new();
     let mut stop = std::pin::pin!(stop);
     loop {
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = accept(&socket, connections) => accepted.map(Accepted::Socket),
-            accepted = accept_web(web.as_ref(), &web_room) => accepted.map(Accepted::Web),
+            accepted = accept_web(web.as_ref(), &rooms) => accepted.map(Accepted::Web),
         };
         let ended = ended.clone();
         match accepted {
@@ -165,6 +166,8 @@ pub async fn serve(
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     continue;
                 };
+                // Whoever has as many as they may is hung up on.
+                let Some(room) = rooms.take(address.ip(), room) else { continue };
                 open.spawn(async move {
                     talk(stream, router, Peer { address, local }, ended).await;
                     drop(room);
@@ -215,10 +218,10 @@ async fn accept(
 /// Accepts the next connection of anybody; who they are is asked of each request.
 async fn accept_web(
     listener: Option<&TcpListener>,
-    room: &Arc<Semaphore>,
+    rooms: &Rooms,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    let room = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
+    let room = rooms.wait().await;
     let (stream, _) = listener.accept().await?;
     // Events are small and wanted at once.
     stream.set_nodelay(true)?;
@@ -236,7 +239,7 @@ fn socket_router() -> Router<App> {
 }
 
 /// Returns what is served on TCP.
-fn web_router(app: &App) -> Router<App> {
+pub(crate) fn web_router(app: &App) -> Router<App> {
     access::layer(everywhere().fallback(site::no_route), app)
 }
 
@@ -257,7 +260,7 @@ async fn talk(
     mut ended: watch::Receiver<bool>,
 ) {
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(IDLE_WAIT);
+    server.timer(TokioTimer::new()).header_read_timeout(IDLE_WAIT).max_buf_size(HEAD_BYTES_MAX);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(who.clone());

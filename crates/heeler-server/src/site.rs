@@ -4,6 +4,7 @@
 //! a page too, with the same words that the API would use.
 
 mod agents;
+mod api_docs;
 mod jobs;
 mod overview;
 mod schedules;
@@ -37,6 +38,7 @@ const NEVER: HeaderValue = HeaderValue::from_static("no-store");
 pub(crate) fn router() -> Router<App> {
     Router::new()
         .route("/", get(overview::page))
+        .route("/api/v1/docs", get(api_docs::page))
         .route("/agents", get(agents::page))
         .route("/agents/{name}", get(agents::one))
         .route("/jobs", get(jobs::page))

@@ -31,6 +31,7 @@ pub(crate) mod money;
 pub(crate) mod overrides;
 pub(crate) mod parts;
 pub(crate) mod queue;
+pub(crate) mod requests;
 pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
@@ -270,6 +271,16 @@ impl Db {
         create_private(path)?;
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         run_pragmas(&conn, "PRAGMA foreign_keys = ON;").map_err(|source| sqlite(path, source))?;
+        Ok(Db { conn })
+    }
+
+    /// Makes an empty database that is nowhere but here.
+    pub(crate) fn of_nothing(now: Timestamp) -> Result<Db, DbError> {
+        let conn = Connection::open_in_memory().attempt("make an empty database")?;
+        let mut version = 0;
+        while version < migrate::SCHEMA_VERSION {
+            version = migrate::apply_next(&conn, migrate::MIGRATIONS, version, now)?;
+        }
         Ok(Db { conn })
     }
 

@@ -150,6 +150,11 @@ impl StateDir {
         Ok(dir)
     }
 
+    /// Names a directory that is not there yet, for those who only read.
+    pub fn absent(root: &Utf8Path) -> StateDir {
+        StateDir { root: root.to_owned() }
+    }
+
     /// Returns the directory itself.
     pub fn root(&self) -> &Utf8Path {
         &self.root

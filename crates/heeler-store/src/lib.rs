@@ -33,6 +33,7 @@ pub use db::money::{Reservation, Spent};
 pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::parts::PartRow;
 pub use db::queue::{Parked, Queued};
+pub use db::requests::AnsweredRequest;
 pub use db::runs::{Run, is_run_alive};
 pub use db::schedules::{Occurrence, Override, ScheduleMark, SkipRow};
 pub use db::sessions::{SessionCursor, SessionFilter};

@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::db::{Db, OpenError};
+use jiff::Timestamp;
+
+use crate::db::{Db, DbError, OpenError};
 use crate::layout::StateDir;
 
 /// A read-only connection. Each question ends its own transaction before it returns.
@@ -18,6 +20,11 @@ impl Reader {
     /// Opens the database of a state directory.
     pub fn open(dir: &StateDir) -> Result<Reader, OpenError> {
         Ok(Reader { db: Db::read(&dir.database())? })
+    }
+
+    /// Reads the record of a fleet of which nothing is on record yet.
+    pub fn of_nothing(now: Timestamp) -> Result<Reader, DbError> {
+        Ok(Reader { db: Db::of_nothing(now)? })
     }
 }
 

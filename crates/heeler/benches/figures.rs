@@ -6,6 +6,8 @@
 
 #[path = "figures/agent.rs"]
 mod agent;
+#[path = "figures/api.rs"]
+mod api;
 #[path = "figures/daemon.rs"]
 mod daemon;
 #[path = "figures/jobs.rs"]
@@ -117,6 +119,9 @@ fn main() {
     }
     if wants("load") {
         figures.extend(load::figures(&bench));
+    }
+    if wants("api") {
+        figures.extend(api::figures(&bench));
     }
     if wants("recovery") {
         figures.push(recovery::figure(&bench));

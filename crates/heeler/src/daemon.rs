@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use heeler_engine::{
     Answer, Command, DaemonFile, DaemonMode, ScheduleChange, Stopping, WorkflowOrder, launch_daemon,
 };
+use heeler_query::told::Told;
 use heeler_server::{Client, ClientError};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
@@ -369,39 +370,14 @@ pub(crate) fn tell(answer: &Answer, json: bool) -> Outcome {
 
 /// Returns what programs get of an answer.
 pub(crate) fn to_json(answer: &Answer) -> Value {
-    match answer {
-        Answer::Job { job, status, waits } => {
-            json!({ "job": { "id": job, "status": status, "waits": waits } })
+    match Told::from(answer.clone()) {
+        Told::Job(job) => json!({ "job": job }),
+        Told::Run(run) => json!({ "run": run }),
+        // Only a cleanup keeps any, and it tells of them by itself.
+        Told::Sessions(sessions) => {
+            json!({ "sessions": sessions.sessions, "total": sessions.total })
         }
-        Answer::Known { job, status } => json!({ "job": { "id": job, "status": status } }),
-        Answer::Done { message } => json!({ "message": message }),
-        Answer::Session(made) => json!({
-            "id": made.id,
-            "agentSessionId": made.agent_session_id,
-            "agentId": made.agent,
-            "parent": made.parent,
-            "atMessage": made.at_message,
-            "askedFor": made.asked_for,
-            "workspace": made.workspace,
-            "leftBehind": made.left_behind,
-            "leftOut": made.left_out,
-            "others": made.others,
-        }),
-        Answer::Taken(taken) => json!({
-            "id": taken.id,
-            "agentSessionId": taken.agent_session_id,
-            "agentId": taken.agent,
-            "messageCount": taken.messages,
-            "workingDirectory": taken.working_directory,
-            "snapshots": taken.snapshots,
-        }),
-        Answer::Sessions { sessions, .. } => {
-            json!({ "sessions": sessions, "total": sessions.len() })
-        }
-        Answer::WorkflowRun { run, status, is_new } => {
-            json!({ "run": { "id": run, "status": status, "isNew": is_new } })
-        }
-        Answer::Reloaded { changes } => json!({ "changes": changes }),
-        Answer::Status(status) => json!(status),
+        Told::Known(job) => json!({ "job": job }),
+        told => json!(told),
     }
 }

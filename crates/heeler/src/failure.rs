@@ -5,6 +5,7 @@ use std::io;
 
 use heeler_engine::{Refused, RefusedKind};
 use heeler_model::IdError;
+use heeler_query::{QueryError, QueryErrorKind};
 use heeler_server::ClientError;
 use heeler_store::{DbError, LayoutError, LookupError, OpenError, StoreError};
 
@@ -178,6 +179,26 @@ impl From<LookupError> for Failure {
     }
 }
 
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Failure {
+        let hint = error.hint().map(str::to_owned);
+        let code = match error.kind() {
+            QueryErrorKind::NotFound => Code::NotFound,
+            QueryErrorKind::Usage => Code::Usage,
+            QueryErrorKind::Refused => Code::Refused,
+            QueryErrorKind::Trouble => Code::Failed,
+        };
+        match error {
+            QueryError::Lookup(error) => error.into(),
+            QueryError::Layout(error) => error.into(),
+            QueryError::Open(error) => error.into(),
+            QueryError::Db(error) => error.into(),
+            QueryError::Daemon(refused) => refused.into(),
+            error => Failure { hint, ..Failure::new(code, error) },
+        }
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         match error {
@@ -193,7 +214,7 @@ impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
         let code = match refused.kind {
             RefusedKind::NotFound => Code::NotFound,
-            RefusedKind::Busy | RefusedKind::NotAllowed => Code::Refused,
+            RefusedKind::Busy | RefusedKind::Conflict | RefusedKind::NotAllowed => Code::Refused,
             RefusedKind::Usage => Code::Usage,
             RefusedKind::Trouble => Code::Failed,
         };

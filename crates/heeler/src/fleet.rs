@@ -12,6 +12,7 @@ use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
 use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_model::{AgentSessionId, Session};
+use heeler_query::Known;
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 
@@ -155,6 +156,23 @@ fn with_dotenv(
         env.entry(name).or_insert(value);
     }
     Ok(env)
+}
+
+/// Returns what those who read the fleet's state know beside it.
+pub(crate) fn known(place: &Place, loaded: Option<Arc<Loaded>>) -> Known {
+    let file = place.config.as_deref();
+    let load = || Some(Arc::new(try_load(place, file?, &read_text).ok()?.ok()?));
+    let loaded = loaded.or_else(load);
+    let env = file.and_then(|file| environment(place, file).ok());
+    let root = loaded.as_ref().and_then(|loaded| loaded.fleets.first());
+    let zone = root.and_then(|fleet| fleet.timezone.as_ref()).map(|zone| zone.zone().clone());
+    Known {
+        config: place.config.clone(),
+        env: env.unwrap_or_else(|| place.env.clone()),
+        home: place.home.clone(),
+        zone: zone.unwrap_or_else(TimeZone::system),
+        loaded,
+    }
 }
 
 /// What those who only read need of the fleet; a config that is faulty or missing does not stop them.

@@ -9,6 +9,7 @@ mod commands;
 mod complete;
 mod daemon;
 mod failure;
+mod files;
 mod fleet;
 mod live;
 mod logging;

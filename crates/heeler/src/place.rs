@@ -5,12 +5,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{DaemonFile, DaemonMode};
 use heeler_model::JobHead;
-use heeler_store::{JobCursor, JobFilter, OpenError, Opened, Reader, StateDir, Store, StoreError};
+use heeler_model::config::Loaded;
+use heeler_query::Records;
+use heeler_store::{OpenError, Opened, Reader, StateDir, Store, StoreError};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
@@ -19,9 +22,6 @@ use crate::cli::Global;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output;
-
-/// How many jobs are asked for at a time when all are needed.
-const JOBS_PER_PAGE: usize = 1_000;
 
 /// How long a database is waited for that another process brings up to date.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
@@ -187,6 +187,23 @@ impl Place {
         })
     }
 
+    /// Returns everything that can be read of the fleet. Of one that has no state yet, nothing is on
+    /// record.
+    pub(crate) fn records(&self) -> Outcome<Records> {
+        self.records_by(None)
+    }
+
+    /// The same, by a config that was read already.
+    pub(crate) fn records_by(&self, loaded: Option<Loaded>) -> Outcome<Records> {
+        let (reader, dir) = match self.reader()? {
+            Some(reader) => (reader, self.dir()?),
+            None => (Reader::of_nothing(now())?, StateDir::absent(&self.state_dir)),
+        };
+        let (place, loaded, known) = (self.clone(), loaded.map(Arc::new), OnceLock::new());
+        let source = move || known.get_or_init(|| fleet::known(&place, loaded.clone())).clone();
+        Ok(Records::new(dir, source).with_reader(reader))
+    }
+
     /// Returns the paths of the state directory, which must exist.
     pub(crate) fn dir(&self) -> Outcome<StateDir> {
         Ok(StateDir::open(&self.state_dir)?)
@@ -282,29 +299,6 @@ impl Place {
         };
         let log = session.and_then(|session| dir.session_log_path(self.home.as_deref(), &session));
         Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
-    }
-
-    /// Returns the folder of the user's interactive sessions.
-    pub(crate) fn interactive_sessions(&self) -> Option<Utf8PathBuf> {
-        self.home.as_ref().map(|home| home.join("sessions"))
-    }
-
-    /// Lists the transcripts of all of an agent's jobs.
-    pub(crate) fn logs_of_agent(&self, reader: &Reader, agent: &str) -> Outcome<Vec<Utf8PathBuf>> {
-        let filter = JobFilter { agent: Some(agent.to_owned()), ..JobFilter::default() };
-        let mut found = Vec::new();
-        let mut before = None;
-        loop {
-            let page = reader.jobs(&filter, before.as_ref(), JOBS_PER_PAGE)?;
-            let Some(last) = page.last() else { break };
-            before = Some(JobCursor::after(last));
-            for head in &page {
-                found.extend(self.log_path(reader, head)?);
-            }
-        }
-        found.sort();
-        found.dedup();
-        Ok(found)
     }
 }
 

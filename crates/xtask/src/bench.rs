@@ -11,7 +11,7 @@ const SCRIPTS: &str = "crates/heeler/benches/node";
 
 /// Measures and prints, all figures or those of one group.
 pub(crate) fn figures(group: Option<&str>) -> Result<()> {
-    setup::debian(&[("node", "nodejs"), ("npm", "npm")])?;
+    setup::debian(&[("node", "nodejs"), ("npm", "npm"), ("wrk", "wrk")])?;
     let node = alternatives()?;
     let node = node.to_string_lossy();
     let mut command = vec!["cargo", "bench", "--package", "heeler", "--bench", "figures", "--"];
@@ -28,7 +28,10 @@ fn alternatives() -> Result<PathBuf> {
         std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
     }
     let prefix = folder.to_string_lossy();
-    let works = format!("require('{prefix}/node_modules/better-sqlite3')(':memory:')");
+    let works = format!(
+        "require('{prefix}/node_modules/better-sqlite3')(':memory:'); \
+         require('{prefix}/node_modules/fastify')"
+    );
     if !succeeds(&["node", "-e", &works]) {
         // Debian's and the vendor's packages keep Node's headers here; without them a build of
         // the SQLite binding would look for them on the network.

@@ -6,6 +6,7 @@
 mod axe;
 mod bench;
 mod claude;
+mod schemathesis;
 mod setup;
 mod shell;
 

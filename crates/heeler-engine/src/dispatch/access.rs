@@ -1,11 +1,11 @@
 //! Who may do what, inside a turn.
 
-use heeler_model::{API_TOKEN, AccessName, Login, Person, Scope, Token, TokenId};
+use heeler_model::{API_TOKEN, AccessName, Login, Person, Scope, Token, TokenId, secret_hash};
 use heeler_store::DbError;
 use jiff::Timestamp;
 
 use super::turn::{Outcome, Turn};
-use crate::access::{AccessOrder, LOGIN_LASTS, LOGINS_MAX, LoginBy, TOKENS_MAX};
+use crate::access::{AccessOrder, LOGIN_LASTS, LOGINS_MAX, LoginBy, TOKEN_PREFIX, TOKENS_MAX};
 use crate::command::{Answer, Refused, RefusedKind};
 
 impl Turn<'_, '_> {
@@ -79,9 +79,13 @@ impl Turn<'_, '_> {
     }
 
     fn revoke_token(&mut self, name_or_id: &str) -> Result<Outcome, DbError> {
-        let Some(token) = self.tx.token(name_or_id)? else {
-            let refused =
-                Refused::new(RefusedKind::NotFound, format!("there is no token {name_or_id}"));
+        // Whoever gives the token itself means it, and it is told nobody.
+        let asked = match name_or_id.starts_with(TOKEN_PREFIX) {
+            true => TokenId::of_hash(&secret_hash(name_or_id)).to_string(),
+            false => name_or_id.to_owned(),
+        };
+        let Some(token) = self.tx.token(&asked)? else {
+            let refused = Refused::new(RefusedKind::NotFound, format!("there is no token {asked}"));
             return Ok(Err(refused.hint("heeler token list")));
         };
         let name = &token.name;

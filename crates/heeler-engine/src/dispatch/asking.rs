@@ -10,7 +10,7 @@ use heeler_store::Reader;
 use super::due::of_schedule;
 use super::{Dispatcher, Task, orders, spawned};
 use crate::command::{
-    Answer, Command, Refused, RefusedKind, Reply, ScheduleChange, Stopped, Stopping,
+    Answer, Command, Owed, Refused, RefusedKind, ScheduleChange, Stopped, Stopping,
 };
 use crate::origin::Origin;
 use crate::setup::Setup;
@@ -56,22 +56,22 @@ impl Dispatcher {
     pub(super) fn sort_command(
         &mut self,
         command: Command,
-        reply: Reply,
-    ) -> Option<(Task, Option<Reply>)> {
+        owed: Owed,
+    ) -> Option<(Task, Option<Owed>)> {
         if let Some(refused) = makes_no_sense(&command) {
-            reply(Err(refused));
+            owed.tell(Err(refused));
             return None;
         }
         match command {
-            Command::Status => reply(Ok(Answer::Status(Box::new(self.status())))),
-            Command::Trigger(wanted) => self.trigger(*wanted, reply),
+            Command::Status => owed.tell(Ok(Answer::Status(Box::new(self.status())))),
+            Command::Trigger(wanted) => self.trigger(*wanted, owed),
             Command::Webhook(_)
             | Command::Workflow {
                 order: WorkflowOrder::Run(_) | WorkflowOrder::Retry { .. },
                 ..
             } => match self.refuses_new() {
-                Some(refused) => reply(Err(refused)),
-                None => return Some((Task::Order(command), Some(reply))),
+                Some(refused) => owed.tell(Err(refused)),
+                None => return Some((Task::Order(command), Some(owed))),
             },
             Command::Schedule { agent, schedule, change: ScheduleChange::Trigger, by } => {
                 let setup = Arc::clone(&self.board().setup);
@@ -81,22 +81,22 @@ impl Dispatcher {
                         let wanted = of_schedule(&ScheduleKey { agent, schedule }, start);
                         let wanted = WorkflowWanted { trigger: TriggerType::Manual, ..wanted };
                         let command = Command::Workflow { order: WorkflowOrder::Run(wanted), by };
-                        return self.sort_command(command, reply);
+                        return self.sort_command(command, owed);
                     }
                     Ok((agent, schedule)) => {
                         let schedule = Some(schedule.name.clone());
                         let wanted = Wanted { schedule, ..Wanted::of(agent.name.clone()) };
-                        self.trigger(wanted, reply);
+                        self.trigger(wanted, owed);
                     }
-                    Err(refused) => reply(Err(refused)),
+                    Err(refused) => owed.tell(Err(refused)),
                 }
             }
             Command::Retry { job, by } => match self.once_more(&job) {
                 Ok(wanted) => {
                     tracing::info!(%job, by, "asked for again");
-                    self.trigger(wanted, reply);
+                    self.trigger(wanted, owed);
                 }
-                Err(refused) => reply(Err(refused)),
+                Err(refused) => owed.tell(Err(refused)),
             },
             Command::Cancel { ref job, .. } => {
                 let run = self.board().run_of(job);
@@ -107,16 +107,17 @@ impl Dispatcher {
                     self.unsettled.retain(|(_, unsettled)| *unsettled != run);
                     self.hands.take_over(run);
                 }
-                return Some((Task::Order(command), Some(reply)));
+                return Some((Task::Order(command), Some(owed)));
             }
             Command::Approval { ref approval, ref answer, .. } => {
-                let reply = self.hands.delivering(approval.clone(), answer, reply);
-                return Some((Task::Order(command), Some(reply)));
+                let (hands, id) = (&self.hands, approval.clone());
+                let owed = owed.through(|reply| hands.delivering(id, answer, reply));
+                return Some((Task::Order(command), Some(owed)));
             }
-            Command::Session { order, by } => self.hands.order(order, by, reply),
-            Command::Reload => return self.reload(reply),
-            Command::Stop(how) => self.begin_stop(how, reply),
-            other => return Some((Task::Order(other), Some(reply))),
+            Command::Session { order, by } => self.hands.order(order, by, owed),
+            Command::Reload => return self.reload(owed),
+            Command::Stop(how) => self.begin_stop(how, owed.reply),
+            other => return Some((Task::Order(other), Some(owed))),
         }
         None
     }
@@ -133,22 +134,22 @@ impl Dispatcher {
         }
     }
 
-    fn trigger(&mut self, mut wanted: Wanted, reply: Reply) {
+    fn trigger(&mut self, mut wanted: Wanted, owed: Owed) {
         // What a part of a workflow does, its definition says.
         if wanted.phase.is_some() {
             let message = "only a workflow asks for its parts";
-            return reply(Err(Refused::new(RefusedKind::NotAllowed, message)));
+            return owed.tell(Err(Refused::new(RefusedKind::NotAllowed, message)));
         }
         if let Some(refused) = self.refuses_new() {
-            return reply(Err(refused));
+            return owed.tell(Err(refused));
         }
         let setup = Arc::clone(&self.board().setup);
         match setup.find_agent(wanted.agent.as_str()) {
             Ok(agent) => {
                 wanted.agent = agent.name.clone();
-                self.hands.prepare(None, wanted, Some(reply));
+                self.hands.prepare(None, wanted, Some(owed));
             }
-            Err(refused) => reply(Err(refused)),
+            Err(refused) => owed.tell(Err(refused)),
         }
     }
 
@@ -162,16 +163,16 @@ impl Dispatcher {
 
     /// Reads the config again: all of it counts, or the old one does. A workflow with faults is told
     /// of and does not count.
-    pub(super) fn reload(&mut self, reply: Reply) -> Option<(Task, Option<Reply>)> {
+    pub(super) fn reload(&mut self, owed: Owed) -> Option<(Task, Option<Owed>)> {
         let new = match (self.load)() {
             Ok(new) => Arc::new(new),
             Err(why) => {
                 tracing::warn!(why, "the config has faults: the old one still counts");
                 let message =
                     format!("the old config still counts, because the new one has faults:\n{why}");
-                reply(
-                    Err(Refused::new(RefusedKind::Usage, message).hint("heeler config validate")),
-                );
+                owed.tell(Err(
+                    Refused::new(RefusedKind::Usage, message).hint("heeler config validate")
+                ));
                 return None;
             }
         };
@@ -184,10 +185,7 @@ impl Dispatcher {
         }
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         changes.extend(new.loaded.faulty.iter().map(|it| it.told(new.folder())));
-        let reply: Reply = Box::new(move |done| {
-            reply(done.map(|_| Answer::Reloaded { changes }));
-        });
-        Some((Task::Setup(new), Some(reply)))
+        Some((Task::Setup { setup: new, changes: Some(changes) }, Some(owed)))
     }
 }
 

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::board::{self, Board, day_of};
 use super::turn::{self, Turn};
 use super::{Deed, Dispatcher, Task};
-use crate::command::{Answer, Refused, RefusedKind, Reply};
+use crate::command::{Answer, Owed, Refused, RefusedKind, RequestKey};
 use crate::fault::{self, FaultPoint};
 use crate::outlook::Change;
 use crate::recover::{self, Compare};
@@ -62,12 +62,14 @@ impl Task {
 impl Dispatcher {
     /// Does tasks, and what is due, in one transaction, then what follows from it. Says whether it is
     /// on record.
-    pub(super) fn commit(&mut self, tasks: Vec<(Task, Option<Reply>)>) -> bool {
+    pub(super) fn commit(&mut self, tasks: Vec<(Task, Option<Owed>)>) -> bool {
         let now = (self.fleet.now)();
         if tasks.is_empty() && !self.has_due(now) {
             return true;
         }
-        let (tasks, replies): (Vec<Task>, Vec<Option<Reply>>) = tasks.into_iter().unzip();
+        let (tasks, owed): (Vec<Task>, Vec<Option<Owed>>) = tasks.into_iter().unzip();
+        let keys: Vec<Option<RequestKey>> =
+            owed.iter().map(|owed| owed.as_ref()?.key.clone()).collect();
         let ended = |task: &Task| match task {
             Task::Ended(gone) => Some(gone.result.run),
             _ => None,
@@ -77,13 +79,17 @@ impl Dispatcher {
         let once: Vec<Task> = tasks.iter().filter_map(Task::told_once).collect();
         let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
+        let has_names = keys.iter().any(Option::is_some);
         let began = Instant::now();
-        let done = self.write(tasks, now);
+        let done = self.write(tasks.into_iter().zip(keys).collect(), now);
         let took = began.elapsed();
         fault::reach(FaultPoint::AfterCommit);
+        if has_names {
+            fault::reach(FaultPoint::RequestDone);
+        }
         match done {
             Ok(written) => {
-                self.follow(written, replies, &runs);
+                self.follow(written, owed, &runs);
                 let ended = runs.into_iter().flatten().collect();
                 self.outlook.changed(&Change { took, ended });
                 true
@@ -93,7 +99,7 @@ impl Dispatcher {
                 tracing::error!(why, "the state cannot be saved: nothing new starts");
                 let message = format!("the state cannot be saved: {why}");
                 let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
-                replies.into_iter().flatten().for_each(|reply| reply(Err(refused.clone())));
+                owed.into_iter().flatten().for_each(|owed| owed.tell(Err(refused.clone())));
                 self.put_off(runs.into_iter().flatten().collect(), once);
                 if let Some(failed) = &mut self.failed {
                     failed.why = Some(format!("{}; nothing new starts", refused.message));
@@ -110,7 +116,11 @@ impl Dispatcher {
     }
 
     /// Does tasks, and what is due, in one transaction.
-    fn write(&self, tasks: Vec<Task>, now: Timestamp) -> Result<Written, WriteError<DbError>> {
+    fn write(
+        &self,
+        tasks: Vec<(Task, Option<RequestKey>)>,
+        now: Timestamp,
+    ) -> Result<Written, WriteError<DbError>> {
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
         let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
@@ -123,8 +133,9 @@ impl Dispatcher {
             let mut work = Work { board: &mut board, dir: &dir, now, keeps_schedules, is_stopping };
             let mut outcomes = Vec::new();
             let mut deeds = Vec::new();
-            for task in tasks {
-                let (outcome, more) = work.attempt(tx, |turn| turn.take(task))?;
+            for (task, key) in tasks {
+                let (outcome, more) =
+                    work.attempt(tx, |turn| turn.take_once(task, key.as_ref()))?;
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
@@ -171,18 +182,18 @@ impl Dispatcher {
     }
 
     /// Does what follows from a commit, and answers.
-    fn follow(&mut self, written: Written, replies: Vec<Option<Reply>>, runs: &[Option<RunId>]) {
+    fn follow(&mut self, written: Written, owed: Vec<Option<Owed>>, runs: &[Option<RunId>]) {
         let Written { outcomes, deeds, is_stale } = written;
         if is_stale {
             self.read_anew();
         }
-        for ((reply, outcome), run) in replies.into_iter().zip(outcomes).zip(runs) {
+        for ((owed, outcome), run) in owed.into_iter().zip(outcomes).zip(runs) {
             if let (Err(refused), Some(run)) = (&outcome, run) {
                 self.unsettled(*run, Some(refused.message.clone()), AFTER_FAILURE);
             }
-            let Some(reply) = reply else { continue };
+            let Some(owed) = owed else { continue };
             let nothing = || Answer::Done { message: String::new() };
-            reply(outcome.map(|answer| answer.unwrap_or_else(nothing)));
+            owed.tell(outcome.map(|answer| answer.unwrap_or_else(nothing)));
         }
         deeds.into_iter().for_each(|deed| self.act(deed));
     }
@@ -269,7 +280,8 @@ impl Dispatcher {
             self.put_off(runs, tasks);
             return;
         }
-        let setup = Task::Setup(Arc::clone(&self.board().setup));
+        let setup = Arc::clone(&self.board().setup);
+        let setup = Task::Setup { setup, changes: None };
         let tasks = std::iter::once(setup).chain(tasks);
         self.commit(tasks.map(|task| (task, None)).collect());
         runs.into_iter().for_each(|run| self.hands.take_over(run));

@@ -58,7 +58,10 @@ impl Turn<'_, '_> {
                 }
                 Ok(Ok(None))
             }
-            Task::Setup(setup) => self.take_setup(setup).map(|()| Ok(None)),
+            Task::Setup { setup, changes } => {
+                self.take_setup(setup)?;
+                Ok(Ok(changes.map(|changes| Answer::Reloaded { changes })))
+            }
             Task::Session { change, by } => self.change_sessions(&change, &by),
             Task::Expire => self.expire_sessions().map(|()| Ok(None)),
         }

@@ -182,6 +182,22 @@ fn jobs_are_counted_in_the_hour_in_which_they_were_asked_for() {
 }
 
 #[test]
+fn figures_are_counted_anew_when_they_have_grown_old() {
+    let place = Place::new();
+    let records = place.records();
+    let total = |at: Timestamp| {
+        let hours = records.charts(at, &TimeZone::UTC).unwrap().hours;
+        hours.iter().map(crate::charts::HourOfRuns::total).sum::<i64>()
+    };
+    assert_eq!(total(now()), 0);
+    insert(&place, vec![job(1, JobStatus::Completed, before(10))]);
+    assert_eq!(total(now() + crate::charts::KEPT_FOR - SignedDuration::from_millis(1)), 0);
+    assert_eq!(total(now() + crate::charts::KEPT_FOR), 1);
+    insert(&place, vec![job(2, JobStatus::Completed, before(10))]);
+    assert_eq!(total(now()), 2, "a clock that was set back does not keep them");
+}
+
+#[test]
 fn days_without_money_are_told_too_and_days_are_those_of_the_zone() {
     let place = Place::new();
     place.write(|tx| {

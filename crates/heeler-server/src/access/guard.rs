@@ -1,14 +1,17 @@
 //! What every request over TCP passes, and what every reply carries.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN,
-    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION,
+    ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
 use heeler_engine::{AccessOrder, Command, Origin};
 use heeler_model::secret_hash;
 
@@ -20,6 +23,9 @@ use crate::problem::Problem;
 
 /// The header in which a page of ours proves that it asks.
 const CSRF_HEADER: &str = "x-heeler-csrf";
+
+/// How often it is looked whether those who read a stream are still let in, where nothing changed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// What browsers may do with our pages: load what is ours, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -65,7 +71,13 @@ impl Door {
 /// Lets a request pass if it may, and gives the reply its headers.
 pub(super) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let mut response = match check(&app, &mut request).await {
-        Ok(()) => next.run(request).await,
+        Ok(pass) => {
+            let response = next.run(request).await;
+            match pass.filter(|_| is_stream(&response)) {
+                Some(pass) => while_let_in(app, pass, response),
+                None => response,
+            }
+        }
         Err(refused) => refused,
     };
     let headers = response.headers_mut();
@@ -77,25 +89,54 @@ pub(super) async fn guard(State(app): State<App>, mut request: Request, next: Ne
     response
 }
 
-/// Checks a request, and puts who sent it into it.
-async fn check(app: &App, request: &mut Request) -> Result<(), Response> {
+/// A secret that let somebody in.
+#[derive(Debug, Clone)]
+struct Pass {
+    kind: Kind,
+    hash: String,
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// Ends a stream when whoever reads it is let in no more.
+fn while_let_in(app: App, pass: Pass, response: Response) -> Response {
+    let mut changes = app.access.known.changes();
+    let turned_out = async move {
+        loop {
+            // Whichever comes first: a change, or the time to look at the clock.
+            let _change = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+            if !matches!(identify(&app, &pass).await, Ok(Some(_))) {
+                return;
+            }
+        }
+    };
+    let (head, body) = response.into_parts();
+    let body = body.into_data_stream().take_until(Box::pin(turned_out));
+    Response::from_parts(head, Body::from_stream(body))
+}
+
+/// Checks a request, puts who sent it into it, and returns what let them in.
+async fn check(app: &App, request: &mut Request) -> Result<Option<Pass>, Response> {
     let door = Door::of(request.uri().path());
     let Some(peer) = request.extensions().get::<Peer>().copied() else {
         return Err(Problem::trouble("nobody is at the other end").into_response());
     };
     if door == Door::Hook {
-        if let Ok(Some(identity)) = by_token(app, request.headers()).await {
+        if let Ok(Some((identity, _))) = by_token(app, request.headers()).await {
             let caller = caller(app, &identity, None, request.method(), peer).await;
             request.extensions_mut().insert(caller);
         }
-        return Ok(());
+        return Ok(None);
     }
     check_name(app, request, peer).map_err(Problem::into_response)?;
     check_page(app, request).map_err(Problem::into_response)?;
     if door == Door::Open {
-        return Ok(());
+        return Ok(None);
     }
-    let (identity, csrf) = match authenticate(app, request.headers()).await {
+    let (identity, pass, csrf) = match authenticate(app, request.headers()).await {
         Ok(Some(found)) => found,
         Ok(None) => return Err(unauthenticated(request)),
         Err(problem) => return Err(problem.into_response()),
@@ -108,7 +149,7 @@ async fn check(app: &App, request: &mut Request) -> Result<(), Response> {
     }
     let caller = caller(app, &identity, csrf, request.method(), peer).await;
     request.extensions_mut().insert(caller);
-    Ok(())
+    Ok(Some(pass))
 }
 
 /// Returns what a request calls us.
@@ -166,15 +207,17 @@ fn is_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
 async fn authenticate(
     app: &App,
     headers: &HeaderMap,
-) -> Result<Option<(Identity, Option<String>)>, Problem> {
+) -> Result<Option<(Identity, Pass, Option<String>)>, Problem> {
     if headers.contains_key(AUTHORIZATION) {
-        return Ok(by_token(app, headers).await?.map(|identity| (identity, None)));
+        return Ok(by_token(app, headers).await?.map(|(identity, pass)| (identity, pass, None)));
     }
-    let Some((identity, cookie)) = by_cookie(app, headers).await? else { return Ok(None) };
-    Ok(Some((identity, Some(cookie::csrf(&cookie)))))
+    let Some(cookie) = cookie::find(headers, &app.access.cookie) else { return Ok(None) };
+    let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
+    let identity = identify(app, &pass).await?;
+    Ok(identity.map(|identity| (identity, pass, Some(cookie::csrf(cookie)))))
 }
 
-async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<Identity>, Problem> {
+async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<(Identity, Pass)>, Problem> {
     let mut given = headers.get_all(AUTHORIZATION).into_iter();
     let (Some(given), None) = (given.next(), given.next()) else { return Ok(None) };
     let Some((scheme, token)) = given.to_str().ok().and_then(|it| it.split_once(' ')) else {
@@ -183,22 +226,21 @@ async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<Identity>, Pr
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Ok(None);
     }
-    identify(app, Kind::Token, token.trim()).await
+    let pass = Pass { kind: Kind::Token, hash: secret_hash(token.trim()) };
+    Ok(identify(app, &pass).await?.map(|identity| (identity, pass)))
 }
 
-/// Returns who logged in with a browser, and its cookie.
-pub(super) async fn by_cookie(
-    app: &App,
-    headers: &HeaderMap,
-) -> Result<Option<(Identity, String)>, Problem> {
-    let Some(cookie) = cookie::find(headers, &app.access.cookie) else { return Ok(None) };
-    let identity = identify(app, Kind::Cookie, cookie).await?;
-    Ok(identity.map(|identity| (identity, cookie.to_owned())))
+/// Says whether a browser is logged in.
+pub(super) async fn is_logged_in(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
+    let Some(cookie) = cookie::find(headers, &app.access.cookie) else { return Ok(false) };
+    let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
+    Ok(identify(app, &pass).await?.is_some())
 }
 
 /// Returns whose a secret is, if it counts.
-async fn identify(app: &App, kind: Kind, secret: &str) -> Result<Option<Identity>, Problem> {
-    let (known, hash, now) = (&app.access.known, secret_hash(secret), (app.now)());
+async fn identify(app: &App, pass: &Pass) -> Result<Option<Identity>, Problem> {
+    let (known, now) = (&app.access.known, (app.now)());
+    let Pass { kind, hash } = pass.clone();
     let identity = match known.remembered(kind, &hash) {
         Ok(identity) => Some(identity),
         Err(age) => {
@@ -236,7 +278,7 @@ async fn caller(
 }
 
 /// Says whether a person or a process of a run is at the other end.
-pub(super) async fn origin_of(peer: Peer) -> Origin {
+pub(crate) async fn origin_of(peer: Peer) -> Origin {
     let looked = tokio::task::spawn_blocking(move || peer::origin(peer)).await;
     looked.unwrap_or(Origin::Unknown)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use heeler_model::{Login, Scope, Token, TokenId};
 use heeler_query::{QueryError, Records};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
 
 /// How long it is remembered. Every change through the daemon is heard of at once; a database that
 /// was brought back from a backup is looked at after this.
@@ -57,7 +58,10 @@ impl Identity {
 
 /// Who was seen.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Seen>);
+pub(super) struct Known {
+    seen: Mutex<Seen>,
+    forgotten: watch::Sender<()>,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -70,7 +74,7 @@ struct Seen {
 
 impl Known {
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whose a hash is if that was just looked up, else what [`Known::look`] needs.
@@ -111,6 +115,13 @@ impl Known {
         let mut seen = self.seen();
         seen.age += 1;
         seen.identities.clear();
+        drop(seen);
+        self.forgotten.send_replace(());
+    }
+
+    /// Tells of each time that all were forgotten.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.forgotten.subscribe()
     }
 
     /// Says whether the use of a token is to be put on record, once.

@@ -17,7 +17,7 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{authority, by_cookie, origin, origin_of, redirect};
+use super::guard::{authority, is_logged_in, origin, origin_of, redirect};
 use super::{cookie, password};
 use crate::app::App;
 use crate::caller::{Caller, Peer};
@@ -54,9 +54,9 @@ async fn show(
     let (head, _) = request.into_parts();
     let next = own_path(asked.next.as_deref());
     let Some(secret) = asked.link else {
-        return Ok(match by_cookie(&app, &head.headers).await? {
-            Some(_) => redirect(&next),
-            None => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
+        return Ok(match is_logged_in(&app, &head.headers).await? {
+            true => redirect(&next),
+            false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
         });
     };
     // An agent's process may not even use a link up.
@@ -66,7 +66,7 @@ async fn show(
     }
     let Some(link) = app.access.take_link(&secret, (app.now)()) else {
         // A browser that looks ahead has used it already, for the one who now comes.
-        if by_cookie(&app, &head.headers).await?.is_some() {
+        if is_logged_in(&app, &head.headers).await? {
             return Ok(html(entered(PRODUCT, &next)));
         }
         let why = "This link was used already, or is too old: heeler open makes another.";

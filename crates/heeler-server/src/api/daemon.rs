@@ -2,17 +2,16 @@
 
 use axum::Json;
 use axum::extract::State;
-use heeler_engine::{Answer, Command, Stopping};
-use serde::{Deserialize, Serialize};
+use heeler_engine::{Command, Stopping};
+use heeler_query::told::{Done, Reloaded, Told};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Reply, Routes};
+use super::{Reply, Routes, unexpected};
 use crate::app::App;
-use crate::caller::Caller;
-use crate::problem::Problem;
-use crate::request::Given;
+use crate::request::{Asker, Given};
 
 pub(super) fn routes() -> Routes {
     Routes {
@@ -22,22 +21,14 @@ pub(super) fn routes() -> Routes {
     }
 }
 
-/// What reading the config again changed.
-#[derive(Debug, Serialize, ToSchema)]
-struct Reloaded {
-    /// One line for each change.
-    changes: Vec<String>,
-}
-
 /// Read the config again.
 #[utoipa::path(
-    post, path = "/daemon/reload", tag = "daemon",
-    responses((status = OK, body = Reloaded), (status = "default", body = Problem)),
+    post, path = "/daemon/reload", tag = "daemon", responses((status = OK, body = Reloaded)),
 )]
-async fn reload(State(app): State<App>, caller: Caller) -> Reply<Reloaded> {
-    match app.ask(&caller, Command::Reload).await? {
-        Answer::Reloaded { changes } => Ok(Json(Reloaded { changes })),
-        other => Err(Problem::trouble(format!("the daemon answered something else: {other:?}"))),
+async fn reload(State(app): State<App>, asker: Asker) -> Reply<Reloaded> {
+    match app.order(&asker, Command::Reload).await?.into() {
+        Told::Reloaded(reloaded) => Ok(Json(reloaded)),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -61,30 +52,16 @@ enum JobsAtStop {
     Keep,
 }
 
-/// What was done.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Done {
-    /// In words.
-    pub(super) message: String,
-}
-
 /// End the daemon. The reply comes when jobs are done or left.
 #[utoipa::path(
     post, path = "/daemon/stop", tag = "daemon", request_body = StopOrder,
-    responses((status = OK, body = Done), (status = "default", body = Problem)),
+    responses((status = OK, body = Done)),
 )]
-async fn stop(
-    State(app): State<App>,
-    caller: Caller,
-    Given(order): Given<StopOrder>,
-) -> Reply<Done> {
+async fn stop(State(app): State<App>, asker: Asker, Given(order): Given<StopOrder>) -> Reply<Done> {
     let stopping = match order.jobs {
         JobsAtStop::Wait => Stopping::Wait { timeout: None },
         JobsAtStop::Cancel => Stopping::Force,
         JobsAtStop::Keep => Stopping::KeepJobs,
     };
-    match app.ask(&caller, Command::Stop(stopping)).await? {
-        Answer::Done { message } => Ok(Json(Done { message })),
-        other => Err(Problem::trouble(format!("the daemon answered something else: {other:?}"))),
-    }
+    app.done(&asker, Command::Stop(stopping)).await
 }

@@ -18,14 +18,21 @@ pub(crate) const TIME_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 /// How many signatures of one call are looked at: more than one is sent while a secret is changed.
 const SIGNATURES_MAX: usize = 10;
 
+const STANDARD_SIGNATURE: &str = "webhook-signature";
+
 const HUB: &str = "x-hub-signature-256";
 
 /// What the secrets of Standard Webhooks begin with; base64 follows.
 const STANDARD_PREFIX: &str = "whsec_";
 
+/// Says whether a call has a signature, whatever it is worth.
+pub(super) fn is_there(headers: &HeaderMap) -> bool {
+    headers.contains_key(HUB) || headers.contains_key(STANDARD_SIGNATURE)
+}
+
 /// Says whether a call is signed with a secret.
 pub(super) fn is_signed(secret: &str, headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
-    match (headers.get(HUB), headers.get("webhook-signature")) {
+    match (headers.get(HUB), headers.get(STANDARD_SIGNATURE)) {
         (Some(signature), _) => {
             let signature = signature.to_str().ok().and_then(|text| text.strip_prefix("sha256="));
             let signature = signature.and_then(unhex);
@@ -53,7 +60,7 @@ fn is_signed_standard(
         None => secret.as_bytes().to_vec(),
     };
     let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body];
-    let signatures = text("webhook-signature")?.split(' ').take(SIGNATURES_MAX);
+    let signatures = text(STANDARD_SIGNATURE)?.split(' ').take(SIGNATURES_MAX);
     let mut ours = signatures.filter_map(|signature| signature.strip_prefix("v1,"));
     Some(ours.any(|signature| {
         STANDARD.decode(signature).is_ok_and(|signature| fits(&key, &signed, &signature))
@@ -123,7 +130,7 @@ mod tests {
             headers(&[
                 ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
                 ("webhook-timestamp", time),
-                ("webhook-signature", signature),
+                (STANDARD_SIGNATURE, signature),
             ])
         };
         let good = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";

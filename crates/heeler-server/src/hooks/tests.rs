@@ -235,7 +235,7 @@ fn a_webhook_takes_what_its_caller_sends_and_how_it_names_it() {
         (json, "{\"a\": 1}", None),
         (json, "", None),
         ("content-type: text/plain\r\nX-GitHub-Delivery: g-1\r\n", "{", Some("g-1")),
-        ("webhook-id: w-1\r\nheeler-delivery: h-1\r\n", "x", Some("h-1")),
+        ("webhook-id: w-1\r\nheeler-delivery: h-1\r\n", "x", Some("w-1")),
         ("x-gitlab-event-uuid: l-1\r\n", "x", Some("l-1")),
     ] {
         let (head, _) = call(&rig, headers, body.as_bytes());

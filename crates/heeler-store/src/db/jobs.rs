@@ -54,6 +54,7 @@ sql! {
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
         phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
+    BEGAN = "SELECT run_started_at, origin FROM executions WHERE id = ?1";
     ERROR = "SELECT error FROM executions WHERE id = ?1 AND error IS NOT NULL";
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
@@ -226,6 +227,16 @@ impl Db {
             row.get(0).attempt(attempt)
         })?;
         Ok(count.unwrap_or(0))
+    }
+
+    /// Returns when a job began to run; the records of other programs know one time only.
+    pub fn job_began(&self, head: &JobHead) -> Result<Option<Timestamp>, DbError> {
+        let began = first(&self.conn, BEGAN, [head.id.as_str()], "read when a job began", |row| {
+            let mut columns = Columns::new("executions", row);
+            let (run, origin): (_, Option<String>) = (columns.maybe_time()?, columns.get()?);
+            Ok(run.or_else(|| origin.map(|_| head.started_at)))
+        })?;
+        Ok(began.flatten())
     }
 
     /// Returns a job, whole.

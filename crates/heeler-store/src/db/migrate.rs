@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     ("sessions", include_str!("../../migrations/004_sessions.sql")),
     ("workflows", include_str!("../../migrations/005_workflows.sql")),
     ("access", include_str!("../../migrations/006_access.sql")),
+    ("requests", include_str!("../../migrations/007_requests.sql")),
 ];
 
 /// The schema that this version of Heeler knows.

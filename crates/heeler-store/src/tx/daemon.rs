@@ -8,8 +8,9 @@ use jiff::civil::Date;
 use super::Tx;
 use crate::db::money::Reservation;
 use crate::db::queue::{Parked, Queued};
+use crate::db::requests::AnsweredRequest;
 use crate::db::schedules::{Override, ScheduleMark};
-use crate::db::{DbError, agents, effects, money, queue, schedules};
+use crate::db::{DbError, agents, effects, money, queue, requests, schedules};
 use crate::views::View;
 
 impl Tx<'_> {
@@ -67,6 +68,22 @@ impl Tx<'_> {
     /// Takes a job out of the queue; returns whether it was there.
     pub fn dequeue(&mut self, job: &JobId) -> Result<bool, DbError> {
         queue::dequeue(&self.conn, job)
+    }
+
+    /// Records what was answered to a request, under the name that its asker gave it.
+    pub fn answer_request(
+        &mut self,
+        asker: &str,
+        name: &str,
+        request: &AnsweredRequest,
+        at: Timestamp,
+    ) -> Result<(), DbError> {
+        requests::answer(&self.conn, asker, name, request, at)
+    }
+
+    /// Forgets requests that were answered before a moment.
+    pub fn forget_requests(&mut self, before: Timestamp) -> Result<(), DbError> {
+        requests::forget(&self.conn, before)
     }
 
     /// Sets money aside for a run, in place of what was set aside for it.

@@ -4,12 +4,11 @@
 
 use clap::{Args, Subcommand};
 use heeler_engine::{AgentChange, Command};
-use heeler_model::config::{self, AgentLookup, Loaded, Runtime, Usd};
-use heeler_model::{AgentState, AgentStatus};
-use heeler_store::Reader;
+use heeler_model::AgentStatus;
+use heeler_model::config::AgentLookup;
+use heeler_query::agents::AgentItem;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{self, Global};
 use crate::commands::costs::dollars;
@@ -104,57 +103,15 @@ fn change(global: &Global, args: &OneArgs, change: AgentChange) -> Outcome {
     daemon::tell(&daemon::ask(&place, &command)?, args.json)
 }
 
-/// An agent, as the config has it and as it stands.
-struct Shown {
-    agent: config::Agent,
-    state: AgentState,
-    disabled: bool,
-    /// What it spent today and in all, in millionths of a dollar.
-    spent: (i64, i64),
-}
-
-fn all(
-    loaded: Loaded,
-    reader: Option<&Reader>,
-    keeper: &Keeper,
-    now: Timestamp,
-) -> Outcome<Vec<Shown>> {
-    let today = now.to_zoned(TimeZone::system()).date();
-    let (states, disabled, day, total) = match reader {
-        Some(reader) => (
-            reader.agents()?,
-            reader.disabled_agents()?,
-            reader.spent_by_agent(today)?,
-            reader.spent_in_all()?,
-        ),
-        None => Default::default(),
-    };
-    let sum = |sums: &[(String, i64)], name: &str| {
-        sums.iter().find(|(known, _)| known == name).map_or(0, |(_, micros)| *micros)
-    };
-    let shown = loaded.agents.into_iter().map(|agent| {
-        let name = agent.name.as_str();
-        let disabled = disabled.iter().any(|known| known == name);
-        let mut state = states.get(name).cloned().unwrap_or_default();
-        if disabled || !keeper.is_permanent() {
-            (state.next_trigger_at, state.next_schedule) = (None, None);
-        }
-        Shown { state, disabled, spent: (sum(&day, name), sum(&total, name)), agent }
-    });
-    Ok(shown.collect())
-}
-
 fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let reader = place.reader()?;
     let keeper = Keeper::find(&place)?;
-    let shown = all(fleet::load(&place)?, reader.as_ref(), &keeper, now)?;
-    drop(reader);
+    let page = place.records_by(Some(fleet::load(&place)?))?.agents(now)?;
     if args.json {
-        let agents: Vec<Value> = shown.iter().map(Shown::to_json).collect();
-        return Ok(output::json(&json!({ "agents": agents, "total": shown.len() }))?);
+        return Ok(output::json(&page)?);
     }
+    let shown = &page.agents;
     if shown.is_empty() {
         return Ok(output::line("no agents yet; add one with: heeler init agent NAME")?);
     }
@@ -165,42 +122,30 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
         &["AGENT", "STATUS", "RUNTIME", "JOB", "NEXT", "TODAY", "DESCRIPTION"],
         &["DESCRIPTION"],
     );
-    for it in &shown {
-        let job = it.state.current_job.as_ref().or(it.state.last_job.as_ref());
+    for it in shown {
+        let job = it.current_job.as_ref().or(it.last_job.as_ref());
         lines.push(vec![
-            it.agent.name.as_str().into(),
-            it.status(),
-            runtime(&it.agent.runtime).into(),
-            job.map_or("", |id| id.as_str()).into(),
-            it.state.next_trigger_at.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
-            dollars(it.spent.0).into(),
-            output::one_line(it.agent.description.as_deref().unwrap_or_default()).into(),
+            it.name.as_str().into(),
+            status(it),
+            it.runtime.as_str().into(),
+            job.map_or("", String::as_str).into(),
+            it.next_trigger_at.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
+            dollars(it.spent_today_usd).into(),
+            output::one_line(it.description.as_deref().unwrap_or_default()).into(),
         ]);
     }
     Ok(lines.print()?)
 }
 
-fn runtime(runtime: &Runtime) -> &'static str {
-    match runtime {
-        Runtime::Sdk => "sdk",
-        Runtime::Cli => "cli",
-        Runtime::Scripted(_) => "scripted",
-        Runtime::Command(_) => "command",
-    }
-}
-
 fn show(global: &Global, args: &OneArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let reader = place.reader()?;
     let loaded = fleet::load(&place)?;
-    let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.clone();
-    let shown = all(loaded, reader.as_ref(), &Keeper::find(&place)?, now)?;
-    drop(reader);
-    let one = shown.iter().find(|it| it.agent.name == name).expect("it was found above");
+    let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();
+    let one = place.records_by(Some(loaded))?.agent(&name, now)?;
     match args.json {
-        true => Ok(output::json(&json!({ "agent": one.to_json() }))?),
-        false => one.print(now),
+        true => Ok(output::json(&json!({ "agent": one }))?),
+        false => print(&one, now),
     }
 }
 
@@ -217,91 +162,56 @@ fn unknown(error: AgentLookup) -> Failure {
     }
 }
 
-impl Shown {
-    fn status(&self) -> Text {
-        let status = match (self.disabled, self.state.status) {
-            (true, AgentStatus::Running) => "running, disabled".to_owned(),
-            (true, _) => "disabled".to_owned(),
-            (false, status) => status.to_string(),
-        };
-        match self.state.status {
-            AgentStatus::Error => {
-                Text::styled(output::status_style(heeler_model::JobStatus::Failed), &status)
-            }
-            _ => status.into(),
+fn status(agent: &AgentItem) -> Text {
+    let status = match (agent.enabled, agent.status) {
+        (false, AgentStatus::Running) => "running, disabled".to_owned(),
+        (false, _) => "disabled".to_owned(),
+        (true, status) => status.to_string(),
+    };
+    match agent.status {
+        AgentStatus::Error => {
+            Text::styled(output::status_style(heeler_model::JobStatus::Failed), &status)
         }
+        _ => status.into(),
     }
+}
 
-    fn to_json(&self) -> Value {
-        let Shown { agent, state, disabled, spent } = self;
-        let usd = |micros: i64| micros as f64 / 1e6;
-        let limit = |of: fn(&config::Budget) -> Option<Usd>| {
-            let limit = agent.budget.as_ref().and_then(of);
-            limit.map(|limit| limit.micros() as f64 / 1e6)
-        };
-        json!({
-            "name": agent.name,
-            "description": agent.description,
-            "status": state.status,
-            "enabled": !disabled,
-            "errorMessage": state.error_message,
-            "currentJob": state.current_job,
-            "lastJob": state.last_job,
-            "nextSchedule": state.next_schedule,
-            "nextTriggerAt": state.next_trigger_at,
-            "runtime": runtime(&agent.runtime),
-            "model": agent.model,
-            "workingDirectory": agent.working_directory,
-            "maxConcurrent": agent.max_concurrent,
-            "schedules": agent.schedules.iter().map(|it| &it.name).collect::<Vec<_>>(),
-            "budget": {
-                "jobUsd": limit(|budget| budget.job),
-                "dayUsd": limit(|budget| budget.day),
-                "totalUsd": limit(|budget| budget.total),
-            },
-            "spentTodayUsd": usd(spent.0),
-            "spentUsd": usd(spent.1),
-        })
+fn print(agent: &AgentItem, now: Timestamp) -> Outcome {
+    let spent_of = |spent: f64, limit: Option<f64>| match limit {
+        Some(limit) => format!("{} of ${limit}", dollars(spent)),
+        None => dollars(spent),
+    };
+    let text = |text: &Option<String>| text.as_deref().map(Text::from);
+    let next = agent.next_trigger_at.map(|at| {
+        let schedule = agent.next_schedule.as_deref().unwrap_or_default();
+        format!("{} {schedule}", output::upcoming(at, now))
+    });
+    let schedules = (!agent.schedules.is_empty()).then(|| agent.schedules.join(", ").into());
+    let fields: [(&str, Option<Text>); 15] = [
+        ("agent", Some(agent.name.as_str().into())),
+        ("about", text(&agent.description)),
+        ("status", Some(status(agent))),
+        ("error", text(&agent.error_message)),
+        ("running", text(&agent.current_job)),
+        ("last job", text(&agent.last_job)),
+        ("next", next.map(Text::from)),
+        ("runtime", Some(agent.runtime.as_str().into())),
+        ("model", text(&agent.model)),
+        ("works in", Some(agent.working_directory.as_str().into())),
+        ("at once", Some(agent.max_concurrent.to_string().into())),
+        ("schedules", schedules),
+        ("today", Some(spent_of(agent.spent_today_usd, agent.budget.day_usd).into())),
+        ("in all", Some(spent_of(agent.spent_usd, agent.budget.total_usd).into())),
+        ("defined in", Some(agent.file.as_str().into())),
+    ];
+    for (name, value) in fields {
+        output::field(name, value)?;
     }
-
-    fn print(&self, now: Timestamp) -> Outcome {
-        let Shown { agent, state, spent, .. } = self;
-        let spent_of = |micros: i64, limit: Option<Usd>| match limit {
-            Some(limit) => format!("{} of ${limit}", dollars(micros)),
-            None => dollars(micros),
-        };
-        let budget = agent.budget.as_ref();
-        let schedules: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
-        let next = state.next_trigger_at.map(|at| {
-            let schedule = state.next_schedule.as_deref().unwrap_or_default();
-            format!("{} {schedule}", output::upcoming(at, now))
-        });
-        let fields: [(&str, Option<Text>); 15] = [
-            ("agent", Some(agent.name.as_str().into())),
-            ("about", agent.description.as_deref().map(Text::from)),
-            ("status", Some(self.status())),
-            ("error", state.error_message.as_deref().map(Text::from)),
-            ("running", state.current_job.as_ref().map(|id| id.as_str().into())),
-            ("last job", state.last_job.as_ref().map(|id| id.as_str().into())),
-            ("next", next.map(Text::from)),
-            ("runtime", Some(runtime(&agent.runtime).into())),
-            ("model", agent.model.as_deref().map(Text::from)),
-            ("works in", Some(agent.working_directory.as_str().into())),
-            ("at once", Some(agent.max_concurrent.to_string().into())),
-            ("schedules", (!schedules.is_empty()).then(|| schedules.join(", ").into())),
-            ("today", Some(spent_of(spent.0, budget.and_then(|it| it.day)).into())),
-            ("in all", Some(spent_of(spent.1, budget.and_then(|it| it.total)).into())),
-            ("defined in", Some(agent.file.as_str().into())),
-        ];
-        for (name, value) in fields {
-            output::field(name, value)?;
-        }
-        if state.status == AgentStatus::Error {
-            output::note(&format!(
-                "its next success clears the error, or: heeler agent reset {}",
-                agent.name
-            ))?;
-        }
-        Ok(())
+    if agent.status == AgentStatus::Error {
+        output::note(&format!(
+            "its next success clears the error, or: heeler agent reset {}",
+            agent.name
+        ))?;
     }
+    Ok(())
 }

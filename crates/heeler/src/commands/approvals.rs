@@ -10,6 +10,7 @@ use heeler_engine::Command;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
 };
+use heeler_query::approvals::{ApprovalDetails, ApprovalsWanted};
 use heeler_store::{ApprovalCursor, ApprovalFilter, LookupError, Reader};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -208,6 +209,11 @@ fn list(place: &Place, args: &ListArgs) -> Outcome {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
     let mut filter = ApprovalFilter { run: args.run.clone(), status };
     let limit = args.limit.get() as usize;
+    if args.json {
+        let (run, before) = (args.run.clone(), args.before.clone());
+        let wanted = ApprovalsWanted { status, run, before, limit };
+        return Ok(output::json(&place.records()?.approvals(&wanted)?)?);
+    }
     let (found, total) = match place.reader()? {
         None => (Vec::new(), 0),
         Some(reader) => {
@@ -220,10 +226,6 @@ fn list(place: &Place, args: &ListArgs) -> Outcome {
             (found, reader.count_approvals(&filter)?)
         }
     };
-    if args.json {
-        let approvals: Vec<Value> = found.iter().map(listed_json).collect();
-        return Ok(output::json(&json!({ "approvals": approvals, "total": total }))?);
-    }
     let Some(last) = found.last() else {
         return Ok(output::line(match status {
             Some(ApprovalStatus::Pending) => "nothing waits for an answer",
@@ -286,40 +288,11 @@ pub(crate) fn status_word(approval: &Approval) -> &'static str {
     }
 }
 
-/// Returns what programs get of one in a list.
-pub(crate) fn listed_json(approval: &Approval) -> Value {
-    json!({
-        "id": approval.id,
-        "workflowRunId": approval.workflow_run_id,
-        "gate": approval.gate,
-        "kind": approval.kind,
-        "status": approval.status,
-        "summary": approval.summary,
-        "requestedBy": approval.requested_by,
-        "createdAt": approval.created_at,
-        "expiresAt": approval.expires_at,
-        "respondedBy": approval.responded_by,
-        "respondedAt": approval.responded_at,
-        "jobId": approval.job_id,
-        "phase": approval.phase,
-    })
-}
-
-/// Returns all that programs get of one.
-pub(crate) fn full_json(approval: &Approval) -> Value {
-    let mut value = listed_json(approval);
-    value["response"] = json!(approval.response);
-    value["detail"] = json!(approval.detail);
-    value["artifact"] = json!(approval.artifact);
-    value["defaultAnswer"] = json!(approval.default_answer);
-    value["deliveredAt"] = json!(approval.delivered_at);
-    value
-}
-
 fn show(place: &Place, args: &ShowArgs) -> Outcome {
     let approval = place.reader_for("approval", &args.id)?.find_approval(&args.id)?;
     if args.json {
-        return Ok(output::json(&json!({ "approval": full_json(&approval) }))?);
+        let approval = ApprovalDetails::of(&approval);
+        return Ok(output::json(&json!({ "approval": approval }))?);
     }
     print(&approval, place::now())
 }

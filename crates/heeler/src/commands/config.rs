@@ -6,6 +6,8 @@ use std::process::Command;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
 use heeler_model::config::{self, Faults, Loaded, Severity};
+use heeler_query::config::ConfigShown;
+use heeler_query::workflows::FaultItem;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
@@ -131,24 +133,16 @@ fn validation_json(file: &Utf8Path, result: &Result<Loaded, Faults>) -> Value {
 }
 
 /// Returns those faults that are so bad, for programs.
-pub(crate) fn faults_json(faults: &Faults, severity: Severity) -> Vec<Value> {
-    let list = faults.list.iter().filter(|fault| fault.severity == severity);
-    list.map(|fault| {
-        json!({
-            "file": fault.path(), "line": fault.line(), "column": fault.column(),
-            "message": fault.message, "expected": fault.expected, "help": fault.help,
-        })
-    })
-    .collect()
+pub(crate) fn faults_json(faults: &Faults, severity: Severity) -> Vec<FaultItem> {
+    heeler_query::workflows::faults(faults, severity)
 }
 
 fn show(place: &Place, as_json: bool) -> Outcome {
     let loaded = fleet::load(place)?;
-    let mut value = loaded.show();
     if as_json {
-        value["configPath"] = json!(place.config);
-        return Ok(output::json(&value)?);
+        return Ok(output::json(&ConfigShown::of(&loaded, place.config.as_deref()))?);
     }
+    let value = loaded.show();
     let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
     output::line(format!("# {}", place.config_file()?))?;
     Ok(output::line(yaml.trim_end())?)

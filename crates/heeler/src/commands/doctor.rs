@@ -8,6 +8,7 @@ use std::time::Duration;
 use anstyle::AnsiColor;
 use clap::Args;
 use heeler_engine::{Committed, Compare, recover};
+use heeler_query::health::FindingItem;
 use heeler_store::doctor::{self, Finding, Fixed, RebuildError, Rebuilt, Severity};
 use serde_json::{Value, json};
 
@@ -152,12 +153,12 @@ fn print(place: &Place, findings: &[Finding], fixed: &[Fixed]) -> Outcome {
 }
 
 fn to_json(findings: &[Finding], fixed: &[Fixed], settled: &[Committed]) -> Value {
-    let findings: Vec<Value> = findings.iter().map(finding_json).collect();
+    let findings: Vec<FindingItem> = findings.iter().map(FindingItem::from).collect();
     let fixed: Vec<Value> = fixed
         .iter()
         .map(|Fixed { finding, outcome }| {
             json!({
-                "finding": finding_json(finding), "done": outcome.as_ref().ok(),
+                "finding": FindingItem::from(finding), "done": outcome.as_ref().ok(),
                 "error": outcome.as_ref().err(),
             })
         })
@@ -167,18 +168,6 @@ fn to_json(findings: &[Finding], fixed: &[Fixed], settled: &[Committed]) -> Valu
         .map(|run| json!({ "job": run.job, "status": run.status, "end": run.end }))
         .collect();
     json!({ "findings": findings, "fixed": fixed, "settled": settled })
-}
-
-fn finding_json(finding: &Finding) -> Value {
-    let severity = match finding.severity {
-        Severity::Note => "note",
-        Severity::Warning => "warning",
-        Severity::Error => "error",
-    };
-    json!({
-        "severity": severity, "area": finding.area.to_string(), "subject": finding.subject,
-        "problem": finding.problem, "cure": finding.cure, "fixable": finding.fix.is_some(),
-    })
 }
 
 fn rebuild(place: &Place, args: &DoctorArgs) -> Outcome {

@@ -2,8 +2,10 @@
 
 use std::process::{Command, Stdio};
 
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_engine::DaemonMode;
+use heeler_transcript::{OsDisk, replace_file};
 use serde_json::json;
 
 use crate::cli::Global;
@@ -43,13 +45,25 @@ pub(crate) fn run(global: &Global, args: &OpenArgs) -> Outcome {
     if args.json {
         return Ok(output::json(&json!({ "url": url }))?);
     }
-    if !args.print && opens(&place, &url) {
+    if !args.print && opens(&place, &way(&place, &url)?) {
         output::note("opened in your browser; heeler open --print prints the link instead")?;
         return Ok(());
     }
     output::line(url)?;
     output::note("it logs one browser in, once, within five minutes")?;
     Ok(())
+}
+
+/// Writes a page that leads to a link and returns where it is: arguments of a process are everybody's to
+/// read, and the link lets in whoever comes first.
+fn way(place: &Place, url: &str) -> Outcome<Utf8PathBuf> {
+    let page = format!(
+        "<!doctype html><meta charset=utf-8><title>Heeler</title>\
+         <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Go on</a>\n"
+    );
+    let path = place.sockets()?.join("open.html");
+    replace_file(&OsDisk, &path, page.as_bytes()).map_err(anyhow::Error::from)?;
+    Ok(path)
 }
 
 fn not_served(mode: Option<DaemonMode>) -> Failure {
@@ -65,10 +79,10 @@ fn not_served(mode: Option<DaemonMode>) -> Failure {
     Failure::message(Code::NoDaemon, message).hint(hint)
 }
 
-/// Has a browser open a link; says whether one was found. Nobody can be asked to open one where
+/// Has a browser open a page; says whether one was found. Nobody can be asked to open one where
 /// there is no screen.
 #[expect(clippy::disallowed_methods, reason = "the user's browser")]
-fn opens(place: &Place, url: &str) -> bool {
+fn opens(place: &Place, page: &Utf8Path) -> bool {
     let is_set = |name: &str| place.env.get(name).is_some_and(|value| !value.is_empty());
     let browser = place.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
@@ -78,7 +92,7 @@ fn opens(place: &Place, url: &str) -> bool {
     let openers = browser.map(String::as_str).into_iter().chain(OPENERS);
     openers.into_iter().any(|opener| {
         let mut command = Command::new(opener);
-        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     })
 }

@@ -8,7 +8,7 @@ use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
 use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::{logging, place};
+use crate::{files, logging, place};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -28,6 +28,7 @@ pub(crate) struct RunnerArgs {
 pub(crate) fn run(args: &RunnerArgs) -> Outcome {
     // Started from within another run, we would end with it.
     heeler_runner::shed_marker()?;
+    files::give_back(&place::environment());
     // Nobody's terminal, and nobody's Ctrl-C. Whoever leads a session already has none to leave.
     let _session = rustix::process::setsid();
     let [dir] = &args.dirs[..] else { return settle_all(args) };

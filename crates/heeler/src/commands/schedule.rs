@@ -8,12 +8,12 @@ use std::io::Read as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
 use heeler_engine::{Call, Command, ScheduleChange, WEBHOOK_BYTES_MAX};
-use heeler_model::config::{self, AgentLookup, Loaded, Period, Trigger};
+use heeler_model::ScheduleStatus;
+use heeler_model::config::Trigger;
 use heeler_model::timetable::SkipReason;
-use heeler_model::{ScheduleState, ScheduleStatus};
-use heeler_store::{Occurrence, Override, Reader, SkipRow};
+use heeler_query::schedules::{ScheduleChanged, ScheduleDetails, ScheduleItem};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{self, Global};
 use crate::commands::status::Keeper;
@@ -22,9 +22,6 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output::{self, Lines, Text};
 use crate::place::{self, Place};
-
-/// How many starts and skips of a schedule are shown.
-const SHOWN: usize = 10;
 
 /// What the help of `schedule list` shows at its end.
 const LIST: &str = "Examples:
@@ -175,25 +172,6 @@ fn refuse_watch(place: &Place, args: &OneArgs) -> Outcome {
         .hint("heeler config edit, to change which files: its `paths`"))
 }
 
-fn unknown_agent(error: AgentLookup) -> Failure {
-    let code = match &error {
-        AgentLookup::Unknown { .. } => Code::NotFound,
-        AgentLookup::Ambiguous { .. } => Code::Usage,
-    };
-    Failure::new(code, error).hint("heeler agent list")
-}
-
-/// Says that an agent has no such schedule, and which it has.
-fn unknown_schedule(agent: &config::Agent, name: &str) -> Failure {
-    let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
-    let has = match names[..] {
-        [] => "it has none".to_owned(),
-        _ => format!("it has: {}", names.join(", ")),
-    };
-    let message = format!("`{}` has no schedule `{name}`; {has}", agent.name);
-    Failure::message(Code::NotFound, message).hint("heeler schedule list")
-}
-
 fn change(global: &Global, args: &OneArgs, change: ScheduleChange) -> Outcome {
     let place = Place::find(global)?;
     let command = Command::Schedule {
@@ -230,122 +208,26 @@ fn read_payload(file: &Utf8Path) -> Outcome<String> {
     String::from_utf8(bytes).map_err(|_| usage("it is not UTF-8 text".to_owned()))
 }
 
-/// A schedule, as the config has it and as it stands.
-pub(crate) struct Shown {
-    pub(crate) agent: String,
-    pub(crate) schedule: config::Schedule,
-    pub(crate) state: ScheduleState,
-    pub(crate) changed: Option<Override>,
-    agent_disabled: bool,
-}
-
-impl Shown {
-    /// Says whether it starts by itself.
-    pub(crate) fn is_enabled(&self) -> bool {
-        let own = self.changed.as_ref().map_or(self.schedule.enabled, |changed| changed.enabled);
-        own && !self.agent_disabled && self.state.status != ScheduleStatus::Disabled
+/// Says whether a schedule runs, in a word.
+fn status(it: &ScheduleItem) -> &'static str {
+    match it.status {
+        ScheduleStatus::Running => "running",
+        _ if it.agent_disabled => "agent disabled",
+        _ if !it.enabled => "disabled",
+        _ => "enabled",
     }
-
-    fn when(&self) -> String {
-        let text = self.changed.as_ref().and_then(|changed| changed.text.as_deref());
-        let Some(text) = text else { return when(&self.schedule.trigger) };
-        match (text.parse::<Period>(), &self.schedule.trigger) {
-            (Ok(period), _) => when(&Trigger::Every(period)),
-            // The zone stays as it is.
-            (Err(_), Trigger::Cron { zone: Some(zone), .. }) => {
-                format!("{} {}", output::one_line(text), zone.name())
-            }
-            (Err(_), _) => output::one_line(text),
-        }
-    }
-
-    /// Returns the workflow that it starts, if it does.
-    fn workflow(&self) -> Option<&str> {
-        self.schedule.workflow.as_ref().map(|start| start.workflow.as_str())
-    }
-
-    fn status(&self) -> &'static str {
-        match self.state.status {
-            ScheduleStatus::Running => "running",
-            _ if self.agent_disabled => "agent disabled",
-            _ if !self.is_enabled() => "disabled",
-            _ => "enabled",
-        }
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "agent": self.agent,
-            "name": self.schedule.name,
-            "workflow": self.workflow(),
-            "when": self.when(),
-            "configured": when(&self.schedule.trigger),
-            "enabled": self.is_enabled(),
-            "status": self.state.status,
-            "lastRunAt": self.state.last_run_at,
-            "nextRunAt": self.state.next_run_at.filter(|_| self.is_enabled()),
-            "lastError": self.state.last_error,
-            "override": self.changed.as_ref().map(|changed| json!({
-                "enabled": changed.enabled, "when": changed.text, "by": changed.by, "at": changed.at,
-            })),
-        })
-    }
-}
-
-/// Returns when a schedule runs, in words.
-fn when(trigger: &Trigger) -> String {
-    match trigger {
-        Trigger::Every(period) => format!("every {period}"),
-        Trigger::Cron { expr, zone: Some(zone) } => format!("{} {}", expr.as_str(), zone.name()),
-        Trigger::Cron { expr, zone: None } => expr.as_str().to_owned(),
-        Trigger::Watch { paths, .. } => format!("when {} change", paths.patterns().join(", ")),
-        Trigger::Webhook(_) => "webhook".to_owned(),
-        Trigger::Chat => "chat".to_owned(),
-    }
-}
-
-/// Reads every schedule of the config, with what the state knows of it; `is_kept` says whether
-/// somebody starts them.
-fn all(loaded: &Loaded, reader: Option<&Reader>, is_kept: bool) -> Outcome<Vec<Shown>> {
-    let (states, overrides, disabled) = match reader {
-        Some(reader) => (reader.agents()?, reader.overrides()?, reader.disabled_agents()?),
-        None => Default::default(),
-    };
-    let mut shown = Vec::new();
-    for agent in &loaded.agents {
-        let name = agent.name.to_string();
-        for schedule in &agent.schedules {
-            let is_own =
-                |changed: &&Override| changed.agent == name && changed.schedule == schedule.name;
-            let state = states.get(&name).and_then(|state| state.schedules.get(&schedule.name));
-            let mut state = state.cloned().unwrap_or_default();
-            state.next_run_at = state.next_run_at.filter(|_| is_kept);
-            shown.push(Shown {
-                agent: name.clone(),
-                schedule: schedule.clone(),
-                state,
-                changed: overrides.iter().find(is_own).cloned(),
-                agent_disabled: disabled.contains(&name),
-            });
-        }
-    }
-    Ok(shown)
 }
 
 fn list(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let keeper = Keeper::find(&place)?;
-    let loaded = fleet::load(&place)?;
-    let mut shown = all(&loaded, place.reader()?.as_ref(), keeper.is_permanent())?;
-    if let Some(name) = &args.agent {
-        let agent = loaded.find_agent(name).map_err(unknown_agent)?.name.as_str();
-        shown.retain(|it| it.agent == agent);
-    }
+    let records = place.records_by(Some(fleet::load(&place)?))?;
+    let page = records.schedules(args.agent.as_deref())?;
     if args.json {
-        let schedules: Vec<Value> = shown.iter().map(Shown::to_json).collect();
-        return Ok(output::json(&json!({ "schedules": schedules, "total": shown.len() }))?);
+        return Ok(output::json(&page)?);
     }
+    let shown = &page.schedules;
     match &args.agent {
         Some(agent) if shown.is_empty() => {
             return Ok(output::line(format!("{agent} has no schedule"))?);
@@ -359,20 +241,19 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
     let headings =
         ["AGENT", "SCHEDULE", "WHEN", "STATUS", "NEXT", "LAST RUN", "CHANGED", "WORKFLOW"];
     // Few fleets have workflows that start by the clock.
-    let is_needed = shown.iter().any(|it| it.workflow().is_some());
+    let is_needed = shown.iter().any(|it| it.workflow.is_some());
     let columns = headings.len() - usize::from(!is_needed);
     let mut lines = Lines::new(&headings[..columns], &["WHEN", "CHANGED", "WORKFLOW"]);
-    for it in &shown {
-        let next = it.state.next_run_at.filter(|_| it.is_enabled());
+    for it in shown {
         let mut cells: Vec<Text> = vec![
             output::one_line(&it.agent).into(),
-            output::one_line(&it.schedule.name).into(),
-            it.when().into(),
-            it.status().into(),
-            next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
-            it.state.last_run_at.map(|at| output::relative(at, now)).unwrap_or_default().into(),
+            output::one_line(&it.name).into(),
+            output::one_line(&it.when).into(),
+            status(it).into(),
+            it.next_run_at.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
+            it.last_run_at.map(|at| output::relative(at, now)).unwrap_or_default().into(),
             it.changed.as_ref().map(|changed| by(changed, now)).unwrap_or_default().into(),
-            it.workflow().unwrap_or_default().into(),
+            it.workflow.as_deref().unwrap_or_default().into(),
         ];
         cells.truncate(columns);
         lines.push(cells);
@@ -381,8 +262,8 @@ fn list(global: &Global, args: &ListArgs) -> Outcome {
 }
 
 /// Says who changed a schedule, and when.
-fn by(changed: &Override, now: Timestamp) -> String {
-    let what = match (changed.enabled, &changed.text) {
+fn by(changed: &ScheduleChanged, now: Timestamp) -> String {
+    let what = match (changed.enabled, &changed.when) {
         (false, _) => "disabled",
         (true, Some(_)) => "set",
         (true, None) => "enabled",
@@ -394,61 +275,32 @@ fn by(changed: &Override, now: Timestamp) -> String {
 fn show(global: &Global, args: &OneArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let keeper = Keeper::find(&place)?;
-    let reader = place.reader()?;
-    let loaded = fleet::load(&place)?;
-    let agent = loaded.find_agent(&args.agent).map_err(unknown_agent)?;
-    let shown = all(&loaded, reader.as_ref(), keeper.is_permanent())?;
-    let is_it = |it: &&Shown| it.agent == agent.name.as_str() && it.schedule.name == args.schedule;
-    let it = shown.iter().find(is_it);
-    let it = it.ok_or_else(|| unknown_schedule(agent, &args.schedule))?;
-    let (starts, skips) = match &reader {
-        Some(reader) => (
-            reader.occurrences(&it.agent, &it.schedule.name, None, SHOWN)?,
-            reader.skips(&it.agent, &it.schedule.name, None, SHOWN)?,
-        ),
-        None => Default::default(),
-    };
-    drop(reader);
+    let records = place.records_by(Some(fleet::load(&place)?))?;
+    let it = records.schedule(&args.agent, &args.schedule)?;
     match args.json {
-        true => Ok(output::json(&json!({ "schedule": full_json(it, &starts, &skips) }))?),
-        false => print(it, &starts, &skips, now),
+        true => Ok(output::json(&json!({ "schedule": it }))?),
+        false => print(&it, now),
     }
 }
 
-fn full_json(it: &Shown, starts: &[Occurrence], skips: &[SkipRow]) -> Value {
-    let mut value = it.to_json();
-    value["prompt"] = json!(it.schedule.prompt);
-    value["missed"] = json!(it.schedule.missed);
-    value["overlap"] = json!(it.schedule.overlap);
-    let start = |start: &Occurrence| json!({ "dueAt": start.due, "job": start.job });
-    value["starts"] = starts.iter().map(start).collect();
-    let skip = |row: &SkipRow| {
-        json!({
-            "firstDueAt": row.skip.first, "lastDueAt": row.skip.last, "count": row.skip.count,
-            "reason": row.skip.reason,
-        })
-    };
-    value["skips"] = skips.iter().map(skip).collect();
-    value
-}
-
-fn print(it: &Shown, starts: &[Occurrence], skips: &[SkipRow], now: Timestamp) -> Outcome {
+fn print(it: &ScheduleDetails, now: Timestamp) -> Outcome {
     let moment =
         |at: Timestamp| format!("{} ({})", heeler_model::iso_millis(at), output::relative(at, now));
-    let configured = when(&it.schedule.trigger);
+    let ScheduleDetails { item, prompt, starts, skips, .. } = it;
+    let text = |text: &Option<String>| text.as_deref().map(Text::from);
+    let configured = Some(&item.configured).filter(|text| **text != item.when);
     let fields: [(&str, Option<Text>); 11] = [
-        ("agent", Some(it.agent.as_str().into())),
-        ("schedule", Some(it.schedule.name.as_str().into())),
-        ("workflow", it.workflow().map(Text::from)),
-        ("when", Some(it.when().into())),
-        ("in config", Some(configured).filter(|text| *text != it.when()).map(Text::from)),
-        ("status", Some(it.status().into())),
-        ("changed", it.changed.as_ref().map(|changed| by(changed, now).into())),
-        ("next", it.state.next_run_at.filter(|_| it.is_enabled()).map(|at| moment(at).into())),
-        ("last run", it.state.last_run_at.map(|at| moment(at).into())),
-        ("last error", it.state.last_error.as_deref().map(Text::from)),
-        ("prompt", it.schedule.prompt.as_deref().map(|it| output::shortened(it, 200).into())),
+        ("agent", Some(item.agent.as_str().into())),
+        ("schedule", Some(item.name.as_str().into())),
+        ("workflow", text(&item.workflow)),
+        ("when", Some(output::one_line(&item.when).into())),
+        ("in config", configured.map(|text| text.as_str().into())),
+        ("status", Some(status(item).into())),
+        ("changed", item.changed.as_ref().map(|changed| by(changed, now).into())),
+        ("next", item.next_run_at.map(|at| moment(at).into())),
+        ("last run", item.last_run_at.map(|at| moment(at).into())),
+        ("last error", text(&item.last_error)),
+        ("prompt", prompt.as_deref().map(|it| output::shortened(it, 200).into())),
     ];
     for (name, value) in fields {
         output::field(name, value)?;
@@ -457,15 +309,16 @@ fn print(it: &Shown, starts: &[Occurrence], skips: &[SkipRow], now: Timestamp) -
         output::line("\nStarted")?;
     }
     for start in starts {
-        output::line(format!("  {}  {}", moment(start.due), start.job))?;
+        output::line(format!("  {}  {}", moment(start.due_at), start.job))?;
     }
     if !skips.is_empty() {
         output::line("\nSkipped")?;
     }
-    for SkipRow { skip, .. } in skips {
+    for skip in skips {
+        let (first, last) = (moment(skip.first_due_at), moment(skip.last_due_at));
         let times = match skip.count {
-            1 => moment(skip.first),
-            count => format!("{count} times from {} to {}", moment(skip.first), moment(skip.last)),
+            1 => first,
+            count => format!("{count} times from {first} to {last}"),
         };
         output::line(format!("  {times}: {}", why(skip.reason)))?;
     }

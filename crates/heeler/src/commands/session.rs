@@ -5,21 +5,18 @@ pub(crate) mod export;
 pub(crate) mod fork;
 pub(crate) mod list;
 pub(crate) mod native;
-mod outside;
 mod past;
 pub(crate) mod removal;
 pub(crate) mod resume;
 pub(crate) mod show;
 pub(crate) mod taking;
-mod truth;
 
 use clap::Subcommand;
-use heeler_model::{JobId, Session};
-use heeler_store::{LookupError, Reader};
-use serde_json::{Value, json};
+use heeler_model::Session;
+use heeler_query::sessions;
 
 use crate::cli::Global;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::Outcome;
 use crate::place::Place;
 
 #[derive(Subcommand)]
@@ -80,18 +77,7 @@ impl SessionCommand {
 
 /// Finds a session that a command names; of one that was deleted it says how it comes back.
 pub(crate) fn find(place: &Place, text: &str) -> Outcome<Session> {
-    let reader = place.reader_for("session", text)?;
-    match reader.find_session(text) {
-        Err(LookupError::Unknown { .. }) => match removal::deleted(&reader, text) {
-            Ok(deleted) => {
-                let message = format!("session {} is deleted", deleted.id);
-                let hint = format!("heeler session restore {}", deleted.id);
-                Err(Failure::message(Code::NotFound, message).hint(hint))
-            }
-            Err(_) => Ok(reader.find_session(text)?),
-        },
-        found => Ok(found?),
-    }
+    Ok(sessions::find(&place.reader_for("session", text)?, text)?)
 }
 
 /// Runs `session` and its verbs.
@@ -109,37 +95,4 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> Outcome {
         SessionCommand::Restore(args) => removal::restore(global, args),
         SessionCommand::Cleanup(args) => removal::cleanup(global, args),
     }
-}
-
-fn jobs_of(reader: &Reader, session: &Session) -> Outcome<Vec<JobId>> {
-    match &session.agent_session_id {
-        Some(id) => Ok(reader.job_ids_of_session(id)?),
-        None => Ok(Vec::new()),
-    }
-}
-
-fn to_json(reader: &Reader, session: &Session) -> Outcome<Value> {
-    let jobs = jobs_of(reader, session)?;
-    Ok(json!({
-        "id": session.id,
-        "agentSessionId": session.agent_session_id,
-        "agentId": session.agent,
-        "mode": session.mode,
-        "approvals": session.approvals,
-        "status": session.status,
-        "channelId": session.channel_id,
-        "createdAt": session.created_at,
-        "lastActiveAt": session.last_active_at,
-        "messageCount": session.message_count,
-        "tokenEstimate": session.token_estimate,
-        "jobCount": session.job_count,
-        "jobs": jobs,
-        "workingDirectory": session.working_directory,
-        "runtime": session.runtime,
-        "parent": session.parent,
-        "forkedAtMessage": session.forked_at_message,
-        "continues": session.continues,
-        "workspace": session.workspace,
-        "origin": session.origin,
-    }))
 }

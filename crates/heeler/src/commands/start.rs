@@ -29,6 +29,7 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::daemon::{self, Readiness};
 use crate::failure::{Code, Failure, Outcome};
+use crate::files;
 use crate::fleet;
 use crate::logging;
 use crate::output;
@@ -260,7 +261,8 @@ impl Open {
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
         let surroundings = daemon::surroundings(place)?;
-        let fleet = place::engine(&place.state_dir, &place.env)?;
+        let mut fleet = place::engine(&place.state_dir, &place.env)?;
+        files::raise(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
             DaemonMode::Permanent => Connections::default(),

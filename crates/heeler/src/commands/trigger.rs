@@ -13,8 +13,8 @@ use clap::Args;
 use heeler_engine::{Answer, Command};
 use heeler_model::config::{AgentLookup, PRIORITY_MAX, Runtime};
 use heeler_model::session_choice::Wish;
-use heeler_model::{AgentName, AgentSessionId, ChannelKey, JobId, Wanted};
-use heeler_store::{LookupError, Reader};
+use heeler_model::{AgentName, ChannelKey, JobId, Wanted};
+use heeler_query::QueryErrorKind;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
@@ -176,9 +176,7 @@ fn once(
 ) -> Outcome<Came> {
     let Asked { agent, is_command } = find_agent(place, &args.agent)?;
     place.bring_up_to_date()?;
-    let reader = place.reader()?;
-    let session = wish(args, &agent, reader.as_ref())?;
-    drop(reader);
+    let session = wish(place, args, &agent)?;
     let keyboard = keyboard(global, args);
     let wanted = Wanted {
         prompt,
@@ -301,42 +299,21 @@ fn find_agent(place: &Place, name: &str) -> Outcome<Asked> {
     Ok(Asked { agent: agent.name.clone(), is_command })
 }
 
-/// Says which session is asked for; one that we do not know is trusted if its id is whole.
-fn wish(args: &TriggerArgs, agent: &AgentName, reader: Option<&Reader>) -> Outcome<Wish> {
+/// Says which session is asked for.
+fn wish(place: &Place, args: &TriggerArgs, agent: &AgentName) -> Outcome<Wish> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { Wish::Fresh } else { Wish::Usual });
     };
-    let found = reader.map(|reader| reader.find_session(text)).transpose();
-    let id = match found {
-        Ok(Some(session)) => match session.agent_session_id {
-            Some(id) => Ok(id),
-            None => {
-                let message =
-                    format!("{} was never used, so there is nothing to continue", session.id);
-                Err(Failure::message(Code::Refused, message))
-            }
-        },
-        Ok(None) => trusted(text).ok_or_else(|| unknown_session(text)),
-        Err(LookupError::Unknown { .. }) => trusted(text).ok_or_else(|| unknown_session(text)),
-        Err(error @ LookupError::Ambiguous { .. }) => {
-            let list = format!("heeler session list --agent {agent}");
-            Err(Failure::new(Code::Usage, error).hint(list))
+    place.records()?.wish(text, args.fork).map_err(|error| match error.kind() {
+        QueryErrorKind::Usage => {
+            Failure::from(error).hint(format!("heeler session list --agent {agent}"))
         }
-        Err(error) => Err(error.into()),
-    }?;
-    Ok(if args.fork { Wish::Fork { source: id, at: None } } else { Wish::Given { id } })
-}
-
-fn trusted(text: &str) -> Option<AgentSessionId> {
-    const UUID_LEN: usize = 36;
-    let id: AgentSessionId = text.parse().ok()?;
-    let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
-    is_whole.then_some(id)
-}
-
-fn unknown_session(text: &str) -> Failure {
-    Failure::message(Code::NotFound, format!("there is no session `{text}`"))
-        .hint("heeler session list")
+        QueryErrorKind::NotFound => {
+            Failure::message(Code::NotFound, format!("there is no session `{text}`"))
+                .hint("heeler session list")
+        }
+        _ => error.into(),
+    })
 }
 
 /// Reads what an agent is told, if something is: `-` is standard input. Nothing is nothing to do.

@@ -10,7 +10,6 @@ mod graph;
 mod list;
 mod run;
 mod runs;
-mod stand;
 mod steer;
 mod watch;
 
@@ -19,6 +18,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use heeler_model::config::Loaded;
 use heeler_model::workflow::{LoadedWorkflow, Workflow};
+use heeler_query::stand;
 use heeler_store::{LookupError, Reader, WorkflowRunRow};
 
 use crate::cli::{self, Global};
@@ -27,8 +27,7 @@ use crate::fleet;
 use crate::place::Place;
 
 pub(crate) use self::example::files_of;
-pub(crate) use self::list::faulty_json;
-pub(crate) use self::runs::{head_json, outcome};
+pub(crate) use self::runs::outcome;
 
 /// What the help shows at its end.
 pub(crate) const ABOUT: &str = "Examples:
@@ -184,14 +183,7 @@ fn try_run(place: &Place, text: &str) -> Outcome<Option<(Reader, WorkflowRunRow)
 
 /// Returns what a run goes by; what cannot be read any more is not known.
 fn definition(place: &Place, reader: &Reader, row: &WorkflowRunRow) -> Outcome<Option<Workflow>> {
-    let Some(hash) = &row.definition else { return Ok(None) };
-    let Some(text) = reader.definition(hash)? else { return Ok(None) };
-    let loaded = match &place.config {
-        Some(file) => fleet::try_load(place, file, &fleet::read_text)?.ok(),
-        None => None,
-    };
-    let agents = loaded.map(|loaded| loaded.agents).unwrap_or_default();
-    Ok(heeler_model::workflow::thaw(&text, &agents).ok())
+    Ok(place.records()?.definition(reader, row)?)
 }
 
 /// How a run is watched by whoever started it.

@@ -60,6 +60,7 @@ impl Site {
     pub(crate) fn start(fleet: Fleet) -> Site {
         let log = std::fs::File::create(fleet.file("daemon.log")).unwrap();
         let mut command = fleet.command(&["start"]);
+        command.env_remove("HEELER_NO_WEB");
         let daemon = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let site = Site { fleet, daemon };
         let deadline = Instant::now() + PATIENCE;

@@ -43,6 +43,7 @@ agents:
     description: Asks before it acts.
     runtime: scripted
     default_prompt: Act.
+    approvals: interactive
     script:
       - run: rm -r build
         ask_permission: true
@@ -58,7 +59,7 @@ agents:
     runtime: scripted
     default_prompt: "<img src=x onerror='window.acted=1'>"
     schedules:
-      "<b onclick=x>&\"": {type: cron, cron: "0 5 * * *", prompt: Evil.}
+      daily: {type: cron, cron: "0 5 * * *", prompt: "<svg onload=window.acted=1>"}
     script:
       - tool: "<svg onload=window.acted=1>"
         input: {file_path: "/tmp/\"><script>window.acted=1</script>"}
@@ -186,6 +187,36 @@ fn people_start_switch_and_steer_by_clicks() {
         browser.click("#head button[data-action$='/enable']").await;
         browser.wait_for("#head", "Switch off").await;
         browser.is_quiet("actions").await;
+    });
+}
+
+#[test]
+fn what_agents_are_called_told_and_say_cannot_act_on_any_page() {
+    let site = site();
+    let first = |command: &[&str], list: &str, key: &str| {
+        site.fleet.json(command)[list][0][key].as_str().unwrap().to_owned()
+    };
+    let job = first(&["jobs", "--agent", "evil", "--json"], "jobs", "id");
+    let session = first(&["session", "list", "--agent", "evil", "--json"], "sessions", "id");
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        for path in [
+            "/".to_owned(),
+            "/agents".to_owned(),
+            "/agents/evil".to_owned(),
+            "/jobs?agent=evil".to_owned(),
+            format!("/jobs/{job}"),
+            "/sessions".to_owned(),
+            format!("/sessions/{session}"),
+            "/schedules".to_owned(),
+            "/search?q=window.acted".to_owned(),
+            "/search?q=%3Cscript%3Ewindow.acted%3D1%3C/script%3E".to_owned(),
+            "/jobs?agent=%22%3E%3Cscript%3Ewindow.acted%3D1%3C/script%3E".to_owned(),
+        ] {
+            browser.visit(&path).await;
+            browser.wait_for("main h1", "").await;
+            browser.is_inert(&path).await;
+            browser.is_quiet(&path).await;
+        }
     });
 }
 

@@ -9,6 +9,7 @@ use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, JobHead, JobStatus}
 use heeler_server::Client;
 use heeler_store::ApprovalFilter;
 
+use crate::api;
 use crate::daemon_kills::{Herd, Life};
 use crate::daemon_lives::{ask, wanted};
 use crate::trigger::wait_for;
@@ -57,7 +58,8 @@ fn stop(mut client: Client, mut life: Life) {
 
 #[test]
 fn every_point_apart_has_a_test_here() {
-    let here = [&ENDING[..], &ASKED, &[FaultPoint::Fired], &LOGS].concat();
+    let here =
+        [&ENDING[..], &ASKED, &[FaultPoint::Fired], &LOGS, &[FaultPoint::RequestDone]].concat();
     assert_eq!(here, FaultPoint::APART);
 }
 
@@ -213,6 +215,41 @@ fn a_change_of_files_that_a_daemon_dies_over_starts_nothing() {
     });
     let prompt = herd.reader().job(&job.id).unwrap().unwrap().prompt.unwrap();
     assert!(prompt.contains("b.in") && !prompt.contains("a.in"), "{prompt}");
+    complete(&herd);
+    stop(client, life);
+}
+
+#[test]
+fn a_request_that_was_not_answered_is_done_once_and_the_next_daemon_gives_the_first_answer() {
+    let herd = Herd::of("agents: [{name: worker, runtime: scripted, script: [{say: Done.}]}]");
+    let (mut life, client) = dying_at(&herd, FaultPoint::RequestDone);
+    drop(client);
+    let body = r#"{"agent": "worker", "prompt": "Once."}"#;
+    let key = [("idempotency-key", "a-1")];
+    let lost = api::try_send(&herd.dir(), "POST", "/api/v1/jobs", &key, body);
+    assert!(lost.is_none(), "it died before it answered: {lost:?}");
+    dies(&mut life, FaultPoint::RequestDone);
+    let (life, client) = herd.begin(&[]);
+    let first = api::send(&herd.dir(), "POST", "/api/v1/jobs", &key, body);
+    assert_eq!(first.code, 200, "{first:?}");
+    assert_eq!(first.header("idempotency-replayed"), Some("true"));
+    let again = api::send(&herd.dir(), "POST", "/api/v1/jobs", &key, body);
+    assert_eq!(again.json, first.json);
+    let jobs = complete(&herd);
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    assert_eq!(first.json["id"], jobs[0].id.as_str());
+    // The name is this request's: neither another body nor another route may have it.
+    for (path, body) in [("/api/v1/jobs", r#"{"agent": "worker"}"#), ("/api/v1/daemon/reload", "")]
+    {
+        let other = api::send(&herd.dir(), "POST", path, &key, body);
+        assert_eq!((other.code, &other.json["type"]), (409, &"key-reused".into()), "{other:?}");
+    }
+    // What was refused was not done, so its name is free.
+    let key = [("idempotency-key", "a-2")];
+    let refused = api::send(&herd.dir(), "POST", "/api/v1/jobs", &key, r#"{"agent": "nobody"}"#);
+    assert_eq!(refused.code, 404, "{refused:?}");
+    let done = api::send(&herd.dir(), "POST", "/api/v1/jobs", &key, body);
+    assert_eq!((done.code, done.header("idempotency-replayed")), (200, None), "{done:?}");
     complete(&herd);
     stop(client, life);
 }

@@ -49,7 +49,7 @@ fn check(fleet: &Fleet, args: &[&str]) -> String {
     let coloured = Ran::from(command.env("CLICOLOR_FORCE", "1").output().unwrap());
     assert_harmless(&format!("{args:?} styled stdout"), &without_styles(&coloured.stdout));
     assert_harmless(&format!("{args:?} styled stderr"), &without_styles(&coloured.stderr));
-    piped.stdout + &piped.stderr
+    piped.stdout + piped.stderr.as_str()
 }
 
 fn evil() -> Option<String> {

@@ -5,9 +5,11 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod api;
 mod approvals;
 mod browser;
 mod browser_pages;
+mod browser_work;
 mod canary;
 mod claude;
 mod daemon_ends;

@@ -92,7 +92,7 @@ fn workflows_are_listed_and_shown_with_what_they_ask_for() {
     assert_eq!(list["total"], 2);
     assert_eq!(list["workflows"][0]["phases"], json!(["make", "ship"]));
     let shown = fleet.run(&["workflow", "show", "ship"]);
-    let text = shown.stderr.clone() + &shown.ok();
+    let text = shown.stderr.clone() + shown.ok().as_str();
     for part in [
         "what   string  must be given  What to ship",
         "times  number  default 1",

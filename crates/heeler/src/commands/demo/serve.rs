@@ -45,7 +45,8 @@ pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
 
 /// Starts the daemon and returns a link to its dashboard.
 fn start(stage: &Stage) -> Outcome<String> {
-    let started = stage.command(PLACE, &["start", "-d", "-q"]).stdout(Stdio::null()).status()?;
+    let mut start = stage.command(PLACE, &["start", "-d", "-q"]);
+    let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
     super::ended_well(&["start", "-d"], started)?;
     let said = stage.command(PLACE, &["open", "--print"]).stderr(Stdio::inherit()).output()?;
     super::ended_well(&["open", "--print"], said.status)?;

@@ -2,15 +2,13 @@
 
 use clap::Args;
 use heeler_engine::{Answer, Command, MadeSession, SessionOrder};
-use heeler_model::{JobId, Session, SessionId};
-use heeler_store::history::{HistoryMessage, history};
-use heeler_transcript::tail;
+use heeler_model::SessionId;
 use heeler_workspace::LeftOut;
 
 use crate::cli::{self, Global};
 use crate::commands::trigger::{self, TriggerArgs};
 use crate::daemon;
-use crate::failure::{Code, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::place::Place;
 
@@ -38,12 +36,6 @@ later. A job that was cut off is forked behind the last answer that was finished
 The job and its session stay as they are; `session fork` cuts a session anywhere.
 Exit codes: 0 forked, 4 not found, 5 refused: the job has no session, or it cannot be cut there; with
 --run also those of `trigger`.";
-
-/// How many messages are looked at at once for the end of a job.
-const PAGE: usize = 200;
-
-/// How many of a job's last rows are looked at for its last message.
-const ROWS: usize = 200;
 
 /// Arguments of `session fork`.
 #[derive(Args)]
@@ -100,18 +92,8 @@ pub(crate) fn run(global: &Global, args: &ForkArgs) -> Outcome {
 pub(crate) fn of_job(global: &Global, args: &JobForkArgs) -> Outcome {
     let place = Place::find(global)?;
     place.bring_up_to_date()?;
-    let reader = place.reader_for("job", &args.id)?;
-    let job = reader.find_job(&args.id)?;
-    let session = match &job.head.session_id {
-        Some(id) => reader.session_by_agent_id(id)?,
-        None => None,
-    };
-    drop(reader);
-    let session = session.ok_or_else(|| {
-        let message = format!("job {} has no session to fork", job.head.id);
-        Failure::message(Code::Refused, message).hint(format!("heeler jobs retry {}", job.head.id))
-    })?;
-    let at = last_message(&place, &job.head.id, &session)?;
+    drop(place.reader_for("job", &args.id)?);
+    let (session, at) = place.records()?.end_of_job(&args.id)?;
     fork(global, &place, session.id, Some(at), &args.how)
 }
 
@@ -189,35 +171,4 @@ fn told(made: &MadeSession) -> Outcome {
         output::note(&format!("what {jobs} had half done in the same folder may be in there"))?;
     }
     Ok(())
-}
-
-/// Returns the number of the last message that a job's rows have in common with its session.
-fn last_message(place: &Place, job: &JobId, session: &Session) -> Outcome<u64> {
-    let dir = place.dir()?;
-    let failed = |error| Failure::new(Code::Failed, error);
-    let rows = tail(&dir.log_of(job), ROWS).map_err(failed)?.records;
-    let uuid = |text: &str| {
-        let row: serde_json::Value = serde_json::from_str(text).ok()?;
-        row["uuid"].as_str()?.parse().ok()
-    };
-    let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
-    let log = dir.session_log_path(place.home.as_deref(), session);
-    let nowhere = || {
-        let message = format!("nothing of job {job} is in the log of session {}", session.id);
-        Failure::message(Code::Refused, message).hint(format!("heeler session fork {}", session.id))
-    };
-    let log = log.filter(|log| log.is_file()).ok_or_else(nowhere)?;
-    let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
-    let mut before = None;
-    loop {
-        let page = history(&log, None, before, PAGE);
-        let page = page.map_err(|error| Failure::new(Code::Failed, error))?;
-        if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
-            return Ok(found.number);
-        }
-        before = page.messages.first().map(|first| first.number);
-        if before.is_none_or(|number| number <= 1) {
-            return Err(nowhere());
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
+use heeler_query::sessions::command_line;
 use heeler_store::Reader;
 use heeler_store::history::{History, history};
 use heeler_store::native::{self, Cleaner, NativeError, NativeFilter, NativeSession};
@@ -163,7 +164,7 @@ pub(super) fn show(
         return args.print_page(session.id.as_str(), &past);
     }
     let cwd = session.cwd.as_deref();
-    let resume = cwd.map(|cwd| show::command_line(place, cwd, &session.id, &session.path));
+    let resume = cwd.map(|cwd| command_line(&place.env, cwd, &session.id, &session.path));
     if args.json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);

@@ -4,19 +4,15 @@
 use std::io;
 
 use anstyle::{AnsiColor, Style};
-use heeler_model::iso_millis;
-use heeler_model::record::OUTSIDE_KEY;
+use heeler_query::messages::{is_from_outside, is_pending};
 use heeler_store::history::{Cut, History, HistoryMessage, Role, ToolCall};
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::failure::Outcome;
 use crate::live::gist;
 use crate::output::{self, Text, one_line, shortened};
 use crate::wrap::{LongWord, fitted, screen_width, wrapped};
-
-/// What a row says of itself that no job has taken in yet.
-pub(super) const NOT_TAKEN_IN: &str = "not taken in";
 
 /// How far what is said stands from the number of its message.
 const MARGIN: usize = 2;
@@ -169,16 +165,6 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> Text {
     }
 }
 
-/// Says whether somebody said it who went on with the session by themselves.
-fn is_from_outside(message: &HistoryMessage) -> bool {
-    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == Value::Bool(true))
-}
-
-/// Says whether it was said outside and is in the agent's own file only.
-fn is_pending(message: &HistoryMessage) -> bool {
-    message.rows.first().is_some_and(|row| row[OUTSIDE_KEY] == NOT_TAKEN_IN)
-}
-
 /// A part of what was said.
 enum Block {
     Said(String),
@@ -227,41 +213,13 @@ fn call(tool: &ToolCall, room: Option<usize>) -> Vec<Text> {
     lines
 }
 
-/// Returns a message as JSON.
-pub(super) fn to_json(message: &HistoryMessage) -> Value {
-    let content: Vec<Value> = message
-        .rows
-        .iter()
-        .flat_map(|row| match &row["message"]["content"] {
-            Value::Array(blocks) => blocks.clone(),
-            text => vec![json!({ "type": "text", "text": text })],
-        })
-        .collect();
-    let why = match message.cut {
-        Cut::Safe => None,
-        Cut::Unsafe(why) => Some(why),
-    };
-    json!({
-        "number": (!is_pending(message)).then_some(message.number),
-        "role": message.role,
-        "uuid": message.uuid,
-        "timestamp": message.at.map(iso_millis),
-        "content": content,
-        "tools": message.tools,
-        "safeCut": why.is_none(),
-        "whyUnsafe": why,
-        "inContext": message.in_context,
-        "fromOutside": is_from_outside(message) || is_pending(message),
-        "takenIn": !is_pending(message),
-        "snapshot": message.snapshot,
-        "rowsLeftOut": message.left_out,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
+    use heeler_model::record::OUTSIDE_KEY;
+    use heeler_query::messages::MessageItem;
     use heeler_store::history::ToolResult;
+    use serde_json::json;
 
     use super::*;
     use crate::wrap::wide;
@@ -355,7 +313,7 @@ mod tests {
     #[test]
     fn what_was_said_outside_is_marked_and_has_a_number_only_once_it_is_taken_in() {
         let mut one = message("By hand.".into());
-        one.rows[0][OUTSIDE_KEY] = NOT_TAKEN_IN.into();
+        one.rows[0][OUTSIDE_KEY] = "not taken in".into();
         one.cut = Cut::Unsafe("it is not taken in yet");
         check(
             &one,
@@ -365,8 +323,8 @@ mod tests {
                   By hand.
             "#]],
         );
-        let json = to_json(&one);
-        assert_eq!((&json["number"], &json["takenIn"]), (&Value::Null, &false.into()));
+        let told = MessageItem::of(&one);
+        assert_eq!((told.number, told.taken_in), (None, false));
         one.rows[0][OUTSIDE_KEY] = true.into();
         check(
             &one,

@@ -125,12 +125,7 @@ pub(crate) fn delete(global: &Global, args: &DeleteArgs) -> Outcome {
 
 /// Finds a session that was deleted.
 pub(super) fn deleted(reader: &Reader, text: &str) -> Outcome<Session> {
-    let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
-    let is_meant = |session: &Session| {
-        let own = session.agent_session_id.as_ref().map(|id| id.as_str());
-        session.id.as_str().starts_with(text) || own.is_some_and(|own| own.starts_with(text))
-    };
-    let mut found: Vec<Session> = all.filter(is_meant).collect();
+    let mut found = heeler_query::sessions::deleted(reader, text)?;
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {

@@ -38,11 +38,6 @@ impl Keeper {
         Ok((keeper, Some(client)))
     }
 
-    /// Says whether schedules start by themselves.
-    pub(crate) fn is_permanent(&self) -> bool {
-        self.daemon.as_ref().is_some_and(|daemon| daemon.mode == DaemonMode::Permanent)
-    }
-
     /// Returns what people must know before they trust what they see.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         match self.daemon.as_ref().map(|daemon| daemon.mode) {

@@ -2,11 +2,13 @@
 
 use anstyle::Style;
 use heeler_engine::{BudgetStatus, DaemonMode};
-use heeler_model::{AgentState, JobStatus, ScheduleStatus};
+use heeler_model::{JobStatus, ScheduleStatus};
+use heeler_query::fleet::{FleetAgent, OpenRun, WaitingItem};
+use heeler_query::jobs::JobItem;
 use jiff::Timestamp;
 
-use super::{Shown, Snapshot, Waiting};
-use crate::commands::jobs::status_text;
+use super::Snapshot;
+use crate::commands::jobs::{account, begun, status_text};
 use crate::commands::workflow::outcome;
 use crate::output::{self, Lines, Text};
 use crate::place::{Place, beside};
@@ -79,15 +81,16 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     if let Some(warning) = snapshot.keeper.warning() {
         page.line(Text::styled(output::status_style(JobStatus::Cancelled), warning));
     }
-    let name = snapshot.name.as_deref().unwrap_or("fleet");
-    let jobs = output::counted(snapshot.jobs_total.unsigned_abs(), "job");
+    let name = snapshot.fleet.fleet.name.as_deref().unwrap_or("fleet");
+    let jobs = output::counted(snapshot.fleet.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
     page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
-    if let Some(url) = snapshot.keeper.daemon.as_ref().and_then(|daemon| daemon.url.as_ref()) {
+    let daemon = snapshot.fleet.daemon.as_ref();
+    if let Some(url) = daemon.and_then(|daemon| daemon.url.as_ref()) {
         page.line(format!("dashboard: {url} (heeler open logs you in)"));
     }
-    if snapshot.stopping {
-        let jobs = output::counted(snapshot.running.len() as u64, "job");
+    if daemon.is_some_and(|daemon| daemon.stopping) {
+        let jobs = output::counted(snapshot.fleet.running.len() as u64, "job");
         page.line(format!("stopping, waits for {jobs}; heeler stop --keep-jobs ends it now"));
     }
     if let Some(faults) = &snapshot.config_faults {
@@ -95,7 +98,8 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     }
     let base = place.config.as_deref().map_or(place.here.as_path(), beside);
     let faulty = snapshot.faulty.iter().map(|it| it.told(base));
-    for fault in snapshot.faults.iter().cloned().chain(faulty) {
+    let faults = daemon.iter().flat_map(|daemon| &daemon.faults).cloned();
+    for fault in faults.chain(faulty) {
         let red = output::status_style(JobStatus::Failed);
         page.line(Text::styled(red, "fault").then(format!(" {fault}")));
     }
@@ -104,9 +108,9 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(Text::from));
-    if snapshot.agents.is_empty() && snapshot.config_faults.is_none() {
+    if snapshot.fleet.agents.is_empty() && snapshot.config_faults.is_none() {
         page.line("no agents yet; add one with: heeler init agent NAME");
-    } else if !snapshot.agents.is_empty() {
+    } else if !snapshot.fleet.agents.is_empty() {
         page.line("");
         page.lines.extend(agents(snapshot, now));
     }
@@ -118,8 +122,9 @@ pub(super) fn page(snapshot: &Snapshot, place: &Place, now: Timestamp) -> Page {
     add_failed(&mut parts, &mut page, snapshot, now);
     parts.add_to(&mut page);
     add_parked(&mut page, snapshot, now);
-    if snapshot.asked > 0 {
-        let asked = match snapshot.asked {
+    let asked = snapshot.fleet.approvals_waiting;
+    if asked > 0 {
+        let asked = match asked {
             1 => "1 question waits for an answer".to_owned(),
             many => format!("{many} questions wait for an answer"),
         };
@@ -170,26 +175,28 @@ fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
 /// Adds what runs and what waits.
 fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
     parts.begin("Running");
-    for job in &snapshot.running {
+    for job in &snapshot.fleet.running {
         parts.row(job_row(job, 1, now));
     }
     match snapshot.keeper.writer {
         Some(_) => parts.begin("Waiting"),
         None => parts.begin("Waiting, and nobody starts them: heeler start -d"),
     }
-    for Waiting { shown, row } in snapshot.waiting.iter().take(WAITING_MAX) {
-        let not_before = row.not_before.filter(|at| *at > now);
+    for WaitingItem { job, not_before, waits, .. } in
+        snapshot.fleet.waiting.iter().take(WAITING_MAX)
+    {
+        let not_before = not_before.filter(|at| *at > now);
         let not_before = not_before.map(|at| format!(", {}", output::upcoming(at, now)));
-        let why = output::one_line(&row.reason);
+        let why = output::one_line(waits);
         parts.row([
-            shown.head.id.as_str().into(),
-            output::one_line(&shown.head.agent).into(),
-            status_text(shown.head.status, false),
-            output::relative(row.asked_at, now).into(),
+            job.id.as_str().into(),
+            output::one_line(&job.agent).into(),
+            status_text(job.status, false),
+            output::relative(job.asked_at, now).into(),
             format!("{why}{}", not_before.unwrap_or_default()).into(),
         ]);
     }
-    let more = snapshot.waiting.len().saturating_sub(WAITING_MAX);
+    let more = snapshot.fleet.waiting.len().saturating_sub(WAITING_MAX);
     if more > 0 {
         page.notes.push(format!("and {more} more wait: heeler jobs --status pending"));
     }
@@ -198,20 +205,18 @@ fn add_work(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timest
 /// Adds the runs of workflows that go on, those that wait for people first.
 fn add_workflows(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
     parts.begin("Workflows");
-    for (head, asks) in snapshot.workflows.iter().take(WORKFLOWS_MAX) {
-        let status = match asks {
-            true => outcome(head).then(", waits for you"),
-            false => outcome(head),
-        };
+    for OpenRun { run, asks } in snapshot.fleet.workflow_runs.iter().take(WORKFLOWS_MAX) {
+        let status = outcome(run.status, run.mode.as_deref());
+        let status = if *asks { status.then(", waits for you") } else { status };
         parts.row([
-            head.id.as_str().into(),
-            output::one_line(&head.workflow).into(),
+            run.id.as_str().into(),
+            output::one_line(&run.workflow).into(),
             status,
-            output::relative(head.started_at, now).into(),
-            output::one_line(&head.current_phase).into(),
+            output::relative(run.started_at, now).into(),
+            output::one_line(&run.current_phase).into(),
         ]);
     }
-    let more = snapshot.workflows.len().saturating_sub(WORKFLOWS_MAX);
+    let more = snapshot.fleet.workflow_runs.len().saturating_sub(WORKFLOWS_MAX);
     if more > 0 {
         page.notes.push(format!("and {more} more: heeler workflow runs"));
     }
@@ -220,9 +225,9 @@ fn add_workflows(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: T
 /// Adds the schedules that come next.
 fn add_next(parts: &mut Parts, snapshot: &Snapshot, now: Timestamp) {
     let mut next: Vec<(Timestamp, &str, &str)> = Vec::new();
-    for (agent, state) in &snapshot.agents {
-        let due = state.schedules.iter().filter_map(|(name, it)| Some((it.next_run_at?, name)));
-        next.extend(due.map(|(at, name)| (at, agent.as_str(), name.as_str())));
+    for agent in &snapshot.fleet.agents {
+        let due = agent.schedules.iter().filter_map(|it| Some((it.next_run_at?, &it.name)));
+        next.extend(due.map(|(at, name)| (at, agent.name.as_str(), name.as_str())));
     }
     next.sort();
     parts.begin("Next");
@@ -239,7 +244,7 @@ fn add_next(parts: &mut Parts, snapshot: &Snapshot, now: Timestamp) {
 
 /// Adds the credentials that ran into a limit.
 fn add_parked(page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
-    let mut parked = snapshot.parked.iter().filter(|parked| parked.until > now).peekable();
+    let mut parked = snapshot.fleet.parked.iter().filter(|parked| parked.until > now).peekable();
     if parked.peek().is_some() {
         page.line("");
         page.line("Put off by a usage limit");
@@ -256,55 +261,54 @@ fn add_parked(page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
 fn add_failed(parts: &mut Parts, page: &mut Page, snapshot: &Snapshot, now: Timestamp) {
     parts.begin("Failed in the last 24 hours");
     let mut told = 0;
-    for (newest, count) in &snapshot.failing {
+    for (newest, count) in &snapshot.fleet.failing {
         parts.row(job_row(newest, *count, now));
         told += *count as i64;
     }
     let all = "heeler jobs --status failed --since 24h";
-    match snapshot.failed_total - told {
+    match snapshot.fleet.failed_total - told {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
-        _ if told > snapshot.failing.len() as i64 => {
+        _ if told > snapshot.fleet.failing.len() as i64 => {
             page.notes.push(format!("each of them: {all}"));
         }
         _ => {}
     }
 }
 
-fn job_row(shown: &Shown, count: usize, now: Timestamp) -> [Text; 5] {
-    let Shown { head, dead, account, .. } = shown;
-    let status = status_text(head.status, *dead);
+fn job_row(job: &JobItem, count: usize, now: Timestamp) -> [Text; 5] {
+    let status = status_text(job.status, job.dead);
     let (status, since) = match count {
-        1 => (status, shown.since(now)),
-        _ => (status.then(format!(" ×{count}")), format!("last {}", shown.since(now))),
+        1 => (status, begun(job, now)),
+        _ => (status.then(format!(" ×{count}")), format!("last {}", begun(job, now))),
     };
     [
-        head.id.as_str().into(),
-        output::one_line(&head.agent).into(),
+        job.id.as_str().into(),
+        output::one_line(&job.agent).into(),
         status,
         since.into(),
-        output::shortened(account, ACCOUNT_CHARS_MAX).into(),
+        output::shortened(&account(job), ACCOUNT_CHARS_MAX).into(),
     ]
 }
 
 fn agents(snapshot: &Snapshot, now: Timestamp) -> Vec<Text> {
     let mut lines =
         Lines::new(&["AGENT", "STATUS", "LAST JOB", "SCHEDULES", "NEXT"], &["SCHEDULES"]);
-    for (name, agent) in &snapshot.agents {
+    for agent in &snapshot.fleet.agents {
         let next = agent
             .next_trigger_at
-            .or_else(|| agent.schedules.values().filter_map(|state| state.next_run_at).min());
+            .or_else(|| agent.schedules.iter().filter_map(|state| state.next_run_at).min());
         let current = agent.current_job.as_ref();
-        let is_current = |job: &&Shown| Some(&job.head.id) == current;
-        let dead = snapshot.running.iter().find(is_current).is_some_and(|job| job.dead);
+        let is_current = |job: &&JobItem| Some(&job.id) == current;
+        let dead = snapshot.fleet.running.iter().find(is_current).is_some_and(|job| job.dead);
         let status = match dead {
             true => status_text(JobStatus::Running, dead),
-            false if snapshot.disabled.contains(name) => "disabled".into(),
+            false if !agent.enabled => "disabled".into(),
             false => agent.status.as_str().into(),
         };
         lines.push(vec![
-            output::one_line(name).into(),
+            output::one_line(&agent.name).into(),
             status,
-            current.or(agent.last_job.as_ref()).map_or("", |id| id.as_str()).into(),
+            current.or(agent.last_job.as_ref()).map_or("", String::as_str).into(),
             schedules(agent).into(),
             next.map(|at| output::upcoming(at, now)).unwrap_or_default().into(),
         ]);
@@ -312,10 +316,10 @@ fn agents(snapshot: &Snapshot, now: Timestamp) -> Vec<Text> {
     lines.lines()
 }
 
-fn schedules(agent: &AgentState) -> String {
-    let named = agent.schedules.iter().map(|(name, state)| match state.status {
-        ScheduleStatus::Idle => name.clone(),
-        status => format!("{name} ({status})"),
+fn schedules(agent: &FleetAgent) -> String {
+    let named = agent.schedules.iter().map(|it| match it.status {
+        ScheduleStatus::Idle => it.name.clone(),
+        status => format!("{} ({status})", it.name),
     });
     output::one_line(&named.collect::<Vec<_>>().join(", "))
 }

@@ -96,7 +96,7 @@ fn tell(
     // The record has a short account only.
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
-        let job = jobs::full_json(job, reader, place)?;
+        let job = place.records()?.details(reader, job.clone())?;
         let mut told = json!({ "success": success, "result": answer, "job": job });
         if let Some(fork) = &args.forked {
             told["fork"] = fork.clone();

@@ -13,8 +13,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::runs::{self, NO_DAEMON};
-use super::stand::{PhaseStand, Stand, outputs};
-use super::watch::{commands, sign, word};
+use super::stand::{PhaseStand, Stand, outputs, word};
+use super::watch::{commands, sign};
 use super::{definition, find_run};
 use crate::cli::{self, Global};
 use crate::commands::approvals;
@@ -114,7 +114,8 @@ pub(super) fn show(
     now: Timestamp,
 ) -> Outcome {
     if as_json {
-        return Ok(output::json(&json!({ "run": to_json(place, reader, row)? }))?);
+        let run = place.records()?.run_details(reader, row)?;
+        return Ok(output::json(&json!({ "run": run }))?);
     }
     let workflow = definition(place, reader, &row)?;
     let said = outputs(reader, &row, workflow.clone())?;
@@ -229,7 +230,9 @@ fn print_phases(
 fn remark(reader: &Reader, phase: &PhaseStand, said: &HashMap<String, String>) -> Outcome<String> {
     Ok(match phase.mark {
         Mark::Failed | Mark::Cancelled => phase.error().map(output::one_line).unwrap_or_default(),
-        Mark::Waiting => phase.waits_for(reader)?.unwrap_or_default(),
+        Mark::Waiting => {
+            phase.waits_for(reader)?.map(|it| output::one_line(&it)).unwrap_or_default()
+        }
         Mark::Succeeded => {
             let said = said.get(&phase.name).map(|said| said.trim()).unwrap_or_default();
             let first = said.lines().next().unwrap_or_default();
@@ -341,71 +344,4 @@ fn next(stand: &Stand) -> String {
         }
         CourseStatus::Succeeded => format!("heeler workflow logs {id}"),
     }
-}
-
-/// Returns all that programs get of a run.
-pub(super) fn to_json(place: &Place, reader: &Reader, row: WorkflowRunRow) -> Outcome<Value> {
-    let workflow = definition(place, reader, &row)?;
-    let said = outputs(reader, &row, workflow.clone())?;
-    let stand = Stand::read(reader, row, workflow)?;
-    let row = &stand.row;
-    let mut value = runs::head_json(&row.head);
-    let phases = stand.phases.iter().map(|phase| phase_json(phase, said.get(&phase.name)));
-    let mut asked = Vec::new();
-    for approval in &stand.approvals {
-        // A list has no answers.
-        let whole = reader.approval(&approval.id)?;
-        asked.push(approvals::full_json(whole.as_ref().unwrap_or(approval)));
-    }
-    let events = reader.workflow_events(&row.head.id, 0, EVENTS_MAX)?;
-    let rest = json!({
-        "triggeredBy": row.triggered_by,
-        "inputs": row.context,
-        "scratch": row.scratch,
-        "phases": phases.collect::<Vec<_>>(),
-        "approvals": asked,
-        "events": events.iter().map(event_json).collect::<Vec<_>>(),
-    });
-    if let (Value::Object(value), Value::Object(rest)) = (&mut value, rest) {
-        value.extend(rest);
-    }
-    Ok(value)
-}
-
-fn phase_json(phase: &PhaseStand, said: Option<&String>) -> Value {
-    json!({
-        "name": phase.name,
-        "label": phase.label,
-        "status": word(phase.mark),
-        "startedAt": phase.began,
-        "finishedAt": phase.ended,
-        "costUsd": phase.micros() as f64 / 1e6,
-        "items": phase.items.as_ref().map(Vec::len),
-        "error": phase.error(),
-        "output": said,
-        "parts": phase.parts.iter().map(part_json).collect::<Vec<_>>(),
-    })
-}
-
-fn part_json(part: &PartRow) -> Value {
-    json!({
-        "part": part.part.to_string(),
-        "seq": part.seq,
-        "job": part.job,
-        "agent": Some(&part.agent).filter(|agent| !agent.is_empty()),
-        "status": part.status,
-        "decision": part.decision,
-        "askedAt": part.asked_at,
-        "startedAt": part.started_at,
-        "finishedAt": part.finished_at,
-        "durationSeconds": part.duration_ms.map(|ms| ms as f64 / 1_000.0),
-        "costUsd": part.micros as f64 / 1e6,
-        "sessionId": part.session,
-        "error": part.error,
-    })
-}
-
-fn event_json(event: &WorkflowEvent) -> Value {
-    let WorkflowEvent { number, at, kind, phase, text } = event;
-    json!({ "number": number, "at": at, "kind": kind, "phase": phase, "text": text })
 }

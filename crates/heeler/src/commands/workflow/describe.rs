@@ -1,18 +1,17 @@
 //! `heeler workflow show`: what a workflow asks for and does.
 
 use clap::Args;
-use heeler_model::config::{Loaded, Severity};
+use heeler_model::config::Loaded;
 use heeler_model::workflow::{
-    Cron, Figure, Gate, GateKind, Input, LoadedWorkflow, Phase, PhaseWork, Repeat, TriggerRule,
-    Workflow,
+    Cron, GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow,
 };
+use heeler_query::workflows::{RUNS_SHOWN, WorkflowDetails, WorkflowKnown, gates, kind, repeat};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::list::{Known, cron_json};
+use super::list::{known, status};
 use super::{account, find, runs, try_run};
 use crate::cli::{self, Global};
-use crate::commands::config::faults_json;
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
 use crate::output::{self, Lines, Text};
@@ -25,9 +24,6 @@ pub(super) const ABOUT: &str = "Examples:
   heeler workflow show wf-2026-11-15-k3v9q1 --json | jq '.run.phases[] | {name, status}'
 
 Exit codes: 0 shown, 2 a fault in a file, 4 not found.";
-
-/// How many runs of a workflow are shown.
-const RUNS_SHOWN: usize = 5;
 
 /// Arguments of `workflow show`.
 #[derive(Args)]
@@ -66,9 +62,12 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
         Err(failure) => return or_run(failure),
     };
     let name = loaded.workflow.name.as_str();
-    let known = Known::read(place.reader()?.as_ref(), name, RUNS_SHOWN)?;
+    let known = known(place.reader()?.as_ref(), name, RUNS_SHOWN)?;
     match args.json {
-        true => Ok(output::json(&json!({ "workflow": to_json(&files, loaded, &known) }))?),
+        true => {
+            let workflow = WorkflowDetails::of(&files, loaded, &known);
+            Ok(output::json(&json!({ "workflow": workflow }))?)
+        }
         false => print(&place, &files, loaded, &known, now),
     }
 }
@@ -77,114 +76,15 @@ fn crons<'f>(files: &'f Loaded, workflow: &Workflow) -> Vec<&'f Cron> {
     files.crons.iter().filter(|cron| cron.workflow == workflow.name).collect()
 }
 
-fn to_json(files: &Loaded, loaded: &LoadedWorkflow, known: &Known) -> Value {
-    let workflow = &loaded.workflow;
-    let inputs = workflow.inputs.iter().map(|(name, input)| input_json(name, input));
-    let phases = workflow.phases.iter().map(|phase| phase_json(workflow, phase));
-    let crons = crons(files, workflow);
-    json!({
-        "name": workflow.name,
-        "description": workflow.description,
-        "file": loaded.root,
-        "agent": workflow.agent,
-        "enabled": known.is_enabled(),
-        "override": known.override_json(),
-        "maxParallel": workflow.max_parallel,
-        "budgetUsd": workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
-        "inputs": inputs.collect::<Vec<_>>(),
-        "phases": phases.collect::<Vec<_>>(),
-        "crons": crons.into_iter().map(cron_json).collect::<Vec<_>>(),
-        "runs": known.runs.iter().map(runs::head_json).collect::<Vec<_>>(),
-        "warnings": faults_json(&loaded.warnings, Severity::Warning),
-    })
-}
-
-fn input_json(name: &str, input: &Input) -> Value {
-    json!({
-        "name": name,
-        "type": input.kind,
-        "description": input.description,
-        "required": input.default.is_none(),
-        "default": input.default,
-        "options": input.options,
-    })
-}
-
-fn phase_json(workflow: &Workflow, phase: &Phase) -> Value {
-    let gate = gates(phase).next();
-    json!({
-        "name": phase.name,
-        "label": phase.label,
-        "type": kind(phase),
-        "agent": phase.agent.as_ref().or(workflow.agent.as_ref()),
-        "dependsOn": names(workflow, phase),
-        "triggerRule": phase.trigger_rule,
-        "skipIf": phase.skip_if.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "repeat": repeat(&phase.repeat),
-        "gate": gate.map(|gate| json!({ "name": gate.name, "kind": gate.kind })),
-        "retries": phase.retry.max,
-        "outputVar": phase.output_var,
-    })
-}
-
 fn names<'w>(workflow: &'w Workflow, phase: &Phase) -> Vec<&'w str> {
     phase.depends_on.iter().map(|at| workflow.phases[*at].name.as_str()).collect()
-}
-
-fn kind(phase: &Phase) -> &'static str {
-    match phase.work {
-        PhaseWork::Context => "context",
-        PhaseWork::Agent { .. } => "agent",
-        PhaseWork::Bash { .. } => "bash",
-        PhaseWork::Script { .. } => "script",
-    }
-}
-
-/// Returns where somebody is asked in a phase.
-fn gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
-    let inner = match &phase.repeat {
-        Repeat::Review(review) => review.gate.as_ref(),
-        Repeat::Until(until) => until.gate.as_ref(),
-        Repeat::Once | Repeat::Each(_) => None,
-    };
-    inner.into_iter().chain(phase.gate.as_ref())
-}
-
-fn figure(figure: &Figure) -> String {
-    match figure {
-        Figure::Fixed(number) => number.to_string(),
-        Figure::From { path, default } => format!("`{path}` or {default}"),
-    }
-}
-
-/// Says how often a phase is done; nothing if once.
-fn repeat(repeat: &Repeat) -> Option<String> {
-    match repeat {
-        Repeat::Once => None,
-        Repeat::Review(review) => {
-            let most = u64::from(review.max_cycles);
-            Some(format!(
-                "review, with at most {}",
-                output::counted(most, "fix").replace("fixs", "fixes")
-            ))
-        }
-        Repeat::Until(until) => {
-            let what = match (&until.until, &until.until_bash) {
-                (Some(until), _) => format!("until {until}"),
-                (None, Some(command)) => format!("until `{}` succeeds", command.as_str().trim()),
-                (None, None) => "again and again".to_owned(),
-            };
-            Some(format!("{what}, at most {} times", figure(&until.max_iterations)))
-        }
-        Repeat::Each(each) => Some(format!("for each {} of {}", each.name, each.items)),
-    }
 }
 
 fn print(
     place: &Place,
     files: &Loaded,
     loaded: &LoadedWorkflow,
-    known: &Known,
+    known: &WorkflowKnown,
     now: Timestamp,
 ) -> Outcome {
     let workflow = &loaded.workflow;
@@ -198,7 +98,7 @@ fn print(
         ("workflow", Some(workflow.name.as_str().into())),
         ("about", workflow.description.as_deref().map(Text::from)),
         ("file", Some(file.as_str().into())),
-        ("status", Some(known.status(now))),
+        ("status", Some(status(known, now))),
         ("agent", workflow.agent.as_ref().map(|agent| agent.as_str().into())),
         ("at once", Some(format!("at most {}", workflow.max_parallel).into())),
         ("budget", workflow.budget.map(|budget| format!("${budget} a run").into())),
@@ -215,7 +115,7 @@ fn print(
         for head in &known.runs {
             lines.push(vec![
                 format!("  {}", head.id).into(),
-                runs::outcome(head),
+                runs::outcome(head.status, head.mode.as_deref()),
                 output::relative(head.started_at, now).into(),
                 output::one_line(head.error.as_deref().unwrap_or_default()).into(),
             ]);

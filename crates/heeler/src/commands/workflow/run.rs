@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::stand::{is_of_agent, outputs};
 use super::watch::{self, Seen, View};
-use super::{Watching, account, definition, find_run, runs};
+use super::{Watching, definition, find_run, runs};
 use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
@@ -294,7 +294,7 @@ fn tell(
     let head = &row.head;
     let success = head.status == CourseStatus::Succeeded;
     if how.json {
-        let run = account::to_json(place, reader, row.clone())?;
+        let run = place.records()?.run_details(reader, row.clone())?;
         let told = json!({ "success": success, "message": seen.last_message, "run": run });
         return Ok(output::json(&told)?);
     }
@@ -315,7 +315,7 @@ fn tell(
     };
     output::complain(sign(status).then(format!(
         "{}{took}{cost}, {}",
-        runs::played(head),
+        runs::played(head.mode.as_deref()),
         head.id
     )))?;
     if let Some(error) = head.error.as_deref().filter(|_| !success) {

@@ -7,9 +7,9 @@ use anstyle::AnsiColor;
 use clap::Args;
 use heeler_model::ApprovalStatus;
 use heeler_model::workflow::CourseStatus;
+use heeler_query::runs::RunsWanted;
 use heeler_store::{ApprovalFilter, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use crate::cli::{self, Global};
 use crate::daemon;
@@ -62,6 +62,16 @@ pub(super) fn run(global: &Global, args: &RunsArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+    if args.json {
+        let wanted = RunsWanted {
+            workflow: args.workflow.clone(),
+            status: args.status,
+            since,
+            before: args.before.clone(),
+            limit: args.limit.get() as usize,
+        };
+        return Ok(output::json(&place.records()?.runs(&wanted)?)?);
+    }
     let filter = WorkflowRunFilter { workflow: args.workflow.clone(), status: args.status, since };
     let Some(reader) = place.reader()? else {
         return print(&place, &[], &HashSet::new(), 0, args, now);
@@ -87,10 +97,6 @@ fn print(
     args: &RunsArgs,
     now: Timestamp,
 ) -> Outcome {
-    if args.json {
-        let runs: Vec<Value> = heads.iter().map(head_json).collect();
-        return Ok(output::json(&json!({ "runs": runs, "total": total, "limit": args.limit }))?);
-    }
     let Some(last) = heads.last() else {
         let is_filtered = args.workflow.is_some() || args.status.is_some() || args.since.is_some();
         return Ok(output::line(match (is_filtered, &args.before) {
@@ -109,8 +115,8 @@ fn print(
             head.id.as_str().into(),
             output::one_line(&head.workflow).into(),
             match head.status == CourseStatus::Running && asking.contains(head.id.as_str()) {
-                true => outcome(head).then(", asks"),
-                false => outcome(head),
+                true => outcome(head.status, head.mode.as_deref()).then(", asks"),
+                false => outcome(head.status, head.mode.as_deref()),
             },
             output::one_line(&head.current_phase).into(),
             output::relative(head.started_at, now).into(),
@@ -181,37 +187,15 @@ pub(super) fn status_text(status: CourseStatus) -> Text {
 }
 
 /// Returns the status of a run, marked where it was only played.
-pub(crate) fn outcome(head: &WorkflowRunHead) -> Text {
-    status_text(head.status).then(played(head))
+pub(crate) fn outcome(status: CourseStatus, mode: Option<&str>) -> Text {
+    status_text(status).then(played(mode))
 }
 
 /// Returns the mark of a run that was only played.
-pub(super) fn played(head: &WorkflowRunHead) -> &'static str {
-    match &head.mode {
+pub(super) fn played(mode: Option<&str>) -> &'static str {
+    match mode {
         None => "",
         Some(mode) if mode.starts_with("replay:") => " (replay)",
         Some(_) => " (dry run)",
     }
-}
-
-/// Returns what programs get of a run in a list.
-pub(crate) fn head_json(head: &WorkflowRunHead) -> Value {
-    let took = head.finished_at.map(|at| at.duration_since(head.started_at).as_secs_f64());
-    json!({
-        "id": head.id,
-        "workflow": head.workflow,
-        "status": head.status,
-        "currentPhase": head.current_phase,
-        "triggerId": head.trigger_id,
-        "triggerType": head.trigger_type,
-        "startedAt": head.started_at,
-        "updatedAt": head.updated_at,
-        "finishedAt": head.finished_at,
-        "durationSeconds": took,
-        "costUsd": head.spent as f64 / 1e6,
-        "restartCount": head.restart_count,
-        "error": head.error,
-        "origin": head.origin,
-        "mode": head.mode,
-    })
 }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use heeler_engine::{Command, WorkflowOrder};
 use heeler_model::WorkflowRunId;
+use heeler_query::runs::WorkflowRunItem;
 use heeler_store::{Reader, WorkflowRunRow};
 use serde_json::json;
 
 use super::run::{Begun, attend};
 use super::stand::Stand;
-use super::{Watching, find_run, runs};
+use super::{Watching, find_run};
 use crate::cli::{self, Global};
 use crate::daemon;
 use crate::failure::{Code, Failure, Outcome};
@@ -88,7 +89,7 @@ pub(super) fn cancel(global: &Global, args: &CancelArgs) -> Outcome {
     order(&place, WorkflowOrder::Cancel { run: id.clone(), now: args.now })?;
     let row = wait_ended(&place, &id)?;
     match args.json {
-        true => Ok(output::json(&json!({ "run": runs::head_json(&row.head) }))?),
+        true => Ok(output::json(&json!({ "run": WorkflowRunItem::from(&row.head) }))?),
         false => {
             output::line(format!("{id}: {}", row.head.status))?;
             match global.quiet {

@@ -27,7 +27,7 @@ use self::agents::Agents;
 use self::asking::Asking;
 pub(super) use self::asking::commands;
 use self::block::Block;
-pub(super) use self::frame::{sign, word};
+pub(super) use self::frame::sign;
 use super::Watching;
 use super::run::Begun;
 use super::stand::{Journal, Stand, is_of_agent};

@@ -33,7 +33,7 @@ fn turns_and_money_run_out() {
         failed(&end, ErrorClass::Budget, Error);
         asked_once(&end);
         assert!(end.result.cost.usd.is_some_and(|usd| usd > 1.0), "{:#?}", end.result.cost);
-        turns + &rig.show(&end.rows)
+        turns + rig.show(&end.rows).as_str()
     });
     alike(
         &shown,
@@ -167,7 +167,7 @@ fn a_stream_that_breaks_is_said_again_and_recorded_once() {
         let end = rig.run(rig.script(runtime, &script));
         succeeded(&end);
         assert_eq!(end.result.summary.as_deref(), Some("Whole."));
-        let rows = rig.show(&end.rows) + &rig.show(&end.session);
+        let rows = rig.show(&end.rows) + rig.show(&end.session).as_str();
         assert!(!rows.contains("partial"), "{rows}");
         let said = end.rows.iter().filter(|row| row["type"] == "assistant").count();
         assert_eq!((tool_results(&end), said), (vec![("one".to_owned(), true)], 1), "{rows}");

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::super::runs;
-use super::super::stand::{PhaseStand, Stand};
+use super::super::stand::{self, PhaseStand, Stand};
 use crate::output::{self, SIGNS, Text, fitting, one_line};
 
 /// The widest name that others are aligned to.
@@ -28,19 +28,6 @@ pub(in super::super) fn sign(mark: Mark) -> (char, Style) {
         Mark::Failed => ('✗', AnsiColor::Red.on_default()),
         Mark::Skipped => ('○', Style::new().dimmed()),
         Mark::Cancelled => ('✗', AnsiColor::Yellow.on_default()),
-    }
-}
-
-/// Returns what a mark means.
-pub(in super::super) fn word(mark: Mark) -> &'static str {
-    match mark {
-        Mark::Waiting => "waiting",
-        Mark::Running => "running",
-        Mark::Asking => "asking",
-        Mark::Succeeded => "succeeded",
-        Mark::Failed => "failed",
-        Mark::Skipped => "skipped",
-        Mark::Cancelled => "cancelled",
     }
 }
 
@@ -78,7 +65,7 @@ pub(super) fn told(phase: &PhaseStand, now: Timestamp) -> Text {
         Mark::Failed | Mark::Cancelled => {
             let took = figures(phase, now).map(|it| format!(" {it}")).unwrap_or_default();
             let why = phase.error().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
-            format!(" {}{took}{why}", word(phase.mark))
+            format!(" {}{took}{why}", stand::word(phase.mark))
         }
     };
     Text::styled(style, &sign.to_string()).then(format!(" {name}{rest}"))

@@ -1,0 +1,139 @@
+//! The API's routes, to read and to try.
+//!
+//! It is made of the OpenAPI description, so it says what that says. What is sent is sent by
+//! `assets/api.js`, as whoever looks at the page.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::{Allowed, Frame, Section, assets};
+
+/// One route with one method.
+struct Operation<'d> {
+    method: &'d str,
+    path: &'d str,
+    said: &'d Value,
+}
+
+impl Operation<'_> {
+    fn tag(&self) -> &str {
+        self.said["tags"][0].as_str().unwrap_or("other")
+    }
+
+    fn scope(&self) -> &str {
+        self.said["x-heeler-scope"].as_str().unwrap_or_default()
+    }
+
+    fn may(&self, allowed: Allowed) -> bool {
+        match self.scope() {
+            "read" => true,
+            "operate" => allowed >= Allowed::Operate,
+            _ => allowed >= Allowed::Admin,
+        }
+    }
+
+    /// Lists the parameters of the address; headers are set by the page itself.
+    fn parameters(&self) -> impl Iterator<Item = &Value> {
+        let all = self.said["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+        all.iter().filter(|parameter| parameter["in"] != "header")
+    }
+
+    /// Says whether it is a stream, which has no end to wait for.
+    fn is_stream(&self) -> bool {
+        self.said["responses"]["200"]["content"]["text/event-stream"].is_object()
+    }
+}
+
+/// Returns the page of an API by its description.
+pub fn page(frame: &Frame, description: &Value) -> Markup {
+    let operations = operations(description);
+    let mut tags: Vec<&str> = Vec::new();
+    for operation in &operations {
+        if !tags.contains(&operation.tag()) {
+            tags.push(operation.tag());
+        }
+    }
+    let content = html! {
+        div.head { h1 { "API" } a.button.small href="/api/v1/openapi.json" { "OpenAPI file" } }
+        p.muted { (description["info"]["description"].as_str().unwrap_or_default()) }
+        @for tag in tags {
+            section.stack-s aria-labelledby={ "tag-" (tag) } {
+                h2 id={ "tag-" (tag) } { (tag) }
+                @for operation in operations.iter().filter(|it| it.tag() == tag) {
+                    (one(frame, description, operation))
+                }
+            }
+        }
+        script type="module" src=(assets::href("api.js")) {}
+    };
+    frame.page(Section::Elsewhere, "API", content)
+}
+
+fn operations(description: &Value) -> Vec<Operation<'_>> {
+    let paths = description["paths"].as_object();
+    let each = paths.into_iter().flatten().flat_map(|(path, item)| {
+        let methods = item.as_object().into_iter().flatten();
+        methods.map(move |(method, said)| Operation { method, path, said })
+    });
+    each.collect()
+}
+
+fn one(frame: &Frame, description: &Value, operation: &Operation<'_>) -> Markup {
+    let Operation { method, path, said } = operation;
+    html! {
+        details.card {
+            summary.pad {
+                code { (method.to_uppercase()) " " (path) } " "
+                span.muted { (said["summary"].as_str().unwrap_or_default()) } " "
+                span.badge { (operation.scope()) }
+            }
+            form.pad.stack-s data-try={ (method.to_uppercase()) " " (path) } {
+                @if let Some(more) = said["description"].as_str() { p { (more) } }
+                @for parameter in operation.parameters() { (field(operation, parameter)) }
+                @if let Some(body) = body(description, said) { (body) }
+                @if operation.is_stream() {
+                    p.note { "A stream of events: read it with curl -N." }
+                } @else if operation.may(frame.allowed) {
+                    button.button.primary type="submit" { "Send" }
+                } @else {
+                    p.note { "You may not do this." }
+                }
+                pre hidden role="status" { code {} }
+            }
+        }
+    }
+}
+
+fn field(operation: &Operation<'_>, parameter: &Value) -> Markup {
+    let name = parameter["name"].as_str().unwrap_or_default();
+    let is_required = parameter["required"] == true;
+    let id = format!("{}-{}-{name}", operation.method, operation.path);
+    html! {
+        div.field {
+            label for=(id) { (name) @if !is_required { " " span.muted { "(optional)" } } }
+            input id=(id) name=(name) data-in=(parameter["in"].as_str().unwrap_or("query"))
+                required[is_required] autocomplete="off";
+            @if let Some(about) = parameter["description"].as_str() { p.note { (about) } }
+        }
+    }
+}
+
+/// Returns where the body is written, with its keys and what they mean.
+fn body(description: &Value, said: &Value) -> Option<Markup> {
+    let schema = &said["requestBody"]["content"]["application/json"]["schema"];
+    let name = schema["$ref"].as_str()?.rsplit('/').next()?;
+    let schema = &description["components"]["schemas"][name];
+    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+    let keys = schema["properties"].as_object().into_iter().flatten();
+    Some(html! {
+        div.field {
+            label { "Body" textarea name="body" rows="4" spellcheck="false" { "{}" } }
+            dl.facts {
+                @for (key, value) in keys {
+                    dt { code { (key) } @if required.iter().any(|it| it == key) { " *" } }
+                    dd { (value["description"].as_str().unwrap_or_default()) }
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,49 @@
+//! The API's description is the one in the manual, and says what holds for every route.
+
+use expect_test::expect_file;
+use serde_json::Value;
+
+use super::description;
+
+/// Lists every operation: its method and path, and what is said of it.
+fn operations(description: &Value) -> Vec<(String, Value)> {
+    let paths = description["paths"].as_object().unwrap();
+    let each = |(path, item): (&String, &Value)| {
+        let methods = item.as_object().unwrap().iter();
+        let methods = methods.map(|(method, said)| (format!("{method} {path}"), said.clone()));
+        methods.collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(each).collect()
+}
+
+#[test]
+fn the_manual_has_the_description_of_the_api() {
+    let text = serde_json::to_string_pretty(description()).unwrap() + "\n";
+    expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
+}
+
+#[test]
+fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
+    let description = description();
+    assert!(description["openapi"].as_str().unwrap().starts_with("3.1"));
+    let all = operations(description);
+    assert!(all.len() > 40, "{}", all.len());
+    for (name, said) in &all {
+        let scope = said["x-heeler-scope"].as_str().unwrap_or_default();
+        let is_read = name.starts_with("get ");
+        assert!(is_read || scope != "read", "{name}: {scope}");
+        assert!(["read", "operate", "admin"].contains(&scope), "{name}: {scope}");
+        assert_eq!(said["security"].as_array().map(Vec::len), Some(2), "{name}");
+        let problem = &said["responses"]["default"]["content"]["application/problem+json"];
+        assert_eq!(problem["schema"]["$ref"], "#/components/schemas/Problem", "{name}");
+        let headers: Vec<&str> = said["parameters"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice)
+            .iter()
+            .filter(|parameter| parameter["in"] == "header")
+            .filter_map(|parameter| parameter["name"].as_str())
+            .collect();
+        let is_keyed = !is_read && said["tags"][0] != "access";
+        assert_eq!(headers.contains(&"Idempotency-Key"), is_keyed, "{name}");
+    }
+}

@@ -1,0 +1,564 @@
+//! Who comes in over TCP: every route times everybody who may knock, and the ways to log in.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use camino::Utf8Path;
+use heeler_engine::{AccessOrder, Command, Handle, LoginBy, Reply};
+use heeler_model::{Login, Person, Scope, Token, TokenId, secret_hash};
+use heeler_store::{DbError, StateDir, Store, WriteError};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value as Json;
+use tokio::sync::oneshot;
+
+use super::{app, done};
+use crate::caller::Peer;
+use crate::{
+    Access, App, Connections, Listeners, Reach, api, bind, hash_password, serve, serve::web_router,
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const COOKIE: &str = "the cookie of a browser";
+const HOST: &str = "127.0.0.1:7878";
+
+/// A daemon with tokens of every kind, and what reached its dispatcher.
+struct House {
+    temp: tempfile::TempDir,
+    app: App,
+    router: Router,
+    store: Arc<Store>,
+    heard: Arc<Mutex<Vec<Command>>>,
+}
+
+fn token(name: &str, scope: Scope, secret: &str) -> (Token, String) {
+    let hash = secret_hash(secret);
+    let token = Token {
+        id: TokenId::of_hash(&hash),
+        name: name.parse().unwrap(),
+        scope,
+        created_at: NOW,
+        created_by: "me".to_owned(),
+        expires_at: None,
+        used_at: None,
+        revoked_at: None,
+    };
+    (token, hash)
+}
+
+impl House {
+    fn new() -> House {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let dir = StateDir::create(&folder.join(".heeler")).unwrap();
+        let store = Arc::new(Store::open(&dir, "test", NOW).unwrap().store);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (hearing, writing) = (Arc::clone(&heard), Arc::clone(&store));
+        let handle =
+            Handle::scripted(move |command, reply| obey(&writing, &hearing, command, reply));
+        let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() };
+        let app = App { access: Arc::new(Access::new(&reach)), ..app(folder, handle) };
+        let router = web_router(&app).with_state(app.clone());
+        House { temp, app, router, store, heard }.furnished()
+    }
+
+    fn furnished(self) -> House {
+        let made: Result<(), WriteError<DbError>> = self.store.write(|tx| {
+            for scope in Scope::ALL {
+                let (token, hash) = token(scope.as_str(), *scope, scope.as_str());
+                tx.insert_token(&token, &hash)?;
+            }
+            let (revoked, hash) = token("revoked", Scope::Admin, "revoked");
+            tx.insert_token(&revoked, &hash)?;
+            tx.revoke_token(&revoked.id, NOW)?;
+            let (mut expired, hash) = token("expired", Scope::Admin, "expired");
+            expired.expires_at = Some(NOW);
+            tx.insert_token(&expired, &hash)?;
+            for (cookie, expires_at) in [(COOKIE, NOW + HOUR), ("old", NOW)] {
+                let (who, scope) = ("ann".to_owned(), Scope::Admin);
+                let login = Login { who, scope, person: None, created_at: NOW, expires_at };
+                // It would forget what has expired.
+                let login = Login { created_at: NOW - HOUR, ..login };
+                tx.insert_login(&login, &secret_hash(cookie))?;
+            }
+            Ok(())
+        });
+        made.unwrap();
+        self
+    }
+
+    /// Asks as somebody who is elsewhere, so that nobody looks for their process.
+    async fn ask(&self, request: Request<Body>) -> Response<Body> {
+        let router = TowerToHyperService::new(self.router.clone());
+        let mut request = request;
+        let address = SocketAddr::from(([192, 0, 2, 1], 1));
+        let local = SocketAddr::from(([192, 0, 2, 2], 7878));
+        request.extensions_mut().insert(Peer { address, local });
+        router.call(request).await.unwrap()
+    }
+
+    /// Returns what reached the dispatcher, but what is told of the use of tokens.
+    fn heard(&self) -> Vec<Command> {
+        let is_use = |command: &Command| {
+            matches!(command, Command::Access { order: AccessOrder::TokensUsed { .. }, .. })
+        };
+        let mut heard = self.heard.lock().unwrap();
+        heard.drain(..).filter(|command| !is_use(command)).collect()
+    }
+}
+
+/// Does what a dispatcher would of logins, and says done to all else.
+fn obey(store: &Store, heard: &Mutex<Vec<Command>>, command: Command, reply: Reply) {
+    heard.lock().unwrap().push(command.clone());
+    if let Command::Access { order, .. } = command {
+        let done: Result<(), WriteError<DbError>> = store.write(move |tx| match order {
+            AccessOrder::Login { hash, who } => {
+                let (who, scope) = match who {
+                    LoginBy::Password { name, .. } => (name.to_string(), Scope::Read),
+                    LoginBy::Link { name, scope } => (name, scope),
+                };
+                let expires_at = NOW + HOUR;
+                let login = Login { who, scope, person: None, created_at: NOW, expires_at };
+                tx.insert_login(&login, &hash)
+            }
+            AccessOrder::Logout { hash } => tx.remove_login(&hash).map(|_| ()),
+            AccessOrder::RevokeToken { token } => {
+                let token = tx.token(&token)?;
+                token.map_or(Ok(()), |token| tx.revoke_token(&token.id, NOW).map(|_| ()))
+            }
+            _ => Ok(()),
+        });
+        done.unwrap();
+    }
+    reply(Ok(done()));
+}
+
+/// A route, and what it needs.
+#[derive(Debug)]
+struct Route {
+    method: Method,
+    path: String,
+    needs: Scope,
+}
+
+/// Every route of the OpenAPI document, as the routers have it, and the pages.
+fn routes() -> Vec<Route> {
+    let api::Routes { read, operate, admin } = api::routes();
+    let mut all = Vec::new();
+    for (router, needs) in [(read, Scope::Read), (operate, Scope::Operate), (admin, Scope::Admin)] {
+        let document = serde_json::to_value(router.get_openapi()).unwrap();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                let Ok(method) = method.to_uppercase().parse() else { continue };
+                let parts = path.split('/').map(|it| if it.starts_with('{') { "x" } else { it });
+                let path = format!("/api/v1{}", parts.collect::<Vec<_>>().join("/"));
+                all.push(Route { method, path, needs });
+            }
+        }
+    }
+    let pages =
+        ["/", "/nowhere", "/api/v1/openapi.json", "/api/v1/nowhere", "/api/v1", "/x/../login"];
+    all.extend(pages.map(|path| Route {
+        method: Method::GET,
+        path: path.to_owned(),
+        needs: Scope::Read,
+    }));
+    all
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    /// It reaches its route, whatever that says.
+    Passes,
+    /// It does not.
+    Refused(StatusCode),
+}
+
+/// Somebody who knocks: who, with which headers, and what becomes of them.
+type Knock = (&'static str, Vec<(&'static str, String)>, fn(&Route) -> Fate);
+
+fn knocks() -> Vec<Knock> {
+    const UNKNOWN: Fate = Fate::Refused(StatusCode::UNAUTHORIZED);
+    const FORBIDDEN: Fate = Fate::Refused(StatusCode::FORBIDDEN);
+    const ASTRAY: Fate = Fate::Refused(StatusCode::MISDIRECTED_REQUEST);
+    let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
+    let own = |name: &'static str, value: &str| (name, value.to_owned());
+    let cookie = || own("cookie", &format!("a=b; heeler-7878={COOKIE}"));
+    let csrf = || ("x-heeler-csrf", secret_hash(&format!("heeler csrf {COOKIE}")));
+    fn by_scope(scope: Scope, route: &Route) -> Fate {
+        if scope >= route.needs { Fate::Passes } else { FORBIDDEN }
+    }
+    vec![
+        ("nobody", vec![], |_| UNKNOWN),
+        ("a wrong token", vec![bearer("wrong")], |_| UNKNOWN),
+        ("no token at all", vec![bearer("")], |_| UNKNOWN),
+        ("a revoked token", vec![bearer("revoked")], |_| UNKNOWN),
+        ("an expired token", vec![bearer("expired")], |_| UNKNOWN),
+        ("another scheme", vec![own("authorization", "Basic YWRtaW46YWRtaW4=")], |_| UNKNOWN),
+        ("two tokens", vec![bearer("admin"), bearer("admin")], |_| UNKNOWN),
+        ("a wrong token beside a cookie", vec![bearer("wrong"), cookie(), csrf()], |_| UNKNOWN),
+        ("a token as a cookie", vec![own("cookie", "heeler-7878=admin")], |_| UNKNOWN),
+        ("a cookie as a token", vec![bearer(COOKIE)], |_| UNKNOWN),
+        ("the scope read", vec![bearer("read")], |route| by_scope(Scope::Read, route)),
+        ("the scope operate", vec![bearer("operate")], |route| by_scope(Scope::Operate, route)),
+        ("the scope admin", vec![bearer("admin")], |route| by_scope(Scope::Admin, route)),
+        ("a browser", vec![cookie(), csrf()], |route| by_scope(Scope::Admin, route)),
+        ("a browser without proof", vec![cookie()], |route| match route.method.is_safe() {
+            true => Fate::Passes,
+            false => FORBIDDEN,
+        }),
+        (
+            "a browser with a wrong proof",
+            vec![cookie(), ("x-heeler-csrf", secret_hash(COOKIE))],
+            |route| match route.method.is_safe() {
+                true => Fate::Passes,
+                false => FORBIDDEN,
+            },
+        ),
+        ("an old cookie", vec![own("cookie", "heeler-7878=old"), csrf()], |_| UNKNOWN),
+        ("another daemon's cookie", vec![own("cookie", &format!("heeler-1={COOKIE}"))], |_| {
+            UNKNOWN
+        }),
+        ("our own page", vec![cookie(), csrf(), own("origin", "http://127.0.0.1:7878")], |_| {
+            Fate::Passes
+        }),
+        ("a strange page", vec![bearer("admin"), own("origin", "https://evil.example")], |_| {
+            FORBIDDEN
+        }),
+        (
+            "a page of another port",
+            vec![cookie(), csrf(), own("origin", "http://127.0.0.1:3000")],
+            |_| FORBIDDEN,
+        ),
+        ("a page without a name", vec![bearer("admin"), own("origin", "null")], |_| FORBIDDEN),
+        ("a strange site", vec![bearer("admin"), own("sec-fetch-site", "cross-site")], |_| {
+            FORBIDDEN
+        }),
+        ("another port's site", vec![cookie(), csrf(), own("sec-fetch-site", "same-site")], |_| {
+            FORBIDDEN
+        }),
+        ("a strange name", vec![bearer("admin"), own("host", "evil.example")], |_| ASTRAY),
+        ("a name that is rebound", vec![bearer("admin"), own("host", "evil.example:7878")], |_| {
+            ASTRAY
+        }),
+        ("two names", vec![bearer("admin"), own("host", HOST), own("host", HOST)], |_| ASTRAY),
+    ]
+}
+
+fn request(route: &Route, headers: &[(&'static str, String)]) -> Request<Body> {
+    let mut request = Request::builder().method(route.method.clone()).uri(&route.path);
+    if headers.iter().all(|(name, _)| *name != "host") {
+        request = request.header("host", HOST);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+fn check_headers(headers: &HeaderMap, what: &str) {
+    for (name, value) in [
+        (
+            "content-security-policy",
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        ),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("x-frame-options", "DENY"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        assert_eq!(headers.get(name).unwrap(), value, "{what}");
+    }
+    assert!(headers.contains_key("cache-control"), "{what}");
+    assert!(!headers.contains_key("access-control-allow-origin"), "{what}");
+}
+
+#[tokio::test]
+async fn no_route_is_reached_by_whoever_may_not() {
+    let house = House::new();
+    let routes = routes();
+    let count = |needs| routes.iter().filter(|route| route.needs == needs).count();
+    assert!(Scope::ALL.iter().all(|scope| count(*scope) > 0), "{routes:?}");
+    for route in &routes {
+        for (who, headers, fate) in knocks() {
+            let what = format!("{who} asks {} {}", route.method, route.path);
+            let response = house.ask(request(route, &headers)).await;
+            let code = response.status();
+            check_headers(response.headers(), &what);
+            match fate(route) {
+                Fate::Refused(expected) => {
+                    assert_eq!(code, expected, "{what}");
+                    assert_eq!(house.heard(), [], "{what}");
+                    assert_eq!(response.headers()["content-type"], "application/problem+json");
+                }
+                Fate::Passes => {
+                    assert!(![401, 403, 421].contains(&code.as_u16()), "{what}: {code}");
+                    house.heard();
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn people_are_led_to_the_login_and_programs_are_told_what_is_missing() {
+    let house = House::new();
+    let get = |path: &str, accept: &str| {
+        let request = Request::builder().uri(path).header("host", HOST).header("accept", accept);
+        request.body(Body::empty()).unwrap()
+    };
+    let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
+    let led = house.ask(get("/jobs?status=failed&x=%22", browser)).await;
+    assert_eq!(led.status(), StatusCode::SEE_OTHER);
+    assert_eq!(led.headers()["location"], "/login?next=/jobs%3Fstatus%3Dfailed%26x%3D%2522");
+    for (path, accept) in [("/jobs", "*/*"), ("/api/v1/jobs", browser)] {
+        let told = house.ask(get(path, accept)).await;
+        assert_eq!(told.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(told.headers()["www-authenticate"], "Bearer realm=\"heeler\"");
+    }
+    let login = house.ask(get("/login?next=/jobs", browser)).await;
+    assert_eq!(login.status(), StatusCode::OK);
+    check_headers(login.headers(), "the login");
+}
+
+#[tokio::test]
+async fn a_link_from_elsewhere_shows_a_page_and_nothing_else() {
+    let house = House::new();
+    let visit = |path: &str, mode: &str| {
+        let request = Request::builder().uri(path).header("host", HOST);
+        let request = request.header("sec-fetch-site", "cross-site");
+        request.header("sec-fetch-mode", mode).body(Body::empty()).unwrap()
+    };
+    assert_eq!(house.ask(visit("/login", "navigate")).await.status(), StatusCode::OK);
+    assert_eq!(house.ask(visit("/login", "no-cors")).await.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_counts_no_more_at_once() {
+    let house = House::new();
+    let list = || {
+        let route = Route { method: Method::GET, path: "/api/v1/jobs".into(), needs: Scope::Read };
+        request(&route, &[("authorization", "Bearer operate".to_owned())])
+    };
+    assert_eq!(house.ask(list()).await.status(), StatusCode::OK);
+    let route = Route {
+        method: Method::DELETE,
+        path: "/api/v1/tokens/operate".into(),
+        needs: Scope::Admin,
+    };
+    let revoke = request(&route, &[("authorization", "Bearer admin".to_owned())]);
+    assert_eq!(house.ask(revoke).await.status(), StatusCode::OK);
+    assert_eq!(house.ask(list()).await.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_reader_is_let_in_no_more() {
+    let house = House::new();
+    let route =
+        Route { method: Method::GET, path: "/api/v1/fleet/stream".into(), needs: Scope::Read };
+    let stream =
+        house.ask(request(&route, &[("authorization", "Bearer operate".to_owned())])).await;
+    assert_eq!(stream.status(), StatusCode::OK);
+    let reading = axum::body::to_bytes(stream.into_body(), 1 << 20);
+    let route = Route {
+        method: Method::DELETE,
+        path: "/api/v1/tokens/operate".into(),
+        needs: Scope::Admin,
+    };
+    let revoking = house.ask(request(&route, &[("authorization", "Bearer admin".to_owned())]));
+    // Without an end of the stream this has none.
+    let (read, revoked) = tokio::join!(reading, revoking);
+    assert_eq!(revoked.status(), StatusCode::OK);
+    read.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_is_made_is_told_once_and_its_hash_alone_is_recorded() {
+    let house = House::new();
+    let mut make = Request::builder().method(Method::POST).uri("/api/v1/tokens");
+    make = make.header("host", HOST).header("authorization", "Bearer admin");
+    let make = make.body(Body::from(r#"{"name": "ci", "scope": "read"}"#)).unwrap();
+    let made = house.ask(make).await;
+    assert_eq!(made.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(made.into_body(), 1 << 20).await.unwrap();
+    let body: Json = serde_json::from_slice(&body).unwrap();
+    let secret = body["token"].as_str().unwrap();
+    let heard = house.heard();
+    let [Command::Access { order: AccessOrder::CreateToken { hash, .. }, by }] = &heard[..] else {
+        panic!("{heard:?}");
+    };
+    assert_eq!((hash, by.as_str()), (&secret_hash(secret), "token admin"));
+    assert!(!format!("{heard:?}").contains(secret));
+}
+
+#[tokio::test]
+async fn the_use_of_a_token_is_on_record() {
+    let house = House::new();
+    let route = Route { method: Method::GET, path: "/api/v1/jobs".into(), needs: Scope::Read };
+    for _ in 0..3 {
+        house.ask(request(&route, &[("authorization", "Bearer read".to_owned())])).await;
+    }
+    let id = TokenId::of_hash(&secret_hash("read"));
+    let order = AccessOrder::TokensUsed { tokens: vec![id] };
+    let told = Command::Access { order, by: "token read".to_owned() };
+    assert_eq!(*house.heard.lock().unwrap(), [told]);
+}
+
+/// A house with a door on the street.
+struct Street {
+    house: House,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Street {
+    fn new() -> Street {
+        let house = House::new();
+        let password = hash_password("correct horse").unwrap();
+        let person = Person {
+            name: "ann".parse().unwrap(),
+            scope: Scope::Operate,
+            created_at: NOW,
+            changed_at: NOW,
+        };
+        let made: Result<(), WriteError<DbError>> =
+            house.store.write(move |tx| tx.put_person(&person, &password));
+        made.unwrap();
+        let folder = Utf8Path::from_path(house.temp.path()).unwrap();
+        let (socket, _) = bind(folder, folder).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        web.set_nonblocking(true).unwrap();
+        let (address, app) = (web.local_addr().unwrap(), house.app.clone());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let socket = tokio::net::UnixListener::from_std(socket).unwrap();
+                let web = Some(tokio::net::TcpListener::from_std(web).unwrap());
+                let stop = async { drop(stopped.await) };
+                let connections = Connections::default();
+                serve(Listeners { socket, web }, app, &connections, stop).await.unwrap();
+            });
+        });
+        Street { house, address, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Sends a request and returns the reply's head and body.
+    fn send(&self, line: &str, headers: &str, body: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let (host, length) = (self.address, body.len());
+        let request = format!(
+            "{line} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn log_in(&self, name: &str, password: &str) -> (String, String) {
+        let form = "content-type: application/x-www-form-urlencoded\r\n";
+        self.send("POST /login", form, &format!("user={name}&password={password}&next=%2Fjobs"))
+    }
+}
+
+impl Drop for Street {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+/// Returns the cookie that a reply sets, as a browser sends it.
+fn cookie(head: &str) -> String {
+    let line = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    assert!(line.contains("; HttpOnly; SameSite=Strict;"), "{line}");
+    line.split(';').next().unwrap().to_owned()
+}
+
+#[test]
+fn whoever_knows_a_password_is_let_in_and_out_again() {
+    let street = Street::new();
+    let (head, _) = street.log_in("ann", "correct+horse");
+    assert!(head.starts_with("HTTP/1.1 303 ") && head.contains("\r\nlocation: /jobs"), "{head}");
+    let cookie = cookie(&head);
+    let (_, secret) = cookie.split_once('=').unwrap();
+    let cookie = format!("cookie: {cookie}\r\n");
+    let csrf = secret_hash(&format!("heeler csrf {secret}"));
+    assert!(street.send("GET /api/v1/jobs", &cookie, "").0.starts_with("HTTP/1.1 200 "));
+    let (page, _) = street.send("GET /login?next=/jobs", &cookie, "");
+    assert!(page.starts_with("HTTP/1.1 303 "), "who is in needs no login: {page}");
+    let out = |csrf: &str| {
+        let form = format!("{cookie}content-type: application/x-www-form-urlencoded\r\n");
+        street.send("POST /logout", &form, &format!("csrf={csrf}")).0
+    };
+    assert!(out("x").starts_with("HTTP/1.1 403 "));
+    assert!(street.send("GET /api/v1/jobs", &cookie, "").0.starts_with("HTTP/1.1 200 "));
+    let gone = out(&csrf);
+    assert!(gone.starts_with("HTTP/1.1 303 ") && gone.contains("Max-Age=0"), "{gone}");
+    assert!(street.send("GET /api/v1/jobs", &cookie, "").0.starts_with("HTTP/1.1 401 "));
+}
+
+#[test]
+fn a_wrong_name_and_a_wrong_password_are_told_alike_and_slow_down() {
+    let street = Street::new();
+    let told = |name: &str, password: &str| {
+        let (head, body) = street.log_in(name, password);
+        assert!(!head.contains("set-cookie"), "{head}");
+        (
+            head.lines().next().unwrap().to_owned(),
+            body.replace(&format!("value=\"{name}\""), "NAME"),
+        )
+    };
+    let wrong = told("ann", "wrong");
+    assert_eq!(wrong.0, "HTTP/1.1 401 Unauthorized");
+    assert_eq!(told("bob", "correct+horse"), wrong);
+    assert_eq!(told("not%20a%20name", "x").0, wrong.0);
+    assert!(!wrong.1.contains("correct"), "{}", wrong.1);
+    for _ in 0..2 {
+        told("ann", "wrong");
+    }
+    let (head, _) = street.log_in("ann", "correct+horse");
+    assert!(head.starts_with("HTTP/1.1 429 ") && head.contains("\r\nretry-after: "), "{head}");
+    assert_eq!(street.house.heard(), []);
+}
+
+#[test]
+fn a_link_lets_one_browser_in() {
+    let street = Street::new();
+    let link = street.house.app.access.make_link("ann", Scope::Admin, NOW).unwrap();
+    let (_, path) = link.split_once("7878").unwrap();
+    let (head, body) = street.send(&format!("GET {path}"), "", "");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(body.contains("0;url=/"), "{body}");
+    let cookie = format!("cookie: {}\r\n", cookie(&head));
+    assert!(street.send("GET /api/v1/tokens", &cookie, "").0.starts_with("HTTP/1.1 200 "));
+    let (again, _) = street.send(&format!("GET {path}"), "", "");
+    assert!(again.starts_with("HTTP/1.1 403 ") && !again.contains("set-cookie"), "{again}");
+    // The same browser once more: it is in.
+    assert!(street.send(&format!("GET {path}"), &cookie, "").0.starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn what_a_person_at_this_machine_asks_by_a_token_is_theirs() {
+    let street = Street::new();
+    let token = "authorization: Bearer admin\r\n";
+    let (head, _) = street.send("POST /api/v1/daemon/reload", token, "");
+    assert!(head.starts_with("HTTP/1.1 "), "{head}");
+    assert_eq!(street.house.heard(), [Command::Reload]);
+}

@@ -1,0 +1,515 @@
+//! A job, sessions, workflows, runs and approvals on the dashboard, in a browser.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use serde_json::{Value as Json, json};
+
+use crate::browser::{Browser, Look, Site, with_browser};
+use crate::fleet::Fleet;
+use crate::trigger::wait_for;
+
+/// Agents that work, talk, ask and hang; `evil` tries to act wherever it is shown.
+const FLEET: &str = r##"
+fleet: {name: work}
+web: {port: auto}
+agents:
+  - name: coder
+    runtime: scripted
+    default_prompt: Code.
+    working_directory: work
+    session: {mode: persistent}
+    script:
+      - run: 'echo "line $SCRIPT_TURN <b>not bold</b>" >> notes.txt'
+      - cost: 0.02
+      - say: "Turn {turn} of **many**. Before: {remembered}."
+  - name: counter
+    runtime: scripted
+    default_prompt: Count.
+    script: [{repeat: 400, do: [{say: "Number {n}."}]}]
+  - name: slow
+    runtime: scripted
+    default_prompt: Be slow.
+    script:
+      - repeat: 30
+        do: [{say: "Old news {n}."}]
+      - run: 'while ! test -e go; do sleep 0.05; done; echo went'
+        description: Waits for a file
+      - say: "The slow words come in pieces."
+        chunks: 4
+        delay: 20ms
+  - name: asker
+    runtime: scripted
+    approvals: interactive
+    default_prompt: Ask.
+    script:
+      - run: echo asked > did
+        ask_permission: true
+      - say: "It gave {output}."
+  - name: quizzer
+    runtime: scripted
+    approvals: interactive
+    default_prompt: Quiz.
+    script:
+      - question: Which colour should it have?
+        header: Colour
+        options: [red, blue]
+      - say: "{answer} it is."
+  - name: failer
+    runtime: scripted
+    default_prompt: Fail.
+    script:
+      - when: {session: resumed}
+        do: [{say: Well again.}]
+        else: [{error: 529, message: The API has too much to do.}]
+  - name: evil
+    runtime: scripted
+    approvals: interactive
+    working_directory: evil
+    default_prompt: "<img src=x onerror='window.acted=1'>"
+    script:
+      - write: "<img src=x onerror=acted=1>.txt"
+        text: "<script>window.acted=1</script>"
+      - tool: "<svg onload=window.acted=1>"
+        input: {file_path: "/tmp/\"><script>window.acted=1</script>"}
+        result: "<svg><script>window.acted=1</script></svg>"
+      - say: |
+          <script>window.acted=1</script> <img src=x onerror=window.acted=1>
+          [click](javascript:window.acted=1) ![pic](https://example.com/x.png) <svg onload=window.acted=1>
+      - run: "echo '<script>window.acted=1</script>'"
+        description: "<img src=x onerror='window.acted=1'>"
+        ask_permission: true
+"##;
+
+const SHIP: &str = "
+name: ship
+description: Makes and **ships**
+agent: coder
+inputs:
+  what: {description: What to ship}
+  hurry: {type: boolean, default: false}
+phases:
+  - {name: plan, type: bash, command: 'echo planned'}
+  - {name: build, type: bash, command: 'echo built', depends_on: [plan]}
+  - {name: test, type: bash, command: 'echo tested', depends_on: [plan]}
+  - name: pack
+    type: bash
+    command: 'echo \"packed {{ what }} <script>window.acted=1</script>\"'
+    depends_on: [build, test]
+    approval_gate: {name: may-ship, message: 'Ship {{ what }}? <img src=x onerror=window.acted=1>'}
+  - {name: send, type: bash, command: 'test -e ready && echo sent', depends_on: [pack]}
+";
+
+impl Fleet {
+    #[track_caller]
+    fn commit_in(&self, folder: &str) {
+        self.write(&format!("{folder}/README"), "first\n");
+        for args in
+            [&["init", "-q", "-b", "trunk"][..], &["add", "."], &["commit", "-q", "-m", "1"]]
+        {
+            let mut git = Command::new("git");
+            git.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
+            let done = git.current_dir(self.file(folder)).output().unwrap();
+            assert!(done.status.success(), "{done:#?}");
+        }
+    }
+
+    /// Starts a job and returns its id.
+    #[track_caller]
+    fn asks_for(&self, agent: &str) -> String {
+        self.run(&["trigger", agent, "--detach", "-q"]).ok().trim().to_owned()
+    }
+
+    #[track_caller]
+    fn newest(&self, agent: &str) -> Json {
+        self.json(&["jobs", "--agent", agent, "--json"])["jobs"][0].take()
+    }
+
+    #[track_caller]
+    fn session_of(&self, agent: &str) -> String {
+        let list = self.json(&["session", "list", "--agent", agent, "--json"]);
+        list["sessions"][0]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+fn site() -> Site {
+    let fleet = Fleet::empty();
+    fleet.write("heeler.yaml", FLEET);
+    fleet.write("workflows/ship.yaml", SHIP);
+    fleet.commit_in("work");
+    fleet.commit_in("evil");
+    Site::start(fleet)
+}
+
+/// Waits for what somebody is asked by an agent or at a gate.
+#[track_caller]
+fn asked(site: &Site, gate: &str) -> Json {
+    wait_for(gate, || {
+        let list = site.fleet.json(&["approvals", "list", "--json"]);
+        list["approvals"].as_array().unwrap().iter().find(|it| it["gate"] == gate).cloned()
+    })
+}
+
+fn id_of(value: &Json) -> String {
+    value["id"].as_str().unwrap().to_owned()
+}
+
+/// A site with something on each page, and the pages.
+fn full_site() -> (Site, Vec<(String, &'static str)>) {
+    let site = site();
+    let fleet = &site.fleet;
+    for _ in 0..3 {
+        fleet.run(&["trigger", "coder", "-q"]).ok();
+    }
+    fleet.run(&["trigger", "counter", "-q"]).ok();
+    fleet.run(&["trigger", "failer", "-q"]).fails(1);
+    let session = fleet.session_of("coder");
+    fleet.run(&["session", "fork", &session, "--at-message", "3", "-q"]).ok();
+    let run = fleet.run(&["workflow", "run", "ship", "-i", "what=tulips", "--detach", "-q"]).ok();
+    let run = run.trim().to_owned();
+    let gate = asked(&site, "may-ship");
+    for agent in ["quizzer", "evil", "slow"] {
+        fleet.asks_for(agent);
+    }
+    asked(&site, "AskUserQuestion");
+    asked(&site, "Bash");
+    let job = |agent: &str| format!("/jobs/{}", id_of(&fleet.newest(agent)));
+    let evil = fleet.session_of("evil");
+    let pages = vec![
+        (job("coder"), "job"),
+        (job("failer"), "job-failed"),
+        (job("counter"), "job-long"),
+        (job("slow"), "job-running"),
+        (job("evil"), "job-evil"),
+        ("/sessions".to_owned(), "sessions"),
+        ("/sessions?view=list&agent=coder".to_owned(), "sessions-list"),
+        (format!("/sessions/{session}"), "session"),
+        (format!("/sessions/{evil}"), "session-evil"),
+        (format!("/sessions/{session}/diff"), "diff"),
+        (format!("/sessions/{session}/diff?from=3&to=6"), "diff-between"),
+        ("/workflows".to_owned(), "workflows"),
+        ("/workflows/ship".to_owned(), "workflow"),
+        ("/runs".to_owned(), "runs"),
+        (format!("/runs/{run}"), "run"),
+        ("/approvals".to_owned(), "approvals"),
+        (format!("/approvals/{}", id_of(&gate)), "approval"),
+    ];
+    (site, pages)
+}
+
+fn every_page(look: Look) {
+    let (site, pages) = full_site();
+    with_browser(&site, look, async |browser: &Browser| {
+        for (path, name) in &pages {
+            browser.visit(path).await;
+            browser.wait_for("main h1", "").await;
+            browser.check(name).await;
+        }
+    });
+}
+
+#[test]
+fn every_page_of_work_is_sound_on_a_desk() {
+    every_page(Look::DESKTOP);
+}
+
+#[test]
+fn every_page_of_work_is_sound_on_a_desk_in_the_dark() {
+    every_page(Look::DESKTOP.dark());
+}
+
+#[test]
+fn every_page_of_work_is_sound_on_a_phone() {
+    every_page(Look::PHONE);
+}
+
+#[test]
+fn every_page_of_work_is_sound_on_a_phone_in_the_dark() {
+    every_page(Look::PHONE.dark());
+}
+
+/// Where the reader of a transcript is: how far from its end, and how many rows there are.
+const WHERE: &str = "const box = document.querySelector('[data-rows]');
+    return [box.scrollHeight - box.scrollTop - box.clientHeight < 48, box.querySelectorAll('.entry').length]";
+
+#[test]
+fn a_transcript_shows_its_end_and_what_is_older_when_it_is_scrolled_to() {
+    let site = site();
+    site.fleet.run(&["trigger", "counter", "-q"]).ok();
+    let job = id_of(&site.fleet.newest("counter"));
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit(&format!("/jobs/{job}")).await;
+        browser.wait_for(".entry", "Number 400.").await;
+        browser.wait("the end".to_owned(), format!("{WHERE}[0]")).await;
+        let count = browser.script(WHERE).await[1].as_u64().unwrap();
+        assert!(count < 100, "{count} rows were sent at once");
+        for _ in 0..12 {
+            browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
+            let is_there = "return [...document.querySelectorAll('.entry')].some((it) => it.textContent.includes('Number 1.'))";
+            if browser.script(is_there).await == true {
+                break;
+            }
+            let more = "const seen = window.seen ?? 0;
+                window.seen = document.querySelectorAll('.entry').length;
+                return window.seen > seen || document.querySelector('[data-older]').hidden";
+            browser.wait("older rows".to_owned(), more.to_owned()).await;
+        }
+        browser.wait_for(".entry", "Number 1.").await;
+        let numbers = browser.script("return [...document.querySelectorAll('.entry[data-number]')].map((it) => Number(it.dataset.number))").await;
+        let numbers: Vec<u64> = serde_json::from_value(numbers).unwrap();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "each row once, in order: {numbers:?}");
+        browser.wait_for("[data-end]:not([hidden])", "Jump to the end").await;
+        browser.click("[data-end]").await;
+        browser.wait("the end".to_owned(), format!("{WHERE}[0]")).await;
+        // A row far above is found by its address.
+        browser.visit("/jobs").await;
+        browser.visit(&format!("/jobs/{job}#row-20")).await;
+        browser
+            .wait(
+                "the row".to_owned(),
+                "return document.getElementById('row-20') !== null".to_owned(),
+            )
+            .await;
+        browser.is_quiet("transcript").await;
+    });
+}
+
+#[test]
+fn a_transcript_of_a_hundred_megabytes_begins_at_its_end_at_once() {
+    let site = site();
+    site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
+    let job = id_of(&site.fleet.newest("failer"));
+    let words = "x".repeat(1_000);
+    let log = site.fleet.file(&format!(".heeler/jobs/{job}.jsonl"));
+    let mut log = std::io::BufWriter::new(std::fs::File::options().append(true).open(log).unwrap());
+    for number in 0..100_000 {
+        writeln!(log, r#"{{"type":"assistant","content":"Row {number}. {words}"}}"#).unwrap();
+    }
+    log.flush().unwrap();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit(&format!("/jobs/{job}")).await;
+        browser.wait_for(".entry", "Row 99999.").await;
+        browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
+        browser.wait_for(".entry", "Row 99900.").await;
+        let count = browser.script(WHERE).await[1].as_u64().unwrap();
+        assert!(count < 500, "{count} rows for a look at the end");
+        browser.visit("/jobs").await;
+        browser.visit(&format!("/jobs/{job}#row-50000")).await;
+        browser
+            .wait(
+                "the row".to_owned(),
+                "return document.getElementById('row-50000') !== null".to_owned(),
+            )
+            .await;
+        browser.click("[data-end]").await;
+        browser.wait_for(".entry", "Row 99999.").await;
+    });
+}
+
+#[test]
+fn what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_reload() {
+    let site = site();
+    let job = site.fleet.asks_for("slow");
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit(&format!("/jobs/{job}")).await;
+        browser.wait_for(".entry", "Waits for a file").await;
+        browser.wait_for("#head .status", "running").await;
+        browser.script("window.same = true").await;
+        browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
+        browser.wait_for("[data-end]:not([hidden])", "Jump").await;
+        site.fleet.write("go", "");
+        browser.wait_for(".entry", "The slow words come in pieces.").await;
+        browser.wait_for("[data-end]", "new").await;
+        let place = browser.script("return document.querySelector('[data-rows]').scrollTop").await;
+        assert_eq!(place, 0, "who has scrolled up is left alone");
+        browser.click("[data-end]").await;
+        browser.wait_for("#head .status", "completed").await;
+        browser.wait_for("[data-told]", "ended").await;
+        browser.wait_for(".entry header .took", "s").await;
+        assert_eq!(browser.script("return window.same").await, true, "no reload");
+        browser.check("job-ended").await;
+    });
+}
+
+#[test]
+fn a_job_is_ended_resumed_run_again_and_forked_by_clicks() {
+    let site = site();
+    let job = site.fleet.asks_for("slow");
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit(&format!("/jobs/{job}")).await;
+        browser.wait_for("#head .status", "running").await;
+        browser.click("button[data-action$='/cancel']").await;
+        browser.wait_for("#confirm[open]", "End this job?").await;
+        browser.click("#confirm button[value=no]").await;
+        browser.click("button[data-action$='/cancel']").await;
+        browser.click("#confirm button[value=yes]").await;
+        browser.wait_for("#head .status", "cancelled").await;
+        assert_eq!(site.fleet.newest("slow")["status"], "cancelled");
+        site.fleet.write("go", "");
+        browser.click("button[data-action$='/resume']").await;
+        browser.wait_for("#head .status", "completed").await;
+        browser.wait_for(".entry", "The slow words come in pieces.").await;
+        browser.click("button[data-action$='/retry']").await;
+        browser.wait("another job".to_owned(), format!("return location.pathname.startsWith('/jobs/') && !location.pathname.endsWith('{job}')")).await;
+        browser.wait_for("#head .status", "completed").await;
+        browser.click("button[data-action$='/fork']").await;
+        browser
+            .wait(
+                "a session".to_owned(),
+                "return location.pathname.startsWith('/sessions/')".to_owned(),
+            )
+            .await;
+        browser.wait_for("dt", "Forked from").await;
+        browser.is_quiet("job actions").await;
+    });
+}
+
+#[test]
+fn people_talk_to_an_agent_in_its_session_and_fork_it_at_a_message() {
+    let site = site();
+    site.fleet.run(&["trigger", "coder", "-q", "-p", "First."]).ok();
+    let session = site.fleet.session_of("coder");
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit(&format!("/sessions/{session}")).await;
+        browser.wait_for(".entry", "Turn 1 of many.").await;
+        browser.script("window.same = true").await;
+        browser.type_into("#say", "And then <b>?").await;
+        browser.click("form[data-talk] button").await;
+        browser.wait_for(".entry", "And then <b>?").await;
+        browser.wait_for(".entry", "Turn 2 of many. Before: First").await;
+        // When the job has ended its rows are messages like the others.
+        browser.wait_for("[data-page] .entry", "Turn 2 of many.").await;
+        browser.wait("messages".to_owned(), "return document.querySelector('.below') === null && document.querySelectorAll('[data-page] .entry').length === 6".to_owned()).await;
+        assert_eq!(browser.script("return window.same").await, true, "no reload");
+        browser.wait_for(".entry .after", "No fork here").await;
+        browser.check("session-talked").await;
+        browser.click("[aria-label='Fork behind message 3']").await;
+        browser.wait("the fork".to_owned(), format!("return location.pathname.startsWith('/sessions/') && !location.pathname.endsWith('{session}')")).await;
+        browser.wait_for("dd", "behind message 3").await;
+        browser.type_into("#say", "On from the first.").await;
+        browser.click("form[data-talk] button").await;
+        browser.wait_for(".entry", "Turn 2 of many. Before: First").await;
+        browser.is_quiet("talk").await;
+    });
+    let tree = site.fleet.json(&["session", "list", "--json"]);
+    assert_eq!(tree["total"], 2);
+}
+
+#[test]
+fn changes_of_files_between_messages_are_shown_with_the_numbers_of_lines() {
+    let site = site();
+    for _ in 0..3 {
+        site.fleet.run(&["trigger", "coder", "-q"]).ok();
+    }
+    let session = site.fleet.session_of("coder");
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        let added = "return [...document.querySelectorAll('tr.add')].map((it) => it.innerText.replace(/\\s+/g, ' ').trim())";
+        browser.visit(&format!("/sessions/{session}/diff")).await;
+        browser.wait_for("details.file summary", "notes.txt").await;
+        let lines = |from: u32, to: u32| {
+            json!(
+                (from..=to)
+                    .map(|turn| format!("{turn} + line {turn} <b>not bold</b>"))
+                    .collect::<Vec<_>>()
+            )
+        };
+        assert_eq!(browser.script(added).await, lines(1, 3));
+        browser.visit(&format!("/sessions/{session}/diff?from=3&to=6")).await;
+        assert_eq!(browser.script(added).await, lines(2, 2));
+        browser.visit(&format!("/sessions/{session}/diff?from=x")).await;
+        browser.wait_for("main", "invalid digit").await;
+    });
+}
+
+#[test]
+fn a_workflow_is_run_switched_answered_retried_and_ended_by_clicks() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/workflows").await;
+        browser.click("a[href='/workflows/ship']").await;
+        browser.wait_for(".graph svg a", "pack").await;
+        browser.click("button[data-action$='/disable']").await;
+        browser.wait_for("#head .status", "disabled").await;
+        browser.click("button[data-action$='/enable']").await;
+        browser.wait_for("#head .status", "enabled").await;
+        browser.type_into("#input-0", "tulips").await;
+        browser.click("form[data-under] .primary").await;
+        browser
+            .wait("a run".to_owned(), "return location.pathname.startsWith('/runs/')".to_owned())
+            .await;
+        browser.wait_for("#asks h3", "may-ship").await;
+        browser.wait_for("#graph .node[data-s=asking]", "pack").await;
+        browser.script("window.same = true").await;
+        browser.type_into("#asks textarea[name=text]", "go ahead").await;
+        browser.click("#asks button[value=approve]").await;
+        browser.wait_for("#graph .node[data-s=failed]", "send").await;
+        browser.wait_for("#head .status", "failed").await;
+        assert_eq!(browser.script("return window.same").await, true, "no reload");
+        browser.check("run-failed").await;
+        let past = site.fleet.json(&["approvals", "list", "--all", "--json"]);
+        assert_eq!(past["approvals"][0]["status"], "approved");
+        site.fleet.write("ready", "");
+        site.fleet.write("work/ready", "");
+        browser.click("button[data-action$='/retry']").await;
+        browser.wait_for("#head .status", "succeeded").await;
+        browser.visit("/workflows/ship").await;
+        browser.type_into("#input-0", "roses").await;
+        browser.click("form[data-under] .primary").await;
+        browser.wait_for("#asks h3", "may-ship").await;
+        browser.click("button[data-action$='/cancel']").await;
+        browser.click("#confirm button[value=yes]").await;
+        browser.wait_for("#head .status", "cancelled").await;
+        browser.is_quiet("workflow").await;
+    });
+}
+
+#[test]
+fn what_agents_ask_is_answered_in_the_inbox() {
+    let site = site();
+    let count = ".count:not([hidden]) > [data-count=approvals]";
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.visit("/approvals").await;
+        browser.wait_for("#waiting", "Nobody waits for you").await;
+        site.fleet.asks_for("asker");
+        // It comes by itself, and the navigation counts it.
+        browser.wait_for("#waiting h3", "May it use Bash?").await;
+        browser.wait_for(count, "1").await;
+        browser.click("#waiting details summary").await;
+        let field = "textarea[name=input]";
+        browser.script(&format!("document.querySelector('{field}').value = '{{oops'")).await;
+        browser.click("#waiting button[value=approve]").await;
+        browser.wait_for(".toast-wrong", "no JSON").await;
+        browser.script(&format!("document.querySelector('{field}').value = '{{\"command\": \"echo changed > did\"}}'")).await;
+        browser.click("#waiting button[value=approve]").await;
+        browser.wait_for("#waiting", "Nobody waits for you").await;
+        browser.wait_for("#past", "approved").await;
+        site.fleet.wait_until_said("It gave");
+        assert_eq!(site.fleet.read("did"), "changed\n");
+
+        site.fleet.asks_for("asker");
+        browser.wait_for("#waiting h3", "May it use Bash?").await;
+        browser.type_into("#waiting textarea[name=text]", "not on a Sunday").await;
+        browser.click("#waiting button[value=reject]").await;
+        browser.wait_for("#past", "rejected").await;
+        site.fleet.wait_until_said("not on a Sunday");
+
+        let quiz = site.fleet.asks_for("quizzer");
+        browser.wait_for("#waiting legend", "Which colour").await;
+        // It is answered where the job is looked at, too.
+        browser.visit(&format!("/jobs/{quiz}")).await;
+        browser.click("#asks button[value=reply]").await;
+        browser.wait_for(".toast-wrong", "without an answer").await;
+        browser.click("#asks input[value='2']").await;
+        browser.click("#asks button[value=reply]").await;
+        browser.wait_for(".entry", "blue it is.").await;
+        browser
+            .wait(
+                "no question".to_owned(),
+                "return document.querySelector('#asks h3') === null".to_owned(),
+            )
+            .await;
+        browser.visit("/approvals?status=rejected").await;
+        browser.wait_for("#past", "rejected").await;
+        browser.check("approvals-history").await;
+    });
+}

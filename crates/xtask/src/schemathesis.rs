@@ -1,0 +1,33 @@
+//! Installing schemathesis, by which a proof holds the API against its description. It is not shipped.
+
+use anyhow::{Context as _, Result};
+
+use crate::setup;
+use crate::shell::{run, succeeds, workspace_root};
+
+/// Also read by the proof.
+const VERSION: &str = include_str!("../../heeler/tests/it/schemathesis-version");
+
+/// Where it is, beside the build: also known to the proof.
+const FOLDER: &str = "target/schemathesis";
+
+/// Installs schemathesis unless it is there.
+pub(crate) fn install() -> Result<()> {
+    let version = VERSION.trim();
+    let folder = workspace_root()?.join(FOLDER);
+    let folder = folder.to_str().context("the path of this clone is not text")?;
+    let (python, pip) = (format!("{folder}/bin/python"), format!("{folder}/bin/pip"));
+    let is_there = format!(
+        "from importlib.metadata import version as v; assert v('schemathesis') == '{version}'"
+    );
+    if succeeds(&[&python, "-c", &is_there]) {
+        eprintln!("setup: schemathesis {version} is there");
+        return Ok(());
+    }
+    if !succeeds(&["python3", "-c", "import venv, ensurepip"]) {
+        setup::debian(&[("python3", "python3"), ("heeler-needs-venv", "python3-venv")])?;
+    }
+    eprintln!("setup: installing schemathesis {version}");
+    run(&["python3", "-m", "venv", folder], &[])?;
+    run(&[&pip, "install", "--quiet", &format!("schemathesis=={version}")], &[])
+}
