@@ -326,7 +326,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
             2 | quite_unlike_anything: 1
               | ^^^^^^^^^^^^^^^^^^^^^
               |
-              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, workflows, web, webhooks, docker, working_directory, chat
+              = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, workflows, web, webhooks, metrics, telemetry, docker, working_directory, chat
         "#]],
     );
     let said = render(&[("herdctl.yaml", yaml)], &[]);
@@ -343,7 +343,7 @@ fn unknown_keys_are_errors_in_heeler_yaml_and_warnings_in_herdctl_yaml() {
         2 | quite_unlike_anything: 1
           | ^^^^^^^^^^^^^^^^^^^^^
           |
-          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, workflows, web, webhooks, docker, working_directory, chat
+          = help: known keys: version, fleet, defaults, agents, fleets, max_concurrent, budget, queue, retention, logs, watch_config, timezone, durability, workflows, web, webhooks, metrics, telemetry, docker, working_directory, chat
     "#]].assert_eq(&said);
 }
 
@@ -391,7 +391,7 @@ fn a_missing_file_is_named_where_it_is_named() {
 #[test]
 fn keys_without_effect_are_named_once_for_each_file() {
     let fleet = "\
-webhooks: {enabled: true}
+webhooks: {port: 8081, enabled: true}
 web: {enabled: false}
 defaults:
   docker: {enabled: true}
@@ -407,11 +407,11 @@ schedules:
 ";
     let said = render(&[("heeler.yaml", fleet), ("a.yaml", agent)], &[]);
     expect![[r#"
-        warning: `webhooks` has no effect yet
-         --> heeler.yaml:1:1
+        warning: `webhooks.port` has no effect yet
+         --> heeler.yaml:1:12
           |
-        1 | webhooks: {enabled: true}
-          | ^^^^^^^^ accepted, not used
+        1 | webhooks: {port: 8081, enabled: true}
+          |            ^^^^ accepted, not used
 
         warning: `docker` is not there yet: an agent that asks for it is refused, and never runs without it
          --> heeler.yaml:4:3

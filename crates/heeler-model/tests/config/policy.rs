@@ -17,8 +17,41 @@ schedules:
 ",
     );
     let triggers: Vec<&Trigger> = agent.schedules.iter().map(|one| &one.trigger).collect();
-    expect![[r#"[Watch { paths: Globs(["src"]), ignore: Globs([]), debounce: Period(2s) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Webhook]"#]].assert_eq(&format!("{triggers:?}"));
+    expect![[r#"[Watch { paths: Globs(["src"]), ignore: Globs([]), debounce: Period(2s) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Webhook(WebhookRules { secret_env: None, events: [], branches: None, paths: None, labels: [], authors: [], bots: false, fields: {} })]"#]].assert_eq(&format!("{triggers:?}"));
     assert_eq!(triggers[1], triggers[2]);
+}
+
+#[test]
+fn a_webhook_goes_by_rules_of_its_own() {
+    let agent = agent(
+        "\
+schedules:
+  hook:
+    type: webhook
+    secret: A_SECRET
+    events: [push, issues.opened]
+    branches: [main]
+    paths: ['src/**']
+    labels: [bug]
+    authors: [ann]
+    bots: true
+    fields: {title: issue.title, label: issue.labels.0.name}
+",
+    );
+    let Trigger::Webhook(rules) = &agent.schedules[0].trigger else { panic!("{agent:?}") };
+    assert_eq!(rules.secret_env.as_ref().unwrap().as_str(), "A_SECRET");
+    let events: Vec<String> = rules.events.iter().map(ToString::to_string).collect();
+    assert_eq!(events, ["push", "issues.opened"]);
+    assert_eq!(rules.branches.as_ref().unwrap().patterns(), ["main"]);
+    assert_eq!(rules.paths.as_ref().unwrap().patterns(), ["src/**"]);
+    assert_eq!(
+        (&rules.labels[..], &rules.authors[..]),
+        (&["bug".to_owned()][..], &["ann".to_owned()][..])
+    );
+    assert!(rules.bots);
+    let fields: Vec<String> =
+        rules.fields.iter().map(|(name, at)| format!("{name}={at}")).collect();
+    assert_eq!(fields, ["title=issue.title", "label=issue.labels.0.name"]);
 }
 
 #[test]

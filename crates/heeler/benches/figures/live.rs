@@ -97,8 +97,11 @@ async fn one(mut stream: TcpStream, request: String) -> Vec<Duration> {
         if line == "event: end" {
             break;
         }
+        // The last line is also in the job's result and in its summary.
+        if !line.contains("\"type\":\"assistant\"") {
+            continue;
+        }
         let Some((_, rest)) = line.split_once("at=") else { continue };
-        // The command itself is in the prompt's row.
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         let Ok(said) = digits.parse().map(Timestamp::from_nanosecond) else { continue };
         let age = Timestamp::now().duration_since(said.expect("it is a time"));

@@ -115,11 +115,11 @@ impl Seen {
     }
 }
 
-fn socket(herd: &Herd) -> Utf8PathBuf {
+pub(crate) fn socket(herd: &Herd) -> Utf8PathBuf {
     DaemonFile::read(&herd.dir()).unwrap().unwrap().socket
 }
 
-fn trigger(client: &mut Client, agent: &str) -> JobId {
+pub(crate) fn trigger(client: &mut Client, agent: &str) -> JobId {
     let wanted = Wanted::of(agent.parse().unwrap());
     match client.ask(&Command::Trigger(Box::new(wanted)), None).unwrap() {
         Answer::Job { job, .. } => job,
