@@ -36,6 +36,7 @@ mod steering;
 mod terminal;
 mod tidy;
 mod trigger;
+mod web;
 mod workflow_commands;
 mod workflow_crons;
 mod workflow_examples;
