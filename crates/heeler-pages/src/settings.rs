@@ -51,7 +51,10 @@ fn you(frame: &Frame) -> Markup {
             header { h2 #h-you { "You" } }
             div.pad.stack-s {
                 p { "Logged in as " strong { (said(&frame.who)) } ". You may " (may) "." }
-                form method="post" action="/logout" { button.button { "Log out" } }
+                form method="post" action="/logout" {
+                    @if let Some(csrf) = &frame.csrf { input type="hidden" name="csrf" value=(csrf); }
+                    button.button { "Log out" }
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Extension, FromRequest as _, Request, State};
 use axum::http::header::{RETRY_AFTER, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Form, Router};
@@ -53,7 +53,8 @@ async fn show(
 ) -> Result<Response, Problem> {
     let (head, _) = request.into_parts();
     let next = own_path(asked.next.as_deref());
-    let Some(secret) = asked.link else {
+    // Whoever only looks whether there is a page uses nothing up.
+    let Some(secret) = asked.link.filter(|_| head.method == Method::GET) else {
         return Ok(match is_logged_in(&app, &head.headers).await? {
             true => redirect(&next),
             false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),

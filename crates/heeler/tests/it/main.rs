@@ -39,6 +39,7 @@ mod steering;
 mod terminal;
 mod tidy;
 mod trigger;
+mod web;
 mod webhooks;
 mod workflow_commands;
 mod workflow_crons;
