@@ -1,5 +1,6 @@
 //! Who comes in over TCP: every route times everybody who may knock, and the ways to log in.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -63,7 +64,8 @@ impl House {
         let handle =
             Handle::scripted(move |command, reply| obey(&writing, &hearing, command, reply));
         let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() };
-        let app = App { access: Arc::new(Access::new(&reach)), ..app(folder, handle) };
+        let plain = app(folder, handle, "version: 1\nagents: []\n", BTreeMap::new());
+        let app = App { access: Arc::new(Access::new(&reach)), ..plain };
         let router = web_router(&app).with_state(app.clone());
         House { temp, app, router, store, heard }.furnished()
     }
