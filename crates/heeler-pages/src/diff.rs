@@ -200,6 +200,17 @@ fn name_of(line: &str) -> String {
     name.to_owned()
 }
 
+/// Returns the lines of each file that are shown: the first ones of all.
+fn shown_of(files: &[File]) -> Vec<&[Line]> {
+    let mut left = LINES_MAX;
+    let each = files.iter().map(|file| {
+        let count = file.lines.len().min(left);
+        left -= count;
+        &file.lines[..count]
+    });
+    each.collect()
+}
+
 fn table_of(files: &[File]) -> Markup {
     if files.is_empty() {
         return html! { section.card { p.empty { "Nothing has changed." } } };
@@ -207,7 +218,7 @@ fn table_of(files: &[File]) -> Markup {
     let total: usize = files.iter().map(|file| file.lines.len()).sum();
     let (added, removed) =
         files.iter().fold((0, 0), |sum, it| (sum.0 + it.added, sum.1 + it.removed));
-    let mut left = LINES_MAX;
+    let shown = shown_of(files);
     html! {
         @if total > LINES_MAX {
             p.banner.warn role="note" {
@@ -220,10 +231,8 @@ fn table_of(files: &[File]) -> Markup {
                 h2 #h-files { (files.len()) @if files.len() == 1 { " file" } @else { " files" } }
                 span.added { "+" (grouped(added as i64)) } span.removed { "−" (grouped(removed as i64)) }
             }
-            @for (number, file) in files.iter().enumerate() {
-                @let count = file.lines.len().min(left);
-                @let _ = left -= count;
-                (file_of(file, &file.lines[..count], number, number < OPEN_FILES_MAX && count > 0))
+            @for (number, (file, lines)) in files.iter().zip(shown).enumerate() {
+                (file_of(file, lines, number, number < OPEN_FILES_MAX && !lines.is_empty()))
             }
         }
     }

@@ -151,25 +151,19 @@ fn edge(from: Spot, to: Spot, is_lenient: bool) -> Markup {
 
 fn draw(node: &Node, spot: Spot) -> Markup {
     let Spot { x, y } = spot;
-    let words = match node.state.as_str() {
-        "" => node.title.clone(),
-        state => format!("{}: {state}", node.title),
-    };
+    let words = [node.state.as_str(), node.sub.as_str()];
+    let sub = words.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" · ");
     let sign = sign(&node.state);
     let indent = if sign.is_empty() { 12 } else { 28 };
     html! {
-        a href={ "#phase-" (anchor(&node.name)) } aria-label=(one_line(&words)) {
+        a href={ "#phase-" (anchor(&node.name)) } {
             g.node data-s=(node.state) {
-                title { (one_line(&words)) }
+                title { (one_line(&node.title)) " " (one_line(&sub)) }
                 rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="7" {}
                 @if node.has_gate { circle.gate cx=(x + WIDTH - 2) cy=(y + HEIGHT - 2) r="5" {} }
-                @if !sign.is_empty() { text.sign x=(x + 15) y=(y + 28) { (sign) } }
-                @if node.sub.is_empty() {
-                    text.title x=(x + indent) y=(y + 28) { (cut(&node.title, TITLE_CHARS_MAX)) }
-                } @else {
-                    text.title x=(x + indent) y=(y + 20) { (cut(&node.title, TITLE_CHARS_MAX)) }
-                    text.sub x=(x + indent) y=(y + 36) { (cut(&node.sub, SUB_CHARS_MAX)) }
-                }
+                text.sign x=(x + 15) y=(y + 28) aria-hidden="true" { (sign) }
+                text.title x=(x + indent) y=(y + if sub.is_empty() { 28 } else { 20 }) { (cut(&node.title, TITLE_CHARS_MAX)) }
+                text.sub x=(x + indent) y=(y + 36) { (cut(&sub, SUB_CHARS_MAX)) }
             }
         }
     }

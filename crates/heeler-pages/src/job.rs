@@ -145,7 +145,7 @@ fn facts_card(frame: &Frame, job: &JobDetails) -> Markup {
                 dt { "Cost" }
                 dd.num {
                     (item.cost_usd.map_or_else(|| "–".to_owned(), dollars))
-                    @if let Some(turns) = usage.num_turns { span.muted { " · " (turns) " turns" } }
+                    @if let Some(turns) = usage.num_turns { span.muted { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } } }
                     @if let Some(tokens) = tokens { span.muted { " · " (grouped(tokens)) " tokens" } }
                 }
                 (session(job))

@@ -340,18 +340,18 @@ fn after(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
             @if message.safe_cut && frame.may_operate() {
                 button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                     data-body=(format!("{{\"atMessage\":{number}}}"))
-                    aria-label={ "Fork behind message " (number) } { "Fork from here" }
+                    aria-label={ "Fork from here, behind message " (number) } { "Fork from here" }
                 @if message.snapshot.is_some() {
                     button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                         data-body=(format!("{{\"atMessage\":{number},\"workspace\":true}}"))
-                        aria-label={ "Fork behind message " (number) " with the files as they were" } { "Fork with files" }
+                        aria-label={ "Fork with files as they were behind message " (number) } { "Fork with files" }
                 }
             } @else if let Some(why) = &message.why_unsafe {
                 span { "No fork here: " (why) }
             }
             @if message.snapshot.is_some() {
-                a href={ (home) "/diff?from=" (number) } aria-label={ "Changes of files since message " (number) } { "changes since" }
-                a href={ (home) "/diff?to=" (number) } aria-label={ "Changes of files up to message " (number) } { "changes until" }
+                a href={ (home) "/diff?from=" (number) } aria-label={ "changes since message " (number) } { "changes since" }
+                a href={ (home) "/diff?to=" (number) } aria-label={ "changes until message " (number) } { "changes until" }
             }
         }
     }

@@ -61,7 +61,7 @@ fn row(frame: &Frame, one: &WorkflowItem) -> Markup {
             td {
                 @match &one.last_run {
                     Some(run) => {
-                        a href=(path("/runs", &[&run.id])) aria-label={ "Last run of " (one_line(&one.name)) } { (status(run.status.as_str())) }
+                        a href=(path("/runs", &[&run.id])) { span.visually-hidden { "Last run of " (one_line(&one.name)) ": " } (status(run.status.as_str())) }
                         " " span.muted { (ago(frame, run.started_at)) }
                     }
                     None => span.muted { "never" },

@@ -299,7 +299,9 @@ fn start_driver(profile: &tempfile::TempDir) -> (Child, u16) {
     let port = lines
         .by_ref()
         .map_while(Result::ok)
-        .find_map(|line| line.rsplit_once("on port ")?.1.trim_end_matches('.').parse().ok());
+        .filter_map(|line| line.rsplit_once("on port ")?.1.trim_end_matches('.').parse().ok())
+        // It says first that it was asked for any.
+        .find(|port| *port != 0);
     // Nobody may wait for somebody to read what it says.
     std::thread::spawn(move || lines.for_each(drop));
     (driver, port.unwrap())

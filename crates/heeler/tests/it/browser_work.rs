@@ -383,7 +383,7 @@ fn people_talk_to_an_agent_in_its_session_and_fork_it_at_a_message() {
         assert_eq!(browser.script("return window.same").await, true, "no reload");
         browser.wait_for(".entry .after", "No fork here").await;
         browser.check("session-talked").await;
-        browser.click("[aria-label='Fork behind message 3']").await;
+        browser.click("[aria-label='Fork from here, behind message 3']").await;
         browser.wait("the fork".to_owned(), format!("return location.pathname.startsWith('/sessions/') && !location.pathname.endsWith('{session}')")).await;
         browser.wait_for("dd", "behind message 3").await;
         browser.type_into("#say", "On from the first.").await;
