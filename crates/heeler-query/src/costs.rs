@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(by(CostsBy::Agent), [("b".to_owned(), 7), ("a".to_owned(), 1)]);
         assert_eq!(by(CostsBy::Day), [("2026-11-14".to_owned(), 5), ("2026-11-15".to_owned(), 3)]);
         assert_eq!(by(CostsBy::Model), [("haiku".to_owned(), 4), ("opus".to_owned(), 4)]);
-        let item = serde_json::to_string(&sum_up(&rows, CostsBy::Agent)[1]).unwrap();
-        assert_eq!(item, r#"{"agent":"a","costUsd":0.000001}"#);
+        let item = serde_json::to_value(&sum_up(&rows, CostsBy::Agent)[1]).unwrap();
+        assert_eq!(item, serde_json::json!({ "agent": "a", "costUsd": 0.000001 }));
     }
 }

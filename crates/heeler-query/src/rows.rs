@@ -84,7 +84,8 @@ pub(crate) fn read(log: &Utf8Path, job: &str, wanted: RowsWanted) -> Result<RowP
     rows.reverse();
     let job = job.to_owned();
     let previous = Some(span.from).filter(|from| *from > 0);
-    let next = (span.to < lines).then(|| span.to.saturating_sub(1));
+    // Nothing is before the first row, so no `after` leads to it.
+    let next = span.to.checked_sub(1).filter(|_| span.to < lines);
     Ok(RowPage { job, rows, lines, previous, next })
 }
 
