@@ -2,6 +2,7 @@
 
 use camino::Utf8Path;
 use heeler_model::config::Loaded;
+use heeler_model::redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -34,9 +35,15 @@ impl ConfigShown {
 }
 
 impl Records {
-    /// Returns the config as it counts.
+    /// Returns the config as it counts, for whoever may read: a secret that stands in the file itself
+    /// is taken out too.
     pub fn config(&self) -> Result<ConfigShown, QueryError> {
         let known = self.known();
-        Ok(ConfigShown::of(&*known.config()?, known.config.as_deref()))
+        let mut shown = ConfigShown::of(&*known.config()?, known.config.as_deref());
+        let secrets = known.around().map(|around| around.secrets()).unwrap_or_default();
+        let redactor = Redactor::new(&secrets);
+        redactor.json(&mut shown.fleet);
+        redactor.json(&mut shown.agents);
+        Ok(shown)
     }
 }

@@ -182,6 +182,7 @@ struct StreamParams {
     from: Option<u64>,
     /// `html` for rows as elements of a page.
     #[serde(rename = "as")]
+    #[param(inline)]
     form: Option<FormParam>,
 }
 

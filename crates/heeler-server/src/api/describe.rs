@@ -73,6 +73,11 @@ pub(super) fn needs(description: &mut Description, scope: Scope) {
                 SecurityRequirement::new::<_, [&str; 0], &str>("token", []),
                 SecurityRequirement::new::<_, [&str; 0], &str>("cookie", []),
             ]);
+            for reply in operation.responses.responses.values_mut() {
+                if let RefOr::T(reply) = reply {
+                    "The reply.".clone_into(&mut reply.description);
+                }
+            }
             operation.responses.responses.insert("default".to_owned(), problem());
             match is_read {
                 true => tagged(operation),

@@ -1,5 +1,7 @@
 //! The API's description is the one in the manual, and says what holds for every route.
 
+use std::collections::HashSet;
+
 use expect_test::expect_file;
 use serde_json::Value;
 
@@ -45,5 +47,35 @@ fn every_route_says_its_scope_how_to_log_in_and_what_a_problem_is() {
             .collect();
         let is_keyed = !is_read && said["tags"][0] != "access";
         assert_eq!(headers.contains(&"Idempotency-Key"), is_keyed, "{name}");
+    }
+}
+
+/// Lists the parts of the description that something refers to.
+fn references(of: &Value) -> Vec<&str> {
+    match of {
+        Value::Object(map) => {
+            let own = map.get("$ref").and_then(Value::as_str);
+            own.into_iter().chain(map.values().flat_map(references)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn every_name_in_the_description_leads_somewhere_and_every_operation_has_its_own() {
+    let description = description();
+    for reference in references(description) {
+        let pointer = reference.trim_start_matches('#');
+        assert!(description.pointer(pointer).is_some(), "{reference}");
+    }
+    let all = operations(description);
+    let names: HashSet<&str> =
+        all.iter().map(|(_, said)| said["operationId"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), all.len());
+    for (name, said) in &all {
+        for (code, reply) in said["responses"].as_object().unwrap() {
+            assert!(reply["description"].is_string(), "{name} {code}");
+        }
     }
 }

@@ -78,7 +78,6 @@ pub(crate) fn send(
 struct Served {
     herd: Herd,
     life: Life,
-    client: Client,
 }
 
 impl Served {
@@ -97,14 +96,14 @@ agents:
             "workflows/build.yaml",
             "name: build
 agent: coder
-inputs: {task: {type: string, description: What to build}}
+inputs: {task: {description: What to build}}
 phases:
-  - {name: plan, prompt: 'Plan {{ inputs.task }}'}
+  - {name: plan, prompt: 'Plan {{ task }}'}
   - {name: work, prompt: Do it, depends_on: [plan]}
 ",
         );
-        let (life, client) = herd.begin(&[]);
-        Served { herd, life, client }
+        let (life, _) = herd.begin(&[]);
+        Served { herd, life }
     }
 
     #[track_caller]
@@ -133,7 +132,10 @@ phases:
     }
 
     fn stop(mut self) {
-        self.client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
+        // One that has said nothing for a while was hung up on.
+        let socket = DaemonFile::read(&self.herd.dir()).unwrap().unwrap().socket;
+        let mut client = Client::connect(&socket).unwrap();
+        client.ask(&Command::Stop(Stopping::Wait { timeout: None }), None).unwrap();
         assert!(!self.life.ended(), "it ended by itself");
     }
 }
@@ -192,7 +194,6 @@ fn what_the_command_line_prints_is_what_the_api_replies() {
         (&["workflow", "list", "--json"], "/api/v1/workflows"),
         (&["workflow", "runs", "--json"], "/api/v1/runs"),
         (&["costs", "--json"], "/api/v1/costs"),
-        (&["config", "show", "--json"], "/api/v1/config"),
     ] {
         assert_eq!(fleet.json(args), served.get(path), "{path}");
     }
@@ -299,7 +300,7 @@ const CHECKS: &str = "not_a_server_error,content_type_conformance,status_code_co
     response_schema_conformance";
 
 /// How many requests of each kind are made up for each route, at CI size.
-const EXAMPLES: u64 = 10;
+const EXAMPLES: u64 = 5;
 
 /// How many at most: each takes some milliseconds, and there are dozens of routes.
 const EXAMPLES_MAX: u64 = 1_000;
