@@ -1,5 +1,6 @@
 //! Jobs from request to record, with a runner that is a shell script, cut off at every step.
 
+mod access;
 mod cancels;
 mod conduct;
 mod daemon;

@@ -164,8 +164,33 @@ fn routes() -> Vec<Route> {
             }
         }
     }
-    let pages =
-        ["/", "/nowhere", "/api/v1/openapi.json", "/api/v1/nowhere", "/api/v1", "/x/../login"];
+    let pages = [
+        "/",
+        "/agents",
+        "/agents/x",
+        "/approvals",
+        "/approvals/x",
+        "/jobs",
+        "/jobs/x",
+        "/jobs/x/rows.html",
+        "/metrics",
+        "/runs",
+        "/runs/x",
+        "/schedules",
+        "/search",
+        "/sessions",
+        "/sessions/x",
+        "/sessions/x/diff",
+        "/sessions/x/messages.html",
+        "/settings",
+        "/workflows",
+        "/workflows/x",
+        "/nowhere",
+        "/x/../login",
+        "/api/v1",
+        "/api/v1/nowhere",
+        "/api/v1/openapi.json",
+    ];
     all.extend(pages.map(|path| Route {
         method: Method::GET,
         path: path.to_owned(),
@@ -272,7 +297,7 @@ fn check_headers(headers: &HeaderMap, what: &str) {
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         ),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        ("referrer-policy", "same-origin"),
         ("x-frame-options", "DENY"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
@@ -545,6 +570,8 @@ fn a_link_lets_one_browser_in() {
     let street = Street::new();
     let link = street.house.app.access.make_link("ann", Scope::Admin, NOW).unwrap();
     let (_, path) = link.split_once("7878").unwrap();
+    let (looked, _) = street.send(&format!("HEAD {path}"), "", "");
+    assert!(!looked.contains("set-cookie"), "{looked}");
     let (head, body) = street.send(&format!("GET {path}"), "", "");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(body.contains("0;url=/"), "{body}");
