@@ -40,7 +40,7 @@ pub fn page(frame: &Frame, calendar: &Calendar) -> Markup {
 fn legend() -> Markup {
     html! {
         header {
-            span.row.small {
+            span.row.small.legend {
                 (status("completed")) (status("failed")) (status("running")) (status("skipped"))
                 span.status { "due" }
             }
@@ -141,6 +141,10 @@ fn drawing(calendar: &Calendar, lane: &Lane) -> Markup {
             rect.past width=(middle) height="40" rx="3" {}
             rect.track x=(middle) width=(middle) height="40" rx="3" {}
             @for (place, slot) in slots.iter().enumerate() { (drawn(place * 10, slot)) }
+            @if let Some(from) = slots.iter().rposition(|slot| slot.due > 0).filter(|_| lane.more_due) {
+                // It goes on like that.
+                line.due-more x1=(from * 10 + 12) x2=(SLOTS * 10) y1="20" y2="20" {}
+            }
             line.now x1=(middle) x2=(middle) y1="-3" y2="43" {}
         }
     }
@@ -215,7 +219,7 @@ fn list(frame: &Frame, calendar: &Calendar) -> Markup {
                 header { h2 #h-coming { "Coming" } }
                 @if due.is_empty() { p.empty.small { "Nothing is due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark) in due.iter().take(LISTED_MAX / 4) { (listed(frame, lane, mark)) }
+                    @for (lane, mark) in due.iter().take(LISTED_MAX / 6) { (listed(frame, lane, mark)) }
                 }
             }
             section.card #past data-live aria-labelledby="h-past" {

@@ -296,12 +296,11 @@ fn start_driver(profile: &tempfile::TempDir) -> (Child, u16) {
         )
     });
     let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-    let port = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .filter_map(|line| line.rsplit_once("on port ")?.1.trim_end_matches('.').parse().ok())
-        // It says first that it was asked for any.
-        .find(|port| *port != 0);
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        // It names the port that it was given first.
+        let said = line.strip_prefix("ChromeDriver was started successfully on port ")?;
+        said.trim_end_matches('.').parse().ok()
+    });
     // Nobody may wait for somebody to read what it says.
     std::thread::spawn(move || lines.for_each(drop));
     (driver, port.unwrap())

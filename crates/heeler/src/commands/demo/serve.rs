@@ -48,8 +48,11 @@ fn start(stage: &Stage) -> Outcome<String> {
     let mut start = stage.command(PLACE, &["start", "-d", "-q"]);
     let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
     super::ended_well(&["start", "-d"], started)?;
-    let said = stage.command(PLACE, &["open", "--print"]).stderr(Stdio::inherit()).output()?;
-    super::ended_well(&["open", "--print"], said.status)?;
+    let said = stage.command(PLACE, &["open", "--print"]).output()?;
+    if !said.status.success() {
+        let why = String::from_utf8_lossy(&said.stderr).into_owned();
+        return Err(Failure::message(Code::Failed, why));
+    }
     let said = String::from_utf8_lossy(&said.stdout);
     let link = said.split_whitespace().find(|word| word.starts_with("http"));
     let missing = || Failure::message(Code::Bug, "there is no link");
