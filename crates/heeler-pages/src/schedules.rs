@@ -123,7 +123,7 @@ fn slots(calendar: &Calendar, lane: &Lane) -> [Slot; SLOTS] {
         match what {
             Fate::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
             Fate::Ran { status: Some(JobStatus::Running | JobStatus::Pending), .. } => {
-                slot.running += 1
+                slot.running += 1;
             }
             Fate::Ran { .. } => slot.ran += 1,
             Fate::Skipped { count, .. } => slot.skipped += count,

@@ -22,8 +22,8 @@ impl Records {
         let session = sessions::find(&reader, session)?;
         let Some(own) = session.agent_session_id else { return Ok(None) };
         let at_work = known.home.and_then(|home| heeler_engine::at_work(&home, &own));
-        let recorded = reader.running_jobs()?.into_iter();
-        let recorded = recorded.filter(|head| head.session_id.as_ref() == Some(&own)).next_back();
+        let mut recorded = reader.running_jobs()?.into_iter();
+        let recorded = recorded.rfind(|head| head.session_id.as_ref() == Some(&own));
         let named = at_work.as_ref().and_then(|it| it.job.as_ref());
         let named = named.map(|job| reader.job(job)).transpose()?.flatten();
         let Some(head) = named.map(|job| job.head).or(recorded) else {

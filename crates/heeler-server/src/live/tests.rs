@@ -209,7 +209,7 @@ async fn text_that_is_being_said_comes_before_its_row_and_never_after_it() {
     rig.follow();
     assert_eq!(client.read().await, told(1..2));
     (0..1000).for_each(|number| {
-        rig.hub.say(Delta { row: Some(2), event: event(None, "delta", &number.to_string()) })
+        rig.hub.say(Delta { row: Some(2), event: event(None, "delta", &number.to_string()) });
     });
     let read = client.read().await;
     assert_eq!(read[0], "lagged {}");

@@ -51,7 +51,7 @@ fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Probl
         None => None,
         Some(text) => {
             let period =
-                text.parse::<Period>().map_err(|error| Problem::usage(format!("{error}")))?;
+                text.parse::<Period>().map_err(|error| Problem::usage(error.to_string()))?;
             SignedDuration::try_from(period.get()).ok()
         }
     };

@@ -43,6 +43,7 @@ fn every_statement_fits_the_schema() {
         db::money::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
+        db::requests::ALL_SQL,
         db::runs::ALL_SQL,
         db::schedules::ALL_SQL,
         db::sessions::ALL_SQL,
