@@ -115,14 +115,17 @@ pub(crate) struct Browser {
     look: Look,
     /// What pages are checked with; it is put into each of them.
     axe: String,
-    driver: Child,
+    _driver: Driver,
     _profile: tempfile::TempDir,
 }
 
-impl Drop for Browser {
+/// The driver's process, which ends with the test, however that ends.
+struct Driver(Child);
+
+impl Drop for Driver {
     fn drop(&mut self) {
-        drop(self.driver.kill());
-        drop(self.driver.wait());
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 
@@ -161,7 +164,8 @@ impl Browser {
         page.set_script_timeout(PATIENCE).await.unwrap();
         let axe = heeler_testkit::axe();
         let page = ManuallyDrop::new(page);
-        let browser = Browser { page, url: site.url(), look, axe, driver, _profile: profile };
+        let browser =
+            Browser { page, url: site.url(), look, axe, _driver: driver, _profile: profile };
         browser.look(look).await;
         browser
     }
@@ -285,17 +289,18 @@ impl Browser {
 }
 
 /// Starts the driver on a free port and returns that.
-fn start_driver(profile: &tempfile::TempDir) -> (Child, u16) {
+fn start_driver(profile: &tempfile::TempDir) -> (Driver, u16) {
     let mut command = Command::new("chromedriver");
     // What it and the browser leave goes with the test.
     command.arg("--port=0").env("TMPDIR", profile.path()).env("HOME", profile.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut driver = command.spawn().unwrap_or_else(|error| {
+    let started = command.spawn().unwrap_or_else(|error| {
         panic!(
             "chromedriver cannot be started ({error}): run `cargo xtask setup`, which installs it"
         )
     });
-    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let mut driver = Driver(started);
+    let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
     let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
         // It names the port that it was given first.
         let said = line.strip_prefix("ChromeDriver was started successfully on port ")?;
