@@ -58,8 +58,16 @@ fn stop(mut client: Client, mut life: Life) {
 
 #[test]
 fn every_point_apart_has_a_test_here() {
-    let here =
-        [&ENDING[..], &ASKED, &[FaultPoint::Fired], &LOGS, &[FaultPoint::RequestDone]].concat();
+    let here = [
+        &ENDING[..],
+        // In `web`.
+        &[FaultPoint::BeforeApiToken],
+        &ASKED,
+        &[FaultPoint::Fired],
+        &LOGS,
+        &[FaultPoint::RequestDone],
+    ]
+    .concat();
     assert_eq!(here, FaultPoint::APART);
 }
 

@@ -108,6 +108,21 @@ fn the_first_start_makes_a_token_for_the_user_alone_that_works_and_is_kept() {
 }
 
 #[test]
+fn a_daemon_killed_before_it_has_written_its_token_leaves_none_that_counts() {
+    let served = Served::new("{port: auto}");
+    let dying = served.command(&["start", "--fault", "before-api-token"]).output().unwrap();
+    assert!(!dying.status.success());
+    assert!(!served.0.file(".heeler/api-token").exists());
+    let address = served.start();
+    assert_eq!(list(&address, &served.token()), 200);
+    let tokens: Json =
+        serde_json::from_str(&served.run(&["token", "list", "--json"]).ok()).unwrap();
+    let counting = tokens["tokens"].as_array().unwrap().iter();
+    let counting = counting.filter(|it| it["name"] == "api-token" && it["revokedAt"].is_null());
+    assert_eq!(counting.count(), 1, "{tokens:#}");
+}
+
+#[test]
 fn a_restart_keeps_the_port() {
     let served = Served::new("{port: auto}");
     let address = served.start();
