@@ -245,7 +245,7 @@ fn a_job_is_asked_for_in_words() {
             .await;
         let id = browser.script("return location.pathname.split('/').pop()").await;
         let job = site.fleet.json(&["job", id.as_str().unwrap(), "--json"]);
-        assert_eq!(job["prompt"], "Write about <tulips>.");
+        assert_eq!(job["job"]["prompt"], "Write about <tulips>.");
     });
 }
 
