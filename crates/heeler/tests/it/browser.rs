@@ -224,14 +224,19 @@ impl Browser {
         }
     }
 
-    /// Clicks the first element that a selector finds.
+    /// Clicks the first element that a selector finds. A region may be replaced, or something pass
+    /// over it, between the look and the click: then it is looked for again.
     pub(crate) async fn click(&self, selector: &str) {
-        self.wait(
-            format!("`{selector}`"),
-            format!("return document.querySelector({}) !== null", json!(selector)),
-        )
-        .await;
-        self.page.find(By::Css(selector)).await.unwrap().click().await.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let clicked = match self.page.find(By::Css(selector)).await {
+                Ok(found) => found.click().await,
+                Err(error) => Err(error),
+            };
+            let Err(error) = clicked else { return };
+            assert!(Instant::now() < deadline, "cannot click `{selector}`: {error}");
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Types into the first element that a selector finds.
