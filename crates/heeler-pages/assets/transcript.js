@@ -335,11 +335,18 @@ for (const section of document.querySelectorAll('[data-transcript]')) {
   const form = document.querySelector('form[data-talk]');
   if (form) talk(form, transcript);
   // Somebody else may have gone on with the session, or let the job go on.
+  let known = document.querySelector('[data-attempts]')?.dataset.attempts;
   document.addEventListener('heeler:refreshed', () => {
     const now = document.querySelector('[data-at-work]');
-    if (!now || transcript.stream) return;
-    const { atWork, messages } = now.dataset;
-    if (atWork) transcript.follow(atWork, transcript.isSession ? 0 : Number(section.dataset.from));
+    if (!now) return;
+    const { atWork, job, attempts, messages } = now.dataset;
+    // It may have gone on and ended between two looks.
+    const wentOn = attempts !== known;
+    known = attempts;
+    if (transcript.stream) return;
+    if (atWork || wentOn) {
+      transcript.follow(atWork || job, transcript.isSession ? 0 : Number(section.dataset.from));
+    }
     else if (messages && messages !== transcript.page.dataset.total && transcript.isFollowing) {
       transcript.reload().then(() => transcript.goToEnd(), () => {});
       transcript.page.dataset.total = messages;

@@ -45,7 +45,7 @@ fn head(frame: &Frame, job: &JobDetails) -> Markup {
     let at_work = (!item.status.is_final()).then_some(item.id.as_str());
     html! {
         p.crumbs { a href="/jobs" { "Jobs" } " › " span.mono { (item.id) } }
-        div.head data-at-work=(at_work.unwrap_or_default()) {
+        div.head data-at-work=(at_work.unwrap_or_default()) data-job=(item.id) data-attempts=(job.runs.len()) {
             h1 { (agent_link(&item.agent)) }
             (job_status(item.status.as_str(), item.dead))
             @if item.status == JobStatus::Running {
