@@ -20,7 +20,9 @@ fn released_migrations_are_never_edited() {
         results 2f0f3676aca10225
         daemon e0fc4af70a4f6b90
         sessions 423a4084bac48eb5
-        workflows f8dd475352e4d163"#]]
+        workflows f8dd475352e4d163
+        access 1cae617738503274
+        requests 6cf967832869dfca"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
