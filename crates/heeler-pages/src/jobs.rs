@@ -5,7 +5,9 @@ use heeler_query::jobs::{JobItem, JobPage};
 use maud::{Markup, html};
 
 use crate::overview::{cost, short_link, took};
-use crate::parts::{agent_link, ago, empty, grouped, job_status, one_line, query, said};
+use crate::parts::{
+    agent_field, agent_link, ago, empty, grouped, job_status, one_line, query, said, state_field,
+};
 use crate::{Frame, Section};
 
 /// Which jobs a page shows.
@@ -52,27 +54,8 @@ fn filters(view: &JobsView) -> Markup {
     let status = view.status.map_or("", JobStatus::as_str);
     html! {
         form.filters data-auto role="search" aria-label="Filter jobs" {
-            div.field {
-                label for="f-agent" { "Agent" }
-                select #f-agent name="agent" {
-                    option value="" { "All agents" }
-                    @if !view.agent.is_empty() && !view.agents.contains(&view.agent) {
-                        option value=(view.agent) selected { (one_line(&view.agent)) }
-                    }
-                    @for agent in &view.agents {
-                        option value=(agent) selected[*agent == view.agent] { (one_line(agent)) }
-                    }
-                }
-            }
-            div.field {
-                label for="f-status" { "State" }
-                select #f-status name="status" {
-                    option value="" { "All states" }
-                    @for one in JobStatus::ALL {
-                        option value=(one.as_str()) selected[one.as_str() == status] { (one.as_str()) }
-                    }
-                }
-            }
+            (agent_field(&view.agents, &view.agent))
+            (state_field(JobStatus::ALL.iter().map(|one| one.as_str()), status))
             div.field {
                 label for="f-since" { "Asked for" }
                 select #f-since name="since" {

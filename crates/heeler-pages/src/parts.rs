@@ -205,6 +205,37 @@ pub(crate) fn beginning(text: &str, bytes_max: usize) -> String {
     format!("{}\n… [{} more bytes]", open_text(&text[..end]), text.len() - end)
 }
 
+/// Shows the choice of an agent among all; one that is no longer there stays chosen.
+pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="f-agent" { "Agent" }
+            select #f-agent name="agent" {
+                option value="" { "All agents" }
+                @if !chosen.is_empty() && !agents.iter().any(|agent| agent == chosen) {
+                    option value=(chosen) selected { (one_line(chosen)) }
+                }
+                @for agent in agents {
+                    option value=(agent) selected[agent == chosen] { (one_line(agent)) }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the choice of a state among all.
+pub(crate) fn state_field<'w>(words: impl Iterator<Item = &'w str>, chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="f-status" { "State" }
+            select #f-status name="status" {
+                option value="" { "All states" }
+                @for word in words { option value=(word) selected[word == chosen] { (word) } }
+            }
+        }
+    }
+}
+
 /// Shows that there is nothing, and what to do about it.
 pub fn empty(title: &str, more: Markup) -> Markup {
     html! { div.empty { strong { (title) } p { (more) } } }

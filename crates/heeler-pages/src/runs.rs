@@ -12,7 +12,7 @@ use crate::graph::{self, Node, anchor};
 use crate::markdown::markdown;
 use crate::parts::{
     agent_link, ago, beginning, dollars, duration, empty, grouped, job_link, one_line, path, query,
-    run_link, said, since, status, work_styles,
+    run_link, said, since, state_field, status, work_styles,
 };
 use crate::{Frame, Section, approvals, workflows};
 
@@ -87,13 +87,7 @@ fn filters(view: &RunsView) -> Markup {
                     @for one in &view.workflows { option value=(one) selected[*one == view.workflow] { (one_line(one)) } }
                 }
             }
-            div.field {
-                label for="f-status" { "State" }
-                select #f-status name="status" {
-                    option value="" { "All states" }
-                    @for one in CourseStatus::ALL { option value=(one.as_str()) selected[one.as_str() == chosen] { (one.as_str()) } }
-                }
-            }
+            (state_field(CourseStatus::ALL.iter().map(|one| one.as_str()), chosen))
             button.button { "Show" }
             @if is_filtered { a.button.quiet href="/runs" { "Show all" } }
         }

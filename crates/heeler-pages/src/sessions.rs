@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::job::{end_button, older_button};
 use crate::parts::{
-    agent_link, ago, empty, grouped, job_link, one_line, path, query, said, session_link, status,
-    work_styles,
+    agent_field, agent_link, ago, empty, grouped, job_link, one_line, path, query, said,
+    session_link, state_field, status, work_styles,
 };
 use crate::transcript::blocks_of;
 use crate::{Frame, Section};
@@ -75,27 +75,8 @@ fn filters(view: &SessionsView) -> Markup {
     let is_filtered = !view.agent.is_empty() || view.status.is_some();
     html! {
         form.filters data-auto role="search" aria-label="Filter sessions" {
-            div.field {
-                label for="f-agent" { "Agent" }
-                select #f-agent name="agent" {
-                    option value="" { "All agents" }
-                    @if !view.agent.is_empty() && !view.agents.contains(&view.agent) {
-                        option value=(view.agent) selected { (one_line(&view.agent)) }
-                    }
-                    @for agent in &view.agents {
-                        option value=(agent) selected[*agent == view.agent] { (one_line(agent)) }
-                    }
-                }
-            }
-            div.field {
-                label for="f-status" { "State" }
-                select #f-status name="status" {
-                    option value="" { "All states" }
-                    @for one in SessionStatus::ALL {
-                        option value=(one.as_str()) selected[one.as_str() == chosen] { (one.as_str()) }
-                    }
-                }
-            }
+            (agent_field(&view.agents, &view.agent))
+            (state_field(SessionStatus::ALL.iter().map(|one| one.as_str()), chosen))
             div.field {
                 label for="f-view" { "Order" }
                 select #f-view name="view" {
