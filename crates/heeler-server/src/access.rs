@@ -112,6 +112,12 @@ impl Access {
         Ok(format!("{}/login?link={}", self.url, secret.reveal()))
     }
 
+    /// Says whether there is such a link.
+    fn has_link(&self, secret: &str) -> bool {
+        let hash = heeler_model::secret_hash(secret);
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&hash)
+    }
+
     /// Takes a link, which counts for the first who does so.
     fn take_link(&self, secret: &str, now: Timestamp) -> Option<Link> {
         let hash = heeler_model::secret_hash(secret);
@@ -166,7 +172,9 @@ mod tests {
         let (access, now) = (access(), Timestamp::UNIX_EPOCH);
         let [soon, late] = [(); 2].map(|()| access.make_link("ann", Scope::Read, now).unwrap());
         let just = now + LINK_LASTS - SignedDuration::from_nanos(1);
+        assert!(access.has_link(secret(&soon)) && !access.has_link("guessed"));
         assert_eq!(access.take_link(secret(&soon), just).unwrap().who, "ann");
+        assert!(!access.has_link(secret(&soon)));
         assert_eq!(access.take_link(secret(&late), now + LINK_LASTS), None);
         assert_eq!(access.take_link("", now), None);
     }

@@ -140,6 +140,12 @@ async fn check(app: &App, request: &mut Request) -> Result<Option<Pass>, Respons
     let (identity, pass, csrf) = match authenticate(app, request.headers()).await {
         Ok(Some(found)) => found,
         Ok(None) => return Err(unauthenticated(request)),
+        // What is wrong with us is in the log, and no stranger's business.
+        Err(problem) if problem.status >= 500 => {
+            let code = StatusCode::SERVICE_UNAVAILABLE;
+            let problem = Problem::new(code, "trouble", "who asks cannot be looked up now");
+            return Err(problem.into_response());
+        }
         Err(problem) => return Err(problem.into_response()),
     };
     if let Some(expected) = &csrf

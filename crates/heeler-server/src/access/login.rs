@@ -60,8 +60,11 @@ async fn show(
             false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
         });
     };
-    // An agent's process may not even use a link up.
-    let by = origin_of(peer).await;
+    // An agent's process may not even use a link up. To look for it costs much, so not for strangers.
+    let by = match app.access.has_link(&secret) {
+        true => origin_of(peer).await,
+        false => Origin::Person,
+    };
     if by != Origin::Person {
         return Ok(refused(StatusCode::FORBIDDEN, &next, "", "Only people log in."));
     }
