@@ -16,6 +16,7 @@ import { call, toast } from './act.js';
 // Beyond so many articles those that are farthest from the reader go.
 const KEPT_MAX = 1500;
 const NEAR_END_PX = 48;
+const NEAR_START_PX = 300;
 
 const seconds = (ms) => (ms < 1000 ? `${ms} ms` : ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 1000)} s`);
 
@@ -49,7 +50,11 @@ class Transcript {
     this.mark = this.isSession ? 'message-' : 'row-';
     const [, number] = new RegExp(`^#${this.mark}(\\d+)$`).exec(location.hash) ?? [];
     if (number) this.show(Number(number));
-    else this.goToEnd();
+    else {
+      this.goToEnd();
+      // What does not fill the box cannot be scrolled.
+      this.looked();
+    }
     if (section.dataset.follow) this.follow(section.dataset.follow, Number(section.dataset.from));
   }
 
@@ -59,10 +64,6 @@ class Transcript {
     this.box.addEventListener('toggle', () => this.looked(), true);
     this.toEnd?.addEventListener('click', () => this.jump());
     this.older?.addEventListener('click', () => this.loadOlder());
-    if (this.older) {
-      const seen = (entries) => entries.some((one) => one.isIntersecting) && this.loadOlder();
-      new IntersectionObserver(seen, { root: this.box, rootMargin: '300px 0px 0px 0px' }).observe(this.older);
-    }
   }
 
   isAtEnd() {
@@ -73,6 +74,7 @@ class Transcript {
     this.isFollowing = this.isAtEnd();
     if (this.isFollowing) this.missed = 0;
     this.shownEnd();
+    if (this.box.scrollTop < NEAR_START_PX) this.loadOlder();
   }
 
   shownEnd() {
@@ -113,15 +115,16 @@ class Transcript {
     this.older.setAttribute('aria-busy', 'true');
     try {
       const more = await this.fetched(`?before=${encodeURIComponent(before)}`);
-      const bottom = this.box.scrollHeight - this.box.scrollTop;
+      const first = this.page.firstElementChild;
+      const top = first?.getBoundingClientRect().top;
       const added = [...more.children];
       this.page.prepend(...added);
       this.page.dataset.previous = more.dataset.previous ?? '';
       this.taken(this.page, added);
       this.cut('last');
-      this.box.scrollTop = this.box.scrollHeight - bottom;
       this.shownOlder();
-      // What does not fill the box cannot be scrolled.
+      // What was being read stays where it was; this is a scroll, which may ask for still more.
+      if (first) this.box.scrollTop += first.getBoundingClientRect().top - top;
       if (this.box.scrollHeight <= this.box.clientHeight) setTimeout(() => this.loadOlder());
     } catch (error) {
       toast(error.message, 'Try again.', true);

@@ -90,7 +90,7 @@ pub(crate) fn require(place: &Place) -> Outcome<Client> {
 }
 
 /// Says that no daemon runs, or which process keeps it from running.
-fn no_daemon(place: &Place) -> Failure {
+pub(crate) fn no_daemon(place: &Place) -> Failure {
     let message = match writer(place) {
         Ok(Some(writer)) => {
             format!("no daemon answers in {}; it is written to by {writer}", place.state_dir)

@@ -37,9 +37,11 @@ pub(crate) struct OpenArgs {
 pub(crate) fn run(global: &Global, args: &OpenArgs) -> Outcome {
     let place = Place::find(global)?;
     let mut client = daemon::require(&place)?;
+    // One that ends when it is idle may do so between the two looks.
     let file = daemon::file(&place)?.filter(|file| file.pid == client.hello().pid);
-    if file.as_ref().is_none_or(|file| file.url.is_none()) {
-        return Err(not_served(file.map(|file| file.mode)));
+    let file = file.ok_or_else(|| daemon::no_daemon(&place))?;
+    if file.url.is_none() {
+        return Err(not_served(file.mode));
     }
     let url = client.link()?.url;
     if args.json {
@@ -66,12 +68,12 @@ fn way(place: &Place, url: &str) -> Outcome<Utf8PathBuf> {
     Ok(path)
 }
 
-fn not_served(mode: Option<DaemonMode>) -> Failure {
+fn not_served(mode: DaemonMode) -> Failure {
     let (message, hint) = match mode {
-        Some(DaemonMode::UntilIdle) => {
+        DaemonMode::UntilIdle => {
             ("the daemon that runs ends when it is idle and serves no dashboard", "heeler start -d")
         }
-        _ => (
+        DaemonMode::Permanent => (
             "the daemon that runs serves no dashboard",
             "web: {enabled: true} in the config, then heeler restart",
         ),

@@ -338,5 +338,6 @@ fn commands_without_a_daemon_serve_nothing() {
     let served = Served::new("{port: auto}");
     served.run(&["trigger", "quick"]).ok();
     assert!(!served.0.file(".heeler/api-token").exists());
-    assert!(served.run(&["open"]).fails(3).contains("heeler start"));
+    let told = served.run(&["open"]).fails(3);
+    assert!(told.contains("heeler start"), "{told}");
 }
