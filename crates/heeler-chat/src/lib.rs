@@ -1,0 +1,13 @@
+//! A person's conversation with a fleet: what is kept of it in files, its turns, workers, loops and
+//! tasks, and how it ends. It knows no terminal, starts no process and opens no database: a
+//! [`Fleet`] does what it asks, and whoever shows it gets [`Shown`] things in order.
+//!
+//! Everything that is shown is on disk first. Start at [`Talk`].
+
+mod entry;
+mod port;
+mod shown;
+
+pub use entry::{Entry, Role, Source};
+pub use port::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
+pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};
