@@ -4,10 +4,15 @@
 //!
 //! Everything that is shown is on disk first. Start at [`Talk`].
 
+mod command;
 mod entry;
+mod plan;
 mod port;
+mod row;
 mod shown;
 
+pub use command::{COMMANDS, LOOP_INTERVAL_MAX, LOOP_INTERVAL_MIN};
 pub use entry::{Entry, Role, Source};
+pub use plan::{Loop, Task};
 pub use port::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
 pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};

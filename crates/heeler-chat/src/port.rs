@@ -27,8 +27,9 @@ pub enum SessionChoice {
     New,
     /// This one.
     Given(AgentSessionId),
-    /// A new one with the history of this one, up to a message if one is named.
-    ForkOf(AgentSessionId, Option<u64>),
+    /// A new one with the history of this one, up to an entry of its log if one is named (rows of jobs
+    /// have the same `uuid`).
+    ForkOf(AgentSessionId, Option<Uuid>),
 }
 
 /// Something that an agent is asked.
