@@ -133,7 +133,7 @@ async fn search(State(app): State<App>, Asked(asked): Asked<SearchParams>) -> Re
 /// Show the config as it counts; secrets appear by name only.
 #[utoipa::path(get, path = "/config", tag = "fleet", responses((status = OK, body = ConfigShown)))]
 async fn config(State(app): State<App>) -> Reply<ConfigShown> {
-    Ok(Json(app.read(|records| records.config()).await?))
+    Ok(Json(app.read(|records| ConfigShown::of(&records.known())).await?))
 }
 
 /// How a daemon is.

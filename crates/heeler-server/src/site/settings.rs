@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use heeler_pages::settings::{self, SettingsView};
+use heeler_query::config::ConfigShown;
 use heeler_query::costs::CostsBy;
 use heeler_query::health::Examined;
 use heeler_query::{QueryError, Records};
@@ -34,7 +35,7 @@ fn view(
         false => None,
     };
     Ok(SettingsView {
-        config: records.config().map_err(|error| error.to_string()),
+        config: ConfigShown::of(&records.known()).map_err(|error| error.to_string()),
         health: health.clone(),
         costs: records.costs(CostsBy::Agent, now.checked_sub(COSTS_OF).ok())?,
         access,
