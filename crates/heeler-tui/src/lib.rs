@@ -4,12 +4,17 @@
 //! knows no clock and no terminal. [`run`] is the loop around it, [`Picker`] the list of sessions to
 //! resume. Whatever agents say is untrusted: none of it reaches the terminal but as text.
 
+mod cell;
+mod editor;
 mod keys;
+mod markdown;
 mod picker;
 mod run;
 mod screen;
 mod terminal;
+mod text;
 mod theme;
+mod transcript;
 
 pub use picker::{Card, Picked, Picker};
 pub use run::{pick, run};
