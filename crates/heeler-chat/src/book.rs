@@ -7,6 +7,7 @@
 
 mod page;
 mod settle;
+mod whole;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

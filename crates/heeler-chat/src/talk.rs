@@ -19,12 +19,14 @@ use heeler_model::JobId;
 use heeler_model::run::Answer;
 use jiff::Timestamp;
 
+pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
+
 use self::leave::Leaving;
 use self::turns::{Running, Waiting};
 use self::workers::Worker;
 use crate::{
-    Book, BookError, Entry, Fleet, Happened, Mark, Question, Role, Shelf, Shown, Speaker, Status, Wish,
-    WorkerChip,
+    Book, BookError, Entry, Fleet, Happened, Mark, Question, Role, Shelf, Shown, Speaker, Status,
+    Wish, WorkerChip,
 };
 
 /// How many entries are shown at first, and how many more when older ones are wanted.
@@ -83,6 +85,8 @@ pub struct Talk {
     /// How far back each transcript was shown.
     marks: HashMap<Speaker, Mark>,
     status: Status,
+    /// How many messages there were since it was begun here.
+    messages: u64,
     leaving: Option<Leaving>,
     is_over: bool,
 }
@@ -116,6 +120,7 @@ impl Talk {
             view: Speaker::Coordinator,
             marks: HashMap::new(),
             status: Status::default(),
+            messages: 0,
             leaving: None,
             is_over: false,
         };
@@ -156,6 +161,7 @@ impl Talk {
             Wish::View(speaker) => self.look_at(speaker),
             Wish::ViewNext { back } => self.look_further(back),
             Wish::Older { of } => self.show_older(&of),
+            Wish::LetGo { of, entries } => self.let_go(&of, entries),
         }
         self.refresh();
     }
@@ -210,6 +216,7 @@ impl Talk {
 
     /// Keeps an entry, then shows it.
     fn keep(&mut self, of: Speaker, entry: Entry) {
+        self.messages += u64::from(of == Speaker::Coordinator && entry.is_message());
         if let Speaker::Worker(name) = &of
             && self.view != of
             && let Some(worker) = self.workers.iter_mut().find(|worker| worker.name() == name)
@@ -220,7 +227,9 @@ impl Talk {
             match self.book.append(&of, &entry) {
                 Ok(()) => return self.out.push(Shown::Entry { of, entry }),
                 Err(error) => {
-                    self.out.push(Shown::Failed(format!("{error}; nothing goes on until it can be written")));
+                    self.out.push(Shown::Failed(format!(
+                        "{error}; nothing goes on until it can be written"
+                    )));
                 }
             }
         }
@@ -294,6 +303,15 @@ impl Talk {
         }
     }
 
+    /// Older entries are shown from further on again.
+    fn let_go(&mut self, of: &Speaker, entries: usize) {
+        let Some(mark) = self.marks.get(of) else { return };
+        match self.book.later(of, *mark, entries) {
+            Ok(mark) => drop(self.marks.insert(of.clone(), mark)),
+            Err(error) => self.failed(format!("{error}")),
+        }
+    }
+
     /// Tells the status line if it says something else now.
     fn refresh(&mut self) {
         let about = self.book.about();
@@ -304,7 +322,7 @@ impl Talk {
         };
         let status = Status {
             id: self.book.id().to_owned(),
-            agent: about.agent.clone(),
+            agent: about.agent().to_owned(),
             model: about.model.clone().or_else(|| self.status.model.clone()),
             context_tokens: self.status.context_tokens,
             cost_usd: self.costs.values().sum(),
@@ -321,3 +339,6 @@ impl Talk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

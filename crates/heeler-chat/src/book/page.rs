@@ -6,7 +6,8 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
-    Before, FaultKind, LinesBack, Page, RawLine, Record, plain, range, resolve_inside,
+    Before, Entry as Line, FaultKind, LinesBack, Page, RawLine, Record, Scan, plain, range,
+    resolve_inside,
 };
 use memchr::memmem;
 use serde_json::{Map, Value as Json};
@@ -78,6 +79,22 @@ impl Book {
         self.file_page(&path, end, count)
     }
 
+    /// Returns the mark that is so many entries behind another.
+    pub fn later(&self, of: &Speaker, mark: Mark, entries: usize) -> Result<Mark, BookError> {
+        let offset = match mark {
+            Mark(Spot::Inline(at)) => return Ok(Mark(Spot::Inline(at + entries))),
+            Mark(Spot::Offset(offset)) => offset,
+        };
+        let lines = Scan::open_at(&self.path_of(of)?, offset).map_err(BookError::Disk)?;
+        let mut end = offset;
+        let records = lines.filter_map(|line| match line {
+            Ok(Line::Record(record)) => Some(record.next),
+            _ => None,
+        });
+        records.take(entries).for_each(|next| end = next);
+        Ok(Mark(Spot::Offset(end)))
+    }
+
     /// Returns the last row of a job that a transcript has an entry of.
     pub fn last_source(&self, of: &Speaker, job: &JobId) -> Result<Option<u64>, BookError> {
         if let Some(row) = self.last_rows.get(&(of.clone(), job.clone())) {
@@ -114,14 +131,14 @@ impl Book {
     }
 
     /// Returns the entries that only the JSON file has.
-    fn inline(&self, of: &Speaker) -> &[String] {
+    pub(super) fn inline(&self, of: &Speaker) -> &[String] {
         match (of, self.pending) {
             (Speaker::Coordinator, Some(seam)) => &self.sheet.inline[seam.entries..],
             _ => &[],
         }
     }
 
-    fn path_of(&self, of: &Speaker) -> Result<Utf8PathBuf, BookError> {
+    pub(super) fn path_of(&self, of: &Speaker) -> Result<Utf8PathBuf, BookError> {
         match of {
             Speaker::Coordinator => self.transcript(),
             Speaker::Worker(name) => {

@@ -4,7 +4,7 @@
 //! there twice when this is done again. The originals of other programs are only read.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};

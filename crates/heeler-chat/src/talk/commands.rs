@@ -76,8 +76,11 @@ impl Talk {
     fn model(&mut self, name: Option<String>) {
         match name {
             None => {
-                let model = self.status.model.clone().unwrap_or_else(|| "the agent's own".to_owned());
-                self.told(format!("model: {model}; /model NAME changes it, /model default takes that back"));
+                let model =
+                    self.status.model.clone().unwrap_or_else(|| "the agent's own".to_owned());
+                self.told(format!(
+                    "model: {model}; /model NAME changes it, /model default takes that back"
+                ));
             }
             Some(name) => {
                 let model = (name != "default").then_some(name);
@@ -123,8 +126,18 @@ impl Talk {
         if self.turn.is_some() {
             return self.failed("a turn is under way; Esc interrupts it");
         }
-        let mut is_before = false;
+        let about = self.book.about();
+        // What was taken back before is not looked at again.
+        let mut is_past = about.cut.is_none();
+        let (cut, mut is_before) = (about.cut, false);
+        if about.session.is_none() {
+            return self.failed("there is nothing to take back");
+        }
         let found = self.look_back(|entry| {
+            is_past |= cut.is_some() && uuid_of(entry) == cut;
+            if !is_past {
+                return None;
+            }
             if is_before {
                 return (entry.role == Role::Assistant).then(|| uuid_of(entry)).flatten().map(Some);
             }
@@ -132,7 +145,7 @@ impl Talk {
             None
         });
         if !is_before {
-            return self.failed("nothing was said yet");
+            return self.failed("there is nothing to take back");
         }
         let cut = found.flatten();
         self.save(|about| match cut {
@@ -154,41 +167,70 @@ impl Talk {
                 Some(cut) => Some(cut),
                 None => return self.failed("that message cannot be forked from"),
             },
-            Some(Some(_)) => return self.failed("it can be forked behind what the agent said; that is a message of yours"),
-            Some(None) => return self.failed(format!("there is no message {}", at.unwrap_or_default())),
-        };
-        match self.shelf.fork(&self.book, at, self.now) {
-            Ok(mut book) => {
-                let from = self.book.id().to_owned();
-                std::mem::swap(&mut self.book, &mut book);
-                if let Err(error) = book.close() {
-                    self.failed(format!("{error}"));
-                }
-                // The agent's conversation is copied with the next turn.
-                self.save(|about| about.cut = cut.or(about.cut));
-                self.save(|about| about.is_fork = true);
-                self.workers.clear();
-                self.marks.clear();
-                self.view = Speaker::Coordinator;
-                self.out.push(Shown::Restarted);
-                self.show_older(&Speaker::Coordinator);
-                self.note(format!("Forked from {from}, which stays as it is."));
+            Some(Some(_)) => {
+                return self.failed(
+                    "it can be forked behind what the agent said; that is a message of yours",
+                );
             }
-            Err(error) => self.failed(format!("{error}")),
+            Some(None) => {
+                return self.failed(format!("there is no message {}", at.unwrap_or_default()));
+            }
+        };
+        if let Err(why) = self.go_on_in_copy(at, cut) {
+            self.failed(why);
         }
+    }
+
+    fn go_on_in_copy(&mut self, at: Option<u64>, cut: Option<uuid::Uuid>) -> Result<(), String> {
+        let about = self.book.about();
+        let copy = crate::About {
+            cut: cut.or(about.cut),
+            is_fork: true,
+            created_at: None,
+            turns: Vec::new(),
+            loops: Vec::new(),
+            workers: Vec::new(),
+            insights: None,
+            ..about.clone()
+        };
+        let mut book = self.shelf.create(copy, self.now).map_err(|error| error.to_string())?;
+        let (mut messages, mut failed) = (0, None);
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            messages += u64::from(entry.is_message());
+            failed = book.append(&Speaker::Coordinator, &entry).err();
+            failed.is_none() && at.is_none_or(|at| messages < at)
+        });
+        if let Some(error) = each.err().or(failed) {
+            return Err(error.to_string());
+        }
+        let from = self.book.id().to_owned();
+        std::mem::swap(&mut self.book, &mut book);
+        if let Err(error) = book.close() {
+            self.failed(format!("{error}"));
+        }
+        self.workers.clear();
+        self.marks.clear();
+        self.view = Speaker::Coordinator;
+        self.out.push(Shown::Restarted);
+        self.show_older(&Speaker::Coordinator);
+        self.note(format!("Forked from {from}, which stays as it is."));
+        Ok(())
     }
 
     /// Returns the message of a number, from 1 on.
     fn message(&mut self, number: u64) -> Option<Entry> {
-        let mut left = self.book.messages().checked_sub(number)?;
-        self.look_back(|entry| {
-            if !entry.is_message() {
-                return None;
+        let (mut count, mut found) = (0, None);
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            count += u64::from(entry.is_message());
+            if count == number {
+                found = Some(entry);
             }
-            let is_it = left == 0;
-            left = left.saturating_sub(1);
-            is_it.then(|| entry.clone())
-        })
+            count < number
+        });
+        if let Err(error) = each {
+            self.failed(format!("{error}"));
+        }
+        found
     }
 
     /// Goes through the transcript from its end until something is found.
@@ -216,7 +258,9 @@ impl Talk {
         let all: f64 = self.costs.values().sum();
         let own: f64 = self.costs_of(&Speaker::Coordinator);
         let workers: f64 = all - own;
-        self.told(format!("${all:.4}: {own:.4} for this conversation, {workers:.4} for its workers"));
+        self.told(format!(
+            "${all:.4}: {own:.4} for this conversation, {workers:.4} for its workers"
+        ));
     }
 
     fn costs_of(&self, of: &Speaker) -> f64 {
@@ -257,19 +301,15 @@ impl Talk {
     }
 
     fn write_markdown(&self, path: &Utf8PathBuf) -> std::io::Result<()> {
-        let entries = self.book.all(&Speaker::Coordinator).map_err(std::io::Error::other)?;
         let mut file = std::io::BufWriter::new(std::fs::File::create_new(path)?);
         writeln!(file, "# {}", self.book.id())?;
-        for entry in entries {
-            let entry = entry.map_err(std::io::Error::other)?;
-            match (&entry.role, &entry.args) {
-                (Role::Tool, Some(args)) => {
-                    writeln!(file, "\n**{}** `{args}`", entry.name.as_deref().unwrap_or("tool"))?;
-                }
-                (Role::Tool, None) => writeln!(file, "\n{}", quoted(&entry.text()))?,
-                _ => writeln!(file, "\n## {}\n\n{}", who(&entry), entry.text())?,
-            }
-        }
+        let mut written = Ok(());
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            written = write_entry(&mut file, &entry);
+            written.is_ok()
+        });
+        each.map_err(std::io::Error::other)?;
+        written?;
         file.into_inner()?.sync_all()
     }
 
@@ -278,7 +318,12 @@ impl Talk {
             Ok(listed) => {
                 let lines = listed.iter().take(HITS_MAX).map(|one| {
                     let last = one.last.as_deref().or(one.fault.as_deref()).unwrap_or_default();
-                    format!("{}  {} messages  {}", one.id, one.messages, gist(last))
+                    format!(
+                        "{}  {} entries  {}",
+                        one.id,
+                        one.messages.unwrap_or_default(),
+                        gist(last)
+                    )
                 });
                 let lines: Vec<String> = lines.collect();
                 self.told(format!("{}\nheeler --resume ID goes on with one", lines.join("\n")));
@@ -291,13 +336,15 @@ impl Talk {
         let (about, status) = (self.book.about(), &self.status);
         let session = about.session.as_ref().map_or("none yet".to_owned(), ToString::to_string);
         let busy = status.busy.clone().unwrap_or_else(|| "idle".to_owned());
-        let at_work = self.workers.iter().filter(|worker| worker.state() == JobState::Running).count();
-        let context = status.context_tokens.map_or("unknown".to_owned(), |it| format!("{it} tokens"));
+        let at_work =
+            self.workers.iter().filter(|worker| worker.state() == JobState::Running).count();
+        let context =
+            status.context_tokens.map_or("unknown".to_owned(), |it| format!("{it} tokens"));
         let text = format!(
             "session {}\nagent   {} ({busy})\nits own session {session}\ncontext {context}\nworkers {} ({at_work} at \
              work)\nloops   {}\ntasks   {} open\ncost    ${:.4}",
             status.id,
-            about.agent,
+            about.agent(),
             self.workers.len(),
             status.loops,
             status.tasks,
@@ -310,6 +357,16 @@ impl Talk {
 /// Returns the entry's place in the agent's own log, which is where it can be forked.
 fn uuid_of(entry: &Entry) -> Option<uuid::Uuid> {
     entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
+}
+
+fn write_entry(file: &mut impl std::io::Write, entry: &Entry) -> std::io::Result<()> {
+    match (&entry.role, &entry.args) {
+        (Role::Tool, Some(args)) => {
+            writeln!(file, "\n**{}** `{args}`", entry.name.as_deref().unwrap_or("tool"))
+        }
+        (Role::Tool, None) => writeln!(file, "\n{}", quoted(&entry.text())),
+        _ => writeln!(file, "\n## {}\n\n{}", who(entry), entry.text()),
+    }
 }
 
 fn who(entry: &Entry) -> &str {

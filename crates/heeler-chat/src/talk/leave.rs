@@ -43,7 +43,11 @@ impl Talk {
         match self.manner.at_exit {
             AtExit::Ask if at_work > 0 && self.manner.attended => {
                 self.leaving = Some(Leaving { step: Step::Asking, until: Timestamp::MAX });
-                let workers = if at_work == 1 { "1 worker is".to_owned() } else { format!("{at_work} workers are") };
+                let workers = if at_work == 1 {
+                    "1 worker is".to_owned()
+                } else {
+                    format!("{at_work} workers are")
+                };
                 self.told(format!(
                     "{workers} at work. stop: end them; leave: the daemon goes on with them; stay: do not leave."
                 ));
@@ -108,7 +112,9 @@ impl Talk {
                 if is_late {
                     let job = job.clone();
                     drop(self.fleet.cancel(&job, true));
-                    self.out.push(Shown::Leaving("Insights: not written, the agent took too long".to_owned()));
+                    self.out.push(Shown::Leaving(
+                        "Insights: not written, the agent took too long".to_owned(),
+                    ));
                     self.left();
                 }
             }
@@ -118,14 +124,14 @@ impl Talk {
     /// Asks the agent what it has learned, in a copy of its conversation.
     fn learn(&mut self) {
         let about = self.book.about();
-        let messages = self.book.messages().saturating_sub(about.learned_from);
+        let messages = self.messages;
         let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
         let Some(session) = session else { return self.left() };
         self.out.push(Shown::Leaving(format!("Extracting learnings from {messages} message(s)…")));
         self.last_words.clear();
         let turn = Turn {
             id: Uuid::new_v4(),
-            agent: about.agent.clone(),
+            agent: about.agent().to_owned(),
             prompt: INSIGHTS_PROMPT.to_owned(),
             session: SessionChoice::ForkOf(session, None),
             model: about.model.clone(),
@@ -158,13 +164,22 @@ impl Talk {
                 self.left();
             }
             JobState::Done => {
-                let insights: Vec<&str> =
-                    self.last_words.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+                let insights: Vec<&str> = self
+                    .last_words
+                    .lines()
+                    .filter_map(|line| line.trim().strip_prefix("- "))
+                    .collect();
                 let (count, text) = (insights.len(), insights.join("\n- "));
                 self.out.push(Shown::Leaving(format!("Found {count} steering insight(s)")));
-                match self.book.learn((count > 0).then(|| format!("- {text}\n")).as_deref()) {
-                    Ok(()) => self.out.push(Shown::Leaving("Insight synthesis complete".to_owned())),
-                    Err(error) => self.out.push(Shown::Leaving(format!("Insights: not written, {error}"))),
+                let learned =
+                    if count > 0 { self.book.learn(&format!("- {text}\n")) } else { Ok(()) };
+                match learned {
+                    Ok(()) => {
+                        self.out.push(Shown::Leaving("Insight synthesis complete".to_owned()))
+                    }
+                    Err(error) => {
+                        self.out.push(Shown::Leaving(format!("Insights: not written, {error}")))
+                    }
                 }
                 self.left();
             }
@@ -180,7 +195,9 @@ impl Talk {
                 self.out.push(Shown::Leaving(format!("Resume: heeler --resume {id}")));
             }
             Err(error) => {
-                self.out.push(Shown::Leaving(format!("{error}; the transcript is whole, heeler --resume {id}")));
+                self.out.push(Shown::Leaving(format!(
+                    "{error}; the transcript is whole, heeler --resume {id}"
+                )));
             }
         }
         self.out.push(Shown::Left);

@@ -23,13 +23,16 @@ impl Talk {
         }
         self.save(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
         let count = self.book.about().loops.len();
-        let loops = if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
+        let loops =
+            if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
         self.told(format!("{loops} active here: /loops lists, /restart restarts."));
     }
 
     pub(super) fn add_loop(&mut self, one: Loop) {
         if self.book.about().loops.len() >= LOOPS_MAX {
-            return self.failed(format!("there are {LOOPS_MAX} loops, which is the most; /stop ends some"));
+            return self.failed(format!(
+                "there are {LOOPS_MAX} loops, which is the most; /stop ends some"
+            ));
         }
         if one.goal.is_none() && !self.book.about().tasks.iter().any(|task| !task.done) {
             return self.failed("no task is open; /tasks add TEXT adds one");
@@ -97,7 +100,11 @@ impl Talk {
 
     /// Starts the turn of a loop that is due, if nothing else is said.
     pub(super) fn loop_on(&mut self) {
-        if self.turn.is_some() || !self.queue.is_empty() || self.is_stuck() || self.leaving.is_some() {
+        if self.turn.is_some()
+            || !self.queue.is_empty()
+            || self.is_stuck()
+            || self.leaving.is_some()
+        {
             return;
         }
         let about = self.book.about();
@@ -141,19 +148,25 @@ impl Talk {
             return;
         }
         self.save(|about| about.loops[at].next_at = None);
-        self.note(format!("Loop {} rests, since its turn did not end well; /restart goes on.", at + 1));
+        self.note(format!(
+            "Loop {} rests, since its turn did not end well; /restart goes on.",
+            at + 1
+        ));
     }
 
     /// Takes what the agent does with the task list. The row is remembered, so that it counts once.
     pub(super) fn take_tasks(&mut self, job: &JobId, at: u64, row: &Json) {
-        let Some(tool) = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use") else { return };
+        let Some(tool) = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use") else {
+            return;
+        };
         let source = Source { job: job.clone(), row: at };
         if tool.ends_with(ADD_TASKS) {
             let is_known = |task: &Task| task.added_by.as_ref() == Some(&source);
             if self.book.about().tasks.iter().any(is_known) {
                 return;
             }
-            let texts = row["input"]["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
+            let texts =
+                row["input"]["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
             let texts: Vec<String> = texts.map(str::to_owned).collect();
             self.add_tasks(texts, Some(source));
         } else if tool.ends_with(FINISH_TASK) {
@@ -168,7 +181,10 @@ impl Talk {
     pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<Source>) {
         let room = TASKS_MAX.saturating_sub(self.book.about().tasks.len());
         if texts.len() > room {
-            self.failed(format!("only {room} of {} tasks are kept: {TASKS_MAX} are the most", texts.len()));
+            self.failed(format!(
+                "only {room} of {} tasks are kept: {TASKS_MAX} are the most",
+                texts.len()
+            ));
         }
         let task = |text| Task { text, done: false, added_by: added_by.clone() };
         let tasks: Vec<Task> = texts.into_iter().take(room).map(task).collect();

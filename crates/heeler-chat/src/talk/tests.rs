@@ -57,7 +57,9 @@ impl Fleet for Stage {
     }
 
     fn asked(&mut self, turn: Uuid) -> Result<Option<JobId>, String> {
-        Ok(self.with(|played| played.turns.iter().find(|(id, _)| *id == turn).map(|(_, job)| job.clone())))
+        Ok(self.with(|played| {
+            played.turns.iter().find(|(id, _)| *id == turn).map(|(_, job)| job.clone())
+        }))
     }
 
     fn say(&mut self, job: &JobId, text: &str) -> Result<(), String> {
@@ -128,7 +130,7 @@ impl Rig {
     /// Ends as a killed process does, and goes on with what is on disk.
     fn crash(&mut self) {
         let id = self.talk.take().unwrap().id().to_owned();
-        let book = self.shelf().open(&id, self.now, crate::Older::Upgrade).unwrap().book;
+        let book = self.shelf().open(&id, self.now, crate::Older::Migrate).unwrap().book;
         self.begin(book, |_| {});
     }
 
@@ -158,7 +160,12 @@ impl Rig {
 
     fn is(&mut self, number: usize, state: JobState) {
         let now = self.now;
-        let session: AgentSessionId = "11111111-2222-3333-4444-555555555555".parse().unwrap();
+        // Whoever forks gets another session.
+        let forks = self.stage.with(|played| {
+            let is_fork = |it: &&SessionChoice| matches!(it, SessionChoice::ForkOf(..));
+            played.sessions.iter().take(number).filter(is_fork).count()
+        });
+        let session: AgentSessionId = Uuid::from_u128(forks as u128).to_string().parse().unwrap();
         let facts = JobFacts {
             job: job(number),
             agent: "boss".to_owned(),
@@ -190,9 +197,15 @@ impl Rig {
             .filter_map(|shown| match shown {
                 Shown::Status(_) => None,
                 Shown::Entry { of: Speaker::Coordinator, entry } => Some(line(entry)),
-                Shown::Entry { of: Speaker::Worker(name), entry } => Some(format!("{name}: {}", line(entry))),
-                Shown::Older { entries, .. } => Some(entries.iter().map(line).collect::<Vec<_>>().join(" | ")),
-                Shown::Told(text) | Shown::Failed(text) | Shown::Leaving(text) => Some(text.clone()),
+                Shown::Entry { of: Speaker::Worker(name), entry } => {
+                    Some(format!("{name}: {}", line(entry)))
+                }
+                Shown::Older { entries, .. } => {
+                    Some(entries.iter().map(line).collect::<Vec<_>>().join(" | "))
+                }
+                Shown::Told(text) | Shown::Failed(text) | Shown::Leaving(text) => {
+                    Some(text.clone())
+                }
                 Shown::Suggested(text) => Some(format!("suggested: {text}")),
                 Shown::DeltaEnded { .. } => None,
                 other => Some(format!("{other:?}")),
@@ -246,7 +259,8 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
     rig.say("first");
     rig.is(1, JobState::Done);
     // A crash between keeping the words and asking.
-    let entry = Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
+    let entry =
+        Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
     rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
     rig.shown();
     rig.crash();
@@ -273,7 +287,10 @@ fn what_is_refused_is_said_and_comes_back_to_the_input() {
     let mut rig = Rig::new();
     rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
     rig.say("hello");
-    assert_eq!(rig.shown(), ["User hello", "System not sent: the budget is spent", "suggested: hello"]);
+    assert_eq!(
+        rig.shown(),
+        ["User hello", "System not sent: the budget is spent", "suggested: hello"]
+    );
     rig.crash();
     assert_eq!(rig.shown(), ["User hello | System not sent: the budget is spent"]);
 }
@@ -305,9 +322,18 @@ fn undo_goes_on_from_before_the_last_turn() {
         rig.is(turn, JobState::Done);
     }
     rig.say("/undo");
+    rig.say("/undo");
+    assert!(rig.talk().book.about().session.is_none());
+    rig.say("/undo");
+    assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
+    rig.talk().book.save(|about| about.session = Some("s".parse().unwrap())).unwrap();
+    rig.say("/undo");
     rig.say("again");
     let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
-    assert!(matches!(last, SessionChoice::ForkOf(_, Some(cut)) if cut == Uuid::from_u128(101)), "{last:?}");
+    assert!(
+        matches!(last, SessionChoice::ForkOf(_, Some(cut)) if cut == Uuid::from_u128(101)),
+        "{last:?}"
+    );
     rig.is(3, JobState::Done);
     rig.say("more");
     let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
@@ -414,11 +440,14 @@ fn whoever_leaves_is_asked_about_workers_and_told_how_to_come_back() {
     rig.pass(1);
     let id = rig.talk().id().to_owned();
     let shown = rig.shown();
-    assert_eq!(shown[shown.len() - 3..], [
-        format!("Session saved: {id}"),
-        format!("Resume: heeler --resume {id}"),
-        "Left".to_owned(),
-    ]);
+    assert_eq!(
+        shown[shown.len() - 3..],
+        [
+            format!("Session saved: {id}"),
+            format!("Resume: heeler --resume {id}"),
+            "Left".to_owned(),
+        ]
+    );
     assert!(rig.talk().is_over());
 }
 
@@ -427,7 +456,7 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     let mut rig = Rig::new();
     let id = rig.talk().id().to_owned();
     drop(rig.talk.take());
-    let book = rig.shelf().open(&id, rig.now, crate::Older::Upgrade).unwrap().book;
+    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
     rig.begin(book, |manner| manner.insights = true);
     rig.say("use tabs");
     rig.said(1, 1, "Tabs it is.");
@@ -437,11 +466,14 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     rig.said(2, 1, "- uses tabs\n- hates spaces");
     rig.is(2, JobState::Done);
     let shown = rig.shown();
-    assert_eq!(shown[..3], [
-        "Extracting learnings from 2 message(s)…",
-        "Found 2 steering insight(s)",
-        "Insight synthesis complete",
-    ]);
+    assert_eq!(
+        shown[..3],
+        [
+            "Extracting learnings from 2 message(s)…",
+            "Found 2 steering insight(s)",
+            "Insight synthesis complete",
+        ]
+    );
     assert!(rig.talk().is_over());
 
     let mut rig = Rig::new();
@@ -457,7 +489,7 @@ fn an_agent_that_says_nothing_at_the_end_is_not_waited_for_longer_than_20_second
     let mut rig = Rig::new();
     let id = rig.talk().id().to_owned();
     drop(rig.talk.take());
-    let book = rig.shelf().open(&id, rig.now, crate::Older::Upgrade).unwrap().book;
+    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
     rig.begin(book, |manner| manner.insights = true);
     rig.say("hi");
     rig.is(1, JobState::Done);

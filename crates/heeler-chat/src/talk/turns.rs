@@ -5,9 +5,11 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::{PAGE_ENTRIES, Talk};
-use crate::command::{self, CommandError};
+use crate::command;
 use crate::row::{self, Prompts};
-use crate::{BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn};
+use crate::{
+    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn,
+};
 
 /// Who began a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Talk {
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
             self.find_turn(&entry);
         }
-        let jobs = self.book.about().jobs.clone();
+        let jobs = self.book.about().jobs();
         for job in &jobs {
             self.speakers.insert(job.clone(), Speaker::Coordinator);
             if let Ok(Some(facts)) = self.fleet.facts(job) {
@@ -73,13 +75,15 @@ impl Talk {
     fn find_turn(&mut self, entry: &Entry) {
         let Some(turn) = entry.turn else { return };
         match self.fleet.asked(turn) {
-            Ok(Some(job)) if self.book.about().jobs.contains(&job) => {}
-            Ok(Some(job)) => self.save(|about| about.jobs.push(job)),
+            Ok(Some(job)) if self.book.about().jobs().contains(&job) => {}
+            Ok(Some(job)) => self.save(|about| about.turns.push(Asked { turn, job: Some(job) })),
             Ok(None) => {
                 self.told("your last words were not sent: the program ended before. Enter sends them now.");
                 self.out.push(Shown::Suggested(entry.text()));
             }
-            Err(why) => self.failed(format!("whether your last words were sent is not known: {why}")),
+            Err(why) => {
+                self.failed(format!("whether your last words were sent is not known: {why}"))
+            }
         }
     }
 
@@ -90,9 +94,10 @@ impl Talk {
         }
         match command::read(line) {
             Some(Ok(command)) => self.command(command),
-            Some(Err(CommandError(why))) => self.failed(why),
+            Some(Err(error)) => self.failed(error.to_string()),
             None => {
-                let text = line.strip_prefix("//").map_or(line.to_owned(), |rest| format!("/{rest}"));
+                let text =
+                    line.strip_prefix("//").map_or(line.to_owned(), |rest| format!("/{rest}"));
                 match self.view.clone() {
                     Speaker::Coordinator => self.say_to_agent(text),
                     Speaker::Worker(name) => self.say_to_worker(&name, &text),
@@ -118,27 +123,28 @@ impl Talk {
         self.keep(Speaker::Coordinator, entry);
         self.last_words.clear();
         let about = self.book.about();
-        let is_first = about.jobs.is_empty();
+        let is_first = about.turns.is_empty();
         let learned = self.manner.learned.as_ref().filter(|_| is_first);
         let prompt = match learned {
             Some(learned) => format!("{text}\n\n(What earlier sessions have taught:\n{learned})"),
             None => text.to_owned(),
         };
-        let session = match (&about.session, about.cut) {
-            (None, _) => SessionChoice::New,
-            (Some(session), None) => SessionChoice::Given(session.clone()),
-            (Some(session), Some(cut)) => SessionChoice::ForkOf(session.clone(), Some(cut)),
+        let session = match &about.session {
+            None => SessionChoice::New,
+            Some(session) if about.is_fork || about.cut.is_some() => {
+                SessionChoice::ForkOf(session.clone(), about.cut)
+            }
+            Some(session) => SessionChoice::Given(session.clone()),
         };
-        let (agent, model) = (about.agent.clone(), about.model.clone());
+        let (agent, model) = (about.agent().to_owned(), about.model.clone());
         let attended = self.manner.attended;
         let turn = Turn { id, agent, prompt, session, model, attended };
         match self.fleet.ask(&turn) {
             Ok(job) => {
                 self.save(|about| {
-                    about.jobs.push(job.clone());
-                    about.cut = None;
+                    about.turns.push(Asked { turn: id, job: Some(job.clone()) });
                 });
-                self.fleet.watch_workers(&self.book.about().jobs.clone());
+                self.fleet.watch_workers(&self.book.about().jobs());
                 if let Err(error) = self.follow(job, by) {
                     self.failed(format!("{error}"));
                 }
@@ -161,7 +167,8 @@ impl Talk {
         self.speakers.insert(job.clone(), Speaker::Coordinator);
         self.next_rows.insert(job.clone(), from);
         let doing = "starting".to_owned();
-        self.turn = Some(Running { job: job.clone(), by, state: JobState::Waiting, doing, interrupts: 0 });
+        self.turn =
+            Some(Running { job: job.clone(), by, state: JobState::Waiting, doing, interrupts: 0 });
         self.fleet.follow(&job, from);
         Ok(())
     }
@@ -211,7 +218,11 @@ impl Talk {
             && self.book.about().session.as_ref() != Some(session)
         {
             let session = session.clone();
-            self.save(|about| about.session = Some(session));
+            self.save(|about| {
+                about.session = Some(session);
+                about.cut = None;
+                about.is_fork = false;
+            });
         }
         self.status.context_tokens = facts.context_tokens.or(self.status.context_tokens);
         self.status.model = facts.model.clone().or(self.status.model.take());
@@ -231,7 +242,11 @@ impl Talk {
         self.asks.retain(|question| question.job != turn.job);
         if facts.state == JobState::Failed {
             let why = facts.reason.as_deref().unwrap_or("it did not end well");
-            let text = if turn.interrupts > 0 { "interrupted".to_owned() } else { format!("failed: {why}") };
+            let text = if turn.interrupts > 0 {
+                "interrupted".to_owned()
+            } else {
+                format!("failed: {why}")
+            };
             self.note(text);
         }
         if let By::Loop(at) = turn.by {

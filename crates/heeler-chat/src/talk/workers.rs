@@ -70,12 +70,13 @@ impl Talk {
 
     /// Puts a worker on the session's roster.
     fn enlist(&mut self, facts: &WorkerFacts) {
-        if self.book.has_worker(&facts.name) {
+        if self.book.about().workers.iter().any(|known| known.name == facts.name) {
             return;
         }
-        let (name, task) = (facts.name.clone(), facts.task.clone());
-        let agent = facts.jobs.first().map(|job| job.agent.clone()).unwrap_or_default();
-        self.save(|about| about.enlist(&name, &agent, &task));
+        let mut worker = crate::Worker::new(&facts.name);
+        worker.task = Some(facts.task.clone());
+        worker.jobs = facts.jobs.iter().map(|job| job.job.clone()).collect();
+        self.save(|about| about.workers.push(worker));
     }
 
     fn follow_worker(&mut self, name: &str, job: &JobId) {
@@ -96,7 +97,9 @@ impl Talk {
     pub(super) fn worker_job(&mut self, facts: &JobFacts) {
         let Some(of @ Speaker::Worker(name)) = self.speakers.get(&facts.job) else { return };
         let (of, name) = (of.clone(), name.clone());
-        let Some(worker) = self.workers.iter_mut().find(|worker| worker.name() == name) else { return };
+        let Some(worker) = self.workers.iter_mut().find(|worker| worker.name() == name) else {
+            return;
+        };
         match worker.facts.jobs.iter_mut().find(|job| job.job == facts.job) {
             Some(known) => known.clone_from(facts),
             None => worker.facts.jobs.push(facts.clone()),
