@@ -59,6 +59,15 @@ pub enum Command {
         /// Who wants it.
         by: String,
     },
+    /// Say something more to the agent that is at a job.
+    Say {
+        /// The job.
+        job: JobId,
+        /// What.
+        text: String,
+        /// Who says it.
+        by: String,
+    },
     /// Let a job that failed, was cancelled or was interrupted go on in its session.
     Resume {
         /// The job, which keeps its id.

@@ -34,6 +34,7 @@ use heeler_model::{ApprovalId, JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use asking::not_at_work;
 pub(crate) use board::{Board, Stage};
 pub use due::{read_rule, rule_text};
 pub use once::{REQUESTS_KEPT, answered};
