@@ -7,6 +7,8 @@
 
 mod page;
 mod settle;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,8 +22,8 @@ use heeler_transcript::{
 };
 use thiserror::Error;
 
-pub(crate) use self::page::read_entry;
 pub use self::page::{EntryPage, Mark};
+pub(crate) use self::page::{read_entry, unended};
 pub(crate) use self::settle::seam;
 use crate::about::{About, Counted, NDJSON, Seam, Worker};
 use crate::sheet::{Inline, Sheet};
@@ -319,8 +321,8 @@ impl Book {
     /// Returns how many entries the coordinator's transcript has; only what came since is looked at.
     fn count(&mut self) -> Result<u64, BookError> {
         let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
-        let counted = count_on(&path, self.sheet.about.counted.unwrap_or_default(), u64::MAX)?;
-        let counted = counted.expect("there is no limit");
+        let before = self.sheet.about.counted.unwrap_or_default();
+        let counted = count_on(&path, before, u64::MAX, u64::MAX)?.expect("there is no limit");
         self.sheet.about.counted = Some(counted);
         Ok(counted.entries)
     }
@@ -392,29 +394,31 @@ fn records(
     }))
 }
 
-/// Counts the entries of a transcript, from where it was counted before, if that is still a place in it.
-/// None if more than `bytes_max` would have to be looked at.
+/// Counts the entries of a transcript up to a place, from where it was counted before, if that is still a
+/// place in it. None if more than `bytes_max` would have to be looked at.
 pub(crate) fn count_on(
     path: &Utf8Path,
     before: Counted,
+    until: u64,
     bytes_max: u64,
 ) -> Result<Option<Counted>, DiskError> {
     let end = match heeler_transcript::tail(path, 0) {
-        Ok(page) => page.end,
+        Ok(page) => page.end.min(until),
         Err(error) if is_missing(&error.source) => 0,
         Err(error) => return Err(error),
     };
-    let is_place = before.bytes == end || settle::is_line_start(path, before.bytes)?;
-    let mut counted = if is_place && before.bytes <= end { before } else { Counted::default() };
+    let is_place = before.bytes <= end && settle::is_line_start(path, before.bytes)?;
+    let mut counted = if is_place { before } else { Counted::default() };
     if end - counted.bytes > bytes_max {
         return Ok(None);
     }
     if counted.bytes < end {
         for record in records(path, counted.bytes)? {
             // Lines may come while we count.
-            if record?.offset < end {
-                counted.entries += 1;
+            if record?.offset >= end {
+                break;
             }
+            counted.entries += 1;
         }
         counted.bytes = end;
     }

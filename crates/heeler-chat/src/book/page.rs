@@ -6,7 +6,8 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
-    Before, FaultKind, LinesBack, Page, RawLine, Record, plain, range, resolve_inside,
+    Before, FaultKind, LINE_BYTES_MAX, LinesBack, Page, RawLine, Record, plain, range,
+    resolve_inside,
 };
 use memchr::memmem;
 use serde_json::{Map, Value as Json};
@@ -147,7 +148,7 @@ impl Book {
             Err(error) => return Err(error.into()),
         };
         if end.is_none() && self.place.foreign.is_some() {
-            page.records.extend(unended(path, &page));
+            page.records.extend(unended(path, &page, LINE_BYTES_MAX));
         }
         let entries = page.records.iter().map(|record| read_entry(&record.text)).collect();
         Ok(EntryPage { entries, mark: Mark(Spot::Offset(page.start)), has_more: page.start > 0 })
@@ -156,12 +157,9 @@ impl Book {
 
 /// Returns the last line of a file that lacks nothing but its newline. Ours get it when they are opened;
 /// another program's file is not touched.
-fn unended(path: &Utf8Path, page: &Page) -> Option<Record> {
+pub(crate) fn unended(path: &Utf8Path, page: &Page, bytes_max: usize) -> Option<Record> {
     let torn = page.faults.iter().find(|fault| fault.kind == FaultKind::TornTail)?;
-    let len = usize::try_from(torn.len).ok()?;
-    if len > heeler_transcript::LINE_BYTES_MAX {
-        return None;
-    }
+    let len = usize::try_from(torn.len).ok().filter(|len| *len <= bytes_max)?;
     let mut bytes = vec![0; len];
     let file = plain::open(path).ok()?;
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, torn.offset).ok()?;

@@ -4,7 +4,7 @@
 //! there twice when this is done again. The originals of other programs are only read.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -29,8 +29,10 @@ impl Book {
             return Ok(());
         }
         if let Some(foreign) = self.place.foreign.clone() {
-            self.bring(&foreign)?;
-            self.open_log()?;
+            if self.log.is_none() {
+                self.bring(&foreign)?;
+                self.open_log()?;
+            }
             let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
             self.pending = seam(&path, &self.sheet)?;
         }
