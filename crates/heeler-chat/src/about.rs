@@ -40,6 +40,12 @@ pub struct About {
     /// The agent's own id of the conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<AgentSessionId>,
+    /// The entry of that which the next turn goes on behind, if not the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Uuid>,
+    /// The next turn goes on in a copy of it: this session was forked from another.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_fork: bool,
     /// The model, if the person chose one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -70,6 +76,18 @@ pub struct About {
     /// What a later Heeler has put there.
     #[serde(flatten)]
     pub other: Map<String, Json>,
+}
+
+impl About {
+    /// Returns the jobs of its turns, oldest first.
+    pub fn jobs(&self) -> Vec<JobId> {
+        self.turns.iter().filter_map(|asked| asked.job.clone()).collect()
+    }
+
+    /// Returns whom the person talks to.
+    pub fn agent(&self) -> &str {
+        self.agent.as_deref().unwrap_or_default()
+    }
 }
 
 /// Something that the agent was asked.

@@ -14,6 +14,7 @@ mod row;
 mod sheet;
 mod shelf;
 mod shown;
+mod talk;
 
 pub use about::{About, Asked, Worker};
 pub use book::{Book, BookError, EntryPage, Mark};
@@ -23,3 +24,4 @@ pub use plan::{Loop, Task};
 pub use port::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
 pub use shelf::{Found, Listed, Older, Opened, Shelf, ShelfError};
 pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};
+pub use talk::{AtExit, INSIGHTS_WAIT, LEAVE_WAIT, Manner, PAGE_ENTRIES, Talk};

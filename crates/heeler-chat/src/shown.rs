@@ -142,6 +142,13 @@ pub enum Wish {
         /// Backwards.
         back: bool,
     },
+    /// The oldest of the shown entries are let go: what is older begins after them again.
+    LetGo {
+        /// Whose.
+        of: Speaker,
+        /// How many.
+        entries: usize,
+    },
     /// Wants older entries than those that were shown.
     Older {
         /// Whose.

@@ -12,7 +12,7 @@ use heeler_transcript::{
 use memchr::memmem;
 use serde_json::{Map, Value as Json};
 
-use super::{Book, BookError, is_missing};
+use super::{Book, BookError, is_missing, records};
 use crate::{Entry, Role, Speaker};
 
 /// A place in a transcript: where a page begins.
@@ -50,33 +50,60 @@ impl Book {
     ) -> Result<EntryPage, BookError> {
         let path = self.path_of(of)?;
         let inline = self.inline(of);
-        let spot = match before {
-            Some(Mark(Spot::Inline(at))) if inline.is_empty() => {
-                Some(Spot::Offset(self.adopted.get(at).copied().unwrap_or(u64::MAX)))
-            }
-            Some(Mark(spot)) => Some(spot),
-            None if inline.is_empty() => None,
-            None => Some(Spot::Inline(inline.len())),
+        let at = match before.map(|mark| self.resolved(of, mark)) {
+            Some(Spot::Offset(offset)) => return self.file_page(&path, Some(offset), count),
+            None if inline.is_empty() => return self.file_page(&path, None, count),
+            Some(Spot::Inline(at)) => at.min(inline.len()),
+            None => inline.len(),
         };
-        let end = match spot {
-            Some(Spot::Inline(at)) => {
-                let at = at.min(inline.len());
-                let start = at.saturating_sub(count);
-                let seam = self.pending.map_or(0, |seam| seam.bytes);
-                let entries: Vec<Entry> =
-                    inline[start..at].iter().map(|line| read_entry(line)).collect();
-                if start > 0 || entries.len() == count {
-                    let has_more = start > 0 || seam > 0;
-                    return Ok(EntryPage { entries, mark: Mark(Spot::Inline(start)), has_more });
-                }
-                let mut page = self.file_page(&path, Some(seam), count - entries.len())?;
-                page.entries.extend(entries);
-                return Ok(page);
+        let start = at.saturating_sub(count);
+        let entries: Vec<Entry> = inline[start..at].iter().map(|line| read_entry(line)).collect();
+        let seam = self.file_end(of);
+        if entries.len() == count {
+            let has_more = start > 0 || seam > 0;
+            return Ok(EntryPage { entries, mark: Mark(Spot::Inline(start)), has_more });
+        }
+        let mut page = self.file_page(&path, Some(seam), count - entries.len())?;
+        page.entries.extend(entries);
+        Ok(page)
+    }
+
+    /// Returns where a mark is now: what was inline may be in the transcript's own file.
+    fn resolved(&self, of: &Speaker, mark: Mark) -> Spot {
+        match mark {
+            Mark(Spot::Inline(at)) if self.inline(of).is_empty() => {
+                let end = self.adopted.last().copied().unwrap_or(u64::MAX);
+                Spot::Offset(self.adopted.get(at).copied().unwrap_or(end))
             }
-            Some(Spot::Offset(offset)) => Some(offset),
-            None => None,
+            Mark(spot) => spot,
+        }
+    }
+
+    /// Returns where a transcript's own file ends: what is behind that is inline too.
+    pub(super) fn file_end(&self, of: &Speaker) -> u64 {
+        match (of, self.pending) {
+            (Speaker::Coordinator, Some(seam)) => seam.bytes,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Returns the mark that is so many entries behind another.
+    pub fn later(&self, of: &Speaker, mark: Mark, entries: usize) -> Result<Mark, BookError> {
+        let mut end = match self.resolved(of, mark) {
+            Spot::Inline(at) => return Ok(Mark(Spot::Inline(at + entries))),
+            Spot::Offset(offset) => offset,
         };
-        self.file_page(&path, end, count)
+        let seam = self.file_end(of);
+        let mut passed = 0;
+        for record in records(&self.path_of(of)?, end)?.take(entries) {
+            let record = record?;
+            if record.offset >= seam {
+                return Ok(Mark(Spot::Inline(entries - passed)));
+            }
+            (passed, end) = (passed + 1, record.next);
+        }
+        let is_inline = passed < entries && !self.inline(of).is_empty();
+        Ok(Mark(if is_inline { Spot::Inline(entries - passed) } else { Spot::Offset(end) }))
     }
 
     /// Returns the last row of a job that a transcript has an entry of.
@@ -91,11 +118,7 @@ impl Book {
         if let Some(row) = self.inline(of).iter().rev().find_map(|line| row_of(line)) {
             return Ok(Some(row));
         }
-        let before = self.pending.filter(|_| *of == Speaker::Coordinator);
-        let mut lines = match LinesBack::open_before(
-            &self.path_of(of)?,
-            before.map_or(u64::MAX, |seam| seam.bytes),
-        ) {
+        let mut lines = match LinesBack::open_before(&self.path_of(of)?, self.file_end(of)) {
             Ok(lines) => lines,
             Err(error) if is_missing(&error.source) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -115,14 +138,14 @@ impl Book {
     }
 
     /// Returns the entries that only the JSON file has.
-    fn inline(&self, of: &Speaker) -> &[String] {
+    pub(super) fn inline(&self, of: &Speaker) -> &[String] {
         match (of, self.pending) {
             (Speaker::Coordinator, Some(seam)) => &self.sheet.inline[seam.entries..],
             _ => &[],
         }
     }
 
-    fn path_of(&self, of: &Speaker) -> Result<Utf8PathBuf, BookError> {
+    pub(super) fn path_of(&self, of: &Speaker) -> Result<Utf8PathBuf, BookError> {
         match of {
             Speaker::Coordinator => self.transcript(),
             Speaker::Worker(name) => {

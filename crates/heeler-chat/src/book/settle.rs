@@ -75,9 +75,10 @@ impl Book {
             self.place.foreign = None;
             self.append_missing(&path, seam, &lines)?;
         }
-        self.adopted = records(&path, seam.bytes)?
-            .map(|record| Ok(record?.offset))
-            .collect::<Result<_, DiskError>>()?;
+        self.adopted = vec![seam.bytes];
+        for record in records(&path, seam.bytes)? {
+            self.adopted.push(record?.next);
+        }
         (self.sheet.about.adopting, self.pending) = (None, None);
         Ok(())
     }

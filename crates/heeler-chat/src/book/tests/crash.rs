@@ -195,10 +195,8 @@ fn proof_a_disk_that_fails_once_at_any_call_costs_nothing_and_doubles_nothing() 
                 let open = || shelf.open(case.id, NOW, case.older);
                 let mut book = open().or_else(|_| open()).unwrap().book;
                 for n in ["0", "1"] {
-                    // What failed is said again, unless it is there in spite of it.
-                    if book.append(&ALL, &entry(n)).is_err()
-                        && super::said(&book, &ALL).last().map(String::as_str) != Some(n)
-                    {
+                    // What failed is said again, although it may be there in spite of it.
+                    if book.append(&ALL, &entry(n)).is_err() {
                         book.append(&ALL, &entry(n)).unwrap();
                     }
                 }
