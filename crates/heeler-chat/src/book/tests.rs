@@ -313,3 +313,27 @@ fn links_in_place_of_files_are_not_followed() {
     assert!(refused.to_string().contains("symbolic link"), "{refused}");
     assert_eq!(std::fs::read_to_string(&secret).unwrap().lines().count(), 1);
 }
+
+#[test]
+fn an_entry_that_was_written_although_that_failed_is_not_there_twice() {
+    let home = Home::new();
+    let mut book = home.shelf().create(About::default(), NOW).unwrap();
+    book.append(&ALL, &entry("a")).unwrap();
+    // As after a write whose sync failed.
+    let line = serde_json::to_string(&entry("a")).unwrap();
+    book.log = None;
+    book.unsure = Some((ALL, line.clone()));
+    book.append(&ALL, &entry("a")).unwrap();
+    assert_eq!(said(&book, &ALL), ["a"]);
+    // The same words again are new ones.
+    book.append(&ALL, &entry("a")).unwrap();
+    assert_eq!(said(&book, &ALL), ["a", "a"]);
+    // As after a write that was cut off.
+    book.unsure = Some((ALL, serde_json::to_string(&entry("b")).unwrap()));
+    book.append(&ALL, &entry("b")).unwrap();
+    book.unsure = Some((worker("w"), line));
+    book.append(&ALL, &entry("a")).unwrap();
+    assert_eq!(said(&book, &ALL), ["a", "a", "b", "a"]);
+    book.close().unwrap();
+    assert_eq!(home.shelf().list().unwrap()[0].messages, Some(4));
+}

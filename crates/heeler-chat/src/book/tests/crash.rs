@@ -137,78 +137,102 @@ fn check(root: &Utf8Path, case: &Case, said: &[String], context: &str) {
     assert_eq!(inline, expected, "{context}");
 }
 
-#[test]
-fn proof_a_kill_between_any_two_writes_leaves_a_session_that_opens_whole() {
-    for case in &CASES {
-        for call in 0.. {
-            let home = Home::new();
-            (case.prepare)(&home.root);
-            let disk = Arc::new(SimDisk::new(&home.root));
-            // Nothing that comes after reaches the disk, as if we had been killed there.
-            disk.fail_from(call, Trouble::Torn);
-            let result = talk(&home.root, &disk, case);
-            let is_over = disk.calls() <= call;
-            assert_eq!(result.is_ok(), is_over, "{}: call {call}", case.name);
-            let context = format!("{}: killed at call {call}", case.name);
-            check(&home.root, case, &result.unwrap_or_else(|said| said), &context);
-            if is_over {
-                assert!(call > 10, "{}: only {call} calls", case.name);
-                break;
+/// Every form of a session has a test of its own for each kind of trouble.
+macro_rules! proofs {
+    ($($form:ident = $at:literal,)+) => {$(
+        mod $form {
+            use super::*;
+
+            #[test]
+            fn proof_a_kill_between_any_two_writes_leaves_a_session_that_opens_whole() {
+                kill_at_every_write(&CASES[$at]);
             }
+
+            #[test]
+            fn proof_a_power_loss_at_any_moment_costs_nothing_that_was_saved() {
+                lose_power_at_every_moment(&CASES[$at]);
+            }
+
+            #[test]
+            fn proof_a_disk_that_fails_once_at_any_call_costs_nothing_and_doubles_nothing() {
+                fail_at_every_call(&CASES[$at]);
+            }
+        }
+    )+};
+}
+
+proofs! {
+    ours = 0,
+    version_1 = 1,
+    version_1_kept = 2,
+    gone_on_by_an_older_program = 3,
+    foreign_version_1 = 4,
+    foreign_version_3 = 5,
+}
+
+fn kill_at_every_write(case: &Case) {
+    for call in 0.. {
+        let home = Home::new();
+        (case.prepare)(&home.root);
+        let disk = Arc::new(SimDisk::new(&home.root));
+        // Nothing that comes after reaches the disk, as if we had been killed there.
+        disk.fail_from(call, Trouble::Torn);
+        let result = talk(&home.root, &disk, case);
+        let is_over = disk.calls() <= call;
+        assert_eq!(result.is_ok(), is_over, "{}: call {call}", case.name);
+        let context = format!("{}: killed at call {call}", case.name);
+        check(&home.root, case, &result.unwrap_or_else(|said| said), &context);
+        if is_over {
+            assert!(call > 10, "{}: only {call} calls", case.name);
+            break;
         }
     }
 }
 
-#[test]
-fn proof_a_power_loss_at_any_moment_costs_nothing_that_was_saved() {
-    for case in &CASES {
-        let home = Home::new();
-        (case.prepare)(&home.root);
-        let disk = Arc::new(SimDisk::new(&home.root));
-        talk(&home.root, &disk, case).unwrap();
-        let states = disk.crashes(&mut |crash| {
-            let saved = crash.marks.contains(&2);
-            let said = if saved { vec!["0".to_owned(), "1".to_owned()] } else { Vec::new() };
-            let context = format!("{}: power lost after {}", case.name, crash.after);
-            if crash.marks.contains(&3) {
-                let book = shelf(&crash.root).open(case.id, NOW, case.older).unwrap().book;
-                let last = super::said(&book, &worker("w")).pop();
-                assert_eq!(last.as_deref(), Some("from w"), "{context}");
-            }
-            check(&crash.root, case, &said, &context);
-        });
-        assert!(states > 10, "{}: only {states} states", case.name);
-    }
+fn lose_power_at_every_moment(case: &Case) {
+    let home = Home::new();
+    (case.prepare)(&home.root);
+    let disk = Arc::new(SimDisk::new(&home.root));
+    talk(&home.root, &disk, case).unwrap();
+    let states = disk.crashes(&mut |crash| {
+        let saved = crash.marks.contains(&2);
+        let said = if saved { vec!["0".to_owned(), "1".to_owned()] } else { Vec::new() };
+        let context = format!("{}: power lost after {}", case.name, crash.after);
+        if crash.marks.contains(&3) {
+            let book = shelf(&crash.root).open(case.id, NOW, case.older).unwrap().book;
+            let last = super::said(&book, &worker("w")).pop();
+            assert_eq!(last.as_deref(), Some("from w"), "{context}");
+        }
+        check(&crash.root, case, &said, &context);
+    });
+    assert!(states > 10, "{}: only {states} states", case.name);
 }
 
-#[test]
-fn proof_a_disk_that_fails_once_at_any_call_costs_nothing_and_doubles_nothing() {
-    for case in &CASES {
-        for trouble in [Trouble::Short, Trouble::Torn] {
-            for call in 0.. {
-                let home = Home::new();
-                (case.prepare)(&home.root);
-                let disk = Arc::new(SimDisk::new(&home.root));
-                disk.fail_at(call, trouble);
-                let context = format!("{}: {trouble:?} at call {call}", case.name);
-                let shelf = shelf(&home.root).on(Arc::clone(&disk) as _);
-                let open = || shelf.open(case.id, NOW, case.older);
-                let mut book = open().or_else(|_| open()).unwrap().book;
-                for n in ["0", "1"] {
-                    // What failed is said again, although it may be there in spite of it.
-                    if book.append(&ALL, &entry(n)).is_err() {
-                        book.append(&ALL, &entry(n)).unwrap();
-                    }
+fn fail_at_every_call(case: &Case) {
+    for trouble in [Trouble::Short, Trouble::Torn] {
+        for call in 0.. {
+            let home = Home::new();
+            (case.prepare)(&home.root);
+            let disk = Arc::new(SimDisk::new(&home.root));
+            disk.fail_at(call, trouble);
+            let context = format!("{}: {trouble:?} at call {call}", case.name);
+            let shelf = shelf(&home.root).on(Arc::clone(&disk) as _);
+            let open = || shelf.open(case.id, NOW, case.older);
+            let mut book = open().or_else(|_| open()).unwrap().book;
+            for n in ["0", "1"] {
+                // What failed is said again, although it may be there in spite of it.
+                if book.append(&ALL, &entry(n)).is_err() {
+                    book.append(&ALL, &entry(n)).unwrap();
                 }
-                if book.save(|_| ()).is_err() {
-                    book.save(|_| ()).unwrap();
-                }
-                drop(book);
-                let said = ["0".to_owned(), "1".to_owned()];
-                check(&home.root, case, &said, &context);
-                if disk.calls() <= call {
-                    break;
-                }
+            }
+            if book.save(|_| ()).is_err() {
+                book.save(|_| ()).unwrap();
+            }
+            drop(book);
+            let said = ["0".to_owned(), "1".to_owned()];
+            check(&home.root, case, &said, &context);
+            if disk.calls() <= call {
+                break;
             }
         }
     }

@@ -221,6 +221,54 @@ fn what_an_older_program_said_afterwards_comes_after() {
 }
 
 #[test]
+fn marks_and_walks_go_over_the_seam_between_file_and_array() {
+    let home = Home::with_own();
+    home.open("four").save(|_| ()).unwrap();
+    for text in ["b", "c", "d"] {
+        old_program_says(&home, "four", text);
+    }
+    let all = ["still inline", "b", "c", "d"];
+    let mut book = home.open("four");
+    // Killed while the array moved: a part of it is in the file, and counts once.
+    let path = home.own().join("four.transcript.ndjson");
+    let seam = book.pending.unwrap();
+    book.sheet.about.adopting = Some(seam);
+    book.write(Inline::Kept).unwrap();
+    drop(book);
+    let part = format!("{}{}\n", home.read("four.transcript.ndjson"), entry_json("b"));
+    std::fs::write(&path, part).unwrap();
+    let mut book = home.open("four");
+    let check = |book: &Book, all: &[&str]| {
+        let mut walked = Vec::new();
+        let walk = |entry: Entry| {
+            walked.push(entry.text());
+            true
+        };
+        book.each(&ALL, walk).unwrap();
+        assert_eq!(walked, all);
+        assert_eq!(said(book, &ALL), all);
+    };
+    let texts = |book: &Book, mark: Mark| {
+        let page = book.older(&ALL, Some(mark), 9).unwrap();
+        page.entries.iter().map(Entry::text).collect::<Vec<_>>()
+    };
+    check(&book, &all);
+    let start = book.older(&ALL, None, 9).unwrap().mark;
+    let marks: Vec<Mark> = (0..=4).map(|n| book.later(&ALL, start, n).unwrap()).collect();
+    for (n, mark) in marks.iter().enumerate() {
+        assert_eq!(texts(&book, *mark), all[..n], "{n}");
+    }
+    let listed = home.shelf().list().unwrap();
+    assert_eq!(listed.iter().find(|it| it.id == "four").unwrap().messages, Some(4));
+    book.append(&ALL, &entry("e")).unwrap();
+    check(&book, &["still inline", "b", "c", "d", "e"]);
+    for (n, mark) in marks.iter().enumerate() {
+        assert_eq!(texts(&book, *mark), all[..n], "{n}, after it moved");
+        assert_eq!(texts(&book, book.later(&ALL, *mark, 1).unwrap()).len(), n + 1);
+    }
+}
+
+#[test]
 fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
     let home = Home::with_own();
     let keep = || home.shelf().open("one", NOW, Older::Keep).unwrap().book;
