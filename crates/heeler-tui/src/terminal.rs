@@ -33,14 +33,8 @@ const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The terminal cannot be used.
 #[derive(Debug, Error)]
-#[error("cannot use the terminal: {0}; `--plain` needs none")]
+#[error("cannot use the terminal; a pipe in its place gets plain lines")]
 pub struct TerminalError(#[source] io::Error);
-
-impl From<io::Error> for TerminalError {
-    fn from(error: io::Error) -> TerminalError {
-        TerminalError(error)
-    }
-}
 
 /// What reaches the loop.
 pub(crate) enum Input {
@@ -64,37 +58,23 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Takes the terminal over. Standard input and output must be one.
     pub fn open() -> Result<Terminal, TerminalError> {
         give_back_before_a_panic_is_told();
         let (tell, inputs) = sync_channel(WAITING_MAX);
         let is_over = Arc::new(AtomicBool::new(false));
-        take()?;
+        take().map_err(TerminalError)?;
         let canvas = match ratatui::Terminal::new(CrosstermBackend::new(stdout())) {
             Ok(canvas) => canvas,
             Err(error) => {
                 give_back();
-                return Err(error.into());
+                return Err(TerminalError(error));
             }
         };
         let keys = (tell.clone(), Arc::clone(&is_over));
         // Never joined: it waits for at most a key that it then leaves to others.
         thread::spawn(move || read_keys(&keys.0, &keys.1));
         Ok(Terminal { canvas, inputs, tell, is_over })
-    }
-
-    /// Draws everything anew: somebody else may have written to the terminal.
-    pub(crate) fn redraw(&mut self) -> io::Result<()> {
-        self.canvas.clear()
-    }
-
-    /// Gives the terminal back while the program is stopped (Ctrl+Z), and takes it again after.
-    pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
-        let stopped = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
-        take()?;
-        stopped?;
-        self.canvas.clear()
     }
 }
 
