@@ -161,22 +161,22 @@ impl Asks {
         let count = self.choices().len();
         match (key.code, key.modifiers) {
             (KeyCode::Up, KeyModifiers::NONE) => {
-                self.state.chosen = (self.state.chosen + count - 1) % count
+                self.state.chosen = (self.state.chosen + count - 1) % count;
             }
             (KeyCode::Down, KeyModifiers::NONE) => {
-                self.state.chosen = (self.state.chosen + 1) % count
+                self.state.chosen = (self.state.chosen + 1) % count;
             }
             (KeyCode::PageUp, _) => self.scroll(self.state.page.max(1), true),
             (KeyCode::PageDown, _) => self.scroll(self.state.page.max(1), false),
             (KeyCode::Char('e'), KeyModifiers::CONTROL) => {
-                self.state.is_whole = !self.state.is_whole
+                self.state.is_whole = !self.state.is_whole;
             }
             (KeyCode::Left, KeyModifiers::NONE) if !self.state.answers.is_empty() => {
                 self.state.answers.pop();
                 self.next_question();
             }
             (KeyCode::Char(' '), KeyModifiers::NONE) if self.is_several() => {
-                self.tick(self.state.chosen)
+                self.tick(self.state.chosen);
             }
             (KeyCode::Char(c), KeyModifiers::NONE) => {
                 let number = c.to_digit(10).and_then(|digit| (digit as usize).checked_sub(1));
@@ -303,10 +303,10 @@ impl Asks {
             (KeyCode::Char('u'), KeyModifiers::CONTROL) => words.cut(To::LineStart),
             (KeyCode::Char('w'), KeyModifiers::CONTROL) => words.cut(To::BlankBefore),
             (KeyCode::Char('a'), KeyModifiers::CONTROL) | (KeyCode::Home, _) => {
-                words.go(To::LineStart)
+                words.go(To::LineStart);
             }
             (KeyCode::Char('e'), KeyModifiers::CONTROL) | (KeyCode::End, _) => {
-                words.go(To::LineEnd)
+                words.go(To::LineEnd);
             }
             (KeyCode::Backspace, _) => words.delete(To::Before),
             (KeyCode::Delete, _) => words.delete(To::After),

@@ -25,6 +25,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("Ctrl+O", "show tool calls whole, or folded"),
     ("PgUp, PgDn, wheel", "scroll; Shift+Up and Shift+Down by a line, Ctrl+End to the end"),
+    ("Shift and the mouse", "select text, in most terminals"),
     ("Up, Down, Ctrl+P, Ctrl+N", "what was typed before"),
     ("Ctrl+R", "search what was typed before"),
     ("/, @", "commands and files are offered"),

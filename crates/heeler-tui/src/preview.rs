@@ -25,10 +25,10 @@ pub(crate) fn lines(tool: &str, input: &Json, width: usize, theme: &Theme) -> Ve
                 match (name.as_str(), it) {
                     ("old_string" | "new_string", Json::String(_)) => {}
                     ("edits", Json::Array(edits)) => {
-                        edits.iter().for_each(|edit| page.change(edit))
+                        edits.iter().for_each(|edit| page.change(edit));
                     }
                     ("content", Json::String(text)) if tool == "Write" => {
-                        page.put("+ ", text, theme.good)
+                        page.put("+ ", text, theme.good);
                     }
                     (name, it) => page.field(name, it),
                 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
 
 use crate::picker::{Picked, Picker};
-use crate::terminal::{Input, Terminal};
+use crate::terminal::{Input, Terminal, is_taken};
 use crate::{Screen, keys};
 
 /// The least time between two frames that no key asks for.
@@ -36,7 +36,7 @@ pub fn run(
     let tell = terminal.tell.clone();
     thread::spawn(move || {
         for shown in shown {
-            if tell.send(Input::Shown(shown)).is_err() {
+            if tell.send(Input::Shown(Box::new(shown))).is_err() {
                 return;
             }
         }
@@ -44,6 +44,9 @@ pub fn run(
     });
     let canvas = &mut terminal.canvas;
     let draw = |screen: &mut Screen, how: Draw| {
+        if !is_taken() {
+            return false;
+        }
         let cleared = if how == Draw::Anew { canvas.clear() } else { Ok(()) };
         cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
     };
@@ -133,8 +136,9 @@ where
         let mut next = Some(input);
         while let Some(input) = next {
             match input {
-                Input::Shown(Shown::Left) | Input::Over => return Due::Over,
-                Input::Shown(shown) => self.screen.show(shown),
+                Input::Shown(shown) if *shown == Shown::Left => return Due::Over,
+                Input::Over => return Due::Over,
+                Input::Shown(shown) => self.screen.show(*shown),
                 Input::HungUp => self.hang_up(),
                 Input::Event(event) => {
                     if keys::is(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
@@ -188,7 +192,7 @@ mod tests {
 
     fn entry(text: &str) -> Input {
         let entry = Entry::new(Role::System, text, Timestamp::UNIX_EPOCH);
-        Input::Shown(Shown::Entry { of: Speaker::Coordinator, entry })
+        Input::Shown(Box::new(Shown::Entry { of: Speaker::Coordinator, entry }))
     }
 
     /// Takes inputs in on a terminal that is there for some frames; returns the wishes, and how many
@@ -212,7 +216,7 @@ mod tests {
     fn each_key_has_its_frame_and_what_waits_shares_one() {
         let mut inputs: Vec<Input> = (0..100).map(|number| entry(&number.to_string())).collect();
         inputs.extend([key(KeyCode::Char('a')), entry("x"), entry("y"), key(KeyCode::Enter)]);
-        inputs.extend([entry("z"), Input::Shown(Shown::Left), entry("too late")]);
+        inputs.extend([entry("z"), Input::Shown(Box::new(Shown::Left)), entry("too late")]);
         let (wishes, frames, _) = run(inputs, usize::MAX);
         assert_eq!(wishes, [Wish::Say("a".to_owned())]);
         assert_eq!(frames, 4, "at first, for each key, at the end");
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_conversation_is_the_end_and_its_last_words_are_kept() {
-        let leaving = |text: &str| Input::Shown(Shown::Leaving(text.to_owned()));
+        let leaving = |text: &str| Input::Shown(Box::new(Shown::Leaving(text.to_owned())));
         let (wishes, _, screen) = run(vec![leaving("one"), leaving("two\x1b[2J"), Input::Over], 9);
         assert_eq!(
             (wishes, screen.farewell()),

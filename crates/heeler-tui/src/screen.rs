@@ -114,6 +114,8 @@ impl Screen {
             Shown::Asked(question) => self.asks.add(question),
             Shown::Settled { ask } => {
                 if self.asks.settled(&ask) {
+                    // Who was about to answer that answers nothing else by it.
+                    self.keys = Keys::Auto;
                     self.hint = Some("what was asked is settled".to_owned());
                 }
             }
@@ -150,7 +152,7 @@ impl Screen {
     fn look_at(&mut self, view: Speaker) {
         let before = std::mem::replace(&mut self.view, view);
         if before != self.view {
-            self.transcript(before).to_end(ASIDE);
+            self.transcript(before).go_to_end(ASIDE);
         }
     }
 
@@ -258,7 +260,7 @@ impl Screen {
             KeyCode::Down if is_shift => Some(self.scroll_down(1)),
             KeyCode::End if is_control => {
                 let view = self.view.clone();
-                self.transcript(view).to_end(LOOKED_AT);
+                self.transcript(view).go_to_end(LOOKED_AT);
                 Some(vec![])
             }
             KeyCode::Char('o') if is_control => {
@@ -301,7 +303,7 @@ impl Screen {
             Did::Send(text) => {
                 self.keys = Keys::Auto;
                 let view = self.view.clone();
-                self.transcript(view).to_end(LOOKED_AT);
+                self.transcript(view).go_to_end(LOOKED_AT);
                 vec![Wish::Say(text)]
             }
             Did::Full => {
@@ -328,7 +330,7 @@ impl Screen {
             return vec![];
         }
         if self.transcript(view.clone()).below().is_some() {
-            self.transcript(view).to_end(LOOKED_AT);
+            self.transcript(view).go_to_end(LOOKED_AT);
             return vec![];
         }
         match view {
@@ -381,7 +383,8 @@ impl Screen {
             buffer.set_line(chips.x, chips.y, &line, chips.width);
         }
         if status.height > 0 {
-            buffer.set_line(status.x, status.y, &self.status_line(columns), status.width);
+            let line = self.status_line(columns, plan.rule > 0);
+            buffer.set_line(status.x, status.y, &line, status.width);
         }
         if let Some(cursor) = self.cursor(asked, typed) {
             frame.set_cursor_position(cursor);
@@ -430,7 +433,7 @@ impl Screen {
         Line::styled(format!("{to}{rest}"), self.theme.dim)
     }
 
-    fn status_line(&self, columns: usize) -> Line<'static> {
+    fn status_line(&self, columns: usize, has_rule: bool) -> Line<'static> {
         if let Some(hint) = self.input.searching().or_else(|| self.hint.clone()) {
             return Line::styled(shortened(&hint, columns), self.theme.asks);
         }
@@ -438,7 +441,13 @@ impl Screen {
             let told = shortened("? something is asked: make the window larger", columns);
             return Line::styled(told, self.theme.asks);
         }
-        status::line(&self.status, columns, &self.theme)
+        match &self.view {
+            Speaker::Worker(name) if !has_rule => {
+                let to = shortened(&format!("to {}", one_line(name)), columns);
+                Line::styled(to, self.theme.dim)
+            }
+            _ => status::line(&self.status, columns, &self.theme),
+        }
     }
 
     /// Shares the rows out: the input first, what is seen of the transcript last.

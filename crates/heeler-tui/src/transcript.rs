@@ -238,7 +238,7 @@ impl Transcript {
     }
 
     /// Goes to its end.
-    pub(crate) fn to_end(&mut self, bounds: Bounds) {
+    pub(crate) fn go_to_end(&mut self, bounds: Bounds) {
         self.place = Place::End;
         self.below = 0;
         self.trim(bounds);
@@ -284,7 +284,7 @@ impl Transcript {
         }
         self.place = Place::At { cell: self.first + at as i64, line };
         if self.from(at, line, theme).len() < self.shape.height {
-            self.to_end(bounds);
+            self.go_to_end(bounds);
         }
     }
 
@@ -323,7 +323,7 @@ impl Transcript {
         let (at, line) = self.top(theme);
         let lines = self.from(at, line, theme);
         if lines.len() < shape.height && self.place != Place::End {
-            self.to_end(bounds);
+            self.go_to_end(bounds);
             return self.seen(shape, bounds, theme);
         }
         self.forget_layouts(at);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(seen(&mut transcript, 3), "n8 n9 n10");
         transcript.down(1, SMALL, &theme);
         assert_eq!(seen(&mut transcript, 3), "n9 n10 n11");
-        transcript.to_end(SMALL);
+        transcript.go_to_end(SMALL);
         assert_eq!(transcript.cells.len(), SMALL.cells);
         assert_eq!(transcript.up(20, &of, &theme)[0], Wish::LetGo { of, entries: 7 });
     }
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(seen(&mut transcript, 2), "n25 n26");
         transcript.older(&numbered(10..15), true, SMALL);
         assert_eq!(seen(&mut transcript, 2), "n25 n26");
-        transcript.to_end(SMALL);
+        transcript.go_to_end(SMALL);
         let let_go = 25 + SCROLLED.cells - SMALL.cells - 10;
         assert_eq!(transcript.up(30, &of, &theme)[0], Wish::LetGo { of, entries: let_go });
     }

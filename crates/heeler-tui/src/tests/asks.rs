@@ -170,6 +170,19 @@ fn what_is_settled_elsewhere_vanishes() {
 }
 
 #[test]
+fn keys_that_were_meant_for_what_is_settled_answer_nothing_else() {
+    let mut rig = Rig::new(60, 12);
+    rig.keys("draft");
+    for id in ["1", "2"] {
+        rig.ask(id, Speaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
+    }
+    rig.keys("<Tab>");
+    rig.screen.show(Shown::Settled { ask: "1".to_owned() });
+    assert_eq!(rig.keys("1<Enter>"), [Wish::Say("draft1".to_owned())]);
+    assert_eq!(rig.keys("1"), [allow("2")]);
+}
+
+#[test]
 fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
     let mut rig = Rig::new(40, 16);
     let script: Vec<String> = (1..=40).map(|number| format!("step {number}")).collect();

@@ -373,8 +373,14 @@ fn narrow_and_tiny_terminals_show_what_they_can() {
         doubt it
           ere
         lead"#]]);
+    rig.screen.show(Shown::View(Speaker::Worker("coder-1".to_owned())));
+    rig.check(expect![[r#"
+
+          ere
+        to coder-1"#]]);
+    rig.keys("<C-a>");
     rig.terminal.backend_mut().resize(3, 1);
-    rig.check(expect![[r#""#]]);
+    rig.check(expect!["› s"]);
 }
 
 #[test]
