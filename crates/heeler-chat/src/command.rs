@@ -133,10 +133,9 @@ fn command(name: &str, rest: &str) -> Result<Command, CommandError> {
 }
 
 fn unknown(name: &str) -> CommandError {
-    let near = COMMANDS.iter().map(|(known, ..)| *known).find(|known| {
-        let shared = known.chars().zip(name.chars()).take_while(|(a, b)| a == b).count();
-        shared >= 2 || known.starts_with(name)
-    });
+    let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
+    let near = COMMANDS.iter().map(|(known, ..)| *known).min_by_key(distance);
+    let near = near.filter(|near| distance(near) <= 2);
     match near {
         Some(near) => wrong(format!("there is no /{name}; did you mean /{near}? //{name} says it")),
         None => wrong(format!("there is no /{name}; /help lists what there is; //{name} says it")),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Source;
 
 /// The most tasks that are kept; an agent that adds more is told so.
-pub const TASKS_MAX: usize = 1_000;
+pub(crate) const TASKS_MAX: usize = 1_000;
 /// The most loops at once.
 pub(crate) const LOOPS_MAX: usize = 16;
 

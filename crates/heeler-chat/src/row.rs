@@ -39,6 +39,10 @@ pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Optio
         _ => return None,
     };
     let mut other = Map::new();
+    // The same in the agent's own log: there it can be forked.
+    if let Some(uuid) = row["uuid"].as_str() {
+        other.insert("uuid".to_owned(), uuid.into());
+    }
     if row["success"] == Json::Bool(false) {
         other.insert("isError".to_owned(), Json::Bool(true));
     }

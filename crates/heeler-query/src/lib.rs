@@ -12,6 +12,7 @@ pub mod config;
 pub mod costs;
 pub mod diff;
 mod error;
+pub mod export;
 pub mod figures;
 pub mod fleet;
 pub mod health;

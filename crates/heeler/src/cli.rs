@@ -361,7 +361,8 @@ impl Command {
             Command::Sessions(args) => args.page.json,
             Command::Search(args) => args.json,
             Command::Config { command } => match command {
-                ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,
+                ConfigCommand::Validate(args) => args.json,
+                ConfigCommand::Show(args) => args.json,
                 ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
             },
             Command::Import(args) => args.json,

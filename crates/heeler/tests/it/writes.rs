@@ -110,6 +110,34 @@ fn variables_come_from_the_environment_and_then_from_dotenv() {
 }
 
 #[test]
+fn secrets_that_stand_in_the_files_are_shown_only_on_request() {
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        "telemetry: {endpoint: 'http://localhost:4318', headers: {authorization: Bearer told-telemetry}}
+agents:
+  - name: a
+    env: {API_KEY: told-environment, OTHER_KEY: '${FROM_OUTSIDE}', MODE: fast}
+    mcp_servers: {m: {url: 'https://example.org/?token=told-address'}}
+    hooks: {after_run: [{type: webhook, url: 'https://example.org', headers: {X-Api-Key: told-header}}]}
+",
+    );
+    fleet.write(".env", "FROM_OUTSIDE=told-outside\n");
+    for json in [&[][..], &["--json"]] {
+        let shown = |more: &[&str]| fleet.run(&[&["config", "show"], more, json].concat()).ok();
+        let (hidden, told) = (shown(&[]), shown(&["--secrets"]));
+        assert!(!hidden.contains("told-"), "{hidden}");
+        for kept in ["API_KEY", "fast", "${FROM_OUTSIDE}", "X-Api-Key"] {
+            assert!(hidden.contains(kept) && told.contains(kept), "{kept}: {hidden}");
+        }
+        for secret in ["telemetry", "environment", "address", "header"] {
+            assert!(told.contains(&format!("told-{secret}")), "{secret}: {told}");
+        }
+        assert!(!told.contains("told-outside"), "{told}");
+    }
+}
+
+#[test]
 fn the_config_is_found_from_a_folder_below() {
     let fleet = Fleet::new();
     std::fs::create_dir_all(fleet.file("deep/er")).unwrap();
