@@ -109,9 +109,9 @@ impl Dispatcher {
                 let run = self.board().run_of(job);
                 // Whoever wants a job to end now does not wait for the next attempt to settle it.
                 if let Some(run) = run
-                    && self.faults.remove(&run).is_some()
+                    && self.pending.faults.remove(&run).is_some()
                 {
-                    self.unsettled.retain(|(_, unsettled)| *unsettled != run);
+                    self.pending.unsettled.retain(|(_, unsettled)| *unsettled != run);
                     self.hands.take_over(run);
                 }
                 return Some((Task::Order(command), Some(owed)));
@@ -135,7 +135,7 @@ impl Dispatcher {
 
     /// Refuses jobs while the daemon ends.
     fn refuses_new(&self) -> Option<Refused> {
-        match self.stop.as_ref()?.how {
+        match self.pending.stop.as_ref()?.how {
             // The next daemon, which is about to come, does it.
             Stopping::KeepJobs => Some(Stopped.into()),
             Stopping::Wait { .. } | Stopping::Force => {
