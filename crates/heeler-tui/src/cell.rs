@@ -212,7 +212,8 @@ fn spoken(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'stati
 }
 
 fn plain(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
-    let indent = text::width(sign);
+    // What is wide in a narrow window begins its lines at the edge.
+    let indent = Some(text::width(sign)).filter(|indent| indent * 3 <= width).unwrap_or(0);
     let flow = Flow {
         first: vec![Span::styled(sign.to_owned(), style)],
         rest: vec![Span::raw(" ".repeat(indent))],

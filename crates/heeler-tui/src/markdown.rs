@@ -137,7 +137,7 @@ impl<'t> Page<'t> {
                 self.table = Some(vec![]);
             }
             Tag::TableHead | Tag::TableRow => {
-                self.table.iter_mut().for_each(|rows| rows.push(vec![]))
+                self.table.iter_mut().for_each(|rows| rows.push(vec![]));
             }
             Tag::TableCell => {
                 if let Some(row) = self.table.as_mut().and_then(|rows| rows.last_mut()) {

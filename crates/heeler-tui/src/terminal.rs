@@ -15,11 +15,13 @@ use heeler_chat::Shown;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{
     self, DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste,
-    EnableFocusChange, EnableMouseCapture, Event, KeyboardEnhancementFlags,
-    PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+    EnableFocusChange, Event, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
+    PushKeyboardEnhancementFlags,
 };
+use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    is_raw_mode_enabled,
 };
 use ratatui::crossterm::{cursor, execute};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,23 +33,20 @@ const WAITING_MAX: usize = 256;
 /// How long the keyboard is waited for before it is seen whether the size has changed or all is over.
 const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// Asks for buttons, of which the wheel is two, and not for every move of the mouse.
+const WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
+
 /// The terminal cannot be used.
 #[derive(Debug, Error)]
-#[error("cannot use the terminal: {0}; `--plain` needs none")]
+#[error("cannot use the terminal; a pipe in its place gets plain lines")]
 pub struct TerminalError(#[source] io::Error);
-
-impl From<io::Error> for TerminalError {
-    fn from(error: io::Error) -> TerminalError {
-        TerminalError(error)
-    }
-}
 
 /// What reaches the loop.
 pub(crate) enum Input {
     /// A key, a paste, a new size.
     Event(Event),
     /// Something to show.
-    Shown(Shown),
+    Shown(Box<Shown>),
     /// Nothing is shown any more.
     Over,
     /// The terminal is gone.
@@ -64,37 +63,23 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Takes the terminal over. Standard input and output must be one.
     pub fn open() -> Result<Terminal, TerminalError> {
         give_back_before_a_panic_is_told();
         let (tell, inputs) = sync_channel(WAITING_MAX);
         let is_over = Arc::new(AtomicBool::new(false));
-        take()?;
+        take().map_err(TerminalError)?;
         let canvas = match ratatui::Terminal::new(CrosstermBackend::new(stdout())) {
             Ok(canvas) => canvas,
             Err(error) => {
                 give_back();
-                return Err(error.into());
+                return Err(TerminalError(error));
             }
         };
         let keys = (tell.clone(), Arc::clone(&is_over));
         // Never joined: it waits for at most a key that it then leaves to others.
         thread::spawn(move || read_keys(&keys.0, &keys.1));
         Ok(Terminal { canvas, inputs, tell, is_over })
-    }
-
-    /// Draws everything anew: somebody else may have written to the terminal.
-    pub(crate) fn redraw(&mut self) -> io::Result<()> {
-        self.canvas.clear()
-    }
-
-    /// Gives the terminal back while the program is stopped (Ctrl+Z), and takes it again after.
-    pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
-        let stopped = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
-        take()?;
-        stopped?;
-        self.canvas.clear()
     }
 }
 
@@ -111,7 +96,7 @@ fn take() -> io::Result<()> {
     let taken = execute!(
         stdout(),
         EnterAlternateScreen,
-        EnableMouseCapture,
+        Print(WHEEL),
         EnableBracketedPaste,
         EnableFocusChange,
         // Tells Shift+Enter from Enter; a terminal that cannot do it ignores this.
@@ -137,12 +122,17 @@ fn give_back() {
     let _gone = disable_raw_mode();
 }
 
+/// Says whether the terminal is taken: a panic gives it back behind everybody's back.
+pub(crate) fn is_taken() -> bool {
+    is_raw_mode_enabled().unwrap_or(false)
+}
+
 fn give_back_before_a_panic_is_told() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let told = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if ratatui::crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
+            if is_taken() {
                 give_back();
             }
             told(info);

@@ -3,7 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 
 /// How things look.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Theme {
     /// What is said aside.
     pub(crate) dim: Style,

@@ -165,8 +165,11 @@ impl Transcript {
         self.stream_laid = None;
     }
 
-    /// Takes older entries in that were asked for.
+    /// Takes older entries in. If nobody has asked for them they are the tail, with all that was shown.
     pub(crate) fn older(&mut self, entries: &[Entry], has_more: bool, bounds: Bounds) {
+        if !self.awaits_older {
+            self.forget_entries();
+        }
         let fits = self.oldest() == self.oldest_told;
         self.awaits_older = false;
         self.has_older = has_more && !entries.is_empty();
@@ -184,7 +187,19 @@ impl Transcript {
         for held in page.cells.into_iter().rev() {
             self.cells.push_front(held);
         }
+        // What these calls gave may still come.
+        self.calls
+            .extend(page.calls.into_iter().map(|(id, at)| (id, at - page.first + self.first)));
         self.trim(bounds);
+    }
+
+    fn forget_entries(&mut self) {
+        self.cells.retain(|held| held.entry.is_none());
+        self.bytes = self.cells.iter().map(|held| held.cell.bytes()).sum();
+        self.laid = self.cells.iter().filter(|held| held.laid.is_some()).count();
+        self.calls.clear();
+        self.oldest_told = self.next_entry;
+        (self.place, self.below) = (Place::End, 0);
     }
 
     /// Lets the oldest go that are beyond what may be held.
@@ -238,7 +253,7 @@ impl Transcript {
     }
 
     /// Goes to its end.
-    pub(crate) fn to_end(&mut self, bounds: Bounds) {
+    pub(crate) fn go_to_end(&mut self, bounds: Bounds) {
         self.place = Place::End;
         self.below = 0;
         self.trim(bounds);
@@ -284,7 +299,7 @@ impl Transcript {
         }
         self.place = Place::At { cell: self.first + at as i64, line };
         if self.from(at, line, theme).len() < self.shape.height {
-            self.to_end(bounds);
+            self.go_to_end(bounds);
         }
     }
 
@@ -323,7 +338,7 @@ impl Transcript {
         let (at, line) = self.top(theme);
         let lines = self.from(at, line, theme);
         if lines.len() < shape.height && self.place != Place::End {
-            self.to_end(bounds);
+            self.go_to_end(bounds);
             return self.seen(shape, bounds, theme);
         }
         self.forget_layouts(at);
@@ -444,9 +459,23 @@ mod tests {
         assert_eq!(seen(&mut transcript, 3), "n8 n9 n10");
         transcript.down(1, SMALL, &theme);
         assert_eq!(seen(&mut transcript, 3), "n9 n10 n11");
-        transcript.to_end(SMALL);
+        transcript.go_to_end(SMALL);
         assert_eq!(transcript.cells.len(), SMALL.cells);
         assert_eq!(transcript.up(20, &of, &theme)[0], Wish::LetGo { of, entries: 7 });
+    }
+
+    #[test]
+    fn a_tail_that_nobody_asked_for_has_what_was_shown_before() {
+        let mut transcript = filled(3..5);
+        transcript.told(Cell::Told("aside".to_owned()), SMALL);
+        transcript.older(&numbered(1..5), true, SMALL);
+        transcript.entry(&said("n5"), SMALL);
+        assert_eq!(seen(&mut transcript, 9), "n1 n2 n3 n4  aside n5");
+        let of = Speaker::Coordinator;
+        let wishes = transcript.up(1, &of, &Theme::plain());
+        assert_eq!(wishes, [Wish::Older { of }]);
+        transcript.older(&numbered(0..1), false, SMALL);
+        assert_eq!(seen(&mut transcript, 9), "n0 n1 n2 n3 n4  aside n5");
     }
 
     #[test]
@@ -462,7 +491,7 @@ mod tests {
         assert_eq!(seen(&mut transcript, 2), "n25 n26");
         transcript.older(&numbered(10..15), true, SMALL);
         assert_eq!(seen(&mut transcript, 2), "n25 n26");
-        transcript.to_end(SMALL);
+        transcript.go_to_end(SMALL);
         let let_go = 25 + SCROLLED.cells - SMALL.cells - 10;
         assert_eq!(transcript.up(30, &of, &theme)[0], Wish::LetGo { of, entries: let_go });
     }
