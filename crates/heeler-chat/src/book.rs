@@ -7,6 +7,8 @@
 
 mod page;
 mod settle;
+#[cfg(test)]
+pub(crate) mod tests;
 mod whole;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,12 +19,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
     AppendError, Disk, DiskError, Durability, LockFile, Log, LogOptions, NameError, OpenError,
-    Repair, Scan, SyncError, checked_id, create_folder, plain, replace_file, resolve_inside,
+    Repair, Scan, SyncError, checked_id, create_folder, plain, replace_file, resolve_inside, tail,
 };
 use thiserror::Error;
 
-pub(crate) use self::page::read_entry;
 pub use self::page::{EntryPage, Mark};
+pub(crate) use self::page::{read_entry, unended};
 pub(crate) use self::settle::seam;
 use crate::about::{About, Counted, NDJSON, Seam, Worker};
 use crate::sheet::{Inline, Sheet};
@@ -94,10 +96,12 @@ pub struct Book {
     is_settled: bool,
     /// Where the entries that only the inline transcript has belong.
     pending: Option<Seam>,
-    /// Where the entries are now that were only inline.
+    /// Where the entries are now that were only inline, and where they end.
     adopted: Vec<u64>,
     log: Option<Log>,
     workers: BTreeMap<String, Log>,
+    /// A line that may be there although it was not acknowledged.
+    unsure: Option<(Speaker, String)>,
     /// The last row of each job that was appended by us.
     last_rows: HashMap<(Speaker, JobId), u64>,
     /// Something was appended that the JSON file does not tell of.
@@ -124,6 +128,7 @@ impl Book {
             adopted: Vec::new(),
             log: None,
             workers: BTreeMap::new(),
+            unsure: None,
             last_rows: HashMap::new(),
             is_changed: false,
             _lock: lock,
@@ -154,25 +159,48 @@ impl Book {
     /// Appends an entry to a transcript. When it returns, the entry is in the file and survives a crash
     /// of ours; within a second it survives a power loss too.
     ///
-    /// After [`AppendError::Sync`] the entry may be there nevertheless; all other failures leave nothing.
+    /// What failed can be appended again: it is there once then, also if the failure came after the write.
     pub fn append(&mut self, of: &Speaker, entry: &Entry) -> Result<(), BookError> {
         self.settle()?;
-        let line = serde_json::to_vec(entry).expect("an entry has only JSON in it");
-        let (before, after) = self.with_log(of, |log| {
-            let before = log.end();
-            log.append(&line)?;
-            Ok((before, log.end()))
-        })?;
-        let counted = self.sheet.about.counted.unwrap_or_default();
-        if *of == Speaker::Coordinator && counted.bytes == before {
-            let entries = counted.entries + 1;
-            self.sheet.about.counted = Some(Counted { bytes: after, entries });
+        let line = serde_json::to_string(entry).expect("an entry has only JSON in it");
+        let unsure = self.unsure.take();
+        if unsure.is_none_or(|(whose, it)| whose != *of || it != line)
+            || !self.ends_in(of, &line)?
+        {
+            self.append_line(of, line)?;
         }
         if let Some(source) = &entry.source {
             self.last_rows.insert((of.clone(), source.job.clone()), source.row);
         }
         self.is_changed = true;
         Ok(())
+    }
+
+    fn append_line(&mut self, of: &Speaker, line: String) -> Result<(), BookError> {
+        let appended = self.with_log(of, |log| {
+            let before = log.end();
+            log.append(line.as_bytes())?;
+            Ok((before, log.end()))
+        });
+        if let Err(BookError::Append(AppendError::HalfLine { .. } | AppendError::Sync(_))) =
+            appended
+        {
+            self.unsure = Some((of.clone(), line));
+        }
+        let (before, after) = appended?;
+        let counted = self.sheet.about.counted.unwrap_or_default();
+        if *of == Speaker::Coordinator && counted.bytes == before {
+            let entries = counted.entries + 1;
+            self.sheet.about.counted = Some(Counted { bytes: after, entries });
+        }
+        Ok(())
+    }
+
+    /// Says whether a line is the last of a transcript, once that is repaired.
+    fn ends_in(&mut self, of: &Speaker, line: &str) -> Result<bool, BookError> {
+        let path = self.with_log(of, |log| Ok(log.path().to_owned()))?;
+        let last = tail(&path, 1)?.records.pop();
+        Ok(last.is_some_and(|last| last.text == line))
     }
 
     /// Changes what is known of the session and writes the JSON file.
@@ -320,8 +348,8 @@ impl Book {
     /// Returns how many entries the coordinator's transcript has; only what came since is looked at.
     fn count(&mut self) -> Result<u64, BookError> {
         let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
-        let counted = count_on(&path, self.sheet.about.counted.unwrap_or_default(), u64::MAX)?;
-        let counted = counted.expect("there is no limit");
+        let before = self.sheet.about.counted.unwrap_or_default();
+        let counted = count_on(&path, before, u64::MAX, u64::MAX)?.expect("there is no limit");
         self.sheet.about.counted = Some(counted);
         Ok(counted.entries)
     }
@@ -393,29 +421,31 @@ fn records(
     }))
 }
 
-/// Counts the entries of a transcript, from where it was counted before, if that is still a place in it.
-/// None if more than `bytes_max` would have to be looked at.
+/// Counts the entries of a transcript up to a place, from where it was counted before, if that is still a
+/// place in it. None if more than `bytes_max` would have to be looked at.
 pub(crate) fn count_on(
     path: &Utf8Path,
     before: Counted,
+    until: u64,
     bytes_max: u64,
 ) -> Result<Option<Counted>, DiskError> {
-    let end = match heeler_transcript::tail(path, 0) {
-        Ok(page) => page.end,
+    let end = match tail(path, 0) {
+        Ok(page) => page.end.min(until),
         Err(error) if is_missing(&error.source) => 0,
         Err(error) => return Err(error),
     };
-    let is_place = before.bytes == end || settle::is_line_start(path, before.bytes)?;
-    let mut counted = if is_place && before.bytes <= end { before } else { Counted::default() };
+    let is_place = before.bytes <= end && settle::is_line_start(path, before.bytes)?;
+    let mut counted = if is_place { before } else { Counted::default() };
     if end - counted.bytes > bytes_max {
         return Ok(None);
     }
     if counted.bytes < end {
         for record in records(path, counted.bytes)? {
             // Lines may come while we count.
-            if record?.offset < end {
-                counted.entries += 1;
+            if record?.offset >= end {
+                break;
             }
+            counted.entries += 1;
         }
         counted.bytes = end;
     }

@@ -5,6 +5,8 @@
 //! thing that is written. Start at [`Shelf`].
 
 mod glance;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -251,7 +253,15 @@ impl Shelf {
         for (folder, is_foreign) in
             self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.own, false)])
         {
-            for id in ids_in(folder).map_err(BookError::Disk)? {
+            let ids = match ids_in(folder) {
+                // Another program's folder that cannot be read keeps nobody from their own.
+                Err(error) if is_foreign => {
+                    tracing::warn!("{}", heeler_model::chain(&error));
+                    continue;
+                }
+                result => result.map_err(BookError::Disk)?,
+            };
+            for id in ids {
                 let found = Found { id: id.clone(), is_foreign, folder: folder.clone() };
                 all.insert(id, found);
             }

@@ -30,6 +30,7 @@ pub mod sessions;
 pub mod stand;
 pub mod told;
 pub mod words;
+pub mod workers;
 pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};

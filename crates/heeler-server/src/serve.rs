@@ -153,7 +153,7 @@ pub async fn serve(
                 let by = pid.map_or(Origin::Unknown, |pid| Origin::of_process(pid.cast_unsigned()));
                 // It is the same user or root.
                 let is_root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
-                let name = if is_root { "root" } else { own_name.as_str() }.to_owned();
+                let name = if is_root { login_name(0) } else { own_name.clone() };
                 let caller = Caller { by: name, scope: Scope::Admin, origin: by, csrf: None };
                 let router = on_socket.clone();
                 open.spawn(async move {

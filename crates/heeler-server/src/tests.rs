@@ -1,6 +1,7 @@
 //! The server and the client with each other, in front of a scripted dispatcher.
 
 mod access;
+mod pages;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

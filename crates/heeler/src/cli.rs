@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// Ask an agent to do something, watch it, and end with its outcome
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
+    /// Talk with an agent, and with the workers that it sets to work
+    #[command(after_help = commands::chat::ABOUT)]
+    Chat(commands::chat::ChatArgs),
     /// End running jobs (the same as `jobs cancel`)
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::CancelArgs),

@@ -6,13 +6,13 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
-    Before, Entry as Line, FaultKind, LinesBack, Page, RawLine, Record, Scan, plain, range,
+    Before, FaultKind, LINE_BYTES_MAX, LinesBack, Page, RawLine, Record, plain, range,
     resolve_inside,
 };
 use memchr::memmem;
 use serde_json::{Map, Value as Json};
 
-use super::{Book, BookError, is_missing};
+use super::{Book, BookError, is_missing, records};
 use crate::{Entry, Role, Speaker};
 
 /// A place in a transcript: where a page begins.
@@ -50,49 +50,60 @@ impl Book {
     ) -> Result<EntryPage, BookError> {
         let path = self.path_of(of)?;
         let inline = self.inline(of);
-        let spot = match before {
-            Some(Mark(Spot::Inline(at))) if inline.is_empty() => {
-                Some(Spot::Offset(self.adopted.get(at).copied().unwrap_or(u64::MAX)))
-            }
-            Some(Mark(spot)) => Some(spot),
-            None if inline.is_empty() => None,
-            None => Some(Spot::Inline(inline.len())),
+        let at = match before.map(|mark| self.resolved(of, mark)) {
+            Some(Spot::Offset(offset)) => return self.file_page(&path, Some(offset), count),
+            None if inline.is_empty() => return self.file_page(&path, None, count),
+            Some(Spot::Inline(at)) => at.min(inline.len()),
+            None => inline.len(),
         };
-        let end = match spot {
-            Some(Spot::Inline(at)) => {
-                let at = at.min(inline.len());
-                let start = at.saturating_sub(count);
-                let seam = self.pending.map_or(0, |seam| seam.bytes);
-                let entries: Vec<Entry> =
-                    inline[start..at].iter().map(|line| read_entry(line)).collect();
-                if start > 0 || entries.len() == count {
-                    let has_more = start > 0 || seam > 0;
-                    return Ok(EntryPage { entries, mark: Mark(Spot::Inline(start)), has_more });
-                }
-                let mut page = self.file_page(&path, Some(seam), count - entries.len())?;
-                page.entries.extend(entries);
-                return Ok(page);
+        let start = at.saturating_sub(count);
+        let entries: Vec<Entry> = inline[start..at].iter().map(|line| read_entry(line)).collect();
+        let seam = self.file_end(of);
+        if entries.len() == count {
+            let has_more = start > 0 || seam > 0;
+            return Ok(EntryPage { entries, mark: Mark(Spot::Inline(start)), has_more });
+        }
+        let mut page = self.file_page(&path, Some(seam), count - entries.len())?;
+        page.entries.extend(entries);
+        Ok(page)
+    }
+
+    /// Returns where a mark is now: what was inline may be in the transcript's own file.
+    fn resolved(&self, of: &Speaker, mark: Mark) -> Spot {
+        match mark {
+            Mark(Spot::Inline(at)) if self.inline(of).is_empty() => {
+                let end = self.adopted.last().copied().unwrap_or(u64::MAX);
+                Spot::Offset(self.adopted.get(at).copied().unwrap_or(end))
             }
-            Some(Spot::Offset(offset)) => Some(offset),
-            None => None,
-        };
-        self.file_page(&path, end, count)
+            Mark(spot) => spot,
+        }
+    }
+
+    /// Returns where a transcript's own file ends: what is behind that is inline too.
+    pub(super) fn file_end(&self, of: &Speaker) -> u64 {
+        match (of, self.pending) {
+            (Speaker::Coordinator, Some(seam)) => seam.bytes,
+            _ => u64::MAX,
+        }
     }
 
     /// Returns the mark that is so many entries behind another.
     pub fn later(&self, of: &Speaker, mark: Mark, entries: usize) -> Result<Mark, BookError> {
-        let offset = match mark {
-            Mark(Spot::Inline(at)) => return Ok(Mark(Spot::Inline(at + entries))),
-            Mark(Spot::Offset(offset)) => offset,
+        let mut end = match self.resolved(of, mark) {
+            Spot::Inline(at) => return Ok(Mark(Spot::Inline(at + entries))),
+            Spot::Offset(offset) => offset,
         };
-        let lines = Scan::open_at(&self.path_of(of)?, offset).map_err(BookError::Disk)?;
-        let mut end = offset;
-        let records = lines.filter_map(|line| match line {
-            Ok(Line::Record(record)) => Some(record.next),
-            _ => None,
-        });
-        records.take(entries).for_each(|next| end = next);
-        Ok(Mark(Spot::Offset(end)))
+        let seam = self.file_end(of);
+        let mut passed = 0;
+        for record in records(&self.path_of(of)?, end)?.take(entries) {
+            let record = record?;
+            if record.offset >= seam {
+                return Ok(Mark(Spot::Inline(entries - passed)));
+            }
+            (passed, end) = (passed + 1, record.next);
+        }
+        let is_inline = passed < entries && !self.inline(of).is_empty();
+        Ok(Mark(if is_inline { Spot::Inline(entries - passed) } else { Spot::Offset(end) }))
     }
 
     /// Returns the last row of a job that a transcript has an entry of.
@@ -107,11 +118,7 @@ impl Book {
         if let Some(row) = self.inline(of).iter().rev().find_map(|line| row_of(line)) {
             return Ok(Some(row));
         }
-        let before = self.pending.filter(|_| *of == Speaker::Coordinator);
-        let mut lines = match LinesBack::open_before(
-            &self.path_of(of)?,
-            before.map_or(u64::MAX, |seam| seam.bytes),
-        ) {
+        let mut lines = match LinesBack::open_before(&self.path_of(of)?, self.file_end(of)) {
             Ok(lines) => lines,
             Err(error) if is_missing(&error.source) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -164,7 +171,7 @@ impl Book {
             Err(error) => return Err(error.into()),
         };
         if end.is_none() && self.place.foreign.is_some() {
-            page.records.extend(unended(path, &page));
+            page.records.extend(unended(path, &page, LINE_BYTES_MAX));
         }
         let entries = page.records.iter().map(|record| read_entry(&record.text)).collect();
         Ok(EntryPage { entries, mark: Mark(Spot::Offset(page.start)), has_more: page.start > 0 })
@@ -173,12 +180,9 @@ impl Book {
 
 /// Returns the last line of a file that lacks nothing but its newline. Ours get it when they are opened;
 /// another program's file is not touched.
-fn unended(path: &Utf8Path, page: &Page) -> Option<Record> {
+pub(crate) fn unended(path: &Utf8Path, page: &Page, bytes_max: usize) -> Option<Record> {
     let torn = page.faults.iter().find(|fault| fault.kind == FaultKind::TornTail)?;
-    let len = usize::try_from(torn.len).ok()?;
-    if len > heeler_transcript::LINE_BYTES_MAX {
-        return None;
-    }
+    let len = usize::try_from(torn.len).ok().filter(|len| *len <= bytes_max)?;
     let mut bytes = vec![0; len];
     let file = plain::open(path).ok()?;
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, torn.offset).ok()?;

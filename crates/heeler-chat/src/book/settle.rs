@@ -29,8 +29,10 @@ impl Book {
             return Ok(());
         }
         if let Some(foreign) = self.place.foreign.clone() {
-            self.bring(&foreign)?;
-            self.open_log()?;
+            if self.log.is_none() {
+                self.bring(&foreign)?;
+                self.open_log()?;
+            }
             let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
             self.pending = seam(&path, &self.sheet)?;
         }
@@ -73,9 +75,10 @@ impl Book {
             self.place.foreign = None;
             self.append_missing(&path, seam, &lines)?;
         }
-        self.adopted = records(&path, seam.bytes)?
-            .map(|record| Ok(record?.offset))
-            .collect::<Result<_, DiskError>>()?;
+        self.adopted = vec![seam.bytes];
+        for record in records(&path, seam.bytes)? {
+            self.adopted.push(record?.next);
+        }
         (self.sheet.about.adopting, self.pending) = (None, None);
         Ok(())
     }

@@ -1,21 +1,20 @@
 //! A transcript from its beginning to its end, and what was learned from it.
 
-use heeler_transcript::{Entry as Line, Scan, replace_file};
+use heeler_transcript::replace_file;
 
 use super::page::read_entry;
-use super::{Book, BookError, is_missing};
+use super::{Book, BookError, records};
 use crate::{Entry, Speaker};
 
 impl Book {
     /// Hands over every entry of a transcript, oldest first, until `look` says no.
     pub fn each(&self, of: &Speaker, mut look: impl FnMut(Entry) -> bool) -> Result<(), BookError> {
-        let lines = match Scan::open(&self.path_of(of)?) {
-            Ok(lines) => Some(lines),
-            Err(error) if is_missing(&error.source) => None,
-            Err(error) => return Err(BookError::Disk(error)),
-        };
-        for line in lines.into_iter().flatten() {
-            let Line::Record(record) = line.map_err(BookError::Disk)? else { continue };
+        let end = self.file_end(of);
+        for record in records(&self.path_of(of)?, 0)? {
+            let record = record?;
+            if record.offset >= end {
+                break;
+            }
             if !look(read_entry(&record.text)) {
                 return Ok(());
             }

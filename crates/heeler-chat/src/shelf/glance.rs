@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt as _;
 
 use camino::Utf8Path;
 use heeler_model::from_iso;
-use heeler_transcript::{LockFile, plain, resolve_inside};
+use heeler_transcript::{LockFile, plain, resolve_inside, tail};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use super::{Found, JSON, Listed, lock_name};
-use crate::book::{count_on, read_entry, seam};
+use crate::book::{count_on, read_entry, seam, unended};
 use crate::sheet::Sheet;
 use crate::{Entry, Role};
 
@@ -64,11 +64,16 @@ fn look(found: &Found, listed: &mut Listed) -> Result<(), String> {
     let created = || moment(&sheet.foreign(&["createdAt", "created_at", "startedAt"])?);
     listed.created = sheet.about.created_at.or_else(created);
     let path = resolve_inside(&found.folder, &sheet.transcript).map_err(|error| words(&error))?;
-    let counted = sheet.about.counted.unwrap_or_default();
-    let counted = count_on(&path, counted, COUNT_BYTES_MAX).map_err(|error| words(&error))?;
     let seam = seam(&path, &sheet).map_err(|error| words(&error))?;
+    let until = seam.map_or(u64::MAX, |seam| seam.bytes);
+    let counted = sheet.about.counted.unwrap_or_default();
+    let counted =
+        count_on(&path, counted, until, COUNT_BYTES_MAX).map_err(|error| words(&error))?;
     let inline = seam.map_or(&[][..], |seam| &sheet.inline[seam.entries..]);
-    listed.messages = counted.map(|counted| counted.entries + inline.len() as u64);
+    // An entry that lacks only its newline will get it.
+    let is_unended = tail(&path, 0).is_ok_and(|page| unended(&path, &page, TAIL_BYTES).is_some());
+    let beyond = inline.len() as u64 + u64::from(is_unended && inline.is_empty());
+    listed.messages = counted.map(|counted| counted.entries + beyond);
     let ends = Ends::read(&path, listed).map_err(|error| error.to_string())?;
     let inline: Vec<Entry> = inline.iter().map(|line| read_entry(line)).collect();
     listed.first = ends.first.or_else(|| first_words(inline.iter()));

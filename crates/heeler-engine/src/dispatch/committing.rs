@@ -112,7 +112,7 @@ impl Dispatcher {
                 let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
                 owed.into_iter().flatten().for_each(|owed| owed.tell(Err(refused.clone())));
                 self.put_off(runs.into_iter().flatten().collect(), once);
-                if let Some(failed) = &mut self.failed {
+                if let Some(failed) = &mut self.pending.failed {
                     failed.why = Some(format!("{}; nothing new starts", refused.message));
                 }
                 // A config that is not on record does not count.
@@ -134,7 +134,8 @@ impl Dispatcher {
     ) -> Result<Written, WriteError<DbError>> {
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
-        let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
+        let (fires, is_stopping) =
+            (keeps_schedules && self.pending.failed.is_none(), self.pending.stop.is_some());
         self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = day_of(&board.setup, now);
@@ -265,7 +266,7 @@ impl Dispatcher {
 
     /// Lets nothing new start for a moment, then tries again.
     pub(super) fn put_off(&mut self, runs: Vec<RunId>, tasks: Vec<Task>) {
-        let failed = self.failed.get_or_insert_with(|| Failed {
+        let failed = self.pending.failed.get_or_insert_with(|| Failed {
             again: Instant::now() + AFTER_FAILURE,
             why: None,
             runs: Vec::new(),
@@ -278,14 +279,14 @@ impl Dispatcher {
     pub(super) fn try_again(&mut self) {
         let now = Instant::now();
         let (due, later) =
-            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
-        self.unsettled = later;
+            std::mem::take(&mut self.pending.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.pending.unsettled = later;
         let due: Vec<(Instant, RunId)> = due;
         due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
-        if self.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
+        if self.pending.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
             return;
         }
-        let Some(Failed { runs, tasks, .. }) = self.failed.take() else { return };
+        let Some(Failed { runs, tasks, .. }) = self.pending.failed.take() else { return };
         if self.board().is_stale {
             self.read_anew();
             self.put_off(runs, tasks);

@@ -2,7 +2,7 @@
 //! a time when the agent is ready for it; words go to standard output, everything else to standard error.
 
 use std::io::BufRead as _;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 
 use heeler_chat::{Entry, Role, Shown, Speaker, Wish};
 
@@ -19,16 +19,14 @@ pub(crate) struct Plain {
     busy: bool,
     ready: SyncSender<()>,
     is_waiting: bool,
-    /// What was said of a message that has not come whole.
-    has_begun: bool,
 }
 
 impl Plain {
     /// Begins to read, a line for each time that the agent is ready.
-    pub(crate) fn new(tell: SyncSender<Input>) -> Plain {
+    pub(crate) fn new(tell: Sender<Input>) -> Plain {
         let (ready, wanted) = sync_channel(1);
         std::thread::spawn(move || read(&wanted, &tell));
-        Plain { busy: false, ready, is_waiting: false, has_begun: false }
+        Plain { busy: false, ready, is_waiting: false }
     }
 
     /// Lets the next line be read if nothing is under way.
@@ -74,8 +72,7 @@ impl Plain {
         Ok(())
     }
 
-    fn entry(&mut self, entry: &Entry) -> Outcome {
-        self.has_begun = false;
+    fn entry(&self, entry: &Entry) -> Outcome {
         match (&entry.role, &entry.args) {
             (Role::Assistant, _) => output::line(entry.text())?,
             (Role::Tool, Some(args)) => {
@@ -89,7 +86,7 @@ impl Plain {
     }
 }
 
-fn read(wanted: &Receiver<()>, tell: &SyncSender<Input>) {
+fn read(wanted: &Receiver<()>, tell: &Sender<Input>) {
     let mut lines = std::io::stdin().lock().lines();
     while wanted.recv().is_ok() {
         let wish = match lines.next() {

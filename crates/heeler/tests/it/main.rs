@@ -6,8 +6,10 @@
 )]
 
 mod api;
+mod api_described;
 mod approvals;
 mod browser;
+mod browser_api;
 mod browser_pages;
 mod browser_work;
 mod canary;

@@ -111,6 +111,36 @@ fn a_fork_has_the_files_of_its_message_and_they_go_on_apart() {
     assert_eq!(added(&fleet.run(&["session", "diff", fork]).ok()), ["other"]);
 }
 
+#[test]
+fn the_files_of_two_messages_are_compared_whatever_they_are_now() {
+    let fleet = in_a_repository();
+    for line in ["one", "two", "three"] {
+        fleet.turn(None, line);
+    }
+    let id = fleet.only_session();
+    let home = camino::Utf8PathBuf::from_path_buf(fleet.file("home/.heeler")).unwrap();
+    let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
+    let records = heeler_query::Records::new(dir, move || heeler_query::Known {
+        config: None,
+        loaded: None,
+        env: Default::default(),
+        home: Some(home.clone()),
+        zone: jiff::tz::TimeZone::UTC,
+    });
+    let lines = |from: Option<u64>, to: Option<u64>| {
+        let diff = records.diff_to(&id, from, to, crate::fleet::at(0)).unwrap();
+        added(&diff.patch.unwrap()).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(Some(3), Some(6)), ["two"]);
+    assert_eq!(lines(None, Some(3)), ["one"]);
+    assert_eq!(lines(Some(6), Some(6)), [""; 0]);
+    fleet.write("work/notes", "one\ntwo\nthree\nby hand\n");
+    assert_eq!(lines(Some(6), Some(9)), ["three"], "what came later does not count");
+    assert_eq!(lines(Some(6), None), ["three", "by hand"]);
+    std::fs::rename(fleet.file("work"), fleet.file("moved")).unwrap();
+    assert_eq!(lines(Some(3), Some(6)), ["two"], "nor is the folder needed");
+}
+
 /// Serves a fleet over TCP until it is dropped.
 struct Served<'f> {
     fleet: &'f Fleet,

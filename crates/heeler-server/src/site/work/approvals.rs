@@ -8,11 +8,10 @@ use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalsWanted};
 use heeler_query::{QueryError, Records};
 use serde::Deserialize;
 
-use super::{given, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::{Asked, Named};
-use crate::site::{Shown, Visit};
+use crate::site::{Shown, Visit, given, word};
 
 /// How many questions that wait are shown whole.
 const WAITING: usize = 25;

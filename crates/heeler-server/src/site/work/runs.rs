@@ -6,11 +6,10 @@ use heeler_query::runs::{RunDetails, RunsWanted};
 use heeler_query::{QueryError, Records};
 use serde::Deserialize;
 
-use super::{given, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit};
+use crate::site::{Page, Shown, Visit, given, word};
 
 /// How many runs a page shows.
 const PAGE: usize = 50;

@@ -9,13 +9,12 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{given, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit};
+use crate::site::{Page, Shown, Visit, given, word};
 
 /// How many sessions a page shows.
 const PAGE: usize = 50;
@@ -51,10 +50,8 @@ pub(super) async fn page(
         ..SessionsWanted::default()
     };
     let now = visit.frame.now;
-    let found = visit.read(move |records| records.sessions(&wanted, now)).await?;
-    let setup = visit.app.outlook.setup();
-    let agents = setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect();
-    let view = SessionsView { agent, status, is_tree, before, agents };
+    let found = visit.list(move |records| records.sessions(&wanted, now)).await?;
+    let view = SessionsView { agent, status, is_tree, before, agents: visit.agent_names() };
     Ok(Page(sessions::page(&visit.frame, &view, &found)))
 }
 
