@@ -126,19 +126,14 @@ pub(crate) fn on_screen(
     let (show, shown) = sync_channel(SHOWN_MAX);
     let tell = inputs.tell.clone();
     let talking = std::thread::spawn(move || {
-        let mut last_words = Vec::new();
         run(&mut talk, &inputs, &mut |talk, _| {
             for shown in talk.shown() {
-                if let Shown::Leaving(text) = &shown {
-                    last_words.push(text.clone());
-                }
                 // A closed terminal: the conversation ends as it should.
                 if show.send(shown).is_err() && !talk.is_over() {
                     talk.wish(Wish::Leave, place::now());
                 }
             }
         });
-        last_words
     });
     let completion = Completion { commands: COMMANDS, files: Box::new(files) };
     let mut screen = Screen::new(theme(env), completion, history);
@@ -146,11 +141,12 @@ pub(crate) fn on_screen(
         // It has ended already.
         drop(tell.send(Input::Wish(wish)));
     });
-    let last_words = talking.join().unwrap_or_default();
+    let is_whole = talking.join();
     drop(terminal);
-    for line in last_words {
-        output::line(line)?;
+    for line in screen.farewell() {
+        output::line(line.as_str())?;
     }
+    is_whole.map_err(|_| anyhow::anyhow!("the conversation broke off; everything shown is on disk"))?;
     Ok(())
 }
 

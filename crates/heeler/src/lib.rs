@@ -34,7 +34,7 @@ use crate::failure::{Code, Failure};
 /// Runs the program.
 pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let cli = Cli::parse_from(arguments());
     logging::start(
         cli.command.log_form(),
         cli.global.verbose,
@@ -75,22 +75,14 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Commands of the systems we come from that this release does not have yet.
-const LATER: [&str; 1] = ["chat"];
-
-/// Says what is wrong with the command line, and ends.
-fn refuse(error: &clap::Error) -> ! {
-    let typed = error.get(clap::error::ContextKind::InvalidSubcommand).map(ToString::to_string);
-    match typed.filter(|typed| LATER.contains(&typed.as_str())) {
-        Some(command) => {
-            let message = format!("`heeler {command}` comes with a later release");
-            let failure = Failure::message(Code::Usage, message).hint("heeler help");
-            // When even this cannot be written there is nobody left to tell.
-            drop(output::complain(failure.text()));
-            std::process::exit(Code::Usage as i32)
-        }
-        None => error.exit(),
+/// Returns the arguments. `heeler --resume` is agents-fleet's way to write `heeler chat --resume`.
+fn arguments() -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    let first = arguments.get(1).map(|first| first.to_string_lossy().into_owned());
+    if first.is_some_and(|first| first == "--resume" || first.starts_with("--resume=")) {
+        arguments.insert(1, "chat".into());
     }
+    arguments
 }
 
 fn report(failure: &Failure, json: bool) -> ExitCode {

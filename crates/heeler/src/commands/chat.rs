@@ -109,12 +109,10 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         None => {
             let place = Place::find(global)?;
             let agent = choose(&fleet::load(&place)?, args.agent.as_deref())?;
-            let about = About {
-                agent: Some(agent),
-                state_dir: Some(place.state_dir.clone()),
-                folder: Some(here.clone()),
-                ..About::default()
-            };
+            let mut about = About::default();
+            about.agent = Some(agent);
+            about.state_dir = Some(place.state_dir.clone());
+            about.folder = Some(here.clone());
             (shelf.create(about, place::now()).map_err(not_opened)?, place)
         }
     };
