@@ -18,7 +18,7 @@ use crate::{Entry, Role};
 
 /// The largest session file that is read for a list; only an inline transcript makes it so large. Of a
 /// larger one the list tells no more than the name and the time.
-const SHEET_BYTES_MAX: u64 = 16 << 20;
+pub(super) const SHEET_BYTES_MAX: u64 = 16 << 20;
 /// How much of a transcript is counted for a list, beyond what is known from the last save.
 const COUNT_BYTES_MAX: u64 = 64 << 20;
 /// How much of a transcript's beginning and end is looked at for the first and the last words.
