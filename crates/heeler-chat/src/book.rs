@@ -310,7 +310,8 @@ impl Book {
 
     /// Writes the JSON file in the form that the session has from now on.
     fn write_as_decided(&mut self) -> Result<(), BookError> {
-        let inline = if self.is_mirrored { self.all_lines()? } else { Inline::Moved };
+        let inline =
+            if self.is_mirrored { self.all_lines(INLINE_BYTES_MAX)? } else { Inline::Moved };
         self.write(inline)?;
         self.is_changed = false;
         Ok(())
@@ -355,9 +356,9 @@ impl Book {
     }
 
     /// Returns all entries for the inline transcript, unless it would be too long.
-    fn all_lines(&self) -> Result<Inline, BookError> {
+    fn all_lines(&self, bytes_max: u64) -> Result<Inline, BookError> {
         let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
-        if path.metadata().map_or(0, |found| found.len()) > INLINE_BYTES_MAX {
+        if path.metadata().map_or(0, |found| found.len()) > bytes_max {
             return Ok(Inline::Kept);
         }
         let lines = records(&path, 0)?.map(|record| Ok(record?.text));

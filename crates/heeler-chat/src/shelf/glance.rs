@@ -18,7 +18,7 @@ use crate::{Entry, Role};
 
 /// The largest session file that is read for a list; only an inline transcript makes it so large. Of a
 /// larger one the list tells no more than the name and the time.
-const SHEET_BYTES_MAX: u64 = 16 << 20;
+pub(super) const SHEET_BYTES_MAX: u64 = 16 << 20;
 /// How much of a transcript is counted for a list, beyond what is known from the last save.
 const COUNT_BYTES_MAX: u64 = 64 << 20;
 /// How much of a transcript's beginning and end is looked at for the first and the last words.
@@ -72,8 +72,11 @@ fn look(found: &Found, listed: &mut Listed) -> Result<(), String> {
         count_on(&path, counted, until, COUNT_BYTES_MAX).map_err(|error| words(&error))?;
     let inline = seam.map_or(&[][..], |seam| &sheet.inline[seam.entries..]);
     // An entry that lacks only its newline will get it.
-    let is_unended = tail(&path, 0).is_ok_and(|page| unended(&path, &page, TAIL_BYTES).is_some());
-    let beyond = inline.len() as u64 + u64::from(is_unended && inline.is_empty());
+    let is_longer = |it: &Counted| path.metadata().is_ok_and(|found| found.len() > it.bytes);
+    let is_unended = inline.is_empty()
+        && counted.as_ref().is_some_and(is_longer)
+        && tail(&path, 0).is_ok_and(|page| unended(&path, &page, TAIL_BYTES).is_some());
+    let beyond = inline.len() as u64 + u64::from(is_unended);
     listed.messages = counted.map(|counted| counted.entries + beyond);
     let ends = Ends::read(&path, listed).map_err(|error| error.to_string())?;
     let inline = || inline.iter().map(|line| read_entry(line));

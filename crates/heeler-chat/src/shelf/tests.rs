@@ -171,3 +171,22 @@ fn without_any_folder_there_are_no_sessions() {
     let listed = home.shelf().list().unwrap();
     assert_eq!((listed[0].id.as_str(), listed[0].messages), (book.id(), Some(0)));
 }
+
+#[test]
+fn a_session_file_that_is_too_long_for_a_list_is_listed_without_a_look() {
+    let home = Home::with_own();
+    let path = home.own().join("one.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let max = usize::try_from(glance::SHEET_BYTES_MAX).unwrap();
+    let pad = |len: usize| {
+        std::fs::write(&path, text.clone() + &" ".repeat(len - text.len())).unwrap();
+    };
+    pad(max);
+    assert_eq!(get(&home.shelf().list().unwrap(), "one").messages, Some(4));
+    pad(max + 1);
+    let listed = home.shelf().list().unwrap();
+    let one = get(&listed, "one");
+    assert_eq!((one.messages, &one.first, &one.fault), (None, &None, &None));
+    assert!(one.updated > NOW);
+    assert_eq!(home.open("one").older(&Speaker::Coordinator, None, 9).unwrap().entries.len(), 4);
+}

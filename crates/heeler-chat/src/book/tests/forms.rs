@@ -383,3 +383,18 @@ fn a_transcript_path_that_is_not_the_sessions_own_is_not_used() {
     assert_eq!(said(&book, &ALL).len(), 5);
     assert!(!home.own().join("three.transcript.ndjson").exists());
 }
+
+#[test]
+fn an_array_that_would_be_too_long_stays_as_it_is() {
+    let home = Home::with_own();
+    let mut book = home.shelf().open("one", NOW, Older::Keep).unwrap().book;
+    book.append(&ALL, &entry("more")).unwrap();
+    let len = home.own().join("one.transcript.ndjson").metadata().unwrap().len();
+    assert!(matches!(book.all_lines(len).unwrap(), Inline::Replaced(lines) if lines.len() == 5));
+    let inline = book.all_lines(len - 1).unwrap();
+    assert!(matches!(inline, Inline::Kept));
+    book.write(inline).unwrap();
+    drop(book);
+    assert_eq!(OldSession::read(&home, "one").transcript.len(), 4);
+    assert_eq!(said(&home.open("one"), &ALL).len(), 5);
+}
