@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
 /// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
 ///
-/// What [`Screen::farewell`] has then is to be printed once the terminal is given back.
+/// The last words go with the screen: they are to be printed once the terminal is given back.
 pub fn run(
     terminal: &mut Terminal,
     screen: &mut Screen,
@@ -197,7 +197,7 @@ mod tests {
 
     /// Takes inputs in on a terminal that is there for some frames; returns the wishes, and how many
     /// frames were drawn.
-    fn run(inputs: Vec<Input>, frames_max: usize) -> (Vec<Wish>, usize, Screen) {
+    fn run(inputs: Vec<Input>, frames_max: usize) -> (Vec<Wish>, usize) {
         let (tell, waiting) = sync_channel(inputs.len());
         inputs.into_iter().for_each(|input| tell.send(input).unwrap());
         drop(tell);
@@ -209,7 +209,7 @@ mod tests {
         let clock = || Timestamp::UNIX_EPOCH;
         let wish = |wish| wishes.push(wish);
         Loop { inputs: &waiting, screen: &mut screen, clock, wish, draw, is_gone: false }.run();
-        (wishes, frames, screen)
+        (wishes, frames)
     }
 
     #[test]
@@ -217,26 +217,23 @@ mod tests {
         let mut inputs: Vec<Input> = (0..100).map(|number| entry(&number.to_string())).collect();
         inputs.extend([key(KeyCode::Char('a')), entry("x"), entry("y"), key(KeyCode::Enter)]);
         inputs.extend([entry("z"), Input::Shown(Box::new(Shown::Left)), entry("too late")]);
-        let (wishes, frames, _) = run(inputs, usize::MAX);
+        let (wishes, frames) = run(inputs, usize::MAX);
         assert_eq!(wishes, [Wish::Say("a".to_owned())]);
         assert_eq!(frames, 4, "at first, for each key, at the end");
     }
 
     #[test]
-    fn the_end_of_the_conversation_is_the_end_and_its_last_words_are_kept() {
-        let leaving = |text: &str| Input::Shown(Box::new(Shown::Leaving(text.to_owned())));
-        let (wishes, _, screen) = run(vec![leaving("one"), leaving("two\x1b[2J"), Input::Over], 9);
-        assert_eq!(
-            (wishes, screen.farewell()),
-            (vec![], &["one".to_owned(), "two".to_owned()][..])
-        );
-        assert_eq!(run(vec![], 9).0, []);
+    fn the_last_words_are_drawn_before_the_end() {
+        let leaving = Input::Shown(Box::new(Shown::Leaving("saved".to_owned())));
+        let (wishes, frames) = run(vec![leaving, Input::Over, key(KeyCode::Char('a'))], 9);
+        assert_eq!((wishes, frames), (vec![], 2));
+        assert_eq!(run(vec![], 9), (vec![], 2), "nobody is there to show anything");
     }
 
     #[test]
     fn a_terminal_that_is_gone_is_left_once_and_never_drawn_again() {
         let inputs = || vec![key(KeyCode::Char('a')), Input::HungUp, key(KeyCode::Char('b'))];
-        let (wishes, frames, _) = run(inputs(), 1);
+        let (wishes, frames) = run(inputs(), 1);
         assert_eq!((wishes, frames), (vec![Wish::Leave], 2));
         assert_eq!(run(inputs(), 9).0, [Wish::Leave]);
     }

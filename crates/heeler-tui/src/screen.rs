@@ -54,7 +54,6 @@ pub struct Screen {
     now: Timestamp,
     /// How many lines of the transcript were seen.
     page: usize,
-    farewell: Vec<String>,
 }
 
 impl Screen {
@@ -74,18 +73,12 @@ impl Screen {
             unfolded: false,
             now: Timestamp::UNIX_EPOCH,
             page: 1,
-            farewell: vec![],
         }
     }
 
     /// Says what time it is from now on.
     pub fn at(&mut self, now: Timestamp) {
         self.now = now;
-    }
-
-    /// Returns what was said at the end: it goes with the screen, so it is to be said once more.
-    pub fn farewell(&self) -> &[String] {
-        &self.farewell
     }
 
     /// Says whether the passing of time shows.
@@ -120,10 +113,7 @@ impl Screen {
                 }
             }
             Shown::Told(text) => self.tell(Cell::Told(harmless(&text))),
-            Shown::Leaving(text) => {
-                self.farewell.push(harmless(&text));
-                self.tell(Cell::System(harmless(&text)));
-            }
+            Shown::Leaving(text) => self.tell(Cell::System(harmless(&text))),
             Shown::Failed(text) => self.tell(Cell::Failed(harmless(&text))),
             Shown::Status(status) => {
                 let since = self.busy_since.unwrap_or(self.now);

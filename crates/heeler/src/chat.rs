@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use heeler_chat::{Book, COMMANDS, Happened, Role, Shown, Speaker, Talk, Wish};
+use heeler_chat::{Book, COMMANDS, Happened, Role, Speaker, Talk, Wish};
 use heeler_tui::{Completion, Screen, Terminal, Theme};
 use tokio::signal::unix::{SignalKind, signal};
 

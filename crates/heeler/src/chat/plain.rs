@@ -34,7 +34,7 @@ impl Plain {
         if !self.busy && !self.is_waiting {
             self.is_waiting = true;
             // The reader has ended where there is nothing more to read.
-            drop(self.ready.try_send(()));
+            let _ended = self.ready.try_send(());
         }
     }
 
