@@ -33,12 +33,18 @@ pub(super) async fn page(
     Asked(params): Asked<Params>,
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let (view, wanted) = wanted(&visit, params).map_err(|problem| visit.no_page(problem))?;
+    let agents = visit.agent_names().await?;
+    let (view, wanted) =
+        wanted(&visit, params, agents).map_err(|problem| visit.no_page(problem))?;
     let found = visit.read(move |records| records.jobs(&wanted)).await?;
     Ok(Page(jobs::page(&visit.frame, &view, &found)))
 }
 
-fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Problem> {
+fn wanted(
+    visit: &Visit,
+    params: Params,
+    agents: Vec<String>,
+) -> Result<(JobsView, JobsWanted), Problem> {
     let Params { agent, status, since, before } = params;
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let status = match given(&status) {
@@ -62,5 +68,5 @@ fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Probl
         before: given(&before),
         limit: PAGE,
     };
-    Ok((JobsView { agent, status, since, before, agents: visit.agent_names() }, wanted))
+    Ok((JobsView { agent, status, since, before, agents }, wanted))
 }

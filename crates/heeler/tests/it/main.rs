@@ -8,6 +8,7 @@
 mod api;
 mod approvals;
 mod browser;
+mod browser_live;
 mod browser_pages;
 mod browser_work;
 mod canary;

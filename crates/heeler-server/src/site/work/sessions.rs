@@ -9,7 +9,7 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{given, word};
+use super::{Place, given, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
@@ -51,24 +51,33 @@ pub(super) async fn page(
     };
     let now = visit.frame.now;
     let found = visit.read(move |records| records.sessions(&wanted, now)).await?;
-    let setup = visit.app.outlook.setup();
-    let agents = setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect();
+    let agents = visit.agent_names().await?;
     let view = SessionsView { agent, status, is_tree, before, agents };
     Ok(Page(sessions::page(&visit.frame, &view, &found)))
 }
 
-pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
+pub(super) async fn one(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<String>,
+    Asked(asked): Asked<Place>,
+) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    let view = visit.read(move |records| view(records, &id, now)).await?;
+    let view = visit.read(move |records| view(records, &id, asked.before, now)).await?;
     Ok(Page(sessions::one(&visit.frame, &view)))
 }
 
-fn view(records: &Records, id: &str, now: Timestamp) -> Result<SessionView, QueryError> {
+fn view(
+    records: &Records,
+    id: &str,
+    before: Option<u64>,
+    now: Timestamp,
+) -> Result<SessionView, QueryError> {
     // First: what a job says after that is followed.
     let holder = records.holder(id)?;
     let session = records.session(id, now)?;
-    let messages = said(records, &session.item.id, None)?;
+    let messages = said(records, &session.item.id, before)?;
     Ok(SessionView { session, messages, holder })
 }
 
@@ -85,18 +94,11 @@ fn said(
     }
 }
 
-/// Which messages are wanted.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MessagesParams {
-    before: Option<u64>,
-}
-
 pub(super) async fn messages(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<String>,
-    Asked(asked): Asked<MessagesParams>,
+    Asked(asked): Asked<Place>,
 ) -> Result<Page, Problem> {
     let visit = Visit::begin(app, &caller).await;
     let page = visit.app.read(move |records| said(records, &id, asked.before)).await?;
