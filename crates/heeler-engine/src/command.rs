@@ -3,29 +3,33 @@
 //! These are also the bodies of its HTTP interface, so every type is serde and every word is snake
 //! case. Start at [`Handle`], which brings a [`Command`] to the dispatcher.
 
+mod answer;
+mod status;
+
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::run::{Closed, RunResult};
-use heeler_model::workflow::CourseStatus;
-use heeler_model::{
-    AgentName, ApprovalAnswer, ApprovalId, JobId, JobStatus, RunId, SessionId, Wanted,
-    WorkflowRunId,
-};
-use jiff::Timestamp;
+use heeler_model::{ApprovalAnswer, ApprovalId, JobId, RunId, Wanted};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use thiserror::Error;
 
 use crate::access::AccessOrder;
 use crate::asks::RunAsks;
 use crate::dispatch::Prepared;
 use crate::hooks::HookOutcome;
 use crate::origin::Origin;
-use crate::sessions::{Change, KeptSession, MadeSession, SessionOrder, TakenSession};
+use crate::sessions::{Change, SessionOrder};
 use crate::workflows::WorkflowOrder;
+
+pub(crate) use answer::Owed;
+pub use answer::{Answer, Refused, RefusedKind, Reply, Stopped};
+pub use status::{
+    BudgetStatus, DaemonMode, DaemonStatus, ParkedCredential, RunningJob, ScheduleOverride,
+    ScheduleStatus, WaitingJob,
+};
 
 /// How many commands and events may wait for the dispatcher; whoever sends one more waits too.
 pub(crate) const INPUTS_MAX: usize = 1024;
@@ -57,6 +61,15 @@ pub enum Command {
         /// At once, not gracefully.
         now: bool,
         /// Who wants it.
+        by: String,
+    },
+    /// Say something more to the agent that is at a job.
+    Say {
+        /// The job.
+        job: JobId,
+        /// What.
+        text: String,
+        /// Who says it.
         by: String,
     },
     /// Let a job that failed, was cancelled or was interrupted go on in its session.
@@ -205,136 +218,6 @@ impl fmt::Display for Stopping {
             Stopping::Force => f.write_str("when its jobs are cancelled"),
             Stopping::KeepJobs => f.write_str("without its jobs, which go on"),
         }
-    }
-}
-
-/// What a daemon answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "answer")]
-pub enum Answer {
-    /// About a job.
-    Job {
-        /// The job.
-        job: JobId,
-        /// Where it is.
-        status: JobStatus,
-        /// Why it waits, if it does.
-        waits: Option<String>,
-    },
-    /// About a job that was asked for before, by the same delivery.
-    Known {
-        /// The job.
-        job: JobId,
-        /// Where it is.
-        status: JobStatus,
-    },
-    /// It is done.
-    Done {
-        /// What was done.
-        message: String,
-    },
-    /// A session was made.
-    Session(Box<MadeSession>),
-    /// A session was taken over.
-    Taken(Box<TakenSession>),
-    /// These sessions were changed as asked.
-    Sessions {
-        /// Which.
-        sessions: Vec<SessionId>,
-        /// Those that were to be changed as well and were not.
-        #[serde(default)]
-        kept: Vec<KeptSession>,
-    },
-    /// About a run of a workflow.
-    WorkflowRun {
-        /// The run.
-        run: WorkflowRunId,
-        /// Where it is.
-        status: CourseStatus,
-        /// Whether it was begun by this.
-        is_new: bool,
-    },
-    /// The config was read again.
-    Reloaded {
-        /// What is different, one line each.
-        changes: Vec<String>,
-    },
-    /// What goes on.
-    Status(Box<DaemonStatus>),
-}
-
-/// Why a daemon did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Error, Serialize, Deserialize)]
-#[error("{message}")]
-pub struct Refused {
-    /// What kind of refusal it is.
-    pub kind: RefusedKind,
-    /// Why.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-}
-
-impl Refused {
-    /// Makes a refusal without a hint.
-    pub fn new(kind: RefusedKind, message: impl Into<String>) -> Refused {
-        Refused { kind, message: message.into(), hint: None }
-    }
-
-    /// Adds what to do about it.
-    pub fn hint(self, hint: impl Into<String>) -> Refused {
-        Refused { hint: Some(hint.into()), ..self }
-    }
-}
-
-/// What kind of refusal it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusedKind {
-    /// There is no such agent, schedule, job or session.
-    NotFound,
-    /// Not now.
-    Busy,
-    /// Its name is that of another request.
-    Conflict,
-    /// Never, by a rule of the fleet.
-    NotAllowed,
-    /// What was asked makes no sense.
-    Usage,
-    /// Something is wrong with the state, the disk or the daemon.
-    Trouble,
-}
-
-/// Takes the answer to a command. It is called once, on the dispatcher's thread, and may not block.
-pub type Reply = Box<dyn FnOnce(Result<Answer, Refused>) + Send>;
-
-/// The dispatcher has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Error)]
-#[error("the daemon is ending")]
-pub struct Stopped;
-
-impl From<Stopped> for Refused {
-    fn from(stopped: Stopped) -> Refused {
-        Refused::new(RefusedKind::Trouble, stopped.to_string()).hint("try again")
-    }
-}
-
-/// An answer that is owed.
-pub(crate) struct Owed {
-    pub(crate) reply: Reply,
-    /// The name of the request, under which the answer is put on record.
-    pub(crate) key: Option<RequestKey>,
-}
-
-impl Owed {
-    /// Answers.
-    pub(crate) fn tell(self, answer: Result<Answer, Refused>) {
-        (self.reply)(answer);
-    }
-
-    /// Has the answer pass through something first.
-    pub(crate) fn through(self, wrap: impl FnOnce(Reply) -> Reply) -> Owed {
-        Owed { reply: wrap(self.reply), key: self.key }
     }
 }
 
@@ -504,132 +387,6 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// How long a daemon stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DaemonMode {
-    /// Until it is stopped.
-    Permanent,
-    /// Until nothing runs or waits.
-    UntilIdle,
-}
-
-/// What goes on in a fleet.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DaemonStatus {
-    /// The daemon's process.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// When it started.
-    pub since: Timestamp,
-    /// How long it stays.
-    pub mode: DaemonMode,
-    /// Whether it ends, and waits for jobs before that.
-    #[serde(default)]
-    pub stopping: bool,
-    /// The config file that it works by.
-    pub config: Utf8PathBuf,
-    /// Every schedule.
-    pub schedules: Vec<ScheduleStatus>,
-    /// The jobs that wait, in their order.
-    pub queue: Vec<WaitingJob>,
-    /// The jobs that run.
-    pub running: Vec<RunningJob>,
-    /// The credentials that no job may use for now.
-    pub parked: Vec<ParkedCredential>,
-    /// What may be spent and what was.
-    pub budgets: Vec<BudgetStatus>,
-    /// What the daemon cannot do at present, in words.
-    pub faults: Vec<String>,
-}
-
-/// A schedule of an agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScheduleStatus {
-    /// The agent.
-    pub agent: String,
-    /// The schedule's name.
-    pub schedule: String,
-    /// Whether it runs by itself.
-    pub enabled: bool,
-    /// When it is next due.
-    pub next: Option<Timestamp>,
-    /// Who made it differ from the config.
-    pub changed: Option<ScheduleOverride>,
-}
-
-/// Who made a schedule differ from the config.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScheduleOverride {
-    /// Who.
-    pub by: String,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// A job that waits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WaitingJob {
-    /// The job.
-    pub job: JobId,
-    /// Its agent.
-    pub agent: String,
-    /// What is higher starts first.
-    pub priority: i64,
-    /// When it was asked for.
-    pub since: Timestamp,
-    /// When it may start at the earliest.
-    pub not_before: Option<Timestamp>,
-    /// Why it waits.
-    pub reason: String,
-}
-
-/// A job that runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunningJob {
-    /// The job.
-    pub job: JobId,
-    /// Its run.
-    pub run: RunId,
-    /// Its agent.
-    pub agent: String,
-    /// The schedule that it is a run of.
-    pub schedule: Option<String>,
-    /// When the run started.
-    pub since: Timestamp,
-}
-
-/// A credential that ran into a limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ParkedCredential {
-    /// The agents that use it.
-    pub agents: Vec<AgentName>,
-    /// When it may be used again.
-    pub until: Timestamp,
-    /// When it ran into the limit.
-    pub since: Timestamp,
-    /// What the limit is.
-    pub reason: String,
-}
-
-/// A budget, in millionths of a dollar.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BudgetStatus {
-    /// The agent, or `fleet`.
-    pub whose: String,
-    /// What may be spent in a day.
-    pub day_limit: Option<i64>,
-    /// What was spent today.
-    pub day_spent: i64,
-    /// What may be spent in all.
-    pub total_limit: Option<i64>,
-    /// What was spent in all.
-    pub total_spent: i64,
-    /// What runs have set aside and not spent yet.
-    pub reserved: i64,
-}
-
 /// A duration as a number of milliseconds.
 mod millis {
     use std::time::Duration;
@@ -677,14 +434,6 @@ mod tests {
             &Command::Schedule { agent, schedule, change, by },
             r#"{"schedule":{"agent":"a","schedule":"s","change":{"set":{"text":"5m"}},"by":"me"}}"#,
         );
-    }
-
-    #[test]
-    fn an_answer_says_what_it_is() {
-        let answer = Answer::Done { message: "done".to_owned() };
-        let text = serde_json::to_string(&answer).unwrap();
-        assert_eq!(text, r#"{"answer":"done","message":"done"}"#);
-        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::access::{self, ApiTokenError};
 use crate::command::{DaemonMode, Handle, Input};
-use crate::dispatch::{Board, Dispatcher, Ended, Loader, Parts};
+use crate::dispatch::{Board, Dispatcher, Ended, Loader, Pending};
 use crate::fleet::{Fleet, OpenError};
 use crate::hands::Hands;
 use crate::hooks::HookWorker;
@@ -116,7 +116,7 @@ impl Daemon {
             board.live.keys().copied().collect()
         };
         let pulse = Pulse::start(fleet.clone(), unheard_max, live).map_err(DaemonError::Thread)?;
-        let dispatcher = Dispatcher::new(Parts {
+        let dispatcher = Dispatcher {
             fleet,
             store: Arc::clone(&store),
             inputs,
@@ -129,7 +129,8 @@ impl Daemon {
             version,
             clients,
             outlook: outlook.clone(),
-        });
+            pending: Pending::default(),
+        };
         Ok(Daemon { dispatcher, handle, outlook, store, publisher, pulse })
     }
 

@@ -34,6 +34,7 @@ use heeler_model::{ApprovalId, JobId, RunId, Wanted, chain};
 use heeler_store::{DbError, Reader, Store, WriteError};
 use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use asking::not_at_work;
 pub(crate) use board::{Board, Stage};
 pub use due::{read_rule, rule_text};
 pub use once::{REQUESTS_KEPT, answered};
@@ -153,64 +154,30 @@ pub(crate) struct Dispatcher {
     pub(crate) version: String,
     /// How many clients wait for an answer.
     pub(crate) clients: Arc<AtomicUsize>,
-    outlook: Outlook,
+    pub(crate) outlook: Outlook,
+    pub(crate) pending: Pending,
+}
+
+/// What a dispatcher has to come back to.
+#[derive(Default)]
+pub(crate) struct Pending {
     stop: Option<Stop>,
     /// What could not be recorded, while that is so.
     failed: Option<Failed>,
     /// Runs that could not be settled, and when that is tried again.
     unsettled: Vec<(Instant, RunId)>,
-    pub(crate) faults: HashMap<RunId, String>,
+    faults: HashMap<RunId, String>,
     /// When files of old jobs are put away next.
     put_away_at: Option<Instant>,
     /// The schedule whose old due times were forgotten last.
     forgotten: Option<(String, String)>,
     /// When sessions are looked through next for expired ones.
     expire_at: Option<Instant>,
-    /// After `inputs`: once those are gone, it waits for nobody.
+    /// Dropped after the dispatcher's inputs: once those are gone, it waits for nobody.
     watches: Watches,
 }
 
 impl Dispatcher {
-    /// Makes a dispatcher of what a daemon has opened.
-    pub(crate) fn new(parts: Parts) -> Dispatcher {
-        let Parts {
-            fleet,
-            store,
-            inputs,
-            hands,
-            hooks,
-            board,
-            load,
-            mode,
-            since,
-            version,
-            clients,
-            outlook,
-        } = parts;
-        Dispatcher {
-            fleet,
-            store,
-            inputs,
-            hands,
-            hooks,
-            board,
-            load,
-            mode,
-            since,
-            version,
-            clients,
-            outlook,
-            watches: Watches::default(),
-            stop: None,
-            failed: None,
-            unsettled: Vec::new(),
-            faults: HashMap::new(),
-            put_away_at: None,
-            forgotten: None,
-            expire_at: None,
-        }
-    }
-
     /// Works until it is stopped, or until nothing is left to do.
     pub(crate) fn run(mut self) -> Ended {
         let ended = self.work();
@@ -270,15 +237,15 @@ impl Dispatcher {
         if self.keeps_schedules() {
             let board = Arc::clone(&self.board);
             let board = board.lock().unwrap_or_else(PoisonError::into_inner);
-            self.watches.update(&board, self.fleet.dir.root(), self.hands.inbox());
+            self.pending.watches.update(&board, self.fleet.dir.root(), self.hands.inbox());
         }
     }
 
     /// Has files of old jobs put away and old due times forgotten, now and then.
     fn put_away(&mut self) {
-        let due = self.put_away_at.is_none_or(|at| Instant::now() >= at);
+        let due = self.pending.put_away_at.is_none_or(|at| Instant::now() >= at);
         if due && self.keeps_schedules() {
-            self.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
+            self.pending.put_away_at = Some(Instant::now() + PUT_AWAY_EVERY);
             self.hands.put_away();
             self.forget_due_times();
         }
@@ -287,11 +254,11 @@ impl Dispatcher {
     /// Forgets what became of due times long ago, of some schedules at a time.
     fn forget_due_times(&mut self) {
         let Ok(before) = (self.fleet.now)().checked_sub(DUE_TIMES_KEPT) else { return };
-        let after = self.forgotten.take();
+        let after = self.pending.forgotten.take();
         let pruned: Result<_, WriteError<DbError>> =
             self.store.write(move |tx| tx.prune_due_times(after, before));
         match pruned {
-            Ok(last) => self.forgotten = last,
+            Ok(last) => self.pending.forgotten = last,
             // It is no loss, and the next commit tells of it.
             Err(error) => tracing::debug!(reason = chain(&error), "old due times are kept"),
         }
@@ -300,10 +267,12 @@ impl Dispatcher {
     /// Puts sessions aside that were not used for too long, now and then. Whether one is resumed is
     /// decided by its age in any case; this is for those who look.
     fn expire(&mut self) {
-        if self.expire_at.is_some_and(|at| Instant::now() < at) || self.stop.is_some() {
+        if self.pending.expire_at.is_some_and(|at| Instant::now() < at)
+            || self.pending.stop.is_some()
+        {
             return;
         }
-        self.expire_at = Some(Instant::now() + EXPIRE_EVERY);
+        self.pending.expire_at = Some(Instant::now() + EXPIRE_EVERY);
         let (setup, now) = (Arc::clone(&self.board().setup), (self.fleet.now)());
         let reader = Reader::open(&self.fleet.dir).ok();
         let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
@@ -318,7 +287,7 @@ impl Dispatcher {
     }
 
     fn keeps_schedules(&self) -> bool {
-        self.mode == DaemonMode::Permanent && self.stop.is_none()
+        self.mode == DaemonMode::Permanent && self.pending.stop.is_none()
     }
 
     /// Waits until something comes in or is due, and takes all that is there.
@@ -338,15 +307,16 @@ impl Dispatcher {
     fn patience(&self) -> Duration {
         let now = (self.fleet.now)();
         let board = self.board();
-        let due = board.wake_at(now, self.keeps_schedules()).filter(|_| self.failed.is_none());
+        let due =
+            board.wake_at(now, self.keeps_schedules()).filter(|_| self.pending.failed.is_none());
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         let until = |at: Instant| at.saturating_duration_since(Instant::now());
-        let again = self.failed.as_ref().map(|failed| until(failed.again));
-        let stop = self.stop.as_ref().and_then(|stop| stop.deadline).map(until);
+        let again = self.pending.failed.as_ref().map(|failed| until(failed.again));
+        let stop = self.pending.stop.as_ref().and_then(|stop| stop.deadline).map(until);
         let idle =
             (self.mode == DaemonMode::UntilIdle && board.live.is_empty()).then_some(IDLE_LOOK);
-        let unsettled = self.unsettled.iter().map(|(at, _)| until(*at)).min();
+        let unsettled = self.pending.unsettled.iter().map(|(at, _)| until(*at)).min();
         let all = [until_due, again, stop, idle, unsettled];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
@@ -363,7 +333,7 @@ impl Dispatcher {
             },
             Input::Prepared { prepared, owed } => Some((Task::Prepared(prepared), owed)),
             Input::Ended(gone) => {
-                self.faults.remove(&gone.result.run);
+                self.pending.faults.remove(&gone.result.run);
                 Some((Task::Ended(gone), None))
             }
             Input::Hook(outcome) => Some((Task::Hook(outcome), None)),
@@ -387,14 +357,14 @@ impl Dispatcher {
     fn unsettled(&mut self, run: RunId, why: Option<String>, again: Duration) {
         if let Some(why) = why {
             tracing::warn!(%run, why, "a run cannot be settled yet");
-            self.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
+            self.pending.faults.insert(run, format!("run {run} cannot be settled yet: {why}"));
         }
-        self.unsettled.push((Instant::now() + again, run));
+        self.pending.unsettled.push((Instant::now() + again, run));
     }
 
     /// Lets the jobs start whose turn it is.
     fn admit(&mut self) {
-        if self.stop.is_some() || self.failed.is_some() {
+        if self.pending.stop.is_some() || self.pending.failed.is_some() {
             return;
         }
         let now = (self.fleet.now)();
@@ -438,20 +408,4 @@ impl Dispatcher {
             Deed::Log { agent, text } => self.hands.log(agent, text),
         }
     }
-}
-
-/// What a dispatcher is made of.
-pub(crate) struct Parts {
-    pub(crate) fleet: Fleet,
-    pub(crate) store: Arc<Store>,
-    pub(crate) inputs: Receiver<Input>,
-    pub(crate) hands: Hands,
-    pub(crate) hooks: HookWorker,
-    pub(crate) board: Arc<Mutex<Board>>,
-    pub(crate) load: Loader,
-    pub(crate) mode: DaemonMode,
-    pub(crate) since: Timestamp,
-    pub(crate) version: String,
-    pub(crate) clients: Arc<AtomicUsize>,
-    pub(crate) outlook: Outlook,
 }

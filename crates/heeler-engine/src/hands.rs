@@ -27,7 +27,7 @@ use crate::checkout::{is_to_be_cloned, make_ready};
 use crate::command::{Answer, Gone, Handle, Input, Owed, Refused, RefusedKind, Reply};
 use crate::control::{Control, ControlError};
 use crate::crew::Crew;
-use crate::dispatch::Prepared;
+use crate::dispatch::{Prepared, not_at_work};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::Fleet;
 use crate::hooks;
@@ -308,6 +308,33 @@ impl Hands {
         if let Err(error) = std::thread::Builder::new().name("heeler-cancel".to_owned()).spawn(work)
         {
             tracing::error!(%run, %error, "cannot ask a run to end");
+        }
+    }
+
+    /// Says something to the agent of a run. Its runner may be slow: nobody else waits for it.
+    pub(crate) fn say(&self, run: RunId, job: JobId, text: String, by: String, reply: Reply) {
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let folder = shared.fleet.dir.run(run);
+            let said =
+                Control::of_run(&folder).and_then(|mut control| control.ask(Op::Message { text }));
+            reply(match said {
+                Ok(ReplyBody::Refused { reason }) => {
+                    Err(Refused::new(RefusedKind::Busy, format!("{job}: {reason}")))
+                }
+                Ok(_) => {
+                    tracing::info!(%job, by, "told something more");
+                    Ok(Answer::Done { message: format!("{job} was told") })
+                }
+                Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {
+                    Err(not_at_work(&job))
+                }
+                Err(error) => Err(Refused::new(RefusedKind::Trouble, chain(&error))),
+            });
+        };
+        if let Err(error) = std::thread::Builder::new().name("heeler-say".to_owned()).spawn(work) {
+            // The reply went with the work, and says that it was not done.
+            tracing::error!(%run, %error, "cannot tell a run anything");
         }
     }
 }

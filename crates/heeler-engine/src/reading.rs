@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{Loaded, RuntimeType};
+use heeler_model::config::{HookAction, Loaded, RuntimeType};
 use heeler_model::{AgentSessionId, OwnSessions, Session, slug};
 use indexmap::IndexMap;
 
@@ -70,11 +70,22 @@ impl Around<'_> {
         elsewhere.or(Some(here))
     }
 
-    /// Lists what nothing of ours may show: the secrets of all agents.
+    /// Lists what nothing of ours may show: the secrets of all agents, of their hooks and of the fleet.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = environment::named_secrets(self.env.iter());
         for agent in self.loaded.iter().flat_map(|loaded| &loaded.agents) {
             secrets.extend(environment::secrets(agent, self.env));
+            let hooks = agent.hooks.after_run.iter().chain(&agent.hooks.on_error);
+            secrets.extend(hooks.flat_map(|hook| match &hook.action {
+                HookAction::Webhook { url, headers, .. } => {
+                    environment::secrets_of_call(url, headers).collect()
+                }
+                _ => Vec::new(),
+            }));
+        }
+        let fleets = self.loaded.iter().flat_map(|loaded| &loaded.fleets);
+        for told in fleets.filter_map(|fleet| fleet.telemetry.as_ref()) {
+            secrets.extend(environment::secrets_of_call(&told.endpoint, &told.headers));
         }
         secrets.sort();
         secrets.dedup();

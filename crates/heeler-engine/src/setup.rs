@@ -148,14 +148,17 @@ impl Setup {
     /// has its folder and environment, and nothing else of it.
     pub(crate) fn agent_for(&self, wanted: &Wanted) -> Result<Cow<'_, Agent>, Refused> {
         let agent = self.find_agent(wanted.agent.as_str())?;
-        let Some(phase) = &wanted.phase else { return Ok(Cow::Borrowed(agent)) };
-        let runtime = match &phase.work {
-            PhaseJob::Ask { model: None } => return Ok(Cow::Borrowed(agent)),
-            PhaseJob::Ask { model } => {
+        let answered_by = |model: Option<&String>| match model {
+            None => Cow::Borrowed(agent),
+            Some(model) => {
                 let mut agent = agent.clone();
-                agent.model.clone_from(model);
-                return Ok(Cow::Owned(agent));
+                agent.model = Some(model.clone());
+                Cow::Owned(agent)
             }
+        };
+        let Some(phase) = &wanted.phase else { return Ok(answered_by(wanted.model.as_ref())) };
+        let runtime = match &phase.work {
+            PhaseJob::Ask { model } => return Ok(answered_by(model.as_ref())),
             PhaseJob::Command { command, .. } => Runtime::Command(command.clone()),
             PhaseJob::Play { text } => Runtime::Scripted(vec![json!({ "say": text })]),
         };

@@ -182,7 +182,7 @@ pub struct Job {
     pub run_started_at: Option<Timestamp>,
     /// What the trigger concerned: a schedule, an issue, a thread. Empty for none.
     pub trigger_id: String,
-    /// `workflow:phase`, `chat`, or the agent of a plain job.
+    /// `workflow:phase`, `chat`, `worker:name`, or the agent of a plain job.
     pub skill: String,
     /// The repository it worked on.
     pub repo: Option<String>,
@@ -240,7 +240,21 @@ pub struct Usage {
     pub per_model: IndexMap<String, serde_json::Value>,
 }
 
+/// Before the name of a worker, in [`Job::skill`].
+const WORKER: &str = "worker:";
+
 impl Job {
+    /// Returns the name of the worker that it is done as.
+    pub fn worker(&self) -> Option<&str> {
+        let is_spawned = self.head.trigger_type == TriggerType::Spawned;
+        self.skill.strip_prefix(WORKER).filter(|_| is_spawned)
+    }
+
+    /// Says as which worker it is done.
+    pub fn set_worker(&mut self, name: &str) {
+        self.skill = format!("{WORKER}{name}");
+    }
+
     /// Starts the record of a plain job: asked for, nothing known yet.
     pub fn asked(id: JobId, agent: &str, trigger: TriggerType, at: Timestamp) -> Job {
         Job {

@@ -44,6 +44,13 @@ pub struct Wanted {
     /// The job that asks for it.
     #[serde(default)]
     pub parent: Option<JobId>,
+    /// The model that answers, if not the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The worker that it is done as, in the conversation of the job that asks for it. One without a
+    /// name is given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
     /// The part of a workflow run that it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Box<PhaseOrder>>,
@@ -102,6 +109,8 @@ impl Wanted {
             trigger: TriggerType::Manual,
             priority: 0,
             parent: None,
+            model: None,
+            worker: None,
             phase: None,
         }
     }
@@ -144,6 +153,8 @@ mod tests {
             trigger: TriggerType::Spawned,
             priority: -3,
             parent: Some("job-2024-01-19-abc123".parse().unwrap()),
+            model: Some("opus".to_owned()),
+            worker: Some("coder-1".to_owned()),
             ..Wanted::of("coder".parse().unwrap())
         };
         let text = serde_json::to_string(&wanted).unwrap();

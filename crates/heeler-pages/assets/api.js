@@ -26,6 +26,11 @@ async function send(form) {
   }
   const began = performance.now();
   const reply = await fetch(address(form, path), { method, headers, body: method === 'GET' ? undefined : body });
+  // A file may be larger than what a page should hold.
+  if (reply.headers.has('content-disposition')) {
+    await reply.body.cancel();
+    return `${reply.status} ${reply.statusText}\nA file: ${reply.url}`;
+  }
   const text = await reply.text();
   const took = Math.round(performance.now() - began);
   let shown = text;

@@ -88,13 +88,13 @@ fn one(frame: &Frame, description: &Value, operation: &Operation<'_>) -> Markup 
                 span.badge { (operation.scope()) }
             }
             form.pad.stack-s data-try={ (method.to_uppercase()) " " (path) } {
-                @if let Some(more) = said["description"].as_str() { p { (more) } }
+                @if let Some(more) = said["description"].as_str() { p { (prose(more)) } }
                 @for parameter in operation.parameters() { (field(operation, parameter)) }
                 @if let Some(body) = body(description, said) { (body) }
                 @if operation.is_stream() {
                     p.note { "A stream of events: read it with curl -N." }
                 } @else if operation.may(frame.allowed) {
-                    button.button.primary type="submit" { "Send" }
+                    div { button.button.primary type="submit" { "Send" } }
                 } @else {
                     p.note { "You may not do this." }
                 }
@@ -113,7 +113,16 @@ fn field(operation: &Operation<'_>, parameter: &Value) -> Markup {
             label for=(id) { (name) @if !is_required { " " span.muted { "(optional)" } } }
             input id=(id) name=(name) data-in=(parameter["in"].as_str().unwrap_or("query"))
                 required[is_required] autocomplete="off";
-            @if let Some(about) = parameter["description"].as_str() { p.note { (about) } }
+            @if let Some(about) = parameter["description"].as_str() { p.note { (prose(about)) } }
+        }
+    }
+}
+
+/// Shows a text of the description; what stands between backticks is code.
+fn prose(text: &str) -> Markup {
+    html! {
+        @for (at, piece) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (piece) } } @else { (piece) }
         }
     }
 }
@@ -131,7 +140,7 @@ fn body(description: &Value, said: &Value) -> Option<Markup> {
             dl.facts {
                 @for (key, value) in keys {
                     dt { code { (key) } @if required.iter().any(|it| it == key) { " *" } }
-                    dd { (value["description"].as_str().unwrap_or_default()) }
+                    dd { (prose(value["description"].as_str().unwrap_or_default())) }
                 }
             }
         }

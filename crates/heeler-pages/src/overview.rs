@@ -208,7 +208,7 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
     html! {
         section.card aria-labelledby="h-runs" {
             header {
-                h2 #h-runs { "Jobs by the hour" }
+                h2 #h-runs { "Jobs by hour" }
                 span.legend.end {
                     span.key { "completed" } span.key.bad { "failed" } span.key.rest { "others" }
                 }
@@ -216,7 +216,7 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
             div.pad { (charts::runs(&figures.hours, &frame.zone)) }
         }
         section.card aria-labelledby="h-money" {
-            header { h2 #h-money { "Cost by the day" } }
+            header { h2 #h-money { "Cost by day" } }
             div.pad { (charts::money(&figures.days)) }
         }
         section.card aria-labelledby="h-durations" {

@@ -36,6 +36,10 @@ pub struct SessionsView {
 }
 
 impl SessionsView {
+    fn is_filtered(&self) -> bool {
+        !self.agent.is_empty() || self.status.is_some()
+    }
+
     fn address(&self, before: &str) -> String {
         let status = self.status.map_or("", SessionStatus::as_str);
         let view = if self.is_tree { "" } else { "list" };
@@ -56,9 +60,7 @@ pub fn page(frame: &Frame, view: &SessionsView, found: &SessionPage) -> Markup {
         }
         (filters(view))
         section.card #list data-live aria-label="Sessions" {
-            @if found.sessions.is_empty() {
-                (empty("No sessions", html! { "A session is a conversation with an agent; its first job begins one." }))
-            } @else { (table(frame, &found.sessions)) }
+            @if found.sessions.is_empty() { (nothing(view)) } @else { (table(frame, &found.sessions)) }
         }
         @if !view.before.is_empty() || found.next.is_some() {
             nav.pager aria-label="Pages" {
@@ -70,9 +72,18 @@ pub fn page(frame: &Frame, view: &SessionsView, found: &SessionPage) -> Markup {
     frame.page(Section::Sessions, "Sessions", content)
 }
 
+fn nothing(view: &SessionsView) -> Markup {
+    match view.is_filtered() {
+        true => empty("No such session", html! { a href="/sessions" { "Show all sessions" } }),
+        false => empty(
+            "No sessions",
+            html! { "A session is a conversation with an agent; its first job begins one." },
+        ),
+    }
+}
+
 fn filters(view: &SessionsView) -> Markup {
     let chosen = view.status.map_or("", SessionStatus::as_str);
-    let is_filtered = !view.agent.is_empty() || view.status.is_some();
     html! {
         form.filters data-auto role="search" aria-label="Filter sessions" {
             (agent_field(&view.agents, &view.agent))
@@ -85,7 +96,7 @@ fn filters(view: &SessionsView) -> Markup {
                 }
             }
             button.button { "Show" }
-            @if is_filtered { a.button.quiet href="/sessions" { "Show all" } }
+            @if view.is_filtered() { a.button.quiet href="/sessions" { "Show all" } }
         }
     }
 }
@@ -173,6 +184,7 @@ fn head(frame: &Frame, view: &SessionView) -> Markup {
                     button.button type="button" data-action={ "POST " (path("/api/v1/sessions", &[&item.id])) "/fork" }
                         data-body="{}" data-go="/sessions/{id}" { "Fork" }
                     a.button href={ (path("/sessions", &[&item.id])) "/diff" } { "Changes of files" }
+                    a.button href={ (path("/api/v1/sessions", &[&item.id])) "/export" } download { "Export" }
                 }
             }
         }

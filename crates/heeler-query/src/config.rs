@@ -1,13 +1,11 @@
 //! The config as it counts. Secrets appear by name only.
 
-use camino::Utf8Path;
-use heeler_model::config::Loaded;
 use heeler_model::redact::Redactor;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{QueryError, Records};
+use crate::{Known, QueryError};
 
 /// The merged, checked config, with keys as in the files.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -23,27 +21,22 @@ pub struct ConfigShown {
 }
 
 impl ConfigShown {
-    /// Returns a config that was read from a file.
-    pub fn of(loaded: &Loaded, file: Option<&Utf8Path>) -> ConfigShown {
-        let mut shown = loaded.show();
-        ConfigShown {
-            fleet: shown["fleet"].take(),
-            agents: shown["agents"].take(),
-            config_path: file.map(ToString::to_string),
-        }
-    }
-}
-
-impl Records {
-    /// Returns the config as it counts, for whoever may read: a secret that stands in the file itself
-    /// is taken out too.
-    pub fn config(&self) -> Result<ConfigShown, QueryError> {
-        let known = self.known();
-        let mut shown = ConfigShown::of(&*known.config()?, known.config.as_deref());
-        let secrets = known.around().map(|around| around.secrets()).unwrap_or_default();
-        let redactor = Redactor::new(&secrets);
+    /// Returns the config as it counts, without the secrets that stand in its files.
+    pub fn of(known: &Known) -> Result<ConfigShown, QueryError> {
+        let mut shown = ConfigShown::as_written(known)?;
+        let redactor = Redactor::new(&known.secrets());
         redactor.json(&mut shown.fleet);
         redactor.json(&mut shown.agents);
         Ok(shown)
+    }
+
+    /// Returns it with those, for whoever may read the files.
+    pub fn as_written(known: &Known) -> Result<ConfigShown, QueryError> {
+        let mut shown = known.config()?.show();
+        Ok(ConfigShown {
+            fleet: shown["fleet"].take(),
+            agents: shown["agents"].take(),
+            config_path: known.config.as_ref().map(ToString::to_string),
+        })
     }
 }

@@ -35,7 +35,7 @@ pub struct SessionDiff {
 }
 
 /// Says that a session has no snapshots.
-pub fn no_snapshot(session: &Session) -> QueryError {
+pub(crate) fn no_snapshot(session: &Session) -> QueryError {
     QueryError::Refused {
         message: format!("no snapshot of the files of session {} was taken", session.id),
         hint: Some(

@@ -30,7 +30,7 @@ pub struct JobsWanted {
 }
 
 /// A page of jobs, newest first.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobPage {
     /// The jobs.

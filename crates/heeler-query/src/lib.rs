@@ -12,6 +12,7 @@ pub mod config;
 pub mod costs;
 pub mod diff;
 mod error;
+pub mod export;
 pub mod figures;
 pub mod fleet;
 pub mod health;
@@ -29,6 +30,7 @@ pub mod sessions;
 pub mod stand;
 pub mod told;
 pub mod words;
+pub mod workers;
 pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};

@@ -155,8 +155,7 @@ impl Records {
         let around = known.around();
         let own = own_id.and_then(|id| around.as_ref()?.own_file(&session, id));
         let mut past = history(&log, own.as_deref(), wanted.before, wanted.limit)?;
-        let secrets = around.map(|around| around.secrets()).unwrap_or_default();
-        add_outside(&session, own.as_deref(), wanted, &secrets, &mut past)?;
+        add_outside(&session, own.as_deref(), wanted, &known.secrets(), &mut past)?;
         if session.runtime == RuntimeType::Command.as_str() {
             let remembers_nothing = Cut::Unsafe("a command has no sessions");
             past.messages.iter_mut().for_each(|message| message.cut = remembers_nothing);

@@ -54,6 +54,12 @@ impl Known {
         Some(Around { loaded: self.loaded.as_deref(), env: &self.env, home })
     }
 
+    /// Lists what nobody may be shown; also where the user's folder is not known.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let home = Utf8Path::new("");
+        Around { loaded: self.loaded.as_deref(), env: &self.env, home }.secrets()
+    }
+
     /// Returns the fleet's day.
     pub fn today(&self, now: Timestamp) -> Date {
         now.to_zoned(self.zone.clone()).date()

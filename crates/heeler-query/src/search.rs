@@ -111,9 +111,8 @@ impl Records {
         let known = self.known();
         let (paths, cleaner) = match &wanted.native {
             Some(projects) => {
-                let secrets = known.around().map(|around| around.secrets()).unwrap_or_default();
                 let paths = native::paths(projects).map_err(QueryError::from)?;
-                (paths, Some((Cleaner::new(&secrets), finder)))
+                (paths, Some((Cleaner::new(&known.secrets()), finder)))
             }
             None => (self.transcripts(&reader, wanted.agent.as_deref())?, None),
         };

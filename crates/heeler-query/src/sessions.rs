@@ -45,7 +45,7 @@ pub struct SessionsWanted {
 }
 
 /// A page of sessions, last used first.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPage {
     /// The sessions.

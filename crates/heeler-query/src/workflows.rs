@@ -361,11 +361,12 @@ impl WorkflowKnown {
     }
 
     /// Says whether runs of it may start.
-    pub fn is_enabled(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         self.changed.as_ref().is_none_or(|changed| changed.enabled)
     }
 
-    fn changed(&self) -> Option<WorkflowChanged> {
+    /// Returns who switched it.
+    pub fn changed(&self) -> Option<WorkflowChanged> {
         let WorkflowOverride { enabled, by, at, .. } = self.changed.clone()?;
         Some(WorkflowChanged { enabled, by, at })
     }

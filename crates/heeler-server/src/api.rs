@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod daemon;
 mod describe;
+mod export;
 mod fleet;
 mod jobs;
 mod paths;
@@ -70,6 +71,7 @@ pub(crate) fn routes() -> Routes {
         schedules::routes(),
         jobs::routes(),
         sessions::routes(),
+        export::routes(),
         workflows::routes(),
         approvals::routes(),
         daemon::routes(),

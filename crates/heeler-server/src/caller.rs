@@ -33,6 +33,9 @@ pub(crate) struct Peer {
 
 /// Returns the login name of a user, or their number in words.
 pub fn login_name(user: u32) -> String {
+    if user == 0 {
+        return "root".to_owned();
+    }
     let users = std::fs::read_to_string(USERS_FILE).unwrap_or_default();
     name_in(&users, user).unwrap_or_else(|| format!("user {user}"))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{Answer, Command, Refused};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::internal::{COMMAND, ErrorBody, HELLO, Hello, LINK, Link};
+use crate::request::IDEMPOTENCY_KEY;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// How long a daemon may take to accept a connection.
@@ -115,7 +116,21 @@ impl Client {
         command: &Command,
         patience: Option<Duration>,
     ) -> Result<Answer, ClientError> {
-        let request = request(Method::POST, COMMAND, json(command));
+        self.ask_once(command, None, patience)
+    }
+
+    /// The same under a name of the request's own: what was done already under that is not done
+    /// again, and gets the first answer.
+    pub fn ask_once(
+        &mut self,
+        command: &Command,
+        name: Option<&str>,
+        patience: Option<Duration>,
+    ) -> Result<Answer, ClientError> {
+        let mut request = request(Method::POST, COMMAND, json(command));
+        if let Some(name) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
+            request.headers_mut().insert(IDEMPOTENCY_KEY, name);
+        }
         let exchange = exchange(&self.socket, &mut self.sender, request);
         let Some(patience) = patience else { return self.runtime.block_on(exchange) };
         let late = || ClientError::Io {

@@ -1,20 +1,19 @@
 //! What our own command line asks, on the unix socket only: any command, as the engine has it.
 
-use axum::Json;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use heeler_engine::{Answer, Command, Origin, Refused, RefusedKind};
+use axum::{Extension, Json, Router};
+use heeler_engine::{Answer, Command, Origin, Refused, RefusedKind, RequestKey};
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::request::{BODY_BYTES_MAX, read_bytes};
+use crate::request::{Asker, BODY_BYTES_MAX, keyed, read_bytes};
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// Who answers on a socket.
@@ -52,7 +51,7 @@ pub struct Link {
 pub(crate) fn router() -> Router<App> {
     Router::new()
         .route(HELLO, get(hello))
-        .route(COMMAND, post(command))
+        .route(COMMAND, post(command).route_layer(from_fn(keyed)))
         .route(LINK, post(link))
         .layer(map_response(with_protocol))
 }
@@ -66,9 +65,15 @@ async fn hello(State(app): State<App>) -> Json<Hello> {
     Json(Hello { pid: std::process::id(), version: app.version })
 }
 
-async fn command(State(app): State<App>, caller: Caller, body: Body) -> Response {
+async fn command(
+    State(app): State<App>,
+    caller: Caller,
+    key: Option<Extension<RequestKey>>,
+    body: Body,
+) -> Response {
+    let key = key.map(|Extension(key)| key);
     let answer = match read(body).await {
-        Ok(command) => app.ask(&caller, command).await,
+        Ok(command) => app.order(&Asker { caller, key }, command).await,
         Err(refused) => Err(refused),
     };
     match answer {

@@ -21,6 +21,7 @@ use axum::routing::get;
 use heeler_model::Scope;
 use heeler_pages::{Allowed, Counts, Frame, assets, problem};
 use heeler_query::overview::Pulse;
+use heeler_query::{QueryError, Records};
 use maud::Markup;
 
 use crate::app::App;
@@ -118,11 +119,34 @@ impl Visit {
     /// Reads what the page shows; what cannot be read is a page too.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, NoPage> {
+        self.app.read(question).await.map_err(|problem| self.no_page(problem))
+    }
+
+    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: what an
+    /// agent wrote may take long to render.
+    pub(crate) async fn show<T>(
+        &self,
         question: impl FnOnce(&heeler_query::Records) -> Result<T, heeler_query::QueryError>
         + Send
         + 'static,
+        render: impl FnOnce(&Frame, &T) -> Markup + Send + 'static,
+    ) -> Shown {
+        let frame = self.frame.clone();
+        self.read(move |records| Ok(Page(render(&frame, &question(records)?)))).await
+    }
+
+    /// Reads a list. Of an agent that nobody knows there is nothing, which the list says.
+    pub(crate) async fn list<T: Default + Send + 'static>(
+        &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, NoPage> {
-        self.app.read(question).await.map_err(|problem| self.no_page(problem))
+        self.read(move |records| match question(records) {
+            Err(QueryError::NotFound { .. }) => Ok(T::default()),
+            found => found,
+        })
+        .await
     }
 
     /// Returns the names of all agents: in the config's order, then those that it had once.
@@ -142,6 +166,17 @@ impl Visit {
 fn counts(pulse: Pulse) -> Counts {
     let Pulse { running, waiting, failed24h, approvals } = pulse;
     Counts { running, waiting, failed: failed24h, approvals }
+}
+
+/// Returns what was given, if anything was.
+fn given(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Reads a word of a list of them; nothing is none of them.
+fn word<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Option<T>, Problem> {
+    let parsed = given(text).map(|text| text.parse());
+    parsed.transpose().map_err(|error: T::Err| Problem::usage(error.to_string()))
 }
 
 /// Says that there is no such route: to people with a page.

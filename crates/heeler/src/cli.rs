@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// Ask an agent to do something, watch it, and end with its outcome
     #[command(after_help = commands::trigger::EXAMPLES)]
     Trigger(commands::trigger::TriggerArgs),
+    /// Talk with an agent, and with the workers that it sets to work
+    #[command(after_help = commands::chat::ABOUT)]
+    Chat(commands::chat::ChatArgs),
     /// End running jobs (the same as `jobs cancel`)
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::CancelArgs),
@@ -361,7 +364,8 @@ impl Command {
             Command::Sessions(args) => args.page.json,
             Command::Search(args) => args.json,
             Command::Config { command } => match command {
-                ConfigCommand::Validate(args) | ConfigCommand::Show(args) => args.json,
+                ConfigCommand::Validate(args) => args.json,
+                ConfigCommand::Show(args) => args.json,
                 ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
             },
             Command::Import(args) => args.json,

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod approvals;
 pub(crate) mod backup;
 pub(crate) mod cancel;
+pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod costs;
@@ -47,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Agent { command } => agent::run(global, &command),
         Command::Approvals { command } => approvals::run(global, &command),
         Command::Costs(args) => costs::run(global, &args),
+        Command::Chat(args) => chat::run(global, &args),
         Command::Open(args) => open::run(global, &args),
         Command::Token { command } => token::run(global, &command),
         Command::Password { command } => password::run(global, &command),

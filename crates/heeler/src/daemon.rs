@@ -123,6 +123,21 @@ pub(crate) fn ask_unless(
     command: &Command,
     is_given_up: &dyn Fn() -> bool,
 ) -> Outcome<Answer> {
+    ask_as(place, command, None, is_given_up)
+}
+
+/// The same under a name of the request's own, under which it is done once: if the daemon dies over
+/// it, the next one is asked.
+pub(crate) fn ask_once(place: &Place, command: &Command, name: &str) -> Outcome<Answer> {
+    ask_as(place, command, Some(name), &|| false)
+}
+
+fn ask_as(
+    place: &Place,
+    command: &Command,
+    name: Option<&str>,
+    is_given_up: &dyn Fn() -> bool,
+) -> Outcome<Answer> {
     // An agent has an environment of its own, and its daemon is there.
     if starts_a_run(command) && !place.env.contains_key("HEELER_RUN") {
         replace_outdated(place)?;
@@ -132,13 +147,18 @@ pub(crate) fn ask_unless(
     let deadline = Instant::now() + START_WAIT;
     loop {
         let mut daemon = connect_or_start_unless(place, is_given_up)?;
-        match daemon.ask(command, patience) {
+        let answer = daemon.ask_once(command, name, patience);
+        let may_ask_again = match &answer {
             // It has done nothing; the next one will.
-            Err(ClientError::Ending) if Instant::now() < deadline => {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            answer => return Ok(answer?),
+            Err(ClientError::Ending) => true,
+            // If it was done, the next one says so.
+            Err(ClientError::Io { .. }) => name.is_some(),
+            _ => false,
+        };
+        if !may_ask_again || Instant::now() >= deadline {
+            return Ok(answer?);
         }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

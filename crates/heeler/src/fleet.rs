@@ -11,7 +11,6 @@ use heeler_engine::hooks::Services;
 use heeler_engine::{Around, Setup};
 use heeler_model::config::{self, FILE_BYTES_MAX, Faults, Loaded, parse_dotenv};
 use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
-use heeler_model::{AgentSessionId, Session};
 use heeler_query::Known;
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
@@ -179,18 +178,16 @@ pub(crate) fn known(place: &Place, loaded: Option<Arc<Loaded>>) -> Known {
 pub(crate) struct Fleets {
     loaded: Option<Loaded>,
     env: BTreeMap<String, String>,
-    home: Option<Utf8PathBuf>,
 }
 
 impl Fleets {
     /// Reads the config, if there is one.
     pub(crate) fn of(place: &Place) -> Outcome<Fleets> {
-        let home = place.home.clone();
         let Some(file) = &place.config else {
-            return Ok(Fleets { loaded: None, env: place.env.clone(), home });
+            return Ok(Fleets { loaded: None, env: place.env.clone() });
         };
         let loaded = try_load(place, file, &read_text)?.ok();
-        Ok(Fleets { loaded, env: environment(place, file)?, home })
+        Ok(Fleets { loaded, env: environment(place, file)? })
     }
 
     /// Returns the config, if there is one without faults.
@@ -198,18 +195,10 @@ impl Fleets {
         self.loaded
     }
 
-    fn around<'a>(&'a self, home: &'a Utf8Path) -> Around<'a> {
-        Around { loaded: self.loaded.as_ref(), env: &self.env, home }
-    }
-
-    /// Returns the agent's own file of a session, if it keeps one.
-    pub(crate) fn own_file(&self, session: &Session, id: &AgentSessionId) -> Option<Utf8PathBuf> {
-        self.around(self.home.as_deref()?).own_file(session, id)
-    }
-
     /// Lists what nobody may be shown.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        self.around(Utf8Path::new("")).secrets()
+        let home = Utf8Path::new("");
+        Around { loaded: self.loaded.as_ref(), env: &self.env, home }.secrets()
     }
 }
 

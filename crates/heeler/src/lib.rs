@@ -4,6 +4,7 @@
 //! `commands` for what each command does; `place` finds the fleet that a command speaks of.
 
 mod adopt;
+mod chat;
 mod cli;
 mod commands;
 mod complete;
@@ -22,6 +23,8 @@ mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use clap::{CommandFactory as _, Parser as _};
 
@@ -51,6 +54,20 @@ pub fn main() -> ExitCode {
             ExitCode::from(Code::Bug as u8)
         }
     }
+}
+
+/// Opens a fleet as conversations have it, by its config file and environment; `revive` starts a
+/// daemon where there is none. The tests have it from here, since they are not the program.
+#[doc(hidden)]
+pub fn fleet_of(
+    config: camino::Utf8PathBuf,
+    env: std::collections::BTreeMap<String, String>,
+    revive: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+) -> Result<(Box<dyn heeler_chat::Fleet>, Receiver<heeler_chat::Happened>), String> {
+    let place = place::Place::given(config, env);
+    let opened = chat::fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
+    let (fleet, happened) = opened.map_err(|failure| format!("{:#}", failure.error))?;
+    Ok((Box::new(fleet), happened))
 }
 
 /// Returns the command line as data, for the generated reference and manual pages.

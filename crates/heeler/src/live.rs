@@ -6,8 +6,8 @@
 //! [`watch`].
 
 mod asks;
-mod course;
-mod feed;
+pub(crate) mod course;
+pub(crate) mod feed;
 mod keys;
 mod screen;
 mod tools;

@@ -92,6 +92,14 @@ impl Place {
         Ok(Place { config, state_dir, is_named, home, env, here, quiet: global.quiet })
     }
 
+    /// A fleet whose files and environment are given.
+    pub(crate) fn given(config: Utf8PathBuf, env: BTreeMap<String, String>) -> Place {
+        let here = beside(&config).to_owned();
+        let state_dir = here.join(CONFIG_NAMES[0].1);
+        let home = home(&env, &here);
+        Place { config: Some(config), state_dir, home, is_named: false, env, here, quiet: true }
+    }
+
     /// Takes the state directory for one that may be new, though it was named.
     pub(crate) fn may_be_new(mut self) -> Place {
         self.is_named = false;

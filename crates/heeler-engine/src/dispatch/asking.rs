@@ -18,11 +18,12 @@ use crate::workflows::{WorkflowOrder, WorkflowWanted};
 
 impl Dispatcher {
     /// Returns a command as whoever asks may mean it. A process of a run starts jobs as that run's
-    /// job, and ends none but those.
+    /// job; it ends and talks to none but those that were started in its conversation.
     pub(super) fn permitted(&self, command: Command, by: Origin) -> Result<Command, Refused> {
         let not_allowed = |message: String| {
             let refused = Refused::new(RefusedKind::NotAllowed, message);
-            refused.hint("an agent may start jobs and cancel those; people do the rest")
+            refused
+                .hint("an agent may start jobs, talk to those and cancel them; people do the rest")
         };
         let parent = match by {
             Origin::Person => return Ok(command),
@@ -43,14 +44,20 @@ impl Dispatcher {
                 wanted.attended = false;
                 Ok(Command::Trigger(wanted))
             }
-            Command::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
+            Command::Cancel { ref job, .. } | Command::Say { ref job, .. }
+                if self.is_spawned(job, &parent) =>
+            {
+                Ok(command)
+            }
             _ => Err(not_allowed(format!("this is a process of the run itself ({parent})"))),
         }
     }
 
     fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
         let reader = Reader::open(&self.fleet.dir);
-        reader.is_ok_and(|reader| spawned::is_below(&reader, job, parent).unwrap_or(false))
+        reader.is_ok_and(|reader| {
+            spawned::is_below_conversation(&reader, job, parent).unwrap_or(false)
+        })
     }
 
     pub(super) fn sort_command(
@@ -102,13 +109,17 @@ impl Dispatcher {
                 let run = self.board().run_of(job);
                 // Whoever wants a job to end now does not wait for the next attempt to settle it.
                 if let Some(run) = run
-                    && self.faults.remove(&run).is_some()
+                    && self.pending.faults.remove(&run).is_some()
                 {
-                    self.unsettled.retain(|(_, unsettled)| *unsettled != run);
+                    self.pending.unsettled.retain(|(_, unsettled)| *unsettled != run);
                     self.hands.take_over(run);
                 }
                 return Some((Task::Order(command), Some(owed)));
             }
+            Command::Say { job, text, by } => match self.board().run_of(&job) {
+                Some(run) => self.hands.say(run, job, text, by, owed.reply),
+                None => owed.tell(Err(not_at_work(&job))),
+            },
             Command::Approval { ref approval, ref answer, .. } => {
                 let (hands, id) = (&self.hands, approval.clone());
                 let owed = owed.through(|reply| hands.delivering(id, answer, reply));
@@ -124,7 +135,7 @@ impl Dispatcher {
 
     /// Refuses jobs while the daemon ends.
     fn refuses_new(&self) -> Option<Refused> {
-        match self.stop.as_ref()?.how {
+        match self.pending.stop.as_ref()?.how {
             // The next daemon, which is about to come, does it.
             Stopping::KeepJobs => Some(Stopped.into()),
             Stopping::Wait { .. } | Stopping::Force => {
@@ -189,12 +200,19 @@ impl Dispatcher {
     }
 }
 
+/// Says that nobody is at a job who could be told something.
+pub(crate) fn not_at_work(job: &JobId) -> Refused {
+    let refused = Refused::new(RefusedKind::Busy, format!("no agent is at work on {job}"));
+    refused.hint("a new job in its session")
+}
+
 /// Refuses what nobody means: a prompt that says nothing, a channel that is none.
 fn makes_no_sense(command: &Command) -> Option<Refused> {
     let usage = |message: String| Some(Refused::new(RefusedKind::Usage, message));
     let (prompt, channel) = match command {
         Command::Trigger(wanted) => (wanted.prompt.as_deref(), wanted.channel.as_deref()),
         Command::Resume { prompt, .. } => (prompt.as_deref(), None),
+        Command::Say { text, .. } => (Some(text.as_str()), None),
         _ => return None,
     };
     if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {

@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use super::board::{self, Board, day_of};
 use super::turn::{self, Turn};
 use super::{Deed, Dispatcher, Task};
-use crate::command::{Answer, Owed, Refused, RefusedKind, RequestKey};
+use crate::access::AccessOrder;
+use crate::command::{Answer, Command, Owed, Refused, RefusedKind, RequestKey};
 use crate::fault::{self, FaultPoint};
 use crate::outlook::Change;
 use crate::recover::{self, Compare};
@@ -42,6 +43,12 @@ pub(super) struct Failed {
 }
 
 impl Task {
+    /// Says whether it changes who may do what.
+    fn changes_access(&self) -> bool {
+        let Task::Order(Command::Access { order, .. }) = self else { return false };
+        !matches!(order, AccessOrder::TokensUsed { .. })
+    }
+
     /// Returns a copy of what nobody tells again.
     fn told_once(&self) -> Option<Task> {
         match self {
@@ -80,12 +87,16 @@ impl Dispatcher {
         let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
         let has_names = keys.iter().any(Option::is_some);
+        let has_access = tasks.iter().any(Task::changes_access);
         let began = Instant::now();
         let done = self.write(tasks.into_iter().zip(keys).collect(), now);
         let took = began.elapsed();
         fault::reach(FaultPoint::AfterCommit);
         if has_names {
             fault::reach(FaultPoint::RequestDone);
+        }
+        if has_access {
+            fault::reach(FaultPoint::AccessDone);
         }
         match done {
             Ok(written) => {
@@ -101,7 +112,7 @@ impl Dispatcher {
                 let refused = Refused::new(RefusedKind::Trouble, message).hint("heeler doctor");
                 owed.into_iter().flatten().for_each(|owed| owed.tell(Err(refused.clone())));
                 self.put_off(runs.into_iter().flatten().collect(), once);
-                if let Some(failed) = &mut self.failed {
+                if let Some(failed) = &mut self.pending.failed {
                     failed.why = Some(format!("{}; nothing new starts", refused.message));
                 }
                 // A config that is not on record does not count.
@@ -123,7 +134,8 @@ impl Dispatcher {
     ) -> Result<Written, WriteError<DbError>> {
         let (board, dir) = (Arc::clone(&self.board), self.fleet.dir.clone());
         let keeps_schedules = self.keeps_schedules();
-        let (fires, is_stopping) = (keeps_schedules && self.failed.is_none(), self.stop.is_some());
+        let (fires, is_stopping) =
+            (keeps_schedules && self.pending.failed.is_none(), self.pending.stop.is_some());
         self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             let day = day_of(&board.setup, now);
@@ -254,7 +266,7 @@ impl Dispatcher {
 
     /// Lets nothing new start for a moment, then tries again.
     pub(super) fn put_off(&mut self, runs: Vec<RunId>, tasks: Vec<Task>) {
-        let failed = self.failed.get_or_insert_with(|| Failed {
+        let failed = self.pending.failed.get_or_insert_with(|| Failed {
             again: Instant::now() + AFTER_FAILURE,
             why: None,
             runs: Vec::new(),
@@ -267,14 +279,14 @@ impl Dispatcher {
     pub(super) fn try_again(&mut self) {
         let now = Instant::now();
         let (due, later) =
-            std::mem::take(&mut self.unsettled).into_iter().partition(|it| it.0 <= now);
-        self.unsettled = later;
+            std::mem::take(&mut self.pending.unsettled).into_iter().partition(|it| it.0 <= now);
+        self.pending.unsettled = later;
         let due: Vec<(Instant, RunId)> = due;
         due.into_iter().for_each(|(_, run)| self.hands.take_over(run));
-        if self.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
+        if self.pending.failed.as_ref().is_none_or(|failed| failed.again > Instant::now()) {
             return;
         }
-        let Some(Failed { runs, tasks, .. }) = self.failed.take() else { return };
+        let Some(Failed { runs, tasks, .. }) = self.pending.failed.take() else { return };
         if self.board().is_stale {
             self.read_anew();
             self.put_off(runs, tasks);

@@ -49,15 +49,17 @@ impl Dispatcher {
             Stopping::Force => Some(Instant::now()),
             Stopping::KeepJobs => None,
         };
-        let replies = self.stop.take().map(|stop| stop.replies).unwrap_or_default();
+        let replies = self.pending.stop.take().map(|stop| stop.replies).unwrap_or_default();
         let mut stop = Stop { how, deadline, has_cancelled: false, cancelled: 0, replies };
         stop.replies.push(reply);
-        self.stop = Some(stop);
+        self.pending.stop = Some(stop);
     }
 
     /// Ends, if it is time to.
     pub(super) fn end(&mut self) -> Option<Ended> {
-        let Some(stop) = &mut self.stop else { return self.is_idle().then_some(Ended::Idle) };
+        let Some(stop) = &mut self.pending.stop else {
+            return self.is_idle().then_some(Ended::Idle);
+        };
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         let is_done = stop.how == Stopping::KeepJobs || board.live.is_empty();
         if is_done {
@@ -75,7 +77,7 @@ impl Dispatcher {
             }
             self.note_stopped();
             // It stays stopping: nothing is started while the last is written down.
-            let replies = self.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
+            let replies = self.pending.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
             for reply in replies.unwrap_or_default() {
                 reply(Ok(Answer::Done { message: message.clone() }));
             }
@@ -91,7 +93,7 @@ impl Dispatcher {
             };
             let count = jobs.len();
             let is_on_record = self.commit(jobs.into_iter().map(cancel).collect());
-            if let Some(stop) = self.stop.as_mut().filter(|_| is_on_record) {
+            if let Some(stop) = self.pending.stop.as_mut().filter(|_| is_on_record) {
                 stop.has_cancelled = true;
                 stop.cancelled = count;
                 stop.deadline = None;
@@ -102,7 +104,8 @@ impl Dispatcher {
 
     /// Notes that a person stopped the fleet, so that no command's daemon goes on with what waits.
     fn note_stopped(&self) {
-        let is_by_hand = self.stop.as_ref().is_some_and(|stop| stop.how != Stopping::KeepJobs);
+        let is_by_hand =
+            self.pending.stop.as_ref().is_some_and(|stop| stop.how != Stopping::KeepJobs);
         if self.mode == DaemonMode::Permanent && is_by_hand {
             let now = iso_millis((self.fleet.now)());
             fault::reach(FaultPoint::BeforeStopped);

@@ -40,6 +40,7 @@ impl Turn<'_, '_> {
             | Command::Session { .. }
             | Command::Reload
             | Command::Stop(_)
+            | Command::Say { .. }
             | Command::Status => Ok(Ok(None)),
         }
     }

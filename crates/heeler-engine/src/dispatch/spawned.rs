@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use heeler_model::config::Agent;
 use heeler_model::ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
-use heeler_model::{Job, JobId, TriggerType};
+use heeler_model::session_choice::Wish;
+use heeler_model::{Job, JobId, TriggerType, Wanted};
 use heeler_store::{Db, DbError};
 
 use super::turn::Turn;
@@ -16,7 +17,47 @@ use crate::command::{Refused, RefusedKind};
 /// The longest line of jobs that is followed upwards.
 const ANCESTORS_MAX: usize = 64;
 
+/// The longest name of a worker.
+const WORKER_NAME_BYTES_MAX: usize = 64;
+
 impl Turn<'_, '_> {
+    /// Returns the name of the worker that a job is done as: the one that is wanted, that of the
+    /// session it goes on in, or the agent's with the next number.
+    pub(super) fn worker_name(
+        &self,
+        parent: &JobId,
+        wanted: &Wanted,
+    ) -> Result<Result<String, Refused>, DbError> {
+        let mut known: Vec<Job> = Vec::new();
+        for id in conversation(self.tx, parent)? {
+            for id in self.tx.jobs_spawned_by(&id)? {
+                known.extend(self.tx.job(&id)?);
+            }
+        }
+        let session = match &wanted.session {
+            Wish::Given { id } => Some(id),
+            _ => None,
+        };
+        let own =
+            known.iter().filter(|job| session.is_some() && job.head.session_id.as_ref() == session);
+        let own = own.filter_map(Job::worker).next();
+        let is_taken = |name: &str| known.iter().any(|job| job.worker() == Some(name));
+        let usage = |message: String| Ok(Err(Refused::new(RefusedKind::Usage, message)));
+        match (&wanted.worker, own) {
+            (None, Some(own)) => Ok(Ok(own.to_owned())),
+            (None, None) => Ok(Ok(next_name(wanted.agent.as_str(), &known))),
+            (Some(name), own) if own == Some(name.as_str()) => Ok(Ok(name.clone())),
+            (Some(name), _) if !is_worker_name(name) => usage(format!(
+                "`{name}` is no name of a worker: letters, digits, `-`, `_` and `.`, at most \
+                 {WORKER_NAME_BYTES_MAX}"
+            )),
+            (Some(name), _) if is_taken(name) => usage(format!(
+                "there is a worker {name} already; message it, or choose another name"
+            )),
+            (Some(name), _) => Ok(Ok(name.clone())),
+        }
+    }
+
     /// Says whether a job may start a job of an agent, and what that may spend then, in millionths
     /// of a dollar; as much as its own limits allow if left out. `own` is that job, if it waits already.
     pub(super) fn may_spawn(
@@ -99,15 +140,43 @@ fn parent_of(job: &Job) -> Option<JobId> {
     is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
 }
 
-/// Says whether a job was started by another, directly or not.
-pub(super) fn is_below(db: &Db, job: &JobId, ancestor: &JobId) -> Result<bool, DbError> {
+/// Lists the jobs of the conversation that a job is part of: those of its session.
+pub(super) fn conversation(db: &Db, job: &JobId) -> Result<Vec<JobId>, DbError> {
+    let session = db.job(job)?.and_then(|job| job.head.session_id);
+    match session {
+        Some(session) => db.job_ids_of_session(&session),
+        None => Ok(vec![job.clone()]),
+    }
+}
+
+/// Returns the agent's own name with the first number behind all that were given out.
+fn next_name(agent: &str, known: &[Job]) -> String {
+    let agent = agent.rsplit('.').next().unwrap_or(agent);
+    let number = |job: &Job| {
+        let (of, number) = job.worker()?.rsplit_once('-')?;
+        number.parse::<u64>().ok().filter(|_| of == agent)
+    };
+    let last = known.iter().filter_map(number).max().unwrap_or(0);
+    format!("{agent}-{}", last.saturating_add(1))
+}
+
+fn is_worker_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=WORKER_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// Says whether a job was started in the conversation that another is part of, directly or not.
+pub(super) fn is_below_conversation(db: &Db, job: &JobId, of: &JobId) -> Result<bool, DbError> {
+    let own = db.job(of)?.and_then(|job| job.head.session_id);
     let mut next = db.job(job)?.as_ref().and_then(parent_of);
     for _ in 0..ANCESTORS_MAX {
-        match next {
-            Some(parent) if parent == *ancestor => return Ok(true),
-            Some(parent) => next = db.job(&parent)?.as_ref().and_then(parent_of),
-            None => break,
+        let Some(parent) = next else { break };
+        let above = db.job(&parent)?;
+        let session = above.as_ref().and_then(|above| above.head.session_id.as_ref());
+        if parent == *of || (own.is_some() && session == own.as_ref()) {
+            return Ok(true);
         }
+        next = above.as_ref().and_then(parent_of);
     }
     Ok(false)
 }

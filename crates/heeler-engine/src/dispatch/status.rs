@@ -24,15 +24,15 @@ impl Dispatcher {
             })
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
-        let failed = self.failed.as_ref().and_then(|failed| failed.why.clone());
-        let mut faults: Vec<String> = self.faults.values().cloned().chain(failed).collect();
+        let failed = self.pending.failed.as_ref().and_then(|failed| failed.why.clone());
+        let mut faults: Vec<String> = self.pending.faults.values().cloned().chain(failed).collect();
         faults.sort();
         DaemonStatus {
             pid: std::process::id(),
             version: self.version.clone(),
             since: self.since,
             mode: self.mode,
-            stopping: self.stop.is_some(),
+            stopping: self.pending.stop.is_some(),
             config: board.setup.config.clone(),
             schedules: schedules(&board),
             queue: self.waiting(&board),

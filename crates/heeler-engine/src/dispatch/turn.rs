@@ -87,7 +87,7 @@ impl Turn<'_, '_> {
 
     /// A run can be started, or its job waits.
     fn prepared(&mut self, prepared: Prepared) -> Result<Outcome, DbError> {
-        let Prepared { job, wanted, request } = prepared;
+        let Prepared { job, mut wanted, request } = prepared;
         // Cancelled meanwhile.
         let is_gone = |job: &JobId| {
             self.board.asked.get(job).is_none_or(|asked| asked.stage != Stage::Preparing)
@@ -133,6 +133,12 @@ impl Turn<'_, '_> {
                 (Err(refused), Some(job)) => {
                     return self.give_up(job, &refused.message).map(|()| Ok(None));
                 }
+            }
+        }
+        if let (None, Some(parent)) = (&job, &wanted.parent) {
+            match self.worker_name(parent, &wanted)? {
+                Ok(name) => wanted.worker = Some(name),
+                Err(refused) => return Ok(Err(refused)),
             }
         }
         self.start_or_wait(job, &wanted, agent, request)
@@ -459,6 +465,9 @@ pub(super) fn insert_job(
     let parent = wanted.parent.as_ref().filter(|_| wanted.trigger == TriggerType::Spawned);
     let concerns = parent.map(JobId::to_string).or_else(|| wanted.schedule.clone());
     job.trigger_id = concerns.or_else(|| wanted.channel.clone()).unwrap_or_default();
+    if let Some(worker) = wanted.worker.as_ref().filter(|_| parent.is_some()) {
+        job.set_worker(worker);
+    }
     tx.insert_job(&job)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heeler_model::config::{Agent, McpServer, McpTransport};
+use heeler_model::config::{Agent, McpServer, McpTransport, SecretText, WebUrl};
 use heeler_model::redact::{check_secret, is_secret_name};
 use indexmap::IndexMap;
 use url::Url;
@@ -106,13 +106,21 @@ fn add_secrets_of(server: &McpServer, secrets: &mut Vec<String>) {
             secrets.extend(found.map(|(_, value)| value.to_owned()));
         }
         McpTransport::Http { url, headers } | McpTransport::Sse { url, headers } => {
-            for (name, value) in headers.iter().filter(|(name, _)| is_secret_header(name)) {
-                let parts = parts_of_header(value.expose());
-                secrets.extend(parts.filter(|part| check_secret(name, part).is_ok()));
-            }
-            secrets.extend(secrets_of_url(url.expose()));
+            secrets.extend(secrets_of_call(url, headers));
         }
     }
+}
+
+/// Lists the secrets in how somebody is called: in headers, and in the address.
+pub(crate) fn secrets_of_call(
+    url: &WebUrl,
+    headers: &IndexMap<String, SecretText>,
+) -> impl Iterator<Item = String> {
+    let named = headers.iter().filter(|(name, _)| is_secret_header(name));
+    let parts = named.flat_map(|(name, value)| {
+        parts_of_header(value.expose()).filter(|part| check_secret(name, part).is_ok())
+    });
+    parts.chain(secrets_of_url(url.expose()))
 }
 
 /// Returns the value of a header and its parts: programs show the secret in `Bearer s3cret` and in

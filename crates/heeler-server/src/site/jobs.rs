@@ -1,14 +1,13 @@
 //! Jobs, by agent and state.
 
 use axum::extract::State;
-use heeler_model::JobStatus;
 use heeler_model::config::Period;
 use heeler_pages::jobs::{self, JobsView};
 use heeler_query::jobs::JobsWanted;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::{Page, Shown, Visit};
+use super::{Page, Shown, Visit, given, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
@@ -36,7 +35,7 @@ pub(super) async fn page(
     let agents = visit.agent_names().await?;
     let (view, wanted) =
         wanted(&visit, params, agents).map_err(|problem| visit.no_page(problem))?;
-    let found = visit.read(move |records| records.jobs(&wanted)).await?;
+    let found = visit.list(move |records| records.jobs(&wanted)).await?;
     Ok(Page(jobs::page(&visit.frame, &view, &found)))
 }
 
@@ -46,21 +45,8 @@ fn wanted(
     agents: Vec<String>,
 ) -> Result<(JobsView, JobsWanted), Problem> {
     let Params { agent, status, since, before } = params;
-    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let status = match given(&status) {
-        None => None,
-        Some(word) => {
-            Some(word.parse::<JobStatus>().map_err(|error| Problem::usage(error.to_string()))?)
-        }
-    };
-    let age = match given(&since) {
-        None => None,
-        Some(text) => {
-            let period =
-                text.parse::<Period>().map_err(|error| Problem::usage(error.to_string()))?;
-            SignedDuration::try_from(period.get()).ok()
-        }
-    };
+    let status = word(&status)?;
+    let age = word::<Period>(&since)?.and_then(|age| SignedDuration::try_from(age.get()).ok());
     let wanted = JobsWanted {
         agent: given(&agent),
         status,

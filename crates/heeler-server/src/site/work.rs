@@ -11,7 +11,6 @@ use axum::routing::get;
 use serde::Deserialize;
 
 use crate::app::App;
-use crate::problem::Problem;
 
 /// Returns the routes of these pages.
 pub(super) fn router() -> Router<App> {
@@ -35,15 +34,4 @@ pub(super) fn router() -> Router<App> {
 #[serde(deny_unknown_fields)]
 struct Place {
     before: Option<u64>,
-}
-
-/// Returns what was given, if anything was.
-fn given(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// Reads a word of a list of them; nothing is none of them.
-fn word<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Option<T>, Problem> {
-    let parsed = given(text).map(|text| text.parse());
-    parsed.transpose().map_err(|error: T::Err| Problem::usage(error.to_string()))
 }

@@ -10,8 +10,7 @@ use heeler_engine::Command;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
 };
-use heeler_query::approvals::{ApprovalDetails, ApprovalsWanted};
-use heeler_store::{ApprovalCursor, ApprovalFilter, LookupError, Reader};
+use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalsWanted};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -207,62 +206,28 @@ fn words(text: &str) -> Outcome<String> {
 
 fn list(place: &Place, args: &ListArgs) -> Outcome {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
-    let mut filter = ApprovalFilter { run: args.run.clone(), status };
-    let limit = args.limit.get() as usize;
+    let (run, before) = (args.run.clone(), args.before.clone());
+    let wanted = ApprovalsWanted { status, run, before, limit: args.limit.get() as usize };
+    let page = place.records()?.approvals(&wanted)?;
     if args.json {
-        let (run, before) = (args.run.clone(), args.before.clone());
-        let wanted = ApprovalsWanted { status, run, before, limit };
-        return Ok(output::json(&place.records()?.approvals(&wanted)?)?);
+        return Ok(output::json(&page)?);
     }
-    let (found, total) = match place.reader()? {
-        None => (Vec::new(), 0),
-        Some(reader) => {
-            filter.run = args.run.as_deref().map(|text| asker(&reader, text)).transpose()?;
-            let before = match &args.before {
-                None => None,
-                Some(id) => Some(ApprovalCursor::after(&reader.find_approval(id)?)),
-            };
-            let found = reader.approvals(&filter, before.as_ref(), limit)?;
-            (found, reader.count_approvals(&filter)?)
-        }
-    };
-    let Some(last) = found.last() else {
+    if page.approvals.is_empty() {
         return Ok(output::line(match status {
             Some(ApprovalStatus::Pending) => "nothing waits for an answer",
             _ => "no approvals match",
         })?);
-    };
-    print_list(&found)?;
-    if total > found.len() as i64 {
-        let total = output::grouped(total.unsigned_abs());
-        let next = format!("heeler approvals list --before {}", last.id);
-        output::note(&format!("showing {} of {total}; older: {next}", found.len()))?;
+    }
+    print_list(&page.approvals)?;
+    if let Some(next) = &page.next {
+        let (shown, total) = (page.approvals.len(), output::grouped(page.total.unsigned_abs()));
+        let next = format!("heeler approvals list --before {next}");
+        output::note(&format!("showing {shown} of {total}; older: {next}"))?;
     }
     Ok(())
 }
 
-/// Finds the workflow run or the job whose questions are meant.
-fn asker(reader: &Reader, text: &str) -> Outcome<String> {
-    match reader.find_workflow_run(text) {
-        Ok(row) => return Ok(row.head.id.to_string()),
-        Err(LookupError::Unknown { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    match reader.find_job(text) {
-        Ok(job) => return Ok(job.head.id.to_string()),
-        Err(LookupError::Unknown { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // What a job asked is kept longer than the job.
-    let of_gone = ApprovalFilter { run: Some(text.to_owned()), status: None };
-    if reader.count_approvals(&of_gone)? > 0 {
-        return Ok(text.to_owned());
-    }
-    let message = format!("there is no workflow run and no job `{text}`");
-    Err(Failure::message(Code::NotFound, message).hint("heeler workflow runs, or heeler jobs list"))
-}
-
-fn print_list(found: &[Approval]) -> Outcome {
+fn print_list(found: &[ApprovalItem]) -> Outcome {
     let now = place::now();
     let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "WHAT"];
     let mut lines = Lines::new(&headings, &["FROM", "WHAT"]).keeping("WHAT");
@@ -271,7 +236,7 @@ fn print_list(found: &[Approval]) -> Outcome {
         lines.push(vec![
             approval.id.as_str().into(),
             approval.kind.as_str().into(),
-            status_word(approval).into(),
+            status_word(approval.kind, approval.status).into(),
             output::one_line(from).into(),
             output::relative(approval.created_at, now).into(),
             output::one_line(&approval.summary).into(),
@@ -281,9 +246,9 @@ fn print_list(found: &[Approval]) -> Outcome {
 }
 
 /// Returns a status in words: what was asked for words is answered rather than approved.
-pub(crate) fn status_word(approval: &Approval) -> &'static str {
-    match approval.status {
-        ApprovalStatus::Approved if approval.kind.wants_words() => "answered",
+pub(crate) fn status_word(kind: ApprovalKind, status: ApprovalStatus) -> &'static str {
+    match status {
+        ApprovalStatus::Approved if kind.wants_words() => "answered",
         status => status.as_str(),
     }
 }
@@ -302,7 +267,7 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     let time = |at: Option<Timestamp>| at.map(|at| Text::from(output::relative(at, now)));
     output::field("Approval", Some(approval.id.as_str().into()))?;
     output::field("Kind", Some(approval.kind.as_str().into()))?;
-    output::field("Status", Some(status_word(approval).into()))?;
+    output::field("Status", Some(status_word(approval.kind, approval.status).into()))?;
     output::field("From", text(approval.requested_by.as_deref()))?;
     output::field("Gate", text(Some(&approval.gate)))?;
     output::field("Job", approval.job_id.as_ref().map(|job| job.as_str().into()))?;
@@ -315,7 +280,7 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     output::field("Answered by", text(approval.responded_by.as_deref()))?;
     output::field("Answered", time(approval.responded_at))?;
     output::line("")?;
-    output::line(output::harmless(&asked(approval)))?;
+    output::line(output::harmless(&whole(approval)))?;
     if let Some(response) = &approval.response {
         output::line("")?;
         output::line(format!("Answer: {}", output::harmless(response)))?;
@@ -326,8 +291,19 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     Ok(())
 }
 
-/// Returns what is asked, as far as it is shown.
+/// Returns what is asked, as far as it is shown beside something else.
 pub(crate) fn asked(approval: &Approval) -> String {
+    let whole = whole(approval);
+    match output::shortened(&whole, DETAIL_CHARS_MAX) {
+        short if short.len() < whole.len() => {
+            format!("{short}\n(not all of it: heeler approvals show {})", approval.id)
+        }
+        all => all,
+    }
+}
+
+/// Returns all that is asked.
+fn whole(approval: &Approval) -> String {
     let detail = approval.detail.as_ref().unwrap_or(&Value::Null);
     let questions = question::questions(&detail["input"]);
     if !questions.is_empty() {
@@ -341,7 +317,7 @@ pub(crate) fn asked(approval: &Approval) -> String {
         };
         return questions.iter().map(each).collect::<Vec<_>>().join("\n\n");
     }
-    let whole = match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
+    match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
         (Value::Object(input), _, _) => {
             let field = |(name, value): (&String, &Value)| {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -353,12 +329,6 @@ pub(crate) fn asked(approval: &Approval) -> String {
         (_, Some(text), _) => format!("{}\n{text}", approval.gate),
         (_, _, Some(text)) => text.to_owned(),
         _ => approval.summary.clone(),
-    };
-    match output::shortened(&whole, DETAIL_CHARS_MAX) {
-        short if short.len() < whole.len() => {
-            format!("{short}\n(not all of it: heeler approvals show --json {})", approval.id)
-        }
-        all => all,
     }
 }
 

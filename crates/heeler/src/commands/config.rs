@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
@@ -21,17 +22,28 @@ use crate::schema;
 pub(crate) enum ConfigCommand {
     /// Check every file of the fleet; list every fault with its place
     Validate(JsonArg),
-    /// Show the configuration as it is used: merged, with defaults
-    Show(JsonArg),
+    /// Show the configuration as it is used: merged, with defaults, without secrets
+    Show(ShowArgs),
     /// Print the JSON Schema of the config files, for editors
     Schema(SchemaArgs),
     /// Edit a config file; it is saved only when the whole fleet is valid
     Edit(EditArgs),
 }
 
-/// Arguments of `config validate` and `config show`.
+/// Arguments of `config validate`.
 #[derive(Args)]
 pub(crate) struct JsonArg {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `config show`.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    /// With secrets that stand in the files themselves; variables stay `${NAME}`
+    #[arg(long)]
+    secrets: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -60,7 +72,7 @@ pub(crate) struct EditArgs {
 pub(crate) fn run(global: &Global, command: &ConfigCommand) -> Outcome {
     match command {
         ConfigCommand::Validate(args) => validate(&Place::find(global)?, args.json),
-        ConfigCommand::Show(args) => show(&Place::find(global)?, args.json),
+        ConfigCommand::Show(args) => show(&Place::find(global)?, args),
         ConfigCommand::Schema(args) => schema(args),
         ConfigCommand::Edit(args) => edit(&Place::find(global)?, args),
     }
@@ -137,12 +149,18 @@ pub(crate) fn faults_json(faults: &Faults, severity: Severity) -> Vec<FaultItem>
     heeler_query::workflows::faults(faults, severity)
 }
 
-fn show(place: &Place, as_json: bool) -> Outcome {
+fn show(place: &Place, args: &ShowArgs) -> Outcome {
     let loaded = fleet::load(place)?;
-    if as_json {
-        return Ok(output::json(&ConfigShown::of(&loaded, place.config.as_deref()))?);
+    let known = fleet::known(place, Some(Arc::new(loaded)));
+    let shown = match args.secrets {
+        true => ConfigShown::as_written(&known)?,
+        false => ConfigShown::of(&known)?,
+    };
+    if args.json {
+        return Ok(output::json(&shown)?);
     }
-    let value = loaded.show();
+    let ConfigShown { fleet, agents, .. } = shown;
+    let value = json!({ "fleet": fleet, "agents": agents });
     let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
     output::line(format!("# {}", place.config_file()?))?;
     Ok(output::line(yaml.trim_end())?)

@@ -5,6 +5,8 @@
 
 mod report;
 
+pub(crate) use report::waits_for_start;
+
 use std::io::{IsTerminal as _, Read as _};
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -162,14 +162,14 @@ impl Feed {
         let Ok(lines) = Scan::open_at(&self.log, self.offset) else { return Ok(()) };
         for entry in lines {
             let Ok(Entry::Record(record)) = entry else { continue };
-            let (number, row) = (self.read, serde_json::from_str(&record.text));
+            let number = self.read;
             self.offset = record.next;
             self.read += 1;
             if number < self.shown {
                 continue;
             }
             self.shown = number + 1;
-            if let Ok(row) = row {
+            if let Ok(row) = serde_json::from_str(&record.text) {
                 self.tell(Event::Row(number, row))?;
             }
         }

@@ -6,8 +6,10 @@
 )]
 
 mod api;
+mod api_described;
 mod approvals;
 mod browser;
+mod browser_api;
 mod browser_live;
 mod browser_pages;
 mod browser_work;
@@ -41,6 +43,7 @@ mod terminal;
 mod tidy;
 mod trigger;
 mod web;
+mod web_kills;
 mod webhooks;
 mod workflow_commands;
 mod workflow_crons;

@@ -1,5 +1,6 @@
 //! Sessions with their files: what changed, forks with a worktree, and all of it on another machine.
 
+use std::io::{self, Read as _, Write as _};
 use std::process::Command;
 
 use serde_json::{Value as Json, json};
@@ -108,6 +109,115 @@ fn a_fork_has_the_files_of_its_message_and_they_go_on_apart() {
         ("one\nother\n", "one\ntwo\n")
     );
     assert_eq!(added(&fleet.run(&["session", "diff", fork]).ok()), ["other"]);
+}
+
+#[test]
+fn the_files_of_two_messages_are_compared_whatever_they_are_now() {
+    let fleet = in_a_repository();
+    for line in ["one", "two", "three"] {
+        fleet.turn(None, line);
+    }
+    let id = fleet.only_session();
+    let home = camino::Utf8PathBuf::from_path_buf(fleet.file("home/.heeler")).unwrap();
+    let dir = heeler_store::StateDir::open(&fleet.state_dir()).unwrap();
+    let records = heeler_query::Records::new(dir, move || heeler_query::Known {
+        config: None,
+        loaded: None,
+        env: Default::default(),
+        home: Some(home.clone()),
+        zone: jiff::tz::TimeZone::UTC,
+    });
+    let lines = |from: Option<u64>, to: Option<u64>| {
+        let diff = records.diff_to(&id, from, to, crate::fleet::at(0)).unwrap();
+        added(&diff.patch.unwrap()).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(Some(3), Some(6)), ["two"]);
+    assert_eq!(lines(None, Some(3)), ["one"]);
+    assert_eq!(lines(Some(6), Some(6)), [""; 0]);
+    fleet.write("work/notes", "one\ntwo\nthree\nby hand\n");
+    assert_eq!(lines(Some(6), Some(9)), ["three"], "what came later does not count");
+    assert_eq!(lines(Some(6), None), ["three", "by hand"]);
+    std::fs::rename(fleet.file("work"), fleet.file("moved")).unwrap();
+    assert_eq!(lines(Some(3), Some(6)), ["two"], "nor is the folder needed");
+}
+
+/// Serves a fleet over TCP until it is dropped.
+struct Served<'f> {
+    fleet: &'f Fleet,
+    url: String,
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.fleet.run(&["stop", "--force", "-q"]);
+    }
+}
+
+impl Served<'_> {
+    fn new(fleet: &Fleet) -> Served<'_> {
+        let text = fleet.read("heeler.yaml");
+        fleet.write("heeler.yaml", &format!("web: {{port: auto}}\n{text}"));
+        let mut start = fleet.command(&["start", "-d", "--json"]);
+        let told = start.env_remove("HEELER_NO_WEB").output().unwrap();
+        let told: Json = serde_json::from_slice(&told.stdout).unwrap();
+        Served { fleet, url: told["url"].as_str().unwrap().to_owned() }
+    }
+
+    /// Downloads a session; returns the code of the reply, what came of it and whether it is whole.
+    #[track_caller]
+    fn export(&self, token: &str, id: &str, query: &str) -> (u16, Vec<u8>, io::Result<()>) {
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let address = format!("{}/api/v1/sessions/{id}/export{query}", self.url);
+        let request = agent.get(address).header("authorization", format!("Bearer {token}"));
+        let mut reply = request.call().unwrap();
+        let mut body = Vec::new();
+        let read = reply.body_mut().as_reader().read_to_end(&mut body);
+        (reply.status().as_u16(), body, read.map(drop))
+    }
+}
+
+#[test]
+fn a_session_that_is_downloaded_is_the_file_that_the_command_writes() {
+    let fleet = in_a_repository();
+    fleet.turn(None, "one");
+    fleet.turn(None, "two");
+    let id = fleet.only_session();
+    let served = Served::new(&fleet);
+    let admin = fleet.read(".heeler/api-token").trim().to_owned();
+    for (flag, query) in [(None, ""), (Some("--workspace"), "?workspace=true")] {
+        let mut args = vec!["session", "export", &id, "-q", "-o", "s.json"];
+        args.extend(flag);
+        fleet.run(&args).ok();
+        let (code, bytes, whole) = served.export(&admin, &id[..10], query);
+        whole.unwrap();
+        assert_eq!(code, 200);
+        assert!(bytes == std::fs::read(fleet.file("s.json")).unwrap(), "{query}");
+        std::fs::write(fleet.file("s.json"), bytes).unwrap();
+        let other = elsewhere(&fleet, "s.json");
+        let taken = other.json(&["session", "import", "s.json", "--json"]);
+        let snapshots = if flag.is_some() { json!(3) } else { json!(0) };
+        assert_eq!((&taken["id"], &taken["snapshots"]), (&json!(id), &snapshots), "{query}");
+    }
+    let made = |scope: &str| fleet.run(&["token", "create", scope, "--scope", scope, "-q"]).ok();
+    let (read, operate) = (made("read"), made("operate"));
+    let code = |token: &str, query: &str| served.export(token.trim(), &id, query).0;
+    assert_eq!((code(&read, ""), code(&operate, ""), code("wrong", "")), (403, 200, 401));
+    assert_eq!((code(&operate, "?workspace=true"), code(&admin, "?files=1")), (403, 400));
+    assert_eq!(served.export(&admin, "sess-none", "").0, 404);
+
+    // A line that no reader takes, behind more than is sent at once: the reply has no end.
+    let shown = fleet.json(&["session", "show", &id, "--json"]);
+    let log = shown["session"]["log"].as_str().unwrap();
+    let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+    log.write_all("{\"type\":\"system\"}\n".repeat(20_000).as_bytes()).unwrap();
+    let length = log.metadata().unwrap().len();
+    log.set_len(length + heeler_transcript::LINE_BYTES_MAX as u64 + 2).unwrap();
+    let (code, bytes, whole) = served.export(&admin, &id, "");
+    assert!(code == 200 && bytes.len() > 64 << 10 && whole.is_err(), "{code} {whole:?}");
+    std::fs::write(fleet.file("s.json"), bytes).unwrap();
+    let refused = elsewhere(&fleet, "s.json").run(&["session", "import", "s.json"]);
+    assert_ne!(refused.code, Some(0), "{}", refused.stdout);
 }
 
 /// Another machine with the same agent, to which a file was brought.

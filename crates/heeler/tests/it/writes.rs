@@ -110,6 +110,34 @@ fn variables_come_from_the_environment_and_then_from_dotenv() {
 }
 
 #[test]
+fn secrets_that_stand_in_the_files_are_shown_only_on_request() {
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        "telemetry: {endpoint: 'http://localhost:4318', headers: {authorization: Bearer told-telemetry}}
+agents:
+  - name: a
+    env: {API_KEY: told-environment, OTHER_KEY: '${FROM_OUTSIDE}', MODE: fast}
+    mcp_servers: {m: {url: 'https://example.org/?token=told-address'}}
+    hooks: {after_run: [{type: webhook, url: 'https://example.org', headers: {X-Api-Key: told-header}}]}
+",
+    );
+    fleet.write(".env", "FROM_OUTSIDE=told-outside\n");
+    for json in [&[][..], &["--json"]] {
+        let shown = |more: &[&str]| fleet.run(&[&["config", "show"], more, json].concat()).ok();
+        let (hidden, told) = (shown(&[]), shown(&["--secrets"]));
+        assert!(!hidden.contains("told-"), "{hidden}");
+        for kept in ["API_KEY", "fast", "${FROM_OUTSIDE}", "X-Api-Key"] {
+            assert!(hidden.contains(kept) && told.contains(kept), "{kept}: {hidden}");
+        }
+        for secret in ["telemetry", "environment", "address", "header"] {
+            assert!(told.contains(&format!("told-{secret}")), "{secret}: {told}");
+        }
+        assert!(!told.contains("told-outside"), "{told}");
+    }
+}
+
+#[test]
 fn the_config_is_found_from_a_folder_below() {
     let fleet = Fleet::new();
     std::fs::create_dir_all(fleet.file("deep/er")).unwrap();
@@ -312,6 +340,57 @@ fn a_demo_that_is_interrupted_says_what_was_cancelled_and_what_stays() {
     );
     assert!(!shown.iter().any(|line| line.contains("Yours to explore")), "{shown:#?}");
     assert!(fleet.file("shown/fleet/heeler.yaml").exists());
+}
+
+/// Lists the processes that were given a folder by their environment, as all are that a command
+/// started.
+fn processes_of(folder: &std::path::Path) -> Vec<String> {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let own = all.filter(|process| {
+        let env = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        env.windows(folder.len()).any(|part| part == folder)
+    });
+    let line = |process: std::fs::DirEntry| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    };
+    own.map(line).collect()
+}
+
+#[test]
+fn a_demo_that_is_served_lives_until_ctrl_c_and_leaves_nothing() {
+    for named in [None, Some("shown")] {
+        let fleet = Fleet::empty();
+        let args: Vec<&str> = ["demo", "--serve"].into_iter().chain(named).collect();
+        let mut demo = fleet.command(&args);
+        demo.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut demo = demo.spawn().unwrap();
+        let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let link = lines.find_map(|line| line.trim().strip_prefix("http://").map(str::to_owned));
+        let link = link.expect("it prints its link");
+        let address = link.split('/').next().unwrap();
+        // Whatever the demo is called, its folder is the only one here with a fleet.
+        let folders = std::fs::read_dir(fleet.path()).unwrap().map(|entry| entry.unwrap().path());
+        let folder = folders.map(|it| it.join("living")).find(|it| it.is_dir()).unwrap();
+        let token = std::fs::read_to_string(folder.join(".heeler/api-token")).unwrap();
+        let answer: serde_json::Value = {
+            let request = ureq::get(format!("http://{address}/api/v1/fleet"));
+            let request = request.header("authorization", format!("Bearer {}", token.trim()));
+            let mut reply = request.call().unwrap();
+            serde_json::from_str(&reply.body_mut().read_to_string().unwrap()).unwrap()
+        };
+        assert_eq!(answer["fleet"]["name"], "demo", "{answer:#}");
+        assert!(processes_of(fleet.path()).len() > 1, "a daemon runs beside the demo");
+        let group = rustix::process::Pid::from_child(&demo);
+        rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+        let mut told = String::new();
+        demo.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!((demo.wait().unwrap().code(), told.as_str()), (Some(0), ""));
+        assert_eq!(processes_of(fleet.path()), Vec::<String>::new());
+        assert_eq!(folder.exists(), named.is_some(), "only what the user named stays");
+        assert!(std::net::TcpStream::connect(address).is_err(), "nobody answers any more");
+    }
 }
 
 #[test]

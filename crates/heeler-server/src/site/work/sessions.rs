@@ -9,12 +9,13 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Place, given, word};
+use super::Place;
 use crate::app::App;
 use crate::caller::Caller;
+use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit};
+use crate::site::{Page, Shown, Visit, given, word};
 
 /// How many sessions a page shows.
 const PAGE: usize = 50;
@@ -50,7 +51,7 @@ pub(super) async fn page(
         ..SessionsWanted::default()
     };
     let now = visit.frame.now;
-    let found = visit.read(move |records| records.sessions(&wanted, now)).await?;
+    let found = visit.list(move |records| records.sessions(&wanted, now)).await?;
     let agents = visit.agent_names().await?;
     let view = SessionsView { agent, status, is_tree, before, agents };
     Ok(Page(sessions::page(&visit.frame, &view, &found)))
@@ -64,8 +65,7 @@ pub(super) async fn one(
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    let view = visit.read(move |records| view(records, &id, asked.before, now)).await?;
-    Ok(Page(sessions::one(&visit.frame, &view)))
+    visit.show(move |records| view(records, &id, asked.before, now), sessions::one).await
 }
 
 fn view(
@@ -101,14 +101,17 @@ pub(super) async fn messages(
     Asked(asked): Asked<Place>,
 ) -> Result<Page, Problem> {
     let visit = Visit::begin(app, &caller).await;
-    let page = visit.app.read(move |records| said(records, &id, asked.before)).await?;
-    let page = page.unwrap_or_else(|| MessagePage {
-        session: String::new(),
-        messages: Vec::new(),
-        total: 0,
-        next: None,
-    });
-    Ok(Page(sessions::page_of(&visit.frame, &page)))
+    let Visit { app, frame } = visit;
+    let question = move |records: &Records| {
+        let page = said(records, &id, asked.before)?.unwrap_or_else(|| MessagePage {
+            session: String::new(),
+            messages: Vec::new(),
+            total: 0,
+            next: None,
+        });
+        Ok(Page(sessions::page_of(&frame, &page)))
+    };
+    app.read(question).await
 }
 
 /// Which states are compared; an empty field is not set.
@@ -129,6 +132,11 @@ pub(super) async fn diff(
     let view = || Ok(DiffView { from: word(&asked.from)?, to: word(&asked.to)? });
     let view = view().map_err(|problem| visit.no_page(problem))?;
     let now = visit.frame.now;
-    let found = visit.read(move |records| records.diff_to(&id, view.from, view.to, now)).await?;
-    Ok(Page(diff::page(&visit.frame, view, &found)))
+    let frame = visit.frame.clone();
+    let question = move |records: &Records| {
+        let found = records.diff_to(&id, view.from, view.to, now)?;
+        Ok(Page(diff::page(&frame, view, &found)))
+    };
+    let shown = visit.app.read_costly(Cost::Diff, question).await;
+    shown.map_err(|problem| visit.no_page(problem))
 }

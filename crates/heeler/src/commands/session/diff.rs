@@ -3,11 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::Args;
-use heeler_model::Session;
 use heeler_query::diff::SessionDiff;
 
 use crate::cli::{self, Global};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output;
 use crate::place::{self, Place};
 
@@ -49,11 +48,6 @@ pub(crate) fn run(global: &Global, args: &DiffArgs) -> Outcome {
         diff.note.iter().try_for_each(|words| output::note(words))?;
     }
     print(args, diff)
-}
-
-/// Says that a session has no snapshots.
-pub(super) fn no_snapshot(session: &Session) -> Failure {
-    heeler_query::diff::no_snapshot(session).into()
 }
 
 fn print(args: &DiffArgs, mut diff: SessionDiff) -> Outcome {

@@ -1,17 +1,11 @@
 //! `heeler session export`: a session in one file.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
-use heeler_model::redact::Redactor;
-use heeler_model::{Session, iso_millis};
-use heeler_store::bundle::{self, Export, OwnFile, Repository, Sums};
-use heeler_store::history::{NotedSnapshot, snapshots};
-use heeler_store::{JobCursor, Reader, StateDir};
-use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots};
-use serde_json::{Value, json};
+use heeler_query::export::{Files, SessionExport};
+use heeler_store::bundle::{ExportError, Sums};
 
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
@@ -36,9 +30,6 @@ hold secrets, also such as were deleted since. Of a fork that has not begun, wha
 exported.
 Exit codes: 0 exported, 4 not found, 5 refused: there is no snapshot for --workspace.";
 
-/// How many jobs are asked for at a time.
-const JOBS_PER_PAGE: usize = 1_000;
-
 /// Arguments of `session export`.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
@@ -56,40 +47,24 @@ pub(crate) struct ExportArgs {
 /// Exports a session.
 pub(crate) fn run(global: &Global, args: &ExportArgs) -> Outcome {
     let place = Place::find(global)?;
-    let session = super::find(&place, &args.id)?;
-    let jobs = jobs_of(&place.reader_for("session", &args.id)?, &session)?;
-    let log = place.dir()?.session_log_path(place.home.as_deref(), &session);
-    let log = log.filter(|log| log.is_file());
-    let fleets = Fleets::of(&place)?;
-    // A fork that has not begun is known to the agent only as its source.
-    let source = session.fork.as_ref().map(|fork| &fork.source);
-    let id = source.or(session.agent_session_id.as_ref());
-    let own = id.and_then(|id| fleets.own_file(&session, id)).filter(|own| own.is_file());
-    let files = match args.workspace {
-        true => Files::of(&place.dir()?, &session, log.as_deref())?,
-        false => Files::default(),
-    };
+    drop(super::find(&place, &args.id)?);
+    // Of a `.env` that cannot be read nobody knows which secrets are to be taken out.
+    let loaded = Fleets::of(&place)?.into_loaded();
+    let files = if args.workspace { Files::Included } else { Files::LeftOut };
+    let export = place.records_by(loaded)?.export(&args.id, files)?;
     if args.workspace && !place.quiet {
-        files.warn()?;
+        warn(&export)?;
     }
-    let redactor = Redactor::new(&fleets.secrets());
-    let export = Export {
-        session: &session,
-        jobs: &jobs,
-        log: log.as_deref(),
-        own: own.as_deref().map(|path| OwnFile { path, fork: session.fork.as_ref() }),
-        workspace: files.repositories.iter().map(repository).collect(),
-        redactor: &redactor,
-    };
+    let session = &export.session;
     let sums = match &args.output {
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
-            let sums = write(export, &mut out)?;
+            let sums = write(&export, &mut out)?;
             out.flush()?;
             sums
         }
         Some(file) => {
-            let sums = to_file(&place.here.join(file), export)?;
+            let sums = to_file(&place.here.join(file), &export)?;
             let lines = output::counted(sums.events.lines, "row");
             output::note(&format!("{} with {lines} is in {file}", session.id))?;
             sums
@@ -105,83 +80,31 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> Outcome {
     Ok(())
 }
 
-/// The snapshots that are exported.
-#[derive(Default)]
-struct Files {
-    /// By repository, each named by the session and its commit.
-    repositories: Vec<(Snapshots, Vec<(SnapshotName, Commit)>)>,
-    /// How many the log names that are not kept any more.
-    gone: u64,
-}
-
-impl Files {
-    /// Finds the snapshots that a session's log names.
-    fn of(dir: &StateDir, session: &Session, log: Option<&Utf8Path>) -> Outcome<Files> {
-        let failed = |error| Failure::new(Code::Failed, error);
-        let notes = log.map(snapshots).transpose().map_err(failed)?.unwrap_or_default();
-        let id = session.agent_session_id.as_ref().map_or("", |id| id.as_str());
-        let mut wanted: BTreeMap<String, BTreeSet<Commit>> = BTreeMap::new();
-        for NotedSnapshot { note, .. } in notes {
-            let commit = Commit::parse(&note.commit);
-            wanted.entry(note.repository).or_default().extend(commit);
-        }
-        let mut files = Files::default();
-        for (key, commits) in wanted {
-            let found = match Snapshots::open_key(&dir.workspaces(), &key) {
-                Ok(found) => found,
-                Err(SnapshotError::NoRepository { .. }) => {
-                    files.gone += commits.len() as u64;
-                    continue;
-                }
-                Err(error) => return Err(Failure::new(Code::Failed, error)),
-            };
-            let kept = found.list(None).map_err(|error| Failure::new(Code::Failed, error))?;
-            let kept: BTreeSet<Commit> = kept.into_iter().map(|(_, commit)| commit).collect();
-            files.gone += commits.difference(&kept).count() as u64;
-            let name = |commit: &Commit| SnapshotName::parse(&format!("{id}/{commit}")).ok();
-            let named = commits.intersection(&kept);
-            let named: Vec<_> = named.filter_map(|it| Some((name(it)?, it.clone()))).collect();
-            if !named.is_empty() {
-                files.repositories.push((found, named));
-            }
-        }
-        match files.repositories.is_empty() {
-            true => Err(super::diff::no_snapshot(session)),
-            false => Ok(files),
-        }
-    }
-
-    fn warn(&self) -> Outcome {
-        let count: usize = self.repositories.iter().map(|(_, named)| named.len()).sum();
-        let what = output::counted(count as u64, "snapshot");
-        let words = "hold the files as they were and the commits below them: know what is in there \
-                     before you give it away, nothing is taken out";
-        output::complain(format!("warning: {what} may hold secrets: they {words}"))?;
-        match self.gone {
-            0 => Ok(()),
-            gone => {
-                let gone = output::counted(gone, "snapshot");
-                Ok(output::note(&format!("{gone} of this session are not kept any more"))?)
-            }
+/// Says what is in the files that go with a session.
+fn warn(export: &SessionExport) -> Outcome {
+    let what = output::counted(export.snapshots, "snapshot");
+    let words = "hold the files as they were and the commits below them: know what is in there \
+                 before you give it away, nothing is taken out";
+    output::complain(format!("warning: {what} may hold secrets: they {words}"))?;
+    match export.snapshots_gone {
+        0 => Ok(()),
+        gone => {
+            let gone = output::counted(gone, "snapshot");
+            Ok(output::note(&format!("{gone} of this session are not kept any more"))?)
         }
     }
 }
 
-fn repository((from, named): &(Snapshots, Vec<(SnapshotName, Commit)>)) -> Repository<'_> {
-    let write = move |to: &mut dyn io::Write| from.export(named, to).map_err(io::Error::other);
-    Repository { key: from.key().to_owned(), write: Box::new(write) }
-}
-
-fn write(export: Export<'_>, out: &mut dyn io::Write) -> Outcome<Sums> {
-    bundle::write(export, out).map_err(|error| match error {
+fn write(export: &SessionExport, out: &mut dyn io::Write) -> Outcome<Sums> {
+    export.write(out).map_err(|error| match error {
         // Whoever reads it may have had enough.
-        bundle::ExportError::Write(error) => Failure::from(error),
+        ExportError::Write(error) => Failure::from(error),
         error => Failure::new(Code::Failed, error),
     })
 }
 
 /// Writes a file, which appears under its name whole.
-fn to_file(file: &Utf8Path, export: Export<'_>) -> Outcome<Sums> {
+fn to_file(file: &Utf8Path, export: &SessionExport) -> Outcome<Sums> {
     let mut temp = tempfile::NamedTempFile::new_in(beside(file))?;
     let mut out = BufWriter::new(&mut temp);
     let sums = write(export, &mut out)?;
@@ -190,29 +113,4 @@ fn to_file(file: &Utf8Path, export: Export<'_>) -> Outcome<Sums> {
     temp.as_file().sync_all()?;
     temp.persist(file).map_err(|error| error.error)?;
     Ok(sums)
-}
-
-fn jobs_of(reader: &Reader, session: &Session) -> Outcome<Vec<Value>> {
-    let Some(id) = &session.agent_session_id else { return Ok(Vec::new()) };
-    let mut jobs = Vec::new();
-    let mut before = None;
-    loop {
-        let page = reader.jobs_of_session(id, before.as_ref(), JOBS_PER_PAGE)?;
-        let Some(last) = page.last() else { return Ok(jobs) };
-        before = Some(JobCursor::after(last));
-        jobs.extend(page.iter().map(|job| {
-            json!({
-                "id": job.id,
-                "agent": job.agent,
-                "schedule": job.schedule,
-                "status": job.status,
-                "triggerType": job.trigger_type.as_str(),
-                "startedAt": iso_millis(job.started_at),
-                "finishedAt": job.finished_at.map(iso_millis),
-                "exitReason": job.exit_reason,
-                "costUsd": job.cost_usd,
-                "summary": job.summary,
-            })
-        }));
-    }
 }

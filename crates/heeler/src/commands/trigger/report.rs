@@ -48,7 +48,7 @@ pub(super) fn on_record(place: &Place, engine: &Fleet, id: &JobId, seen: &Seen) 
 }
 
 /// Says whether a job waits, and nobody starts it before a person starts the fleet.
-pub(super) fn waits_for_start(place: &Place, id: &JobId) -> Outcome<bool> {
+pub(crate) fn waits_for_start(place: &Place, id: &JobId) -> Outcome<bool> {
     let reader = Reader::open(&place.dir()?)?;
     let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
     let job = reader.job(id)?;

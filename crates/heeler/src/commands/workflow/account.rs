@@ -141,7 +141,7 @@ fn print_head(stand: &Stand, has_daemon: bool, now: Timestamp) -> Outcome {
         ("error", head.error.as_deref().map(Text::from)),
         ("about", about.map(|id| output::one_line(id).into())),
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
-        ("took", runs::took(head).map(Text::from)),
+        ("took", runs::took(head.started_at, head.finished_at).map(Text::from)),
         ("cost", runs::cost(head.spent).map(Text::from)),
         ("played", head.mode.as_deref().map(|mode| played(mode).into())),
         ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
@@ -158,7 +158,9 @@ fn status(stand: &Stand, has_daemon: bool) -> Text {
     let text = runs::status_text(head.status);
     let current = output::one_line(&head.current_phase);
     match head.status {
-        _ if !has_daemon && runs::needs_daemon(head) => text.then(format!(", but {NO_DAEMON}")),
+        _ if !has_daemon && runs::needs_daemon(head.status, head.origin.as_deref()) => {
+            text.then(format!(", but {NO_DAEMON}"))
+        }
         CourseStatus::Paused => text.then(": somebody is asked"),
         CourseStatus::Running if stand.pending().next().is_some() => {
             text.then(format!(": {current}, and somebody is asked"))
@@ -286,7 +288,7 @@ fn print_approvals(stand: &Stand, now: Timestamp) -> Outcome {
         lines.push(vec![
             format!("  {}", approval.id).into(),
             output::one_line(&approval.gate).into(),
-            approvals::status_word(approval).into(),
+            approvals::status_word(approval.kind, approval.status).into(),
             who(approval, now).into(),
         ]);
     }

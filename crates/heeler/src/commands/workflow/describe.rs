@@ -98,7 +98,7 @@ fn print(
         ("workflow", Some(workflow.name.as_str().into())),
         ("about", workflow.description.as_deref().map(Text::from)),
         ("file", Some(file.as_str().into())),
-        ("status", Some(status(known, now))),
+        ("status", Some(status(known.changed().as_ref(), now))),
         ("agent", workflow.agent.as_ref().map(|agent| agent.as_str().into())),
         ("at once", Some(format!("at most {}", workflow.max_parallel).into())),
         ("budget", workflow.budget.map(|budget| format!("${budget} a run").into())),

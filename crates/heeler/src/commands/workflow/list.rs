@@ -1,8 +1,7 @@
 //! `heeler workflow list`.
 
 use clap::Args;
-use heeler_model::workflow::Cron;
-use heeler_query::workflows::WorkflowKnown;
+use heeler_query::workflows::{WorkflowChanged, WorkflowKnown};
 use heeler_store::Reader;
 use jiff::Timestamp;
 
@@ -30,8 +29,8 @@ pub(super) fn known(reader: Option<&Reader>, name: &str, runs: usize) -> Outcome
 }
 
 /// Says whether a workflow may run, and who decided that.
-pub(super) fn status(known: &WorkflowKnown, now: Timestamp) -> Text {
-    match &known.changed {
+pub(super) fn status(changed: Option<&WorkflowChanged>, now: Timestamp) -> Text {
+    match changed {
         Some(changed) if !changed.enabled => {
             let (by, when) = (output::one_line(&changed.by), output::relative(changed.at, now));
             let style = anstyle::AnsiColor::Yellow.on_default();
@@ -45,44 +44,38 @@ pub(super) fn status(known: &WorkflowKnown, now: Timestamp) -> Text {
 pub(super) fn run(global: &Global, args: &ListArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
-    let files = fleet::load(&place)?;
+    let records = place.records_by(Some(fleet::load(&place)?))?;
+    let page = records.workflows()?;
     if args.json {
-        return Ok(output::json(&place.records_by(Some(files))?.workflows()?)?);
+        return Ok(output::json(&page)?);
     }
-    let reader = place.reader()?;
-    let mut all = Vec::new();
-    for loaded in &files.workflows {
-        let known = known(reader.as_ref(), loaded.workflow.name.as_str(), 1)?;
-        let is_own = |cron: &&Cron| cron.workflow == loaded.workflow.name;
-        let crons: Vec<&Cron> = files.crons.iter().filter(is_own).collect();
-        all.push((loaded, known, crons));
-    }
-    if all.is_empty() && files.faulty.is_empty() {
+    let files = records.known().loaded.expect("they were loaded above");
+    if page.workflows.is_empty() && page.faulty.is_empty() {
         output::line(format!("no workflows in {}", folder(&files)))?;
         return Ok(output::note("heeler workflow example lists some that you can try")?);
     }
     let mut lines =
         Lines::new(&["NAME", "STATUS", "PHASES", "LAST RUN", "WHEN", "ABOUT"], &["ABOUT"]);
-    for (loaded, known, crons) in &all {
-        let last = known.runs.first();
-        let last = last.map(|head| {
-            let when = format!(" {}", output::relative(head.started_at, now));
-            runs::outcome(head.status, head.mode.as_deref()).then(when)
+    for workflow in &page.workflows {
+        let last = workflow.last_run.as_ref().map(|run| {
+            let when = format!(" {}", output::relative(run.started_at, now));
+            runs::outcome(run.status, run.mode.as_deref()).then(when)
         });
-        let when = crons.iter().filter(|cron| cron.enabled).map(|cron| cron.schedule.as_str());
-        let about = loaded.workflow.description.as_deref().unwrap_or_default();
+        let crons = workflow.crons.iter().filter(|cron| cron.enabled);
+        let when: Vec<&str> = crons.map(|cron| cron.schedule.as_str()).collect();
+        let about = workflow.description.as_deref().unwrap_or_default();
         lines.push(vec![
-            loaded.workflow.name.as_str().into(),
-            if known.is_enabled() { "enabled".into() } else { status(known, now) },
-            loaded.workflow.phases.len().to_string().into(),
+            workflow.name.as_str().into(),
+            status(workflow.changed.as_ref(), now),
+            workflow.phases.len().to_string().into(),
             last.unwrap_or_else(|| "never".into()),
-            when.collect::<Vec<_>>().join("; ").into(),
+            when.join("; ").into(),
             output::one_line(about).into(),
         ]);
     }
     let red = anstyle::AnsiColor::Red.on_default();
-    for faulty in files.faulty.iter().filter(|it| !it.is_cron) {
-        let mut row = vec![output::one_line(faulty.label()).into(), Text::styled(red, "faulty")];
+    for faulty in page.faulty.iter().filter(|it| it.kind == "workflow") {
+        let mut row = vec![output::one_line(&faulty.name).into(), Text::styled(red, "faulty")];
         row.resize(6, Text::default());
         lines.push(row);
     }

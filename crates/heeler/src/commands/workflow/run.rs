@@ -304,7 +304,9 @@ fn tell(
     if global.quiet && success {
         return Ok(seen.last_message.as_deref().map(output::line).transpose().map(drop)?);
     }
-    let took = runs::took(head).map(|took| format!(" in {took}")).unwrap_or_default();
+    let took = runs::took(head.started_at, head.finished_at)
+        .map(|took| format!(" in {took}"))
+        .unwrap_or_default();
     let cost = runs::cost(head.spent).map(|cost| format!(", {cost}")).unwrap_or_default();
     let pending = Some(ApprovalStatus::Pending);
     let filter = ApprovalFilter { run: Some(head.id.to_string()), status: pending };

@@ -7,8 +7,8 @@ use anstyle::AnsiColor;
 use clap::Args;
 use heeler_model::ApprovalStatus;
 use heeler_model::workflow::CourseStatus;
-use heeler_query::runs::RunsWanted;
-use heeler_store::{ApprovalFilter, WorkflowRunCursor, WorkflowRunFilter, WorkflowRunHead};
+use heeler_query::approvals::ApprovalsWanted;
+use heeler_query::runs::{RunPage, RunsWanted, WorkflowRunItem};
 use jiff::Timestamp;
 
 use crate::cli::{self, Global};
@@ -62,100 +62,92 @@ pub(super) fn run(global: &Global, args: &RunsArgs) -> Outcome {
     let now = place::now();
     let place = Place::find(global)?;
     let since = args.since.as_deref().map(|text| since::moment(text, now)).transpose()?;
+    let wanted = RunsWanted {
+        workflow: args.workflow.clone(),
+        status: args.status,
+        since,
+        before: args.before.clone(),
+        limit: args.limit.get() as usize,
+    };
+    let records = place.records()?;
+    let page = records.runs(&wanted)?;
     if args.json {
-        let wanted = RunsWanted {
-            workflow: args.workflow.clone(),
-            status: args.status,
-            since,
-            before: args.before.clone(),
-            limit: args.limit.get() as usize,
-        };
-        return Ok(output::json(&place.records()?.runs(&wanted)?)?);
+        return Ok(output::json(&page)?);
     }
-    let filter = WorkflowRunFilter { workflow: args.workflow.clone(), status: args.status, since };
-    let Some(reader) = place.reader()? else {
-        return print(&place, &[], &HashSet::new(), 0, args, now);
-    };
-    let before = match &args.before {
-        None => None,
-        Some(id) => Some(WorkflowRunCursor::after(&reader.find_workflow_run(id)?.head)),
-    };
-    let heads = reader.workflow_runs(&filter, before.as_ref(), args.limit.get() as usize)?;
-    let total = reader.count_workflow_runs(&filter)?;
-    let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
-    let pending = reader.approvals(&pending, None, ASKED_MAX)?;
+    let status = Some(ApprovalStatus::Pending);
+    let pending = ApprovalsWanted { status, limit: ASKED_MAX, ..ApprovalsWanted::default() };
+    let pending = records.approvals(&pending)?.approvals;
     let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
-    drop(reader);
-    print(&place, &heads, &asking, total, args, now)
+    print(&place, &page, &asking, args, now)
 }
 
 fn print(
     place: &Place,
-    heads: &[WorkflowRunHead],
+    page: &RunPage,
     asking: &HashSet<String>,
-    total: i64,
     args: &RunsArgs,
     now: Timestamp,
 ) -> Outcome {
-    let Some(last) = heads.last() else {
+    if page.runs.is_empty() {
         let is_filtered = args.workflow.is_some() || args.status.is_some() || args.since.is_some();
         return Ok(output::line(match (is_filtered, &args.before) {
             (true, _) => "no runs match".to_owned(),
             (false, Some(id)) => format!("no runs before {id}"),
             (false, None) => format!("no workflow has run yet in {}", place.state_dir),
         })?);
-    };
+    }
     let mut lines = Lines::new(
         &["ID", "WORKFLOW", "STATUS", "PHASE", "STARTED", "TOOK", "COST", "ABOUT"],
         &["WORKFLOW", "PHASE", "ABOUT"],
     )
     .keeping("WORKFLOW");
-    for head in heads {
+    for run in &page.runs {
         lines.push(vec![
-            head.id.as_str().into(),
-            output::one_line(&head.workflow).into(),
-            match head.status == CourseStatus::Running && asking.contains(head.id.as_str()) {
-                true => outcome(head.status, head.mode.as_deref()).then(", asks"),
-                false => outcome(head.status, head.mode.as_deref()),
+            run.id.as_str().into(),
+            output::one_line(&run.workflow).into(),
+            match run.status == CourseStatus::Running && asking.contains(&run.id) {
+                true => outcome(run.status, run.mode.as_deref()).then(", asks"),
+                false => outcome(run.status, run.mode.as_deref()),
             },
-            output::one_line(&head.current_phase).into(),
-            output::relative(head.started_at, now).into(),
-            took(head).unwrap_or_default().into(),
-            cost(head.spent).unwrap_or_default().into(),
-            about(head).into(),
+            output::one_line(&run.current_phase).into(),
+            output::relative(run.started_at, now).into(),
+            took(run.started_at, run.finished_at).unwrap_or_default().into(),
+            output::price(Some(run.cost_usd)).unwrap_or_default().into(),
+            about(run).into(),
         ]);
     }
     lines.print()?;
-    if heads.iter().any(needs_daemon) && daemon::writer(place)?.is_none() {
+    let needs_daemon = |run: &WorkflowRunItem| needs_daemon(run.status, run.origin.as_deref());
+    if page.runs.iter().any(needs_daemon) && daemon::writer(place)?.is_none() {
         output::note(&format!("running or queued: {NO_DAEMON}"))?;
     }
-    if total > heads.len() as i64 {
-        let (shown, total) = (heads.len(), output::grouped(total.unsigned_abs()));
-        output::note(&format!("showing {shown} of {total}; older: {}", next(args, last)))?;
+    if let Some(older) = &page.next {
+        let (shown, total) = (page.runs.len(), output::grouped(page.total.unsigned_abs()));
+        output::note(&format!("showing {shown} of {total}; older: {}", next(args, older)))?;
     }
     Ok(())
 }
 
-/// Says whether a run goes on only while there is a daemon: one that waits for people needs none.
-pub(super) fn needs_daemon(head: &WorkflowRunHead) -> bool {
-    let goes_on = matches!(head.status, CourseStatus::Running | CourseStatus::Queued);
-    goes_on && head.origin.is_none()
+/// Says whether a run goes on only while there is a daemon: one that waits for people needs none, nor
+/// does one that is only on record.
+pub(super) fn needs_daemon(status: CourseStatus, origin: Option<&str>) -> bool {
+    matches!(status, CourseStatus::Running | CourseStatus::Queued) && origin.is_none()
 }
 
 /// Returns why a run failed, or else what it is about, if that says something.
-fn about(head: &WorkflowRunHead) -> String {
-    let trigger = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
-    head.error.as_ref().or(trigger).map(|text| output::one_line(text)).unwrap_or_default()
+fn about(run: &WorkflowRunItem) -> String {
+    let trigger = Some(&run.trigger_id).filter(|id| **id != run.id);
+    run.error.as_ref().or(trigger).map(|text| output::one_line(text)).unwrap_or_default()
 }
 
 /// Returns the command for the next page.
-fn next(args: &RunsArgs, last: &WorkflowRunHead) -> String {
+fn next(args: &RunsArgs, before: &str) -> String {
     let limit = args.limit.to_string();
     let options = [
         ("--status", args.status.map(CourseStatus::as_str)),
         ("--since", args.since.as_deref()),
         ("--limit", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
-        ("--before", Some(last.id.as_str())),
+        ("--before", Some(before)),
     ];
     let options = options.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));
     let name = args.workflow.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
@@ -163,8 +155,8 @@ fn next(args: &RunsArgs, last: &WorkflowRunHead) -> String {
 }
 
 /// Returns how long a run took that has ended.
-pub(super) fn took(head: &WorkflowRunHead) -> Option<String> {
-    let took = head.finished_at?.duration_since(head.started_at).as_millis();
+pub(super) fn took(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
+    let took = ended?.duration_since(began).as_millis();
     i64::try_from(took).ok().map(output::duration)
 }
 

@@ -1,0 +1,165 @@
+//! A session as one file, for another machine or to keep: what belongs to it is found first, so that
+//! whatever is missing is told before a byte is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::redact::Redactor;
+use heeler_model::{Session, iso_millis};
+use heeler_store::bundle::{self, Export, ExportError, OwnFile, Repository, Sums};
+use heeler_store::history::{NotedSnapshot, snapshots};
+use heeler_store::{JobCursor, Reader};
+use heeler_workspace::{Commit, SnapshotError, SnapshotName, Snapshots};
+use serde_json::{Value, json};
+
+use crate::diff::no_snapshot;
+use crate::{QueryError, Records, sessions};
+
+/// How many jobs are asked for at a time.
+const JOBS_PER_PAGE: usize = 1_000;
+
+/// Whether the files of a session go with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// Only what was said.
+    LeftOut,
+    /// The snapshots of its files too, out of which no secret is taken.
+    Included,
+}
+
+/// A session that can be written as one file.
+pub struct SessionExport {
+    /// The session.
+    pub session: Session,
+    /// How many snapshots of its files go with it.
+    pub snapshots: u64,
+    /// How many its log names that are not kept any more.
+    pub snapshots_gone: u64,
+    jobs: Vec<Value>,
+    log: Option<Utf8PathBuf>,
+    /// The agent's own file.
+    own: Option<Utf8PathBuf>,
+    repositories: Vec<Kept>,
+    redactor: Redactor,
+}
+
+/// The snapshots of a session that are in one repository, each named by the session and its commit.
+type Kept = (Snapshots, Vec<(SnapshotName, Commit)>);
+
+impl fmt::Debug for SessionExport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionExport").field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
+impl SessionExport {
+    /// Writes it. Of files that grow meanwhile, what they had at first is in it.
+    pub fn write(&self, out: &mut dyn io::Write) -> Result<Sums, ExportError> {
+        let fork = self.session.fork.as_ref();
+        let export = Export {
+            session: &self.session,
+            jobs: &self.jobs,
+            log: self.log.as_deref(),
+            own: self.own.as_deref().map(|path| OwnFile { path, fork }),
+            workspace: self.repositories.iter().map(repository).collect(),
+            redactor: &self.redactor,
+        };
+        bundle::write(export, out)
+    }
+
+    /// Finds the snapshots that the session's log names.
+    fn add_files(&mut self, workspaces: &Utf8Path) -> Result<(), QueryError> {
+        let notes = self.log.as_deref().map(snapshots).transpose()?.unwrap_or_default();
+        let id = self.session.agent_session_id.as_ref().map_or("", |id| id.as_str());
+        let mut wanted: BTreeMap<String, BTreeSet<Commit>> = BTreeMap::new();
+        for NotedSnapshot { note, .. } in notes {
+            let commit = Commit::parse(&note.commit);
+            wanted.entry(note.repository).or_default().extend(commit);
+        }
+        for (key, commits) in wanted {
+            let found = match Snapshots::open_key(workspaces, &key) {
+                Ok(found) => found,
+                Err(SnapshotError::NoRepository { .. }) => {
+                    self.snapshots_gone += commits.len() as u64;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let kept: BTreeSet<Commit> =
+                found.list(None)?.into_iter().map(|(_, commit)| commit).collect();
+            self.snapshots_gone += commits.difference(&kept).count() as u64;
+            let name = |commit: &Commit| SnapshotName::parse(&format!("{id}/{commit}")).ok();
+            let named = commits.intersection(&kept);
+            let named: Vec<_> = named.filter_map(|it| Some((name(it)?, it.clone()))).collect();
+            if !named.is_empty() {
+                self.snapshots += named.len() as u64;
+                self.repositories.push((found, named));
+            }
+        }
+        match self.repositories.is_empty() {
+            true => Err(no_snapshot(&self.session)),
+            false => Ok(()),
+        }
+    }
+}
+
+fn repository((from, named): &Kept) -> Repository<'_> {
+    let write = move |to: &mut dyn io::Write| from.export(named, to).map_err(io::Error::other);
+    Repository { key: from.key().to_owned(), write: Box::new(write) }
+}
+
+impl Records {
+    /// Finds what belongs to a session: its record, its jobs, our log of it and the agent's own file.
+    pub fn export(&self, id: &str, files: Files) -> Result<SessionExport, QueryError> {
+        let known = self.known();
+        let reader = self.reader()?;
+        let session = sessions::find(&reader, id)?;
+        let jobs = jobs_of(&reader, &session)?;
+        drop(reader);
+        // A fork that has not begun is known to the agent only as its source.
+        let source = session.fork.as_ref().map(|fork| &fork.source);
+        let own = source.or(session.agent_session_id.as_ref());
+        let own = own.and_then(|id| known.around()?.own_file(&session, id));
+        let mut export = SessionExport {
+            jobs,
+            log: self.log_of_session(&known, &session),
+            own: own.filter(|own| own.is_file()),
+            redactor: Redactor::new(&known.secrets()),
+            repositories: Vec::new(),
+            snapshots: 0,
+            snapshots_gone: 0,
+            session,
+        };
+        if files == Files::Included {
+            export.add_files(&self.dir().workspaces())?;
+        }
+        Ok(export)
+    }
+}
+
+fn jobs_of(reader: &Reader, session: &Session) -> Result<Vec<Value>, QueryError> {
+    let Some(id) = &session.agent_session_id else { return Ok(Vec::new()) };
+    let mut jobs = Vec::new();
+    let mut before = None;
+    loop {
+        let page = reader.jobs_of_session(id, before.as_ref(), JOBS_PER_PAGE)?;
+        let Some(last) = page.last() else { return Ok(jobs) };
+        before = Some(JobCursor::after(last));
+        jobs.extend(page.iter().map(|job| {
+            json!({
+                "id": job.id,
+                "agent": job.agent,
+                "schedule": job.schedule,
+                "status": job.status,
+                "triggerType": job.trigger_type.as_str(),
+                "startedAt": iso_millis(job.started_at),
+                "finishedAt": job.finished_at.map(iso_millis),
+                "exitReason": job.exit_reason,
+                "costUsd": job.cost_usd,
+                "summary": job.summary,
+            })
+        }));
+    }
+}

@@ -1,0 +1,187 @@
+//! The pages as replies: what they are, who may see which buttons, what is not there.
+
+use std::collections::BTreeMap;
+
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use camino::Utf8Path;
+use heeler_engine::{Handle, Origin};
+use heeler_model::{Job, JobId, Scope, Session, TriggerType};
+use heeler_store::{DbError, StateDir, Store, WriteError};
+use jiff::Timestamp;
+use tower::ServiceExt as _;
+
+use super::app;
+use crate::App;
+use crate::caller::Caller;
+use crate::{api, site};
+
+const CONFIG: &str = "
+agents:
+  - {name: coder, runtime: scripted, default_prompt: Go., script: [{say: Done.}],
+     schedules: {nightly: {cron: '0 3 * * *', prompt: Tidy up.}}}
+";
+const SESSION: &str = "sess-00000001";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// A fleet with a job and a session on record.
+struct House {
+    _temp: tempfile::TempDir,
+    app: App,
+    job: String,
+}
+
+/// A page that was asked for.
+struct Seen {
+    code: u16,
+    kind: String,
+    cached: String,
+    text: String,
+}
+
+impl House {
+    fn new() -> House {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let dir = StateDir::create(&folder.join(".heeler")).unwrap();
+        let store = Store::open(&dir, "test", Timestamp::UNIX_EPOCH).unwrap().store;
+        let now = Timestamp::UNIX_EPOCH;
+        let job = Job::asked(JobId::mint(now, 1), "coder", TriggerType::Manual, now);
+        let id = job.head.id.to_string();
+        let written: Result<(), WriteError<DbError>> = store.write(move |tx| {
+            tx.put_session(&Session::new(SESSION.parse().unwrap(), "coder", now))?;
+            tx.insert_job(&job)
+        });
+        written.unwrap();
+        let handle = Handle::scripted(|_, _| panic!("a page changes nothing"));
+        let app = app(folder, handle, CONFIG, BTreeMap::new());
+        House { _temp: temp, app, job: id }
+    }
+
+    async fn ask(&self, scope: Scope, method: &str, path: &str) -> Seen {
+        let caller = Caller { by: "ann".to_owned(), scope, origin: Origin::Person, csrf: None };
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(ACCEPT, "text/html");
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(caller);
+        let router = api::router().merge(site::router()).fallback(site::no_route);
+        let reply = router.with_state(self.app.clone()).oneshot(request).await.unwrap();
+        let header = |name| reply.headers().get(name).map_or("", |it| it.to_str().unwrap());
+        let (kind, cached) = (header(CONTENT_TYPE).to_owned(), header(CACHE_CONTROL).to_owned());
+        let code = reply.status().as_u16();
+        let bytes = to_bytes(reply.into_body(), usize::MAX).await.unwrap();
+        Seen { code, kind, cached, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    async fn get(&self, scope: Scope, path: &str) -> Seen {
+        self.ask(scope, "GET", path).await
+    }
+}
+
+/// What lets people do something, in the HTML of a page.
+const ACTS: [&str; 4] = ["data-action=", "data-talk=", "data-answer=", "type=\"submit\""];
+
+#[tokio::test]
+async fn every_page_is_one_and_is_not_kept() {
+    let house = House::new();
+    for path in [
+        "/",
+        "/agents",
+        "/agents/coder",
+        "/jobs",
+        &format!("/jobs/{}", house.job),
+        "/sessions",
+        &format!("/sessions/{SESSION}"),
+        "/schedules",
+        "/workflows",
+        "/runs",
+        "/approvals",
+        "/search",
+        "/search?q=x",
+        "/settings",
+        "/api/v1/docs",
+    ] {
+        let seen = house.get(Scope::Admin, path).await;
+        assert_eq!((seen.code, seen.kind.as_str()), (200, HTML), "{path}: {}", seen.text);
+        assert_eq!(seen.cached, "no-store", "{path}");
+        assert!(seen.text.starts_with("<!DOCTYPE html>"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_page_too() {
+    let house = House::new();
+    for path in [
+        "/nowhere",
+        "/agents/nobody",
+        "/jobs/job-none",
+        "/sessions/sess-none",
+        "/sessions/sess-none/diff",
+        "/workflows/none",
+        "/runs/run-none",
+        "/approvals/ask-none",
+    ] {
+        let seen = house.get(Scope::Read, path).await;
+        assert_eq!((seen.code, seen.kind.as_str()), (404, HTML), "{path}: {}", seen.text);
+        assert!(seen.text.contains("404"), "{path}");
+    }
+    for path in ["/jobs?status=lost", "/jobs?since=soon", "/sessions?status=lost"] {
+        assert_eq!(house.get(Scope::Read, path).await.code, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn of_an_agent_that_nobody_knows_a_list_is_empty_and_the_api_says_that_it_is_not_there() {
+    let house = House::new();
+    for list in ["jobs", "sessions"] {
+        let seen = house.get(Scope::Read, &format!("/{list}?agent=nobody")).await;
+        assert_eq!(seen.code, 200, "{list}: {}", seen.text);
+        assert!(seen.text.contains("No such"), "{list}: {}", seen.text);
+        assert!(!seen.text.contains(SESSION) && !seen.text.contains(&house.job), "{list}");
+        let told = house.get(Scope::Read, &format!("/api/v1/{list}?agent=nobody")).await;
+        assert_eq!((told.code, told.kind.as_str()), (404, "application/problem+json"), "{list}");
+        assert!(told.text.contains("there is no agent `nobody`"), "{list}: {}", told.text);
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_only_read_gets_no_buttons_and_is_refused_what_they_would_do() {
+    let house = House::new();
+    let agent = house.get(Scope::Operate, "/agents/coder").await.text;
+    assert!(ACTS.iter().any(|act| agent.contains(act)), "{agent}");
+    let job = format!("/jobs/{}", house.job);
+    let session = format!("/sessions/{SESSION}");
+    for path in [
+        "/",
+        "/agents",
+        "/agents/coder",
+        "/jobs",
+        &job,
+        "/sessions",
+        &session,
+        "/schedules",
+        "/workflows",
+        "/runs",
+        "/approvals",
+        "/settings",
+    ] {
+        let seen = house.get(Scope::Read, path).await;
+        let found: Vec<_> = ACTS.iter().filter(|act| seen.text.contains(**act)).collect();
+        assert!(found.is_empty(), "{path}: {found:?} {}", seen.text);
+    }
+    let docs = house.get(Scope::Read, "/api/v1/docs").await.text;
+    assert!(docs.contains("You may not do this.") && docs.contains("Send"));
+    for route in [
+        "/api/v1/agents/coder/disable",
+        "/api/v1/schedules/coder/nightly/trigger",
+        "/api/v1/jobs",
+        &format!("/api/v1/sessions/{SESSION}/fork"),
+        "/api/v1/daemon/stop",
+    ] {
+        let seen = house.ask(Scope::Read, "POST", route).await;
+        assert_eq!((seen.code, seen.kind.as_str()), (403, "application/problem+json"), "{route}");
+    }
+    // A page is only ever asked for.
+    assert_eq!(house.ask(Scope::Admin, "POST", "/jobs").await.code, 405);
+}

@@ -1,0 +1,177 @@
+//! What a tool wants to do, so that a person can judge it: nothing in it hides, and none of its lines
+//! can pose as one of ours.
+
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use serde_json::Value as Json;
+
+use crate::Theme;
+use crate::cell::value;
+use crate::text::{Break, Flow, beginning, open_text};
+
+/// How much is laid out; how much more there is, is told.
+const BYTES_MAX: usize = 1 << 20;
+
+/// How many unchanged lines are shown around a change.
+const CONTEXT: usize = 2;
+
+/// Lays out what a tool wants to do.
+pub(crate) fn lines(tool: &str, input: &Json, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let mut page = Page { lines: vec![], left: BYTES_MAX, missing: 0, width, theme };
+    match input {
+        Json::Object(fields) => {
+            let edits = fields.get("edits").and_then(Json::as_array);
+            for (name, it) in fields {
+                match (name.as_str(), it) {
+                    ("old_string" | "new_string", Json::String(_)) => {}
+                    ("edits", Json::Array(edits)) => {
+                        edits.iter().for_each(|edit| page.change(edit));
+                    }
+                    ("content", Json::String(text)) if tool == "Write" => {
+                        page.put("+ ", text, theme.good);
+                    }
+                    (name, it) => page.field(name, it),
+                }
+            }
+            if edits.is_none() {
+                page.change(input);
+            }
+        }
+        Json::Null => {}
+        other => page.put("", &value(other), Style::new()),
+    }
+    if page.missing > 0 {
+        let told = format!("! {} more bytes are not shown", page.missing);
+        page.lines.push(Line::styled(told, theme.bad));
+    }
+    page.lines
+}
+
+struct Page<'t> {
+    lines: Vec<Line<'static>>,
+    left: usize,
+    missing: usize,
+    width: usize,
+    theme: &'t Theme,
+}
+
+impl Page<'_> {
+    fn put(&mut self, sign: &str, text: &str, style: Style) {
+        let (shown, _) = beginning(text, self.left);
+        self.missing += text.len() - shown.len();
+        self.left -= shown.len();
+        let margin =
+            vec![Span::styled("│ ", self.theme.asks), Span::styled(sign.to_owned(), style)];
+        let flow = Flow {
+            first: margin.clone(),
+            rest: margin,
+            width: self.width,
+            breaks: Break::Anywhere,
+        };
+        flow.lines(&[Span::styled(open_text(shown), style)], &mut self.lines);
+    }
+
+    fn field(&mut self, name: &str, it: &Json) {
+        let shown = value(it);
+        // What is most of a request stands by itself.
+        let named = if name == "command" { shown } else { format!("{name}: {shown}") };
+        self.put("", &named, Style::new());
+    }
+
+    /// Shows an edit: what goes, what comes, and a little around it.
+    fn change(&mut self, edit: &Json) {
+        let (Some(old), Some(new)) = (edit["old_string"].as_str(), edit["new_string"].as_str())
+        else {
+            if edit.get("old_string").or(edit.get("new_string")).is_some() {
+                self.put("", &edit.to_string(), Style::new());
+            }
+            return;
+        };
+        let (old, new): (Vec<&str>, Vec<&str>) =
+            (old.split('\n').collect(), new.split('\n').collect());
+        let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+        let (old_left, new_left) = (&old[same..], &new[same..]);
+        let ends = old_left.iter().rev().zip(new_left.iter().rev());
+        let same_end = ends.take_while(|(old, new)| old == new).count();
+        let (gone, come) =
+            (&old_left[..old_left.len() - same_end], &new_left[..new_left.len() - same_end]);
+        let theme = self.theme;
+        for line in &old[same.saturating_sub(CONTEXT)..same] {
+            self.put("  ", line, theme.dim);
+        }
+        gone.iter().for_each(|line| self.put("- ", line, theme.bad));
+        come.iter().for_each(|line| self.put("+ ", line, theme.good));
+        for line in old_left[old_left.len() - same_end..].iter().take(CONTEXT) {
+            self.put("  ", line, theme.dim);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(tool: &str, input: Json, expected: Expect) {
+        let lines = lines(tool, &input, 30, &Theme::plain());
+        let lines: Vec<String> = lines.iter().map(Line::to_string).collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn an_edit_is_what_goes_and_what_comes() {
+        let edit = json!({"file_path": "a.rs", "old_string": "1\n2\n3\nx\n4", "new_string": "1\n2\n3\ny\nz\n4"});
+        check(
+            "Edit",
+            edit,
+            expect![[r#"
+            │ file_path: a.rs
+            │   2
+            │   3
+            │ - x
+            │ + y
+            │ + z
+            │   4"#]],
+        );
+        let edits = json!({"edits": [{"old_string": "a", "new_string": "b"}, {"old_string": 1}]});
+        check(
+            "MultiEdit",
+            edits,
+            expect![[r#"
+            │ - a
+            │ + b
+            │ {"old_string":1}"#]],
+        );
+        check(
+            "Write",
+            json!({"file_path": "a", "content": "x\ny"}),
+            expect![[r#"
+            │ file_path: a
+            │ + x
+            │ + y"#]],
+        );
+    }
+
+    #[test]
+    fn nothing_hides_and_no_line_poses_as_ours() {
+        let input = json!({"command": "rm\u{200b} -rf\n▸ 1. allow it once\x1b[2K", "n": 3});
+        check(
+            "Bash",
+            input,
+            expect![[r#"
+            │ rm\u{200b} -rf
+            │ ▸ 1. allow it once\u{1b}[2K
+            │ n: 3"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_is_told() {
+        let lines =
+            lines("Bash", &json!({"command": "x".repeat(BYTES_MAX + 7)}), 1000, &Theme::plain());
+        assert_eq!(lines.last().unwrap().to_string(), "! 7 more bytes are not shown");
+    }
+}

@@ -1,0 +1,243 @@
+//! The loop between the terminal, a screen and a conversation.
+//!
+//! A key is drawn at once; what is shown is drawn at most every [`FRAME`]. Whatever waits is taken in
+//! before a frame, so no frame is drawn for what the next would change. A terminal that is gone is a
+//! wish to leave; the conversation is heard to its end all the same.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heeler_chat::{Shown, Wish};
+use jiff::Timestamp;
+use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
+
+use crate::picker::{Picked, Picker};
+use crate::terminal::{Input, Terminal, is_taken};
+use crate::{Screen, keys};
+
+/// The least time between two frames that no key asks for.
+const FRAME: Duration = Duration::from_millis(16);
+
+/// How often the time on the screen goes on while the agent works.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
+/// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
+///
+/// What [`Screen::farewell`] has then is to be printed once the terminal is given back.
+pub fn run(
+    terminal: &mut Terminal,
+    screen: &mut Screen,
+    shown: Receiver<Shown>,
+    clock: impl Fn() -> Timestamp,
+    wish: impl FnMut(Wish),
+) {
+    let tell = terminal.tell.clone();
+    thread::spawn(move || {
+        for shown in shown {
+            if tell.send(Input::Shown(Box::new(shown))).is_err() {
+                return;
+            }
+        }
+        let _gone = tell.send(Input::Over);
+    });
+    let canvas = &mut terminal.canvas;
+    let draw = |screen: &mut Screen, how: Draw| {
+        if !is_taken() {
+            return false;
+        }
+        let cleared = if how == Draw::Anew { canvas.clear() } else { Ok(()) };
+        cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
+    };
+    Loop { inputs: &terminal.inputs, screen, clock, wish, draw, is_gone: false }.run();
+}
+
+/// How a frame is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Draw {
+    /// What has changed.
+    Changes,
+    /// All of it: somebody else has written to the terminal.
+    Anew,
+}
+
+/// Why a frame is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Never,
+    /// Something was shown.
+    Soon,
+    /// A key was pressed.
+    Now,
+    Over,
+}
+
+struct Loop<'a, Clock, Wishes, Canvas> {
+    inputs: &'a Receiver<Input>,
+    screen: &'a mut Screen,
+    clock: Clock,
+    wish: Wishes,
+    /// Says whether the terminal is still there.
+    draw: Canvas,
+    is_gone: bool,
+}
+
+impl<Clock, Wishes, Canvas> Loop<'_, Clock, Wishes, Canvas>
+where
+    Clock: Fn() -> Timestamp,
+    Wishes: FnMut(Wish),
+    Canvas: FnMut(&mut Screen, Draw) -> bool,
+{
+    fn run(mut self) {
+        self.paint(Draw::Changes);
+        let mut drawn_at = Instant::now();
+        let mut due = Due::Never;
+        while due != Due::Over {
+            let wait = match due {
+                Due::Never => TICK,
+                _ => FRAME.saturating_sub(drawn_at.elapsed()),
+            };
+            match self.inputs.recv_timeout(wait) {
+                Ok(input) => due = due.max(self.take_in(input)),
+                Err(RecvTimeoutError::Timeout) if due == Due::Soon => due = Due::Now,
+                Err(RecvTimeoutError::Timeout) if self.screen.is_ticking() => due = Due::Now,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => due = Due::Over,
+            }
+            if due >= Due::Now || (due == Due::Soon && drawn_at.elapsed() >= FRAME) {
+                self.paint(Draw::Changes);
+                drawn_at = Instant::now();
+                due = if due == Due::Over { due } else { Due::Never };
+            }
+        }
+    }
+
+    fn paint(&mut self, how: Draw) {
+        if self.is_gone {
+            return;
+        }
+        self.screen.at((self.clock)());
+        if !(self.draw)(self.screen, how) {
+            self.hang_up();
+        }
+    }
+
+    /// The terminal is gone: the person has left, in a way.
+    fn hang_up(&mut self) {
+        if !std::mem::replace(&mut self.is_gone, true) {
+            (self.wish)(Wish::Leave);
+        }
+    }
+
+    /// Takes one input in and all that wait behind it, up to a key: that is drawn first.
+    fn take_in(&mut self, input: Input) -> Due {
+        self.screen.at((self.clock)());
+        let mut next = Some(input);
+        while let Some(input) = next {
+            match input {
+                Input::Shown(shown) if *shown == Shown::Left => return Due::Over,
+                Input::Over => return Due::Over,
+                Input::Shown(shown) => self.screen.show(*shown),
+                Input::HungUp => self.hang_up(),
+                Input::Event(event) => {
+                    if keys::is(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
+                        self.paint(Draw::Anew);
+                    }
+                    self.screen.key(&event).into_iter().for_each(&mut self.wish);
+                    return Due::Now;
+                }
+            }
+            next = self.inputs.try_recv().ok();
+        }
+        Due::Soon
+    }
+}
+
+/// Lets a person pick a session; none if they leave.
+pub fn pick(terminal: &mut Terminal, picker: &mut Picker, now: Timestamp) -> Option<String> {
+    loop {
+        terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
+        let picked = match terminal.inputs.recv().ok()? {
+            Input::Event(Event::Resize(..)) | Input::Shown(_) | Input::Over => None,
+            Input::HungUp => Some(Picked::Nothing),
+            Input::Event(event) => picker.key(&event),
+        };
+        match picked {
+            None => {}
+            Some(Picked::Session(id)) => return Some(id),
+            Some(Picked::Nothing) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use heeler_chat::{Entry, Role, Speaker};
+    use ratatui::crossterm::event::KeyEvent;
+
+    use super::*;
+    use crate::{Completion, Theme};
+
+    fn screen() -> Screen {
+        let completion = Completion { commands: &[], files: Box::new(|_| vec![]) };
+        Screen::new(Theme::plain(), completion, vec![])
+    }
+
+    fn key(code: KeyCode) -> Input {
+        Input::Event(Event::Key(KeyEvent::from(code)))
+    }
+
+    fn entry(text: &str) -> Input {
+        let entry = Entry::new(Role::System, text, Timestamp::UNIX_EPOCH);
+        Input::Shown(Box::new(Shown::Entry { of: Speaker::Coordinator, entry }))
+    }
+
+    /// Takes inputs in on a terminal that is there for some frames; returns the wishes, and how many
+    /// frames were drawn.
+    fn run(inputs: Vec<Input>, frames_max: usize) -> (Vec<Wish>, usize, Screen) {
+        let (tell, waiting) = sync_channel(inputs.len());
+        inputs.into_iter().for_each(|input| tell.send(input).unwrap());
+        drop(tell);
+        let (mut screen, mut wishes, mut frames) = (screen(), vec![], 0);
+        let draw = |_: &mut Screen, _| {
+            frames += 1;
+            frames <= frames_max
+        };
+        let clock = || Timestamp::UNIX_EPOCH;
+        let wish = |wish| wishes.push(wish);
+        Loop { inputs: &waiting, screen: &mut screen, clock, wish, draw, is_gone: false }.run();
+        (wishes, frames, screen)
+    }
+
+    #[test]
+    fn each_key_has_its_frame_and_what_waits_shares_one() {
+        let mut inputs: Vec<Input> = (0..100).map(|number| entry(&number.to_string())).collect();
+        inputs.extend([key(KeyCode::Char('a')), entry("x"), entry("y"), key(KeyCode::Enter)]);
+        inputs.extend([entry("z"), Input::Shown(Box::new(Shown::Left)), entry("too late")]);
+        let (wishes, frames, _) = run(inputs, usize::MAX);
+        assert_eq!(wishes, [Wish::Say("a".to_owned())]);
+        assert_eq!(frames, 4, "at first, for each key, at the end");
+    }
+
+    #[test]
+    fn the_end_of_the_conversation_is_the_end_and_its_last_words_are_kept() {
+        let leaving = |text: &str| Input::Shown(Box::new(Shown::Leaving(text.to_owned())));
+        let (wishes, _, screen) = run(vec![leaving("one"), leaving("two\x1b[2J"), Input::Over], 9);
+        assert_eq!(
+            (wishes, screen.farewell()),
+            (vec![], &["one".to_owned(), "two".to_owned()][..])
+        );
+        assert_eq!(run(vec![], 9).0, []);
+    }
+
+    #[test]
+    fn a_terminal_that_is_gone_is_left_once_and_never_drawn_again() {
+        let inputs = || vec![key(KeyCode::Char('a')), Input::HungUp, key(KeyCode::Char('b'))];
+        let (wishes, frames, _) = run(inputs(), 1);
+        assert_eq!((wishes, frames), (vec![Wish::Leave], 2));
+        assert_eq!(run(inputs(), 9).0, [Wish::Leave]);
+    }
+}

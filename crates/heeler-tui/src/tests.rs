@@ -1,0 +1,180 @@
+//! Screens as text, for keys and what is shown.
+
+use expect_test::{Expect, expect};
+use heeler_chat::{Entry, JobState, Question, Role, Shown, Speaker, Status, Wish, WorkerChip};
+use heeler_model::run::{Answer, Ask};
+use jiff::Timestamp;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyModifiers, MouseEvent, MouseEventKind,
+};
+use serde_json::{Value as Json, json};
+
+use crate::{Card, Completion, Picked, Picker, Screen, Theme};
+
+mod asks;
+mod fuzz;
+mod pickers;
+mod screens;
+
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("help", "", "what can be typed here"),
+    ("view", "[WORKER]", "look at a worker"),
+    ("workers", "", "the workers of this session"),
+];
+
+/// A screen and the terminal that it is on.
+struct Rig {
+    screen: Screen,
+    terminal: Terminal<TestBackend>,
+}
+
+fn now() -> Timestamp {
+    "2026-11-16T12:00:00Z".parse().unwrap()
+}
+
+fn completion() -> Completion {
+    let files = |start: &str| {
+        let all = ["Cargo.toml", "src/", "src/main.rs"];
+        all.iter().filter(|name| name.starts_with(start)).map(|name| (*name).to_owned()).collect()
+    };
+    Completion { commands: COMMANDS, files: Box::new(files) }
+}
+
+impl Rig {
+    fn new(width: u16, height: u16) -> Rig {
+        Rig::with_theme(width, height, Theme::plain())
+    }
+
+    fn with_theme(width: u16, height: u16, theme: Theme) -> Rig {
+        let mut screen = Screen::new(theme, completion(), vec!["before".to_owned()]);
+        screen.at(now());
+        let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        Rig { screen, terminal }
+    }
+
+    fn draw(&mut self) -> String {
+        self.terminal.draw(|frame| self.screen.draw(frame)).unwrap();
+        text(&self.terminal)
+    }
+
+    #[track_caller]
+    fn check(&mut self, expected: Expect) {
+        let text = self.draw();
+        expected.assert_eq(&text);
+    }
+
+    fn say(&mut self, role: Role, text: &str) {
+        self.entry(Speaker::Coordinator, Entry::new(role, text, now()));
+    }
+
+    fn entry(&mut self, of: Speaker, entry: Entry) {
+        self.screen.show(Shown::Entry { of, entry });
+    }
+
+    fn call(&mut self, id: &str, name: &str, args: Json) {
+        let mut entry = Entry::new(Role::Tool, "", now());
+        (entry.content, entry.name, entry.args) = (Json::Null, Some(name.to_owned()), Some(args));
+        entry.call = Some(id.to_owned());
+        self.entry(Speaker::Coordinator, entry);
+    }
+
+    fn gave(&mut self, id: &str, text: &str, is_error: bool) {
+        let mut entry = Entry::new(Role::Tool, text, now());
+        entry.call = Some(id.to_owned());
+        entry.other.insert("durationMs".to_owned(), json!(1234));
+        if is_error {
+            entry.other.insert("isError".to_owned(), json!(true));
+        }
+        self.entry(Speaker::Coordinator, entry);
+    }
+
+    fn ask(&mut self, id: &str, of: Speaker, kind: &str, tool: &str, input: Json) {
+        let ask = Ask {
+            protocol: 1,
+            id: id.to_owned(),
+            at: now(),
+            kind: kind.to_owned(),
+            tool: tool.to_owned(),
+            input,
+            until: None,
+        };
+        let job = "job-2026-11-16-abc123".parse().unwrap();
+        self.screen.show(Shown::Asked(Question { of, job, ask }));
+    }
+
+    /// Presses keys, as on a screen that is drawn after each.
+    fn keys(&mut self, text: &str) -> Vec<Wish> {
+        let mut wishes = vec![];
+        for event in events(text) {
+            self.draw();
+            wishes.extend(self.screen.key(&event));
+        }
+        wishes
+    }
+}
+
+/// Returns what a terminal shows, with the cursor's place if it is seen.
+fn text(terminal: &Terminal<TestBackend>) -> String {
+    let buffer = terminal.backend().buffer();
+    let mut lines: Vec<String> = vec![];
+    for y in 0..buffer.area.height {
+        let mut line = String::new();
+        let mut x = 0;
+        while x < buffer.area.width {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            x += crate::text::width(symbol).max(1) as u16;
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    lines.join("\n")
+}
+
+/// Returns keys: `<Name>` for those that are no characters, with `C-`, `A-` and `S-` before the name.
+fn events(text: &str) -> Vec<Event> {
+    let mut events = vec![];
+    let mut left = text;
+    while let Some(c) = left.chars().next() {
+        let (key, len) = match (c, left.find('>')) {
+            ('<', Some(end)) => (named(&left[1..end]), end + 1),
+            _ => (KeyEvent::from(KeyCode::Char(c)), c.len_utf8()),
+        };
+        left = &left[len..];
+        events.push(Event::Key(key));
+    }
+    events
+}
+
+fn named(name: &str) -> KeyEvent {
+    let mut with = KeyModifiers::NONE;
+    let mut name = name;
+    while let Some((sign, rest)) = name.split_once('-') {
+        with |= match sign {
+            "C" => KeyModifiers::CONTROL,
+            "A" => KeyModifiers::ALT,
+            _ => KeyModifiers::SHIFT,
+        };
+        name = rest;
+    }
+    let code = match name {
+        "Enter" => KeyCode::Enter,
+        "Up" => KeyCode::Up,
+        "Down" => KeyCode::Down,
+        "Left" => KeyCode::Left,
+        "PgUp" => KeyCode::PageUp,
+        "PgDn" => KeyCode::PageDown,
+        "End" => KeyCode::End,
+        "Tab" => KeyCode::Tab,
+        "BackTab" => KeyCode::BackTab,
+        "Esc" => KeyCode::Esc,
+        "Back" => KeyCode::Backspace,
+        name => KeyCode::Char(name.chars().next().unwrap()),
+    };
+    KeyEvent::new(code, with)
+}
+
+fn wheel(kind: MouseEventKind) -> Event {
+    Event::Mouse(MouseEvent { kind, column: 0, row: 0, modifiers: KeyModifiers::NONE })
+}

@@ -1,0 +1,133 @@
+//! The list of sessions.
+
+use super::*;
+
+fn card(id: &str, first: &str, at: &str) -> Card {
+    Card {
+        id: id.to_owned(),
+        agent: "lead".to_owned(),
+        at: Some(at.parse().unwrap()),
+        messages: 12,
+        first: first.to_owned(),
+        last: "done\nwith it".to_owned(),
+        foreign: None,
+        fault: None,
+    }
+}
+
+fn cards() -> Vec<Card> {
+    let foreign = Some("~/.fleet".to_owned());
+    let fault = Some("its file is no JSON".to_owned());
+    vec![
+        card("aaa", "fix the \x1b[31mtests", "2026-11-16T11:59:30Z"),
+        Card { messages: 1, ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
+        Card { foreign, ..card("ccc", "an old one", "2026-11-01T12:00:00Z") },
+        Card { fault, at: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
+    ]
+}
+
+struct List {
+    picker: Picker,
+    terminal: Terminal<TestBackend>,
+}
+
+impl List {
+    fn new(width: u16, height: u16) -> List {
+        let picker = Picker::new(cards(), Theme::plain());
+        List { picker, terminal: Terminal::new(TestBackend::new(width, height)).unwrap() }
+    }
+
+    #[track_caller]
+    fn check(&mut self, expected: Expect) {
+        self.terminal.draw(|frame| self.picker.draw(frame, now())).unwrap();
+        expected.assert_eq(&text(&self.terminal));
+    }
+
+    fn keys(&mut self, text: &str) -> Option<Picked> {
+        let mut picked = None;
+        for event in events(text) {
+            picked = self.picker.key(&event);
+        }
+        picked
+    }
+}
+
+#[test]
+fn sessions_tell_their_age_size_first_and_last_words_origin_and_faults() {
+    let mut list = List::new(60, 14);
+    list.check(expect![[r#"
+        Resume a session (4 of 4):
+        ▸ fix the tests
+          now · 12 messages · lead · aaa
+          … done with it
+          write docs
+          3h ago · 1 message · lead · bbb
+          … done with it
+          an old one
+          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          … done with it
+          (nothing was said)
+          12 messages · lead · ddd
+          ! its file is no JSON
+        type to search · Enter: resume · Esc: leave"#]]);
+    assert_eq!(list.keys("<Down><Enter>"), Some(Picked::Session("bbb".to_owned())));
+    assert_eq!(list.keys("<Esc>"), Some(Picked::Nothing));
+}
+
+#[test]
+fn words_find_a_session_and_esc_takes_them_back_first() {
+    let mut list = List::new(60, 8);
+    list.keys("OLD one");
+    list.check(expect![[r#"
+        Resume a session (1 of 4): OLD one
+        ▸ an old one
+          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          … done with it
+
+
+
+        type to search · Enter: resume · Esc: leave"#]]);
+    assert_eq!(list.keys("<Enter>"), Some(Picked::Session("ccc".to_owned())));
+    list.keys("x");
+    list.check(expect![[r#"
+        Resume a session (0 of 4): OLD onex
+          none has these words
+
+
+
+
+
+        type to search · Enter: resume · Esc: leave"#]]);
+    assert_eq!(list.keys("<Enter>"), None);
+    assert_eq!(list.keys("<Esc>"), None);
+    assert_eq!(list.keys("<Esc>"), Some(Picked::Nothing));
+}
+
+#[test]
+fn one_that_cannot_be_resumed_says_why() {
+    let mut list = List::new(60, 8);
+    assert_eq!(list.keys("<End><Enter>"), None);
+    list.check(expect![[r#"
+        Resume a session (4 of 4):
+          an old one
+          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          … done with it
+        ▸ (nothing was said)
+          12 messages · lead · ddd
+          ! its file is no JSON
+        it cannot be resumed: its file is no JSON"#]]);
+}
+
+#[test]
+fn a_small_window_shows_the_one_that_is_chosen() {
+    let mut list = List::new(24, 5);
+    list.keys("<Down><Down>");
+    list.check(expect![[r#"
+        Resume a session (4 of …
+        ▸ an old one
+          15d ago · 12 messages…
+          … done with it
+        type to search · Enter:…"#]]);
+    list.terminal.backend_mut().resize(4, 1);
+    list.check(expect!["Res…"]);
+}

@@ -1,0 +1,417 @@
+//! The transcript, the input and the lines around it.
+
+use super::*;
+
+fn status() -> Status {
+    Status {
+        id: "s1".to_owned(),
+        agent: "lead".to_owned(),
+        model: Some("sonnet".to_owned()),
+        context_tokens: Some(34_567),
+        cost_usd: 0.1234,
+        tasks: 3,
+        loops: 1,
+        ..Status::default()
+    }
+}
+
+fn with_workers(status: Status) -> Status {
+    let chip = |name: &str, state, unseen| WorkerChip { name: name.to_owned(), state, unseen };
+    let workers = vec![
+        chip("coder-1", JobState::Running, 3),
+        chip("coder-2", JobState::Done, 0),
+        chip("tester-1", JobState::Failed, 12),
+    ];
+    Status { workers, ..status }
+}
+
+fn talk(rig: &mut Rig) {
+    rig.say(Role::System, "session started");
+    rig.say(Role::User, "please look\nat the tests");
+    rig.call(
+        "1",
+        "Bash",
+        json!({"command": "cargo test --workspace --all-features -- --nocapture"}),
+    );
+    rig.call("2", "Read", json!({"file_path": "src/main.rs"}));
+    rig.gave("1", "error: no such file\nand more", true);
+    rig.gave("2", "fn main() {}", false);
+    rig.call("3", "Grep", json!({"pattern": "todo", "glob": "*.rs"}));
+    rig.say(Role::Assistant, "They **fail**:\n\n- `a` is missing\n- b");
+    rig.say(Role::Other("critic".to_owned()), "I doubt it");
+}
+
+#[test]
+fn a_conversation_is_shown_with_its_tools_folded() {
+    let mut rig = Rig::new(50, 24);
+    rig.screen.show(Shown::Status(Box::new(status())));
+    talk(&mut rig);
+    rig.check(expect![[r#"
+
+
+
+
+
+
+          session started
+
+        › please look
+          at the tests
+          ✗ Bash cargo test --workspace --all-featu…  1.2s
+            error: no such file and more
+          ✓ Read src/main.rs  1.2s
+          · Grep todo
+
+        ● They fail:
+
+          • `a` is missing
+          • b
+
+        critic: I doubt it
+        ──────────────────────────────────────────────────
+        ›
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+    rig.keys("<C-o>");
+    rig.check(expect![[r#"
+
+        › please look
+          at the tests
+          ✗ Bash cargo test --workspace --all-featu…  1.2s
+            command: cargo test --workspace --all-features
+            -- --nocapture
+            → error: no such file
+              and more
+          ✓ Read src/main.rs  1.2s
+            file_path: src/main.rs
+            → fn main() {}
+          · Grep todo
+            pattern: todo
+            glob: *.rs
+
+        ● They fail:
+
+          • `a` is missing
+          • b
+
+        critic: I doubt it
+        ──────────────────────────────────────────────────
+        ›
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+}
+
+#[test]
+fn words_come_as_they_are_said_and_the_time_goes_on() {
+    let mut rig = Rig::new(46, 12);
+    rig.screen.show(Shown::Status(Box::new(Status {
+        busy: Some("Bash cargo test".to_owned()),
+        queued: 2,
+        ..status()
+    })));
+    rig.say(Role::User, "go");
+    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: "I am **think".to_owned() });
+    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: "ing** of".to_owned() });
+    rig.screen.at(now() + jiff::SignedDuration::from_secs(65));
+    assert!(rig.screen.is_ticking());
+    rig.check(expect![[r#"
+
+
+
+
+
+        › go
+
+        ● I am thinking of
+        * Bash car… 1m 05s · 2 queued · Esc interrupts
+        ──────────────────────────────────────────────
+        ›
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+    rig.screen.show(Shown::DeltaEnded { of: Speaker::Coordinator });
+    rig.screen.show(Shown::Status(Box::new(status())));
+    assert!(!rig.screen.is_ticking());
+    rig.screen.show(Shown::Told("the answer to a command".to_owned()));
+    rig.screen.show(Shown::Failed("cannot do that".to_owned()));
+    rig.check(expect![[r#"
+
+
+
+
+
+        › go
+
+          the answer to a command
+        ! cannot do that
+        ──────────────────────────────────────────────
+        ›
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+}
+
+#[test]
+fn nothing_that_an_agent_says_steers_the_terminal() {
+    let mut rig = Rig::new(40, 14);
+    let evil = "\x1b[2J\x1b]0;title\x07\u{9b}31mred\u{202e}back \x08\x08 日本語 e\u{301}\r\nnext";
+    for role in [Role::User, Role::Assistant, Role::System, Role::Other(evil.to_owned())] {
+        rig.say(role, evil);
+    }
+    rig.call("1", evil, json!({"command": evil}));
+    rig.gave("1", evil, true);
+    rig.screen.show(Shown::Delta { of: Speaker::Coordinator, text: evil.to_owned() });
+    rig.screen.show(Shown::Status(Box::new(Status {
+        agent: evil.to_owned(),
+        model: Some(evil.to_owned()),
+        busy: Some(evil.to_owned()),
+        workers: vec![WorkerChip { name: evil.to_owned(), state: JobState::Running, unseen: 0 }],
+        ..Status::default()
+    })));
+    rig.screen.show(Shown::Suggested(evil.to_owned()));
+    for unfolded in ["", "<C-o>"] {
+        rig.keys(unfolded);
+        let shown = rig.draw();
+        let steers = |c: char| c != '\n' && heeler_model::steers_terminal(c);
+        assert!(!shown.contains(steers), "{shown:?}");
+        assert!(shown.contains("red"), "{shown}");
+    }
+}
+
+#[test]
+fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
+    let mut rig = Rig::new(60, 12);
+    rig.screen.show(Shown::Status(Box::new(with_workers(status()))));
+    rig.say(Role::User, "to the agent");
+    let worker = Speaker::Worker("coder-1".to_owned());
+    rig.entry(worker.clone(), Entry::new(Role::Assistant, "I am coder-1", now()));
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+        › to the agent
+        ────────────────────────────────────────────────────────────
+        ›
+        [main] coder-1 ▶ +3  coder-2 ✓  tester-1 ✗ +12
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
+    assert_eq!(
+        rig.keys("<Tab><BackTab>"),
+        [Wish::ViewNext { back: false }, Wish::ViewNext { back: true }]
+    );
+    rig.screen.show(Shown::View(worker));
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+        ● I am coder-1
+        ─ to coder-1 ───────────────────────────────────────────────
+        ›
+         main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
+        lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
+    assert_eq!(rig.keys("hi<Enter>"), [Wish::Say("hi".to_owned())]);
+    assert_eq!(rig.keys("<Esc>"), [Wish::Interrupt], "it is at work");
+    rig.screen.show(Shown::View(Speaker::Worker("coder-2".to_owned())));
+    assert_eq!(rig.keys("<Esc>"), [Wish::View(Speaker::Coordinator)]);
+}
+
+#[test]
+fn what_is_typed_has_lines_and_what_is_offered_is_above() {
+    let mut rig = Rig::new(44, 12);
+    rig.keys("one<C-j>two");
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+
+        ────────────────────────────────────────────
+        › one
+          two
+    "#]]);
+    assert_eq!(rig.keys("<C-c>"), []);
+    rig.keys("/");
+    rig.keys("<Down>");
+    rig.check(expect![[r#"
+
+
+
+
+
+
+          /help           what can be typed here
+        ▸ /view [WORKER]  look at a worker
+          /workers        the workers of this sessi…
+        ────────────────────────────────────────────
+        › /
+    "#]]);
+    rig.keys("<Esc><C-u>see @sr");
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+        ▸ src/
+          src/main.rs
+        ────────────────────────────────────────────
+        › see @sr
+    "#]]);
+    assert_eq!(rig.keys("<C-c><Up><Enter>"), [Wish::Say("before".to_owned())]);
+    rig.keys("<C-r>bef");
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+
+
+        ────────────────────────────────────────────
+        › before
+        search: bef"#]]);
+}
+
+#[test]
+fn leaving_is_asked_for_twice_or_said_by_the_end_of_input() {
+    let mut rig = Rig::new(40, 8);
+    assert_eq!(rig.keys("<C-c>"), []);
+    assert!(rig.draw().contains("Ctrl+C again to leave"));
+    assert_eq!(rig.keys("x<C-c><C-c>"), [], "a key between them, then text to clear");
+    assert_eq!(rig.keys("<C-c>"), [Wish::Leave]);
+    assert_eq!(rig.keys("<C-c>"), []);
+    assert_eq!(rig.keys("<C-d>"), [Wish::Leave]);
+    assert_eq!(rig.keys("ab<C-b><C-d><C-d><Enter>"), [Wish::Say("a".to_owned())]);
+}
+
+#[test]
+fn esc_interrupts_who_is_at_work_and_else_clears() {
+    let mut rig = Rig::new(40, 8);
+    rig.screen.show(Shown::Status(Box::new(Status { busy: Some(String::new()), ..status() })));
+    assert_eq!(rig.keys("draft<Esc>"), [Wish::Interrupt]);
+    rig.screen.show(Shown::Status(Box::new(status())));
+    assert!(rig.draw().contains("draft"), "what was typed stays");
+    assert_eq!(rig.keys("<Esc>"), []);
+    assert!(!rig.draw().contains("draft"));
+    assert_eq!(rig.keys("<Esc>"), []);
+}
+
+#[test]
+fn the_past_is_scrolled_to_and_asked_for() {
+    let mut rig = Rig::new(30, 10);
+    for number in 0..20 {
+        rig.say(Role::System, &format!("line {number}"));
+    }
+    rig.draw();
+    assert_eq!(rig.screen.key(&wheel(MouseEventKind::ScrollUp)), []);
+    rig.say(Role::System, "line 20");
+    rig.check(expect![[r#"
+          line 10
+          line 11
+          line 12
+          line 13
+          line 14
+          line 15
+          line 16   ↓ 1 new · Ctrl+End
+        ──────────────────────────────
+        ›
+    "#]]);
+    assert_eq!(rig.keys("<PgUp>"), []);
+    let of = Speaker::Coordinator;
+    assert_eq!(rig.keys("<PgUp><PgUp><S-Up>"), [Wish::Older { of: of.clone() }]);
+    let entries = vec![Entry::new(Role::System, "older", now())];
+    rig.screen.show(Shown::Older { of, entries, has_more: false });
+    assert_eq!(rig.keys("<S-Up><S-Up>"), []);
+    rig.check(expect![[r#"
+          older
+          line 0
+          line 1
+          line 2
+          line 3
+          line 4
+          line 5    ↓ 1 new · Ctrl+End
+        ──────────────────────────────
+        ›
+    "#]]);
+    rig.keys("<C-End>");
+    assert!(rig.draw().contains("line 20"));
+    rig.screen.show(Shown::Restarted);
+    assert!(!rig.draw().contains("line"));
+}
+
+#[test]
+fn narrow_and_tiny_terminals_show_what_they_can() {
+    let mut rig = Rig::new(40, 14);
+    rig.screen.show(Shown::Status(Box::new(with_workers(status()))));
+    talk(&mut rig);
+    rig.keys("some words that take more than one row here");
+    rig.check(expect![[r#"
+          ✓ Read src/main.rs  1.2s
+          · Grep todo
+
+        ● They fail:
+
+          • `a` is missing
+          • b
+
+        critic: I doubt it
+        ────────────────────────────────────────
+        › some words that take more than one row
+           here
+        [main] coder-1 ▶ +3  coder-2 ✓ ›
+        lead · $0.12 · 34k tokens · sonnet"#]]);
+    rig.terminal.backend_mut().resize(10, 3);
+    rig.check(expect![[r#"
+        doubt it
+          ere
+        lead"#]]);
+    rig.screen.show(Shown::View(Speaker::Worker("coder-1".to_owned())));
+    rig.check(expect![[r#"
+
+          ere
+        to coder-1"#]]);
+    rig.keys("<C-a>");
+    rig.terminal.backend_mut().resize(3, 1);
+    rig.check(expect!["› s"]);
+}
+
+#[test]
+fn trouble_is_told_before_all_else() {
+    let mut rig = Rig::new(40, 5);
+    rig.screen.show(Shown::Status(Box::new(Status {
+        trouble: Some("the daemon does not answer".to_owned()),
+        ..status()
+    })));
+    rig.check(expect![[r#"
+
+
+
+        ›
+        ! the daemon does not answer"#]]);
+}
+
+#[test]
+fn no_theme_tells_anything_by_colour_alone() {
+    let mut texts = vec![];
+    for theme in [Theme::dark(), Theme::light(), Theme::plain()] {
+        let mut rig = Rig::with_theme(50, 20, theme);
+        talk(&mut rig);
+        texts.push(rig.draw());
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]));
+    let mut rig = Rig::new(50, 20);
+    talk(&mut rig);
+    rig.draw();
+    let buffer = rig.terminal.backend().buffer();
+    assert!(buffer.content().iter().all(|cell| {
+        (cell.fg, cell.bg) == (ratatui::style::Color::Reset, ratatui::style::Color::Reset)
+    }));
+}

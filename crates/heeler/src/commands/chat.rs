@@ -1,0 +1,276 @@
+//! `heeler chat`: a person talks with an agent of the fleet, and with the workers that it sets to work.
+
+use std::io::IsTerminal as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::{Args, ValueEnum};
+use heeler_chat::{About, AtExit, Book, Listed, Manner, Older, Shelf, ShelfError, Talk};
+use heeler_model::config::{Agent, Loaded, Runtime};
+use heeler_tui::{Card, Picker, Terminal};
+
+use crate::chat::{self, DaemonFleet};
+use crate::cli::{self, Global};
+use crate::failure::{Code, Failure, Outcome};
+use crate::fleet;
+use crate::output;
+use crate::place::{self, Place};
+
+/// What the help shows at its end.
+pub(crate) const ABOUT: &str = "Examples:
+  heeler chat                          # the fleet's only agent
+  heeler chat lead --workers leave
+  heeler --resume                      # choose from a list
+  heeler chat --resume chat-1a2b       # a beginning of the id will do
+  printf 'What is new?\\n/cost\\n' | heeler chat lead
+
+/help in the conversation lists what can be typed. Everything that is shown is on disk: after any way
+out, also kill -9, --resume goes on where it was. Without a terminal, lines are read and printed.";
+
+/// The most that is told of what earlier sessions have taught.
+const LEARNED_BYTES_MAX: u64 = 16 * 1024;
+/// In how many earlier sessions it is looked for.
+const LEARNED_FROM_MAX: usize = 50;
+
+/// Arguments of `chat`.
+#[derive(Args)]
+pub(crate) struct ChatArgs {
+    /// The agent to talk with [default: the only one, or the session's]
+    #[arg(add = cli::agents())]
+    agent: Option<String>,
+    /// Go on with a session; without an ID choose from a list
+    #[arg(long, value_name = "ID", num_args = 0..=1)]
+    resume: Option<Option<String>>,
+    /// Restart the loops that were active when the session was left
+    #[arg(long, requires = "resume")]
+    restart_loops: bool,
+    /// What becomes of workers that are at work when you leave
+    #[arg(long, value_name = "WHAT", default_value = "ask")]
+    workers: AtExitArg,
+    /// Do not ask the agent at the end what it has learned
+    #[arg(long)]
+    no_insights: bool,
+    /// Read and print lines, also on a terminal
+    #[arg(long)]
+    plain: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AtExitArg {
+    /// You are asked; without a terminal they go on
+    Ask,
+    /// They are stopped
+    Stop,
+    /// They go on; the daemon has them
+    Leave,
+}
+
+impl From<AtExitArg> for AtExit {
+    fn from(arg: AtExitArg) -> AtExit {
+        match arg {
+            AtExitArg::Ask => AtExit::Ask,
+            AtExitArg::Stop => AtExit::Stop,
+            AtExitArg::Leave => AtExit::Leave,
+        }
+    }
+}
+
+/// Holds a conversation.
+pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
+    let here = place::working_directory()?;
+    let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
+    let shelf = shelf(&env, &here)?;
+    let on_screen = !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let mut terminal = None;
+    let resumed = match &args.resume {
+        None => None,
+        Some(Some(id)) => Some(id.clone()),
+        Some(None) if on_screen => {
+            let opened = terminal.insert(Terminal::open().map_err(anyhow::Error::from)?);
+            match pick(&shelf, opened, &env)? {
+                Some(id) => Some(id),
+                None => return Ok(()),
+            }
+        }
+        Some(None) => return list(&shelf),
+    };
+    let older = match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
+        true => Older::Keep,
+        false => Older::Migrate,
+    };
+    let (book, place) = match resumed {
+        Some(id) => {
+            let opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
+            for warning in &opened.warnings {
+                output::note(warning)?;
+            }
+            let place = place_of(global, &opened.book)?;
+            (adopted(opened.book, args, &place)?, place)
+        }
+        None => {
+            let place = Place::find(global)?;
+            let agent = choose(&fleet::load(&place)?, args.agent.as_deref())?;
+            let about = About {
+                agent: Some(agent),
+                state_dir: Some(place.state_dir.clone()),
+                folder: Some(here.clone()),
+                ..About::default()
+            };
+            (shelf.create(about, place::now()).map_err(not_opened)?, place)
+        }
+    };
+    let manner = Manner {
+        attended: on_screen,
+        at_exit: args.workers.into(),
+        insights: !args.no_insights,
+        learned: learned(&shelf, &home(&env, &here)?, book.about()),
+        restart_loops: args.restart_loops,
+        folder: here,
+    };
+    let (fleet, happened) = DaemonFleet::open(&place)?;
+    let inputs = chat::Inputs::new(happened)?;
+    let history = chat::history(&book);
+    let talk = Talk::begin(shelf, book, Box::new(fleet), manner, place::now());
+    let talk = talk.map_err(anyhow::Error::from)?;
+    match on_screen {
+        true => {
+            let terminal = match terminal {
+                Some(terminal) => terminal,
+                None => Terminal::open().map_err(anyhow::Error::from)?,
+            };
+            chat::on_screen(talk, inputs, terminal, history, &env)
+        }
+        false => chat::in_lines(talk, inputs),
+    }
+}
+
+fn home(env: &std::collections::BTreeMap<String, String>, here: &Utf8Path) -> Outcome<Utf8PathBuf> {
+    place::home(env, here).ok_or_else(place::no_home)
+}
+
+/// Returns where sessions are kept: ours, and those of agents-fleet.
+fn shelf(env: &std::collections::BTreeMap<String, String>, here: &Utf8Path) -> Outcome<Shelf> {
+    let foreign = env.get("HOME").map(|home| Utf8Path::new(home).join(".fleet/sessions"));
+    Ok(Shelf::new(home(env, here)?.join("sessions"), foreign.into_iter().collect()))
+}
+
+fn not_opened(error: ShelfError) -> Failure {
+    let code = match &error {
+        ShelfError::Unknown { .. } => Code::NotFound,
+        ShelfError::Busy { .. } => Code::Refused,
+        _ => Code::Failed,
+    };
+    Failure::new(code, error).hint("heeler --resume lists the sessions")
+}
+
+/// Finds the fleet that a session belongs to.
+fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
+    let folder = book.about().folder.clone().filter(|folder| folder.is_dir());
+    let mut global = global.clone();
+    if global.config.is_none() {
+        global.config = folder;
+    }
+    Place::find(&global)
+}
+
+/// Gives a session of another program the agent that goes on with it.
+fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
+    let known = book.about().agent.clone();
+    if args.agent.is_none() && known.is_some() {
+        return Ok(book);
+    }
+    let agent = choose(&fleet::load(place)?, args.agent.as_deref())?;
+    if known.as_deref() != Some(&agent) {
+        let state_dir = Some(place.state_dir.clone());
+        // Another agent has a conversation of its own.
+        book.save(|about| {
+            (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
+        })
+        .map_err(anyhow::Error::from)?;
+    }
+    Ok(book)
+}
+
+/// Chooses the agent, which must be one that can be talked with.
+fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
+    let agent = match name {
+        Some(name) => loaded.find_agent(name).map_err(|error| Failure::new(Code::NotFound, error))?,
+        None => {
+            let able: Vec<&Agent> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
+            match able[..] {
+                [one] => one,
+                [] => return Err(nobody()),
+                _ => {
+                    let names: Vec<&str> = able.iter().map(|it| it.name.as_str()).collect();
+                    let message = format!("whom do you want to talk with: {}?", names.join(", "));
+                    let hint = format!("heeler chat {}", names[0]);
+                    return Err(Failure::message(Code::Usage, message).hint(hint));
+                }
+            }
+        }
+    };
+    match can_talk(agent) {
+        true => Ok(agent.name.to_string()),
+        false => {
+            let message = format!("{} cannot be talked with: its runtime is neither sdk nor scripted", agent.name);
+            Err(Failure::message(Code::Usage, message).hint("heeler trigger asks it once"))
+        }
+    }
+}
+
+fn can_talk(agent: &Agent) -> bool {
+    matches!(agent.runtime, Runtime::Sdk | Runtime::Scripted { .. })
+}
+
+fn nobody() -> Failure {
+    Failure::message(Code::NotFound, "the fleet has no agent of runtime sdk or scripted")
+        .hint("heeler init agent adds one")
+}
+
+/// Returns what the last session with the agent in this folder has taught.
+fn learned(shelf: &Shelf, home: &Utf8Path, about: &About) -> Option<String> {
+    let listed = shelf.list().ok()?;
+    let is_alike = |one: &&Listed| one.agent == about.agent && one.folder == about.folder;
+    let alike = listed.iter().filter(is_alike).take(LEARNED_FROM_MAX);
+    let path = |one: &Listed| home.join(format!("sessions/{}.insights.md", one.id));
+    let read = |path: Utf8PathBuf| {
+        use std::io::Read as _;
+        let mut text = String::new();
+        std::fs::File::open(path).ok()?.take(LEARNED_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    alike.map(path).find_map(read).filter(|text| !text.trim().is_empty())
+}
+
+fn pick(
+    shelf: &Shelf,
+    terminal: &mut Terminal,
+    env: &std::collections::BTreeMap<String, String>,
+) -> Outcome<Option<String>> {
+    let cards = shelf.list().map_err(not_opened)?.into_iter().map(card).collect();
+    let mut picker = Picker::new(cards, chat::theme(env));
+    Ok(heeler_tui::pick(terminal, &mut picker, place::now()).map_err(anyhow::Error::from)?)
+}
+
+fn card(one: Listed) -> Card {
+    Card {
+        id: one.id,
+        agent: one.agent.unwrap_or_default(),
+        at: Some(one.updated),
+        messages: one.messages.unwrap_or_default(),
+        first: one.first.unwrap_or_default(),
+        last: one.last.unwrap_or_default(),
+        foreign: one.is_foreign.then(|| "agents-fleet".to_owned()),
+        fault: one.fault,
+    }
+}
+
+/// Lists the sessions where nobody can choose.
+fn list(shelf: &Shelf) -> Outcome {
+    for one in shelf.list().map_err(not_opened)? {
+        let said = one.fault.or(one.last).unwrap_or_default();
+        let said: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
+        let count = one.messages.unwrap_or_default();
+        output::line(format!("{}  {}  {count} entries  {said}", one.id, one.updated))?;
+    }
+    Ok(())
+}
