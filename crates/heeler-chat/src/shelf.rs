@@ -167,10 +167,10 @@ impl Shelf {
     /// Finds a session by its id or the beginning of it, if that is no other's.
     pub fn find(&self, id: &str) -> Result<Found, ShelfError> {
         checked_id(id).map_err(BookError::Name)?;
-        let all = self.all()?;
-        if let Some(found) = all.get(id) {
-            return Ok(found.clone());
+        if let Some(found) = self.exactly(id) {
+            return Ok(found);
         }
+        let all = self.all()?;
         let fitting: Vec<&Found> = all.values().filter(|it| it.id.starts_with(id)).collect();
         match fitting[..] {
             [found] => Ok(found.clone()),
@@ -186,6 +186,16 @@ impl Shelf {
                 Err(ShelfError::Ambiguous { id: id.to_owned(), some })
             }
         }
+    }
+
+    /// Finds a session by its whole id. Ours hides the one that it was copied from.
+    fn exactly(&self, id: &str) -> Option<Found> {
+        let foreign = self.foreign.iter().map(|folder| (folder, true));
+        let mut folders = std::iter::once((&self.own, false)).chain(foreign);
+        let is_there =
+            |folder: &Utf8Path| folder.join(format!("{id}{JSON}")).symlink_metadata().is_ok();
+        let (folder, is_foreign) = folders.find(|(folder, _)| is_there(folder))?;
+        Some(Found { id: id.to_owned(), is_foreign, folder: folder.clone() })
     }
 
     /// Begins a session.

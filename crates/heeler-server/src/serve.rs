@@ -28,7 +28,8 @@ use crate::{access, api, hooks, internal, metrics, site};
 /// How many connections are served at once; more wait until one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// The longest head of a request, and how much of a body waits to be read.
+/// The longest head of a request, give or take what is read at once, and how much of a body waits to be
+/// read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long a connection may say nothing between two requests.

@@ -14,7 +14,7 @@ mod work;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -72,9 +72,13 @@ pub(crate) struct NoPage {
 
 impl IntoResponse for NoPage {
     fn into_response(self) -> Response {
-        let Problem { status, detail, hint, .. } = self.problem;
+        let Problem { status, detail, hint, retry_after, .. } = self.problem;
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        page(code, problem::page(&self.frame, status, &detail, hint.as_deref()))
+        let mut shown = page(code, problem::page(&self.frame, status, &detail, hint.as_deref()));
+        if let Some(seconds) = retry_after {
+            shown.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        shown
     }
 }
 

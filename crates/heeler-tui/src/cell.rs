@@ -11,7 +11,7 @@ use crate::text::{Break, Flow, beginning, harmless, one_line, shortened};
 use crate::{markdown, text};
 
 /// How much is kept of what somebody says; the rest is in the file.
-const SAID_BYTES_MAX: usize = 128 * 1024;
+const SAID_BYTES_MAX: usize = 64 * 1024;
 /// How much is kept of what a tool was given, and of what it gave.
 const TOOL_BYTES_MAX: usize = 16 * 1024;
 /// How much is kept of the one line that tells what a tool was given.
@@ -197,6 +197,10 @@ impl Call {
 pub(crate) fn agent(text: &str, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     let said = markdown::lines(text, width.saturating_sub(2), theme);
+    // Markdown can say nothing, such as where links go that are not there.
+    if said.is_empty() {
+        lines.extend(plain("● ", text, Style::new(), width));
+    }
     for (at, mut line) in said.into_iter().enumerate() {
         line.spans.insert(0, Span::raw(if at == 0 { "● " } else { "  " }));
         lines.push(line);
@@ -287,5 +291,46 @@ pub(crate) fn duration(ms: i64) -> String {
         1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
         60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms / 1000 % 60),
         _ => format!("{}h {:02}m", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(entry: &Entry, unfolded: bool) -> Vec<String> {
+        let lines = Cell::of(entry).lines(30, unfolded, &Theme::plain());
+        lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
+    }
+
+    fn said(role: Role, content: Json) -> Entry {
+        let mut entry = Entry::new(role, "", Timestamp::UNIX_EPOCH);
+        entry.content = content;
+        entry
+    }
+
+    #[test]
+    fn whatever_another_program_has_put_there_is_shown() {
+        let blocks = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        assert_eq!(shown(&said(Role::User, blocks), false), ["", "› a", "  b"]);
+        assert_eq!(shown(&said(Role::System, json!({"n": 1})), false), ["  {\"n\":1}"]);
+        assert_eq!(shown(&said(Role::Assistant, json!("[a]: b")), false), ["", "● [a]: b"]);
+        assert_eq!(shown(&said(Role::Tool, json!("x")), false), ["  ✓ tool"]);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_that_is_told() {
+        let long = said(Role::System, json!("x".repeat(SAID_BYTES_MAX + 5)));
+        assert!(Cell::of(&long).bytes() < SAID_BYTES_MAX + 200);
+        let lines = shown(&said(Role::User, json!("y\n".repeat(LINES_MAX + 50))), false);
+        assert_eq!(lines.len(), LINES_MAX + 1);
+        assert!(lines[LINES_MAX].starts_with("… "), "{}", lines[LINES_MAX]);
+        let mut call = said(Role::Tool, Json::Null);
+        call.args = Some(json!({"command": "z".repeat(TOOL_BYTES_MAX + 5)}));
+        assert!(Cell::of(&call).bytes() < TOOL_BYTES_MAX + GIST_BYTES_MAX + 500);
+        assert_eq!(shown(&call, false), ["  · tool zzzzzzzzzzzzzzzzzzzz…"]);
+        assert!(shown(&call, true).last().unwrap().ends_with("them all"));
     }
 }

@@ -125,7 +125,7 @@ fn text(terminal: &Terminal<TestBackend>) -> String {
         while x < buffer.area.width {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            x += crate::text::width(symbol).max(1) as u16;
+            x += crate::text::columns(symbol).max(1) as u16;
         }
         lines.push(line.trim_end().to_owned());
     }

@@ -56,9 +56,10 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// Returns how many columns a grapheme takes; none where it cannot be shown.
 pub(crate) fn columns(grapheme: &str) -> usize {
-    match grapheme.contains(char::is_control) {
-        true => 0,
-        false => usize::from(grapheme.cell_width()),
+    match grapheme.as_bytes() {
+        [byte] => usize::from(!byte.is_ascii_control()),
+        _ if grapheme.contains(char::is_control) => 0,
+        _ => usize::from(grapheme.cell_width()),
     }
 }
 
@@ -114,20 +115,30 @@ pub(crate) struct Flow {
 impl Flow {
     /// Lays out text in which `\n` ends a line.
     pub(crate) fn lines(&self, spans: &[Span<'_>], out: &mut Vec<Line<'static>>) {
-        let glyphs: Vec<Glyph<'_>> = spans.iter().flat_map(glyphs).collect();
-        let mut is_first = true;
-        for line in glyphs.split(|glyph| glyph.text == "\n") {
-            let mut left = line;
-            loop {
-                let margin = if is_first { &self.first } else { &self.rest };
-                let room = self.width.saturating_sub(margin_width(margin)).max(1);
-                let (taken, next) = self.cut(left, room);
-                out.push(line_of(margin, &left[..taken], room));
-                is_first = false;
-                left = &left[next..];
-                if left.is_empty() {
-                    break;
-                }
+        let before = out.len();
+        let mut line = vec![];
+        for glyph in spans.iter().flat_map(glyphs) {
+            if glyph.text == "\n" {
+                self.line(&line, before, out);
+                line.clear();
+            } else {
+                line.push(glyph);
+            }
+        }
+        self.line(&line, before, out);
+    }
+
+    /// Lays out one line of text as one or more; `before` is where the text begins.
+    fn line(&self, glyphs: &[Glyph<'_>], before: usize, out: &mut Vec<Line<'static>>) {
+        let mut left = glyphs;
+        loop {
+            let margin = if out.len() == before { &self.first } else { &self.rest };
+            let room = self.width.saturating_sub(margin_width(margin)).max(1);
+            let (taken, next) = self.cut(left, room);
+            out.push(line_of(margin, &left[..taken], room));
+            left = &left[next..];
+            if left.is_empty() {
+                return;
             }
         }
     }
@@ -141,10 +152,10 @@ impl Flow {
             let is_blank = self.breaks == Break::Words && glyph.text == " ";
             used += glyph.columns;
             if is_blank {
-                let next = at + glyphs[at..].iter().take_while(|glyph| glyph.text == " ").count();
                 // Blanks that begin a line are its indent.
                 if at > 0 && glyphs[at - 1].text != " " {
-                    fits = Some((at, next));
+                    let blanks = glyphs[at..].iter().take_while(|glyph| glyph.text == " ");
+                    fits = Some((at, at + blanks.count()));
                 }
                 continue;
             }

@@ -1,6 +1,6 @@
 //! A conversation with a fleet: what holds its parts together. Start at [`Inputs`].
 
-mod fleet;
+pub(crate) mod fleet;
 mod follow;
 mod plain;
 mod workers;
@@ -142,7 +142,7 @@ pub(crate) fn on_screen(
     });
     let completion = Completion { commands: COMMANDS, files: Box::new(files) };
     let mut screen = Screen::new(theme(env), completion, history);
-    let drawn = heeler_tui::run(&mut terminal, &mut screen, shown, place::now, move |wish| {
+    heeler_tui::run(&mut terminal, &mut screen, shown, place::now, move |wish| {
         // It has ended already.
         drop(tell.send(Input::Wish(wish)));
     });
@@ -151,7 +151,7 @@ pub(crate) fn on_screen(
     for line in last_words {
         output::line(line)?;
     }
-    Ok(drawn.map_err(anyhow::Error::from)?)
+    Ok(())
 }
 
 /// Chooses the colours.

@@ -343,6 +343,7 @@ impl Command {
             Command::Agent { command } => command.wants_json(),
             Command::Approvals { command } => command.wants_json(),
             Command::Costs(args) => args.json,
+            Command::Chat(_) => false,
             Command::Open(args) => args.json,
             Command::Token { command } => command.wants_json(),
             Command::Password { command } => command.wants_json(),

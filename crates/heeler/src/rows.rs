@@ -199,7 +199,7 @@ fn result(value: &Value) -> String {
     let error = value["error"].as_str().filter(|error| !error.is_empty());
     let error = error.map(|error| format!(": {}", shortened(error)));
     let parts = [turns, took, cost, error].into_iter().flatten();
-    plain(&value["subtype"]) + &parts.collect::<String>()
+    format!("{}{}", plain(&value["subtype"]), parts.collect::<String>())
 }
 
 fn plain(value: &Value) -> String {

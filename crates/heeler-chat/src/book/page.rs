@@ -11,6 +11,7 @@ use heeler_transcript::{
 };
 use memchr::memmem;
 use serde_json::{Map, Value as Json};
+use uuid::Uuid;
 
 use super::{Book, BookError, is_missing, records};
 use crate::{Entry, Role, Speaker};
@@ -127,14 +128,29 @@ impl Book {
         let named = memmem::Finder::new(job.as_str());
         let row_in =
             |line: RawLine<'_>| line.records().iter().rev().find_map(|record| row_of(&record.text));
+        let turn = self.turn_of(job);
+        let asked = turn.map(|turn| memmem::Finder::new(&turn.to_string()).into_owned());
+        let is_asked_in = |line: RawLine<'_>| {
+            line.records().iter().any(|record| read_entry(&record.text).turn == turn)
+        };
         while let Some(line) = lines.next_line()? {
             if named.find(line.bytes).is_some()
                 && let Some(row) = row_in(line)
             {
                 return Ok(Some(row));
             }
+            // The words that it was asked with are there before any row of it.
+            if asked.as_ref().is_some_and(|it| it.find(line.bytes).is_some()) && is_asked_in(line) {
+                break;
+            }
         }
         Ok(None)
+    }
+
+    /// Returns the turn that became a job, if it is on record.
+    fn turn_of(&self, job: &JobId) -> Option<Uuid> {
+        let mut turns = self.about().turns.iter();
+        turns.find(|asked| asked.job.as_ref() == Some(job)).map(|asked| asked.turn)
     }
 
     /// Returns the entries that only the JSON file has.

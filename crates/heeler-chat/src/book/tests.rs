@@ -245,6 +245,25 @@ fn the_last_row_of_a_job_is_found_however_far_back_it_is() {
 }
 
 #[test]
+fn a_job_without_a_row_is_not_looked_for_before_the_words_that_it_was_asked_with() {
+    let home = Home::new();
+    let mut book = home.shelf().create(About::default(), NOW).unwrap();
+    let turn = Uuid::from_u128(7);
+    let job = || "job-1".parse::<JobId>().unwrap();
+    // What cannot be: it shows how far back it is looked.
+    book.append(&ALL, &from_row("before", "job-1", 3)).unwrap();
+    book.append(&ALL, &Entry { turn: Some(turn), ..entry("asked") }).unwrap();
+    book.append(&ALL, &entry("after")).unwrap();
+    book.save(|about| about.turns.push(crate::Asked { turn, job: Some(job()) })).unwrap();
+    let id = book.id().to_owned();
+    drop(book);
+    let mut book = home.open(&id);
+    assert_eq!(book.last_source(&ALL, &job()).unwrap(), None);
+    book.save(|about| about.turns.clear()).unwrap();
+    assert_eq!(book.last_source(&ALL, &job()).unwrap(), Some(3));
+}
+
+#[test]
 fn pages_go_from_the_tail_to_the_beginning_while_others_come() {
     let home = Home::new();
     let mut book = home.shelf().create(About::default(), NOW).unwrap();

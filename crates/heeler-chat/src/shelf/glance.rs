@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use super::{Found, JSON, Listed, lock_name};
+use crate::about::Counted;
 use crate::book::{count_on, read_entry, seam, unended};
 use crate::sheet::Sheet;
 use crate::{Entry, Role};
@@ -75,9 +76,9 @@ fn look(found: &Found, listed: &mut Listed) -> Result<(), String> {
     let beyond = inline.len() as u64 + u64::from(is_unended && inline.is_empty());
     listed.messages = counted.map(|counted| counted.entries + beyond);
     let ends = Ends::read(&path, listed).map_err(|error| error.to_string())?;
-    let inline: Vec<Entry> = inline.iter().map(|line| read_entry(line)).collect();
-    listed.first = ends.first.or_else(|| first_words(inline.iter()));
-    listed.last = last_words(inline.iter()).or(ends.last);
+    let inline = || inline.iter().map(|line| read_entry(line));
+    listed.first = ends.first.or_else(|| first_words(inline()));
+    listed.last = last_words(inline()).or(ends.last);
     Ok(())
 }
 
@@ -97,14 +98,27 @@ impl Ends {
         };
         let meta = file.metadata()?;
         listed.updated = listed.updated.max(written(&meta));
-        let head = entries(&read_at(&file, 0, HEAD_BYTES)?);
-        let from = meta.len().saturating_sub(TAIL_BYTES as u64);
-        let tail = read_at(&file, from, TAIL_BYTES)?;
-        // The first line of it may be the end of one.
-        let whole = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail) };
-        let tail = whole.map_or(Vec::new(), |at| entries(&tail[at..]));
-        Ok(Ends { first: first_words(head.iter()), last: last_words(tail.iter()) })
+        let mut ends = Ends::default();
+        // Mostly a little is enough.
+        for share in [16, 1] {
+            if ends.first.is_none() {
+                ends.first = first_words(entries(&read_at(&file, 0, HEAD_BYTES / share)?));
+            }
+            if ends.last.is_none() {
+                ends.last = last_in(&file, meta.len(), TAIL_BYTES / share)?;
+            }
+        }
+        Ok(ends)
     }
+}
+
+/// Returns what was said last in the last bytes of a file.
+fn last_in(file: &File, end: u64, len: usize) -> io::Result<Option<String>> {
+    let from = end.saturating_sub(len as u64);
+    let tail = read_at(file, from, len)?;
+    // The first line of it may be the end of one.
+    let whole = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail) };
+    Ok(whole.and_then(|at| last_words(entries(&tail[at..]))))
 }
 
 fn read_at(file: &File, from: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -114,21 +128,19 @@ fn read_at(file: &File, from: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the entries of the whole lines of a piece of a file.
-fn entries(bytes: &[u8]) -> Vec<Entry> {
+/// Returns the entries of the whole lines of a piece of a file. None is read before it is asked for: most
+/// of them never are.
+fn entries(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Entry> {
     let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-    lines
-        .filter(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok())
-        .map(read_entry)
-        .collect()
+    lines.filter(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok()).map(read_entry)
 }
 
-fn first_words<'a>(mut entries: impl Iterator<Item = &'a Entry>) -> Option<String> {
-    entries.find(|entry| entry.role == Role::User).map(words)
+fn first_words(mut entries: impl Iterator<Item = Entry>) -> Option<String> {
+    entries.find(|entry| entry.role == Role::User).as_ref().map(words)
 }
 
-fn last_words<'a>(entries: impl DoubleEndedIterator<Item = &'a Entry>) -> Option<String> {
-    entries.rev().find(|entry| entry.is_message()).map(words)
+fn last_words(entries: impl DoubleEndedIterator<Item = Entry>) -> Option<String> {
+    entries.rev().find(Entry::is_message).as_ref().map(words)
 }
 
 fn words(entry: &Entry) -> String {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SEEDS: u64 = 5;
+const SEEDS: u64 = 4;
 const STEPS: usize = 400;
 
 const TEXTS: [&str; 8] = [
@@ -73,7 +73,7 @@ fn entry(rng: &mut fastrand::Rng) -> Entry {
 fn show(rig: &mut Rig, rng: &mut fastrand::Rng) {
     let of = speaker(rng);
     let text = TEXTS[rng.usize(..TEXTS.len())].to_owned();
-    let shown = match rng.u8(..12) {
+    let shown = match rng.u8(..15) {
         0..4 => Shown::Entry { of, entry: entry(rng) },
         4 => Shown::Delta { of, text },
         5 => Shown::DeltaEnded { of },
@@ -97,6 +97,9 @@ fn show(rig: &mut Rig, rng: &mut fastrand::Rng) {
         })),
         9 => Shown::Settled { ask: rng.u8(..5).to_string() },
         10 => Shown::Suggested(text),
+        11 => Shown::Told(text),
+        12 => Shown::Leaving(text),
+        13 if rng.u8(..4) == 0 => Shown::Restarted,
         _ => {
             let options = json!([{"label": text, "description": text}, {"label": "b"}]);
             let questions = json!({"questions": [

@@ -62,7 +62,7 @@ impl Plain {
             Shown::Asked(question) => {
                 output::note(&format!("asks: {} (nobody can answer here)", question.ask.tool))?;
             }
-            Shown::Told(text) => output::line(text)?,
+            Shown::Told(text) => output::line(text.as_str())?,
             Shown::Failed(text) => output::note(text)?,
             Shown::Status(status) => self.busy = status.busy.is_some() || status.queued > 0,
             Shown::Suggested(text) => output::note(&format!("not sent: {text}"))?,

@@ -248,7 +248,7 @@ fn pick(
 ) -> Outcome<Option<String>> {
     let cards = shelf.list().map_err(not_opened)?.into_iter().map(card).collect();
     let mut picker = Picker::new(cards, chat::theme(env));
-    Ok(heeler_tui::pick(terminal, &mut picker, place::now()).map_err(anyhow::Error::from)?)
+    Ok(heeler_tui::pick(terminal, &mut picker, place::now()))
 }
 
 fn card(one: Listed) -> Card {
