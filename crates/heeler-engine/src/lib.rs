@@ -72,7 +72,7 @@ pub use sessions::{
     CLEANUP_MAX, Cleanup, KeptSession, MadeSession, NATIVE, SessionOrder, TakenSession, expired,
     has_expired, plan_cleanup,
 };
-pub use setup::Setup;
+pub use setup::{Setup, cron_override};
 pub use sockets::{SocketsError, sockets};
 pub use start::{AtWork, StartError, at_work};
 pub use watching::{CHANGES_TOLD_MAX, WATCHED_FOLDERS_MAX, WatchSpec, Watched, Watching};

@@ -115,19 +115,6 @@ impl Setup {
         self.workflow_settings().agent.clone().or_else(only)
     }
 
-    /// Returns what was changed about a workflow's cron as a change of the schedule that it is.
-    pub(crate) fn cron_override(&self, row: CronOverride) -> Option<(ScheduleKey, Override)> {
-        let CronOverride { name, enabled, schedule: text, at, by } = row;
-        let is_it = |it: &Schedule| it.workflow.is_some() && cron_name(it) == name;
-        let agents = self.loaded.agents.iter();
-        let (agent, schedule) = agents
-            .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))
-            .find(|(_, schedule)| is_it(schedule))?;
-        let (agent, schedule) = (agent.name.to_string(), schedule.name.clone());
-        let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
-        Some((key, Override { agent, schedule, enabled, text, at, by }))
-    }
-
     /// Returns what holds for all workflows.
     pub(crate) fn workflow_settings(&self) -> Cow<'_, WorkflowSettings> {
         match self.root() {
@@ -257,6 +244,19 @@ impl Setup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
+}
+
+/// Returns what was changed about a workflow's cron as a change of the schedule that it is.
+pub fn cron_override(loaded: &Loaded, row: CronOverride) -> Option<(ScheduleKey, Override)> {
+    let CronOverride { name, enabled, schedule: text, at, by } = row;
+    let is_it = |it: &Schedule| it.workflow.is_some() && cron_name(it) == name;
+    let agents = loaded.agents.iter();
+    let (agent, schedule) = agents
+        .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))
+        .find(|(_, schedule)| is_it(schedule))?;
+    let (agent, schedule) = (agent.name.to_string(), schedule.name.clone());
+    let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
+    Some((key, Override { agent, schedule, enabled, text, at, by }))
 }
 
 /// Returns the name of the cron that a schedule is.

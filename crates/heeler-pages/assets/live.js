@@ -9,7 +9,7 @@
 
 import { tick, setNow } from './time.js';
 
-const RETRY_MS = [500, 1000, 2000, 5000, 10000, 30000];
+const RETRY_MS = [500, 1000, 2000, 5000, 10000];
 const WORDS = { live: 'Live', wait: 'Connecting…', lost: 'Connection lost. Trying again…' };
 
 const chip = document.getElementById('live');
@@ -67,11 +67,16 @@ export function connect(url, events, { raw = false } = {}) {
   };
   const look = () => (document.hidden ? stop() : open());
   document.addEventListener('visibilitychange', look);
+  // Whoever comes back, or gets a network back, need not wait for the next try.
+  const hurry = () => { if (!source && !document.hidden) { clearTimeout(timer); open(); } };
+  const HURRY = ['focus', 'online'];
+  for (const name of HURRY) addEventListener(name, hurry);
   open();
   return {
     close() {
       closed = true;
       document.removeEventListener('visibilitychange', look);
+      for (const name of HURRY) removeEventListener(name, hurry);
       stop();
       states.delete(key);
       show();
@@ -114,6 +119,17 @@ function replace(region, fresh) {
   if (again) region.querySelector(again)?.focus({ preventScroll: true });
 }
 
+// Looks again as often as a page says that it wants to be; that changes with what goes on.
+let poll = 0;
+let poller = 0;
+function polled(page) {
+  const wanted = Number(page.querySelector('main')?.dataset.poll) || 0;
+  if (wanted === poll) return;
+  poll = wanted;
+  clearInterval(poller);
+  if (poll) poller = setInterval(() => document.hidden || refreshSoon(), poll);
+}
+
 let fetching = false;
 let stale = false;
 export async function refresh() {
@@ -130,6 +146,7 @@ export async function refresh() {
       const fresh = page.getElementById(region.id);
       if (fresh) replace(region, fresh);
     }
+    polled(page);
     tick();
     document.dispatchEvent(new CustomEvent('heeler:refreshed'));
   } catch { /* the stream says that the connection is lost */ }
@@ -178,6 +195,5 @@ if (document.body.dataset.stream) {
       if (news && regions().length) refreshSoon();
     },
   });
-  const poll = Number(document.querySelector('main')?.dataset.poll);
-  if (poll) setInterval(() => document.hidden || refreshSoon(), poll);
+  polled(document);
 }

@@ -4,7 +4,8 @@
 // `<div data-page data-previous="N">` in it with articles. `data-previous` is what `before` is for
 // what is older; the page's address with it gives another `data-page`.
 //   data-follow     the job whose rows are added as they come, from line data-from on
-//   [data-older]    a button that shows what is older; scrolling up to it does the same
+//   [data-older]    a link to what is older; here that comes into the page, as by scrolling up to it
+//   [data-row-count] where it is said how many rows there are
 //   [data-end]      a button that leads to the end; shown while the reader is elsewhere
 //   [data-told]     where the end of the job is said, for those who do not see it
 //   data-session    the rows are messages: a job's rows are shown below them while it runs, and
@@ -35,6 +36,7 @@ class Transcript {
     this.box = section.querySelector('[data-rows]');
     this.older = section.querySelector('[data-older]');
     this.toEnd = section.querySelector('[data-end]');
+    this.count = section.querySelector('[data-row-count]');
     this.told = section.querySelector('[data-told]');
     this.page = this.box.querySelector('[data-page]');
     this.isSession = 'session' in section.dataset;
@@ -63,7 +65,12 @@ class Transcript {
     // Whoever opens something wants to read it, not to be taken to the end.
     this.box.addEventListener('toggle', () => this.looked(), true);
     this.toEnd?.addEventListener('click', () => this.jump());
-    this.older?.addEventListener('click', () => this.loadOlder());
+    this.older?.addEventListener('click', (event) => {
+      // Whoever wants it in another tab gets that.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      this.loadOlder();
+    });
   }
 
   isAtEnd() {
@@ -85,7 +92,10 @@ class Transcript {
   }
 
   shownOlder() {
-    if (this.older) this.older.hidden = !this.page.dataset.previous;
+    const { previous } = this.page.dataset;
+    if (!this.older) return;
+    this.older.hidden = !previous;
+    if (previous) this.older.href = `${location.pathname}?before=${encodeURIComponent(previous)}#h-log`;
   }
 
   goToEnd() {
@@ -151,6 +161,7 @@ class Transcript {
     const fresh = await this.fetched('');
     this.replace(fresh);
     this.seen = null;
+    if (fresh.dataset.lines) this.counted(Number(fresh.dataset.lines));
     if (job) this.follow(job, Number(fresh.dataset.lines));
   }
 
@@ -231,6 +242,7 @@ class Transcript {
     const at = place(id);
     if (!isAfter(at, this.seen)) return;
     this.seen = at;
+    this.counted(at[0] + 1);
     this.saying?.remove();
     this.saying = null;
     if (!this.isFollowing) this.missed += 1;
@@ -239,6 +251,12 @@ class Transcript {
       if (article) this.add(article);
     }
     this.shownEnd();
+  }
+
+  counted(rows) {
+    if (!this.count) return;
+    const number = String(rows).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+    this.count.textContent = `${number} ${rows === 1 ? 'row' : 'rows'}`;
   }
 
   add(article) {

@@ -15,7 +15,9 @@ use crate::schedules::{run_now, switch};
 use crate::{Frame, Section, charts, jobs};
 
 /// Returns the page of all agents.
-pub fn page(frame: &Frame, agents: &AgentPage) -> Markup {
+///
+/// `past` are those that had jobs and are not in the config any more.
+pub fn page(frame: &Frame, agents: &AgentPage, past: &[String]) -> Markup {
     let content = html! {
         div.head {
             h1 { "Agents" }
@@ -26,8 +28,48 @@ pub fn page(frame: &Frame, agents: &AgentPage) -> Markup {
                 (empty("No agents yet", html! { code { "heeler init" } " writes a first one; " code { "heeler reload" } " loads the config again." }))
             } @else { (table(frame, &agents.agents)) }
         }
+        @if !past.is_empty() {
+            section.card #past data-live aria-labelledby="h-past" {
+                header { h2 #h-past { "Not in the config any more" } }
+                ul.pad.row role="list" { @for name in past { li { (agent_link(name)) } } }
+            }
+        }
     };
     frame.page(Section::Agents, "Agents", content)
+}
+
+/// Returns the page of an agent that is not in the config any more: what it did stays.
+pub fn past_page(frame: &Frame, name: &str, jobs: &JobPage, found: &SessionPage) -> Markup {
+    let content = html! {
+        nav.crumbs aria-label="Where this is" { a href="/agents" { "Agents" } }
+        div.head { h1 { (said(name)) } }
+        p.banner role="note" {
+            span { "This agent is not in the config any more. What it did stays; it gets no new jobs." }
+        }
+        (done(frame, name, jobs, found))
+    };
+    frame.page(Section::Agents, &one_line(name), content)
+}
+
+/// Shows what an agent did.
+fn done(frame: &Frame, name: &str, found: &JobPage, in_sessions: &SessionPage) -> Markup {
+    html! {
+        section.card #jobs data-live aria-labelledby="h-jobs" {
+            header {
+                h2 #h-jobs { "Jobs" }
+                a.more href=(query("/jobs", &[("agent", name)])) { "all " (grouped(found.total)) }
+            }
+            @if found.jobs.is_empty() { p.empty.small { "It has had no job yet." } }
+            @else { (jobs::table(frame, &found.jobs)) }
+        }
+        section.card #sessions data-live aria-labelledby="h-sessions" {
+            header {
+                h2 #h-sessions { "Sessions" }
+                a.more href=(query("/sessions", &[("agent", name)])) { "all " (grouped(in_sessions.total)) }
+            }
+            (sessions(frame, in_sessions))
+        }
+    }
 }
 
 fn table(frame: &Frame, agents: &[AgentItem]) -> Markup {
@@ -133,21 +175,7 @@ pub fn agent_page(frame: &Frame, view: &AgentView) -> Markup {
                 }
             }
         }
-        section.card #jobs data-live aria-labelledby="h-jobs" {
-            header {
-                h2 #h-jobs { "Jobs" }
-                a.more href=(query("/jobs", &[("agent", &agent.name)])) { "all " (grouped(view.jobs.total)) }
-            }
-            @if view.jobs.jobs.is_empty() { p.empty.small { "It has had no job yet." } }
-            @else { (jobs::table(frame, &view.jobs.jobs)) }
-        }
-        section.card #sessions data-live aria-labelledby="h-sessions" {
-            header {
-                h2 #h-sessions { "Sessions" }
-                a.more href=(query("/sessions", &[("agent", &agent.name)])) { "all " (grouped(view.sessions.total)) }
-            }
-            (sessions(frame, &view.sessions))
-        }
+        (done(frame, &agent.name, &view.jobs, &view.sessions))
     };
     frame.page(Section::Agents, &one_line(&agent.name), content)
 }

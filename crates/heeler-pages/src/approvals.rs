@@ -2,6 +2,7 @@
 
 use heeler_model::{ApprovalKind, ApprovalStatus, question};
 use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalPage};
+use jiff::SignedDuration;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -14,6 +15,9 @@ use crate::{Frame, Section};
 
 /// How much of what is asked the page shows; it can be changed only if that is all.
 const DETAIL_BYTES_MAX: usize = 64 * 1024;
+
+/// How close the end of a question is when that is shown with weight.
+const SOON: SignedDuration = SignedDuration::from_mins(10);
 
 /// Which answers that were given are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,16 +91,21 @@ fn state(item: &ApprovalItem) -> Markup {
     }
 }
 
+/// Says in a line what is asked.
+pub(crate) fn title(kind: ApprovalKind, gate: &str) -> Markup {
+    html! {
+        @match kind {
+            ApprovalKind::Permission => { "May it use " (said(gate)) "?" }
+            ApprovalKind::Question => { "The agent asks" }
+            ApprovalKind::Approve | ApprovalKind::Reply => { (said(gate)) }
+        }
+    }
+}
+
 fn ask(frame: &Frame, asked: &ApprovalDetails, level: u8) -> Markup {
     let item = &asked.item;
     let is_open = item.status == ApprovalStatus::Pending;
-    let title = html! {
-        @match item.kind {
-            ApprovalKind::Permission => { "May it use " (said(&item.gate)) "?" }
-            ApprovalKind::Question => { "The agent asks" }
-            ApprovalKind::Approve | ApprovalKind::Reply => { (said(&item.gate)) }
-        }
-    };
+    let title = title(item.kind, &item.gate);
     html! {
         article.ask data-row id=(item.id) aria-labelledby={ "t-" (item.id) } {
             @if level == 2 { h2 id={ "t-" (item.id) } { (title) } } @else { h3 id={ "t-" (item.id) } { (title) } }
@@ -125,7 +134,7 @@ fn about(frame: &Frame, asked: &ApprovalDetails) -> Markup {
             @if let Some(phase) = &item.phase { span { "phase " (said(phase)) } }
             span { "asked " (ago(frame, item.created_at)) }
             @if let Some(at) = item.expires_at.filter(|_| item.status == ApprovalStatus::Pending) {
-                span.soon { "expires " (ago(frame, at)) }
+                span.soon[at.duration_since(frame.now) < SOON] { "expires " (ago(frame, at)) }
                 @if let Some(default) = &asked.default_answer {
                     span { "then: " (one_line(default)) }
                 }

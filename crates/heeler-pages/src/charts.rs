@@ -26,7 +26,8 @@ pub fn runs(hours: &[HourOfRuns], zone: &TimeZone) -> Markup {
     let most = hours.iter().map(HourOfRuns::total).max().unwrap_or(0).max(1) as f64;
     let total: i64 = hours.iter().map(HourOfRuns::total).sum();
     let failed: i64 = hours.iter().map(|hour| hour.failed).sum();
-    let words = format!("{total} jobs in {} hours, {failed} of them failed", hours.len());
+    let jobs = if total == 1 { "job" } else { "jobs" };
+    let words = format!("{total} {jobs} in {} hours, {failed} failed", hours.len());
     let bars = html! {
         @for (place, hour) in hours.iter().enumerate() {
             g {
@@ -82,7 +83,10 @@ pub fn durations(jobs: &[Took]) -> Markup {
     sorted.sort_by(f64::total_cmp);
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
     let (count, median, most) = (jobs.len(), duration(median), duration(longest));
-    let words = format!("last {count} jobs: median {median}, longest {most}");
+    let words = match count {
+        1 => format!("one job: {most}"),
+        _ => format!("last {count} jobs: median {median}, longest {most}"),
+    };
     // Few jobs stand at the right end, not as wide as the chart.
     let width = jobs.len().max(DURATIONS_MIN);
     let bars = html! {

@@ -269,17 +269,19 @@ fn attempt(frame: &Frame, run: &RunItem) -> Markup {
 
 fn log(job: &JobDetails, rows: &RowPage) -> Markup {
     let id = &job.item.id;
+    let home = path("/jobs", &[id]);
     let follows = !job.item.status.is_final();
     html! {
-        section.card.talk-log aria-labelledby="h-log" data-transcript={ (path("/jobs", &[id])) "/rows.html" }
+        section.card.talk-log aria-labelledby="h-log" data-transcript={ (home) "/rows.html" }
             data-follow=[follows.then_some(id)] data-from=(rows.lines) {
             header {
                 h2 #h-log { "Transcript" }
-                span.muted { (grouped(rows.lines as i64)) @if rows.lines == 1 { " row" } @else { " rows" } }
+                span.muted data-row-count { (grouped(rows.lines as i64)) @if rows.lines == 1 { " row" } @else { " rows" } }
             }
             div.rows data-rows tabindex="0" role="group" aria-label="Transcript" {
-                (older_button())
+                (older_link(&home, rows.previous))
                 (page_of(rows))
+                (newest_link(&home, rows.next))
                 @if rows.lines == 0 && !follows {
                     p.empty.small { "Nothing was said." }
                 }
@@ -289,9 +291,15 @@ fn log(job: &JobDetails, rows: &RowPage) -> Markup {
     }
 }
 
-/// Returns the button for what is older.
-pub(crate) fn older_button() -> Markup {
-    html! { div.older { button.button.small type="button" data-older hidden { "Older" } } }
+/// Returns the link to what is older; `home` is the address of the page.
+pub(crate) fn older_link(home: &str, previous: Option<u64>) -> Markup {
+    let href = previous.map(|before| format!("{home}?before={before}#h-log"));
+    html! { div.older { a.button.small data-older href=[href] hidden[previous.is_none()] { "Older" } } }
+}
+
+/// Returns the link to the end for browsers that run no script, where that is not shown.
+pub(crate) fn newest_link(home: &str, next: Option<u64>) -> Markup {
+    html! { @if next.is_some() { div.older.no-script { a.button.small href={ (home) "#h-log" } { "Newest" } } } }
 }
 
 /// Returns the button that leads to the end, and where the end is told.

@@ -4,6 +4,7 @@ use heeler_model::JobStatus;
 use heeler_query::jobs::{JobItem, JobPage};
 use maud::{Markup, html};
 
+use crate::markdown::markdown_line;
 use crate::overview::{cost, short_link, took};
 use crate::parts::{
     agent_field, agent_link, ago, empty, grouped, job_status, one_line, query, said, state_field,
@@ -106,15 +107,15 @@ fn pager(view: &JobsView, jobs: &JobPage) -> Markup {
 pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
     html! {
         div.scroll {
-            table {
+            table.jobs {
                 thead {
                     tr {
                         th.fit scope="col" { "State" }
                         th scope="col" { "Agent" }
                         th.opt scope="col" { "Started by" }
-                        th.opt2 scope="col" { "What it did" }
+                        th scope="col" { "What it did" }
                         th.num scope="col" { "Asked for" }
-                        th.num.opt2 scope="col" { "Took" }
+                        th.num scope="col" { "Took" }
                         th.num.opt scope="col" { "Cost" }
                         th.fit scope="col" { "Job" }
                     }
@@ -126,17 +127,18 @@ pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
 }
 
 fn table_row(frame: &Frame, job: &JobItem) -> Markup {
-    let did = job.error.as_deref().or(job.summary.as_deref()).unwrap_or_default();
+    let said_last = || markdown_line(job.summary.as_deref().unwrap_or_default());
+    let did = job.error.as_deref().map_or_else(said_last, one_line);
     html! {
         tr data-row {
             td.fit { (job_status(job.status.as_str(), job.dead)) }
             td { (agent_link(&job.agent)) }
             td.opt.muted { (said(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
-            td.wide.opt2 { div.clamp { (one_line(did)) } }
+            td.wide.did { div.clamp { (did) } }
             td.num { (ago(frame, job.asked_at)) }
-            td.num.opt2 { (took(frame, job)) }
+            td.num.took { (took(frame, job)) }
             td.num.opt { (cost(job)) }
-            td.fit { (short_link(job)) }
+            td.fit.id { (short_link(job)) }
         }
     }
 }

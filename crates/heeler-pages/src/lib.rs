@@ -29,7 +29,7 @@ pub mod transcript;
 pub mod workflows;
 
 pub use frame::{Allowed, Counts, Frame, Section};
-pub use markdown::{MARKDOWN_BYTES_MAX, markdown};
+pub use markdown::{MARKDOWN_BYTES_MAX, markdown, markdown_line};
 
 #[cfg(test)]
 mod tests;

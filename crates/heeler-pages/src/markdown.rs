@@ -10,8 +10,13 @@ use ammonia::{Builder, UrlRelative};
 use maud::{Markup, PreEscaped, html};
 use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
 
+use crate::parts::one_line;
+
 /// How long a text may be that is shown as markdown; a longer one is shown as it is.
 pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
+
+/// How much of a text is looked at for a line.
+const LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// How deep it may be nested; what is deeper is shown as it is: the time it takes grows with the square.
 const DEPTH_MAX: usize = 32;
@@ -65,15 +70,51 @@ pub fn markdown(text: &str) -> Markup {
     if text.len() > MARKDOWN_BYTES_MAX {
         return html! { pre.code { (text) } };
     }
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    if depth(Parser::new_ext(text, options)) > DEPTH_MAX {
+    if depth(Parser::new_ext(text, options())) > DEPTH_MAX {
         return html! { pre.code { (text) } };
     }
-    let events = Parser::new_ext(text, options).map(tamed);
+    let events = Parser::new_ext(text, options()).map(tamed);
     let mut out = String::with_capacity(text.len() * 2);
     pulldown_cmark::html::push_html(&mut out, events);
     html! { div.prose { (PreEscaped(SANITISER.clean(&out).to_string())) } }
+}
+
+/// Returns what markdown says as one line of text, for lists: without its signs, blocks apart.
+pub fn markdown_line(text: &str) -> String {
+    let start = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
+    let mut line = String::with_capacity(start.len());
+    let mut is_apart = false;
+    for event in Parser::new_ext(start, options()) {
+        let said = match event {
+            Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                text
+            }
+            Event::TaskListMarker(true) => CowStr::Borrowed("☑ "),
+            Event::TaskListMarker(false) => CowStr::Borrowed("☐ "),
+            Event::SoftBreak | Event::HardBreak => CowStr::Borrowed(" "),
+            Event::Start(tag) => {
+                is_apart |= is_block(&tag);
+                continue;
+            }
+            _ => continue,
+        };
+        if std::mem::take(&mut is_apart) && !line.is_empty() {
+            line.push_str(" · ");
+        }
+        line.push_str(&said);
+    }
+    one_line(&line)
+}
+
+fn is_block(tag: &Tag<'_>) -> bool {
+    matches!(
+        tag,
+        Tag::Paragraph | Tag::Heading { .. } | Tag::Item | Tag::TableCell | Tag::CodeBlock(_)
+    )
+}
+
+fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
 /// Returns how deep a document is nested.

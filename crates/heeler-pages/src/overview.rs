@@ -11,7 +11,7 @@ use crate::parts::{
     since, status,
 };
 use crate::transcript::gist_of_row;
-use crate::{Frame, Section, charts};
+use crate::{Frame, Section, approvals, charts};
 
 /// How often the lines of running agents are looked at again.
 const POLL_MS: u32 = 2_000;
@@ -22,12 +22,14 @@ pub fn page(frame: &Frame, now: &Overview, figures: &Charts) -> Markup {
         div.head { h1 { "Overview" } }
         div.stats #stats data-live { (stats(now)) }
         @if now.agents == 0 { (empty_fleet()) }
-        div.split {
-            div.stack #work data-live { (running(frame, now)) (upcoming(frame, now)) }
-            div.stack #attention data-live { (asked(frame, now)) (failed(frame, &now.failed)) }
+        div.wide-3 {
+            div.split {
+                div.stack #work data-live { (running(frame, now)) (upcoming(frame, now)) }
+                div.stack #attention data-live { (asked(frame, now)) (failed(frame, &now.failed)) }
+            }
+            div.grid #charts data-live { (figures_of(frame, figures)) }
+            div #recent data-live { (recent(frame, &now.recent)) }
         }
-        div.grid #charts data-live { (figures_of(frame, figures)) }
-        div #recent data-live { (recent(frame, &now.recent)) }
     };
     // Rows of a transcript are no commits: nothing tells of them.
     let poll = (!now.running.is_empty()).then_some(POLL_MS);
@@ -65,7 +67,7 @@ fn empty_fleet() -> Markup {
             header { h2 { "No agents yet" } }
             div.pad.stack-s {
                 p { "This fleet's config names no agent. In the folder of the fleet:" }
-                pre.code { "heeler init        # writes a first agent\nheeler config check\nheeler reload" }
+                pre.code { "heeler init        # writes a first agent\nheeler config validate\nheeler reload" }
                 p.note { "Agents are files that " code { "heeler.yaml" } " names under " code { "agents" } ". This page shows them as soon as the config is loaded." }
             }
         }
@@ -167,7 +169,7 @@ fn asked_item(frame: &Frame, one: &Approval) -> Markup {
     html! {
         li data-row {
             div.line {
-                a href={ "/approvals#" (id) } { (said(&one.gate)) }
+                a href={ "/approvals#" (id) } { (approvals::title(one.kind, &one.gate)) }
                 @if let Some(who) = &one.requested_by { span.muted { (said(who)) } }
                 span.end.muted.nowrap { (ago(frame, one.created_at)) }
             }
@@ -206,15 +208,15 @@ fn figures_of(frame: &Frame, figures: &Charts) -> Markup {
     html! {
         section.card aria-labelledby="h-runs" {
             header {
-                h2 #h-runs { "Jobs by the hour" }
+                h2 #h-runs { "Jobs by hour" }
                 span.legend.end {
-                    span.key.bad { "failed" } span.key.rest { "others" }
+                    span.key { "completed" } span.key.bad { "failed" } span.key.rest { "others" }
                 }
             }
             div.pad { (charts::runs(&figures.hours, &frame.zone)) }
         }
         section.card aria-labelledby="h-money" {
-            header { h2 #h-money { "Cost by the day" } }
+            header { h2 #h-money { "Cost by day" } }
             div.pad { (charts::money(&figures.days)) }
         }
         section.card aria-labelledby="h-durations" {

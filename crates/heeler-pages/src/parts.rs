@@ -46,6 +46,21 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// Shows a line of ours in which backticks stand around what is typed as it is.
+pub(crate) fn coded(text: &str) -> Markup {
+    let line = one_line(text);
+    let parts: Vec<&str> = line.split('`').collect();
+    // A backtick without its other is a letter.
+    if parts.len().is_multiple_of(2) {
+        return html! { (line) };
+    }
+    html! {
+        @for (place, part) in parts.iter().enumerate() {
+            @if place.is_multiple_of(2) { (part) } @else { code { (part) } }
+        }
+    }
+}
+
 /// What a segment of an address must not hold as it is.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -130,9 +145,10 @@ pub fn clock(seconds: i64) -> String {
     }
 }
 
-/// Returns how long something took: `0.8 s`, `12 s`, `1:05`, `2:01:09`.
+/// Returns how long something took: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
+        s if s < 0.9995 => format!("{:.0} ms", s.max(0.0) * 1_000.0),
         s if s < 9.95 => format!("{s:.1} s"),
         s if s < 60.0 => format!("{s:.0} s"),
         s => clock(s as i64),
@@ -173,7 +189,7 @@ pub fn bytes(count: u64) -> String {
 
 /// Links an agent's page.
 pub fn agent_link(name: &str) -> Markup {
-    html! { a href=(path("/agents", &[name])) { (said(name)) } }
+    html! { a href=(path("/agents", &[name])) title=(one_line(name)) { (said(name)) } }
 }
 
 /// Links a job's page by its short name.

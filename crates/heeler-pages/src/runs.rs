@@ -11,8 +11,8 @@ use maud::{Markup, html};
 use crate::graph::{self, Node, anchor};
 use crate::markdown::markdown;
 use crate::parts::{
-    agent_link, ago, beginning, dollars, duration, empty, grouped, job_link, one_line, path, query,
-    run_link, said, since, state_field, status, work_styles,
+    agent_link, ago, beginning, coded, dollars, duration, empty, grouped, job_link, one_line, path,
+    query, run_link, said, since, state_field, status, work_styles,
 };
 use crate::{Frame, Section, approvals, workflows};
 
@@ -305,7 +305,7 @@ fn events(frame: &Frame, events: &[EventItem]) -> Markup {
                     li.small { div.line {
                         span.badge { (one_line(&event.kind)) }
                         @if let Some(phase) = &event.phase { strong { (said(phase)) } }
-                        span { (one_line(&event.text)) }
+                        span { (coded(&event.text)) }
                         span.end.muted { (ago(frame, event.at)) }
                     } }
                 }

@@ -11,6 +11,9 @@ use crate::{Frame, Section};
 /// How many slots the two days are drawn in: a quarter of an hour each.
 const SLOTS: usize = 192;
 
+/// How many due times of a schedule are listed.
+const DUE_EACH_MAX: usize = 3;
+
 /// How many lines the list has.
 const LISTED_MAX: usize = 120;
 
@@ -206,34 +209,52 @@ fn told(calendar: &Calendar, lane: &Lane) -> String {
     )
 }
 
-fn list(frame: &Frame, calendar: &Calendar) -> Markup {
+fn past_of(calendar: &Calendar) -> Vec<(&Lane, &CalendarMark)> {
     let marks =
         calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
-    let mut past: Vec<_> = marks.clone().filter(|(_, mark)| mark.what != Fate::Due).collect();
+    let mut past: Vec<_> = marks.filter(|(_, mark)| mark.what != Fate::Due).collect();
     past.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.at));
-    let mut due: Vec<_> = marks.filter(|(_, mark)| mark.what == Fate::Due).collect();
-    due.sort_by_key(|(_, mark)| mark.at);
+    past
+}
+
+/// Returns the next due times, a few of each schedule, and how many more there are behind each
+/// schedule's last: one that is due each minute must not hide the others.
+fn due_of(calendar: &Calendar) -> Vec<(&Lane, &CalendarMark, usize)> {
+    let mut due = Vec::new();
+    for lane in &calendar.lanes {
+        let all: Vec<_> = lane.marks.iter().filter(|mark| mark.what == Fate::Due).collect();
+        for (place, mark) in all.iter().take(DUE_EACH_MAX).enumerate() {
+            let rest = if place + 1 == DUE_EACH_MAX { all.len() - DUE_EACH_MAX } else { 0 };
+            due.push((lane, *mark, rest));
+        }
+    }
+    due.sort_by_key(|(_, mark, _)| mark.at);
+    due
+}
+
+fn list(frame: &Frame, calendar: &Calendar) -> Markup {
+    let (past, due) = (past_of(calendar), due_of(calendar));
     html! {
         div.grid {
             section.card #coming data-live aria-labelledby="h-coming" {
                 header { h2 #h-coming { "Coming" } }
                 @if due.is_empty() { p.empty.small { "Nothing is due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark) in due.iter().take(LISTED_MAX / 6) { (listed(frame, lane, mark)) }
+                    @for (lane, mark, rest) in due.iter().take(LISTED_MAX) { (listed(frame, lane, mark, *rest)) }
                 }
             }
             section.card #past data-live aria-labelledby="h-past" {
                 header { h2 #h-past { "Past" } }
                 @if past.is_empty() { p.empty.small { "Nothing was due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (listed(frame, lane, mark)) }
+                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (listed(frame, lane, mark, 0)) }
                 }
             }
         }
     }
 }
 
-fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark) -> Markup {
+fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark, rest: usize) -> Markup {
     html! {
         li data-row {
             div.line {
@@ -252,7 +273,12 @@ fn listed(frame: &Frame, lane: &Lane, mark: &CalendarMark) -> Markup {
                 Fate::Skipped { count, last, reason } => {
                     p.small.muted { (why(*count, mark.at, *last, reason)) }
                 }
-                Fate::Due => { p.small.muted { (exact(frame, mark.at)) } }
+                Fate::Due => {
+                    p.small.muted {
+                        (exact(frame, mark.at))
+                        @if rest > 0 { ", then " @if lane.more_due { "more than " } (rest) " more within a day" }
+                    }
+                }
             }
         }
     }

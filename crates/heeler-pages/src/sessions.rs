@@ -7,7 +7,7 @@ use heeler_query::sessions::{SessionDetails, SessionItem, SessionPage};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::job::{end_button, older_button};
+use crate::job::{end_button, newest_link, older_link};
 use crate::parts::{
     agent_field, agent_link, ago, empty, grouped, job_link, one_line, path, query, said,
     session_link, state_field, status, work_styles,
@@ -255,9 +255,9 @@ fn log(frame: &Frame, view: &SessionView) -> Markup {
             data-follow=[job] data-from=(holder.map_or(0, |it| it.lines)) {
             header { h2 #h-log { "Messages" } }
             div.rows data-rows tabindex="0" role="group" aria-label="Messages" {
-                (older_button())
+                (older_link(&home, view.messages.as_ref().and_then(|page| page.next)))
                 @match &view.messages {
-                    Some(page) => (page_of(frame, page)),
+                    Some(page) => { (page_of(frame, page)) (newest_link(&home, next_of(page))) }
                     None => { div data-page data-total="0" {} }
                 }
                 @if view.session.is_unbegun { p.empty.small { "It has not begun: its first job takes the history over." } }
@@ -284,12 +284,16 @@ fn talk(item: &SessionItem) -> Markup {
     }
 }
 
+/// Returns the last message of a page if there are newer ones.
+fn next_of(page: &MessagePage) -> Option<u64> {
+    let last = page.messages.iter().rev().find_map(|message| message.number);
+    last.filter(|last| *last < page.total)
+}
+
 /// Returns messages as a part of the page.
 pub fn page_of(frame: &Frame, page: &MessagePage) -> Markup {
-    let last = page.messages.iter().rev().find_map(|message| message.number);
-    let next = last.filter(|last| *last < page.total);
     html! {
-        div data-page data-previous=[page.next] data-next=[next] data-total=(page.total) {
+        div data-page data-previous=[page.next] data-next=[next_of(page)] data-total=(page.total) {
             @for one in &page.messages { (message(frame, &page.session, one)) }
         }
     }
@@ -308,6 +312,9 @@ fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
                 @if message.from_outside { span.badge { "said outside" } }
                 @if !message.in_context { span.badge { "not in the agent's memory" } }
+                @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut) {
+                    span.no-fork { "No fork here: " (why) }
+                }
                 @if let Some(number) = number { a.end.muted href={ "#message-" (number) } aria-label={ "Message " (number) } { (number) } }
             }
             @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows of it are left out here." } }
@@ -339,8 +346,6 @@ fn after(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
                         data-body=(format!("{{\"atMessage\":{number},\"workspace\":true}}"))
                         aria-label={ "Fork with files as they were behind message " (number) } { "Fork with files" }
                 }
-            } @else if let Some(why) = &message.why_unsafe {
-                span { "No fork here: " (why) }
             }
             @if message.snapshot.is_some() {
                 a href={ (home) "/diff?from=" (number) } aria-label={ "changes since message " (number) } { "changes since" }

@@ -6,7 +6,7 @@ use heeler_query::costs::Costs;
 use heeler_query::health::Examined;
 use maud::{Markup, html};
 
-use crate::parts::{ago, dollars, maybe_ago, one_line, path, said, status};
+use crate::parts::{ago, coded, dollars, maybe_ago, one_line, path, said, status};
 use crate::{Allowed, Frame, Section};
 
 /// All that the page shows.
@@ -77,7 +77,7 @@ fn health(found: &Examined) -> Markup {
                                 span.badge { (one.severity) }
                                 code.cut.grow title=(one.subject) { (one_line(&one.subject)) }
                             }
-                            p.small { (one_line(&one.problem)) span.muted { " · " (one_line(&one.cure)) } }
+                            p.small { (coded(&one.problem)) span.muted { " · " (coded(&one.cure)) } }
                         }
                     }
                 }

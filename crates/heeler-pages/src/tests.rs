@@ -10,9 +10,11 @@ use heeler_query::overview::{Due, Overview, Pulse, Running};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::parts::{clock, dollars, duration, encode, grouped, marked, one_line, relative, span};
+use crate::parts::{
+    clock, coded, dollars, duration, encode, grouped, marked, one_line, relative, span,
+};
 use crate::transcript::{gist_of_row, row_html};
-use crate::{Allowed, Counts, Frame, assets, jobs, markdown, overview};
+use crate::{Allowed, Counts, Frame, assets, jobs, markdown, markdown_line, overview};
 
 /// What somebody may write who wants a page to act.
 const EVIL: [&str; 14] = [
@@ -115,6 +117,27 @@ fn markdown_is_shown_with_headings_below_those_of_the_page() {
         <p><a href="https://example.com/c.png" rel="noopener noreferrer nofollow">cat</a></p>
         </div>"#]]
     .assert_eq(&markdown(text).into_string());
+}
+
+#[test]
+fn in_a_line_markdown_is_what_it_says_without_its_signs() {
+    let text = "## Report\nAll is **well**: `3` things, see [the site](https://example.com/).\n\n\
+        - [x] first\n- second\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nlet x;\n```";
+    expect![
+        "Report · All is well: 3 things, see the site. · ☑ first · second · a · b · 1 · 2 · let x;"
+    ]
+    .assert_eq(&markdown_line(text));
+    assert_eq!(markdown_line("snake_case_name and 2 * 3 * 4"), "snake_case_name and 2 * 3 * 4");
+    assert_eq!(markdown_line("<b>x</b>\u{202e}"), "<b>x</b>\u{fffd}", "it is text, to be escaped");
+    let long = "x ".repeat(1_000_000);
+    assert!(markdown_line(&long).len() <= 4 * 1024);
+}
+
+#[test]
+fn what_is_typed_stands_out_where_backticks_are_in_pairs() {
+    let html = |text| coded(text).into_string();
+    assert_eq!(html("run `ls <x>` now"), "run <code>ls &lt;x&gt;</code> now");
+    assert_eq!(html("a ` b"), "a ` b");
 }
 
 #[test]
@@ -254,7 +277,7 @@ fn the_next_page_keeps_the_filters() {
 fn who_may_only_look_is_offered_nothing_else() {
     let agents = heeler_query::agents::AgentPage { agents: Vec::new(), total: 0 };
     let reader = Frame { allowed: Allowed::Read, csrf: None, ..frame() };
-    let html = crate::agents::page(&reader, &agents).into_string();
+    let html = crate::agents::page(&reader, &agents, &["gone".to_owned()]).into_string();
     assert!(!html.contains("data-action") && !html.contains("name=\"csrf\""), "{html}");
 }
 
@@ -279,7 +302,8 @@ fn times_and_figures_read_as_people_say_them() {
     assert_eq!([ago(0), ago(59), ago(60)], ["now", "59 s ago", "1 min ago"]);
     assert_eq!([ago(7_300), ago(-90), ago(200_000)], ["2 h ago", "in 1 min", "2 d ago"]);
     assert_eq!([clock(65), clock(7_269), clock(-1)], ["1:05", "2:01:09", "0:00"]);
-    assert_eq!([duration(0.84), duration(12.4), duration(65.0)], ["0.8 s", "12 s", "1:05"]);
+    assert_eq!([duration(0.084), duration(1.84)], ["84 ms", "1.8 s"]);
+    assert_eq!([duration(12.4), duration(65.0)], ["12 s", "1:05"]);
     assert_eq!([dollars(0.0), dollars(0.0042), dollars(1.2)], ["$0", "$0.0042", "$1.20"]);
     assert_eq!([grouped(999), grouped(1_234_567)], ["999", "1\u{202f}234\u{202f}567"]);
     assert_eq!([span(3_599), span(86_400)], ["59 min", "1 d"]);

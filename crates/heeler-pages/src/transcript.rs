@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::markdown::markdown;
+use crate::markdown::{markdown, markdown_line};
 use crate::parts::{dollars, duration, one_line};
 
 /// How much of a tool's input or result a page shows; the whole is in the transcript.
@@ -62,7 +62,7 @@ pub fn gist_of_row(row_json: &[u8]) -> String {
         "error" => one_line(&first_chars(&plain(&value["message"]))),
         "system" if value["subtype"] != "user_input" => String::new(),
         _ => content(&value)
-            .map(|content| one_line(&first_chars(&text_of(content))))
+            .map(|content| first_chars(&markdown_line(&text_of(content))))
             .unwrap_or_default(),
     }
 }
@@ -232,7 +232,7 @@ fn result(value: &Value) -> Markup {
     let error = value["error"].as_str().filter(|error| !error.is_empty());
     html! {
         p {
-            (one_line(&plain(&value["subtype"])))
+            @if error.is_some() { span.failed { "failed" } } @else { (one_line(&plain(&value["subtype"]))) }
             @if let Some(turns) = turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
             @if let Some(took) = took { " · " (duration(took / 1_000.0)) }
             @if let Some(cost) = cost { " · " (dollars(cost)) }
@@ -271,6 +271,7 @@ fn gist(input: &Value) -> String {
     let text = match input {
         Value::Object(map) => {
             let known = keys.iter().find_map(|key| map.get(*key)?.as_str());
+            let known = known.or_else(|| map.get("questions")?[0]["question"].as_str());
             known.map_or_else(|| input.to_string(), str::to_owned)
         }
         other => plain(other),

@@ -2,17 +2,21 @@
 
 use heeler_model::workflow::{InputType, TriggerRule};
 use heeler_query::workflows::{
-    CronItem, FaultItem, InputItem, PhaseDescription, WorkflowDetails, WorkflowItem, WorkflowPage,
+    CronItem, FaultItem, FaultyWorkflow, InputItem, PhaseDescription, WorkflowDetails,
+    WorkflowItem, WorkflowPage,
 };
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::graph::{self, Node, anchor};
-use crate::markdown::markdown;
+use crate::markdown::{markdown, markdown_line};
 use crate::parts::{
-    agent_link, ago, dollars, empty, one_line, path, query, said, status, work_styles,
+    agent_link, ago, coded, dollars, empty, one_line, path, query, said, status, work_styles,
 };
 use crate::{Frame, Section, runs};
+
+/// How many faults of a file are shown.
+const FAULTS_SHOWN: usize = 5;
 
 /// Returns the page of all.
 pub fn page(frame: &Frame, found: &WorkflowPage) -> Markup {
@@ -21,6 +25,7 @@ pub fn page(frame: &Frame, found: &WorkflowPage) -> Markup {
             h1 { "Workflows" }
             div.tools { a.button href="/runs" { "All runs" } }
         }
+        div.stack #faulty data-live { @for one in &found.faulty { (faulty(one)) } }
         section.card #list data-live aria-label="Workflows" {
             @if found.workflows.is_empty() {
                 (empty("No workflows", html! { "A workflow is a YAML file of phases in " code { "workflows/" } " beside the config." }))
@@ -30,13 +35,36 @@ pub fn page(frame: &Frame, found: &WorkflowPage) -> Markup {
     frame.page(Section::Workflows, "Workflows", content)
 }
 
+/// Shows a file that cannot be used, and why.
+fn faulty(one: &FaultyWorkflow) -> Markup {
+    let what = if one.kind == "cron" { "This cron" } else { "This workflow" };
+    html! {
+        div.banner.bad role="note" {
+            div.hang {
+                p { strong { (said(&one.name)) } " · " (what) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
+                ul role="list" {
+                    @for error in one.errors.iter().take(FAULTS_SHOWN) {
+                        li.small {
+                            span.mono.muted { "line " (error.line) ": " } (coded(&error.message))
+                            @if let Some(help) = &error.help { span.muted { " · " (coded(help)) } }
+                        }
+                    }
+                    @if one.errors.len() > FAULTS_SHOWN {
+                        li.small.muted { "and " (one.errors.len() - FAULTS_SHOWN) " more: " code { "heeler workflow validate" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn table(frame: &Frame, workflows: &[WorkflowItem]) -> Markup {
     html! {
         div.scroll {
             table {
                 thead { tr {
                     th scope="col" { "Workflow" } th.fit scope="col" { "State" }
-                    th.opt2 scope="col" { "Phases" } th.opt scope="col" { "Started by the clock" }
+                    th.num.opt2 scope="col" { "Phases" } th.opt scope="col" { "Started by the clock" }
                     th scope="col" { "Last run" }
                 } }
                 tbody { @for one in workflows { (row(frame, one)) } }
@@ -50,14 +78,14 @@ fn row(frame: &Frame, one: &WorkflowItem) -> Markup {
         tr data-row {
             td {
                 a href=(path("/workflows", &[&one.name])) { strong { (said(&one.name)) } }
-                @if let Some(text) = &one.description { div.clamp.muted { (one_line(text)) } }
+                @if let Some(text) = &one.description { div.clamp.muted { (markdown_line(text)) } }
                 @if one.warnings > 0 {
                     div.small { (one.warnings) @if one.warnings == 1 { " warning" } @else { " warnings" } " about its file" }
                 }
             }
             td.fit { (switch_state(one.enabled)) }
             td.opt2.num { (one.phases.len()) }
-            td.opt { @for cron in &one.crons { div.small { (said(&cron.name)) " " code { (one_line(&cron.schedule)) } } } }
+            td.opt { @for cron in &one.crons { div.small { (said(&cron.name)) " " code { (one_line(&cron.schedule)) } @if !cron.enabled { " " span.badge { "off" } } } } }
             td {
                 @match &one.last_run {
                     Some(run) => {
@@ -132,7 +160,7 @@ fn cron_of(cron: &CronItem) -> Markup {
     html! {
         (said(&cron.name)) " " code { (one_line(&cron.schedule)) }
         @if let Some(zone) = &cron.timezone { " " (one_line(zone)) }
-        @if !cron.enabled { " " span.badge { "off in its file" } }
+        @if !cron.enabled { " " span.badge { "off" } }
     }
 }
 
@@ -140,8 +168,8 @@ fn fault(fault: &FaultItem) -> Markup {
     html! {
         p.banner.warn role="note" {
             span {
-                (one_line(&fault.message))
-                @if let Some(help) = &fault.help { span.muted { " · " (one_line(help)) } }
+                (coded(&fault.message))
+                @if let Some(help) = &fault.help { span.muted { " · " (coded(help)) } }
                 span.mono.muted.small { " " (one_line(&fault.file)) ":" (fault.line) }
             }
         }

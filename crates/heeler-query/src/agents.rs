@@ -151,6 +151,14 @@ impl Records {
         Ok(AgentPage { total: agents.len(), agents })
     }
 
+    /// Returns the names of agents that had jobs and are not in the config any more.
+    pub fn past_agents(&self) -> Result<Vec<String>, QueryError> {
+        let mut names = self.reader()?.agent_names()?;
+        let loaded = self.known().config()?;
+        names.retain(|name| loaded.agents.iter().all(|agent| agent.name.as_str() != name));
+        Ok(names)
+    }
+
     /// Returns an agent, by its last name too while that is unique.
     pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentItem, QueryError> {
         let loaded = self.known().config()?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use heeler_engine::{read_rule, rule_text};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::Schedule;
+use heeler_model::config::{Loaded, Schedule};
 use heeler_model::timetable::{Mark, Timetable};
 use heeler_model::{JobStatus, ScheduleStatus};
 use heeler_store::{Override, Reader};
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::schedules::when;
+use crate::schedules::{overrides, when};
 use crate::{QueryError, Records};
 
 /// How far it looks back and ahead.
@@ -113,7 +113,7 @@ impl Records {
         let Some(loaded) = self.known().loaded else {
             return Ok(Calendar { from: span.from, now, until: span.until, lanes: Vec::new() });
         };
-        let state = State::read(&reader)?;
+        let state = State::read(&reader, &loaded)?;
         let mut lanes = Vec::new();
         for agent in &loaded.agents {
             for schedule in &agent.schedules {
@@ -141,11 +141,7 @@ struct State {
 }
 
 impl State {
-    fn read(reader: &Reader) -> Result<State, QueryError> {
-        let overrides = reader.overrides()?.into_iter().map(|it| {
-            let key = ScheduleKey { agent: it.agent.clone(), schedule: it.schedule.clone() };
-            (key, it)
-        });
+    fn read(reader: &Reader, loaded: &Loaded) -> Result<State, QueryError> {
         let marks = reader
             .schedule_marks()?
             .into_iter()
@@ -159,7 +155,7 @@ impl State {
             }
         }
         Ok(State {
-            overrides: overrides.collect(),
+            overrides: overrides(reader, loaded)?,
             marks: marks.collect(),
             off,
             disabled_agents: reader.disabled_agents()?,

@@ -1,6 +1,10 @@
 //! Schedules: when agents start by themselves, and what people changed about it.
 
-use heeler_model::config::{self, Missed, Overlap, Period, Trigger};
+use std::collections::HashMap;
+
+use heeler_engine::cron_override;
+use heeler_model::calendar::ScheduleKey;
+use heeler_model::config::{self, Loaded, Missed, Overlap, Period, Trigger};
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
 use heeler_store::{Occurrence, Override, Reader, SkipRow};
@@ -167,17 +171,30 @@ fn when_set(text: &str, trigger: &Trigger) -> String {
 /// What the state knows of schedules.
 struct Standing {
     states: indexmap::IndexMap<String, heeler_model::AgentState>,
-    overrides: Vec<Override>,
+    overrides: HashMap<ScheduleKey, Override>,
     disabled: Vec<String>,
     /// Whether somebody starts them.
     is_kept: bool,
 }
 
+/// Returns what people changed about schedules, those that are crons of workflows too.
+pub(crate) fn overrides(
+    reader: &Reader,
+    loaded: &Loaded,
+) -> Result<HashMap<ScheduleKey, Override>, QueryError> {
+    let own = reader.overrides()?.into_iter().map(|row| {
+        let key = ScheduleKey { agent: row.agent.clone(), schedule: row.schedule.clone() };
+        (key, row)
+    });
+    let crons = reader.cron_overrides()?.into_iter();
+    Ok(own.chain(crons.filter_map(|row| cron_override(loaded, row))).collect())
+}
+
 impl Standing {
-    fn read(reader: &Reader, is_kept: bool) -> Result<Standing, QueryError> {
+    fn read(reader: &Reader, loaded: &Loaded, is_kept: bool) -> Result<Standing, QueryError> {
         Ok(Standing {
             states: reader.agents()?,
-            overrides: reader.overrides()?,
+            overrides: overrides(reader, loaded)?,
             disabled: reader.disabled_agents()?,
             is_kept,
         })
@@ -185,8 +202,8 @@ impl Standing {
 
     fn item(&self, agent: &config::Agent, schedule: &config::Schedule) -> ScheduleItem {
         let name = agent.name.as_str();
-        let is_own = |row: &&Override| row.agent == name && row.schedule == schedule.name;
-        let changed = self.overrides.iter().find(is_own);
+        let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
+        let changed = self.overrides.get(&key);
         let state = self.states.get(name).and_then(|state| state.schedules.get(&schedule.name));
         let state: ScheduleState = state.cloned().unwrap_or_default();
         let agent_disabled = self.disabled.iter().any(|known| known == name);
@@ -217,7 +234,7 @@ impl Records {
         let loaded = self.known().config()?;
         let only = agent.map(|name| loaded.find_agent(name)).transpose();
         let only = only.map_err(|error| unknown_agent(&error))?;
-        let standing = Standing::read(&*self.reader()?, self.keeper()?.is_permanent())?;
+        let standing = Standing::read(&*self.reader()?, &loaded, self.keeper()?.is_permanent())?;
         let agents = loaded.agents.iter().filter(|it| only.is_none_or(|one| one.name == it.name));
         let schedules: Vec<ScheduleItem> = agents
             .flat_map(|agent| agent.schedules.iter().map(move |it| (agent, it)))
@@ -234,7 +251,7 @@ impl Records {
         let schedule = schedule.ok_or_else(|| unknown_schedule(agent, name))?;
         let is_kept = self.keeper()?.is_permanent();
         let reader = self.reader()?;
-        let item = Standing::read(&reader, is_kept)?.item(agent, schedule);
+        let item = Standing::read(&reader, &loaded, is_kept)?.item(agent, schedule);
         let starts = reader.occurrences(&item.agent, name, None, HAPPENINGS)?;
         let skips = reader.skips(&item.agent, name, None, HAPPENINGS)?;
         Ok(ScheduleDetails {

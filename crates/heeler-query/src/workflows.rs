@@ -5,7 +5,7 @@ use heeler_model::workflow::{
     Cron, Figure, Gate, GateKind, Input, InputType, LoadedWorkflow, Phase, PhaseWork, Repeat,
     TriggerRule, Workflow,
 };
-use heeler_store::{Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead};
+use heeler_store::{CronOverride, Reader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -100,7 +100,7 @@ pub struct CronItem {
     pub name: String,
     /// The cron expression.
     pub schedule: String,
-    /// Whether it is switched on in its file.
+    /// Whether it starts the workflow.
     pub enabled: bool,
     /// The zone of its times.
     pub timezone: Option<String>,
@@ -110,12 +110,14 @@ pub struct CronItem {
     pub file: String,
 }
 
-impl From<&Cron> for CronItem {
-    fn from(cron: &Cron) -> CronItem {
+impl CronItem {
+    /// Returns a cron as its file has it, but for what people changed.
+    fn of(cron: &Cron, changed: Option<&CronOverride>) -> CronItem {
+        let set = changed.and_then(|changed| changed.schedule.clone());
         CronItem {
             name: cron.name.to_string(),
-            schedule: cron.schedule.as_str().to_owned(),
-            enabled: cron.enabled,
+            schedule: set.unwrap_or_else(|| cron.schedule.as_str().to_owned()),
+            enabled: changed.map_or(cron.enabled, |changed| changed.enabled),
             timezone: cron.timezone.as_ref().map(|zone| zone.name().to_owned()),
             inputs: Value::Object(cron.context.clone()),
             file: cron.file.to_string(),
@@ -340,6 +342,8 @@ pub fn repeat(repeat: &Repeat) -> Option<String> {
 pub struct WorkflowKnown {
     /// What a person set it to.
     pub changed: Option<WorkflowOverride>,
+    /// What people changed about crons.
+    pub crons: Vec<CronOverride>,
     /// Its newest runs.
     pub runs: Vec<WorkflowRunHead>,
 }
@@ -351,6 +355,7 @@ impl WorkflowKnown {
             WorkflowRunFilter { workflow: Some(name.to_owned()), ..WorkflowRunFilter::default() };
         Ok(WorkflowKnown {
             changed: reader.workflow_override(name)?,
+            crons: reader.cron_overrides()?,
             runs: reader.workflow_runs(&filter, None, runs)?,
         })
     }
@@ -371,9 +376,10 @@ impl WorkflowKnown {
     }
 }
 
-fn crons(loaded: &Loaded, workflow: &Workflow) -> Vec<CronItem> {
+fn crons(loaded: &Loaded, workflow: &Workflow, changed: &[CronOverride]) -> Vec<CronItem> {
     let own = loaded.crons.iter().filter(|cron| cron.workflow == workflow.name);
-    own.map(CronItem::from).collect()
+    let change = |cron: &Cron| changed.iter().find(|row| row.name == cron.name.as_str());
+    own.map(|cron| CronItem::of(cron, change(cron))).collect()
 }
 
 impl WorkflowItem {
@@ -387,7 +393,7 @@ impl WorkflowItem {
             phases: workflow.phases.iter().map(|phase| phase.name.to_string()).collect(),
             enabled: known.is_enabled(),
             changed: known.changed(),
-            crons: crons(all, workflow),
+            crons: crons(all, workflow, &known.crons),
             last_run: known.runs().into_iter().next(),
             warnings: loaded.warnings.list.len(),
         }
@@ -411,7 +417,7 @@ impl WorkflowDetails {
             budget_usd: workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
             inputs: inputs.collect(),
             phases: phases.collect(),
-            crons: crons(all, workflow),
+            crons: crons(all, workflow, &known.crons),
             runs: known.runs(),
             warnings: faults(&loaded.warnings, Severity::Warning),
         }

@@ -153,10 +153,12 @@ impl Visit {
         .await
     }
 
-    /// Returns the names of all agents, in the config's order.
-    pub(crate) fn agent_names(&self) -> Vec<String> {
+    /// Returns the names of all agents: in the config's order, then those that it had once.
+    pub(crate) async fn agent_names(&self) -> Result<Vec<String>, NoPage> {
         let setup = self.app.outlook.setup();
-        setup.loaded.agents.iter().map(|agent| agent.name.to_string()).collect()
+        let past = self.read(|records| records.past_agents()).await?;
+        let now = setup.loaded.agents.iter().map(|agent| agent.name.to_string());
+        Ok(now.chain(past).collect())
     }
 
     /// Says why there is no page.

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::due::trigger_id;
-use crate::setup::Setup;
+use crate::setup::{Setup, cron_override};
 use crate::workflows::Running;
 
 /// How many schedules are decided about in one transaction; the others follow in the next.
@@ -128,7 +128,7 @@ impl Board {
             board.overrides.insert(key, row);
         }
         for row in db.cron_overrides()? {
-            board.overrides.extend(board.setup.cron_override(row));
+            board.overrides.extend(cron_override(&board.setup.loaded, row));
         }
         board.take_setup(Arc::clone(&board.setup));
         board.load_money(db, day)?;

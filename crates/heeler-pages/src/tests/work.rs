@@ -3,14 +3,16 @@
 use heeler_model::workflow::CourseStatus;
 use heeler_model::{ApprovalKind, ApprovalStatus, JobStatus};
 use heeler_query::approvals::{ApprovalDetails, ApprovalItem, ApprovalPage};
+use heeler_query::calendar::{Calendar, CalendarMark, Fate, Lane};
 use heeler_query::messages::MessagePage;
 use heeler_query::rows::{NumberedRow, RowPage};
 use heeler_query::runs::{EventItem, PartItem, PhaseItem, RunDetails, WorkflowRunItem};
+use heeler_query::workflows::{FaultItem, FaultyWorkflow, WorkflowPage};
 use serde_json::{Value, json};
 
 use super::{EVIL, at, frame, is_inert};
 use crate::approvals::{self, ApprovalsView};
-use crate::{Allowed, Frame, job, runs, sessions};
+use crate::{Allowed, Frame, job, runs, schedules, sessions, workflows};
 
 fn asked(kind: ApprovalKind, text: &str, detail: Value) -> ApprovalDetails {
     ApprovalDetails {
@@ -190,4 +192,78 @@ fn a_page_of_messages_says_whether_more_come_behind_it() {
     };
     let html = sessions::page_of(&frame(), &page(9)).into_string();
     assert_eq!(html, r#"<div data-page data-previous="4" data-total="9"></div>"#);
+}
+
+fn calendar() -> Calendar {
+    let due = |minutes: i64| CalendarMark { at: at(minutes * 60), what: Fate::Due };
+    let lane = |schedule: &str, marks: Vec<CalendarMark>, more_due| Lane {
+        agent: "writer".to_owned(),
+        schedule: schedule.to_owned(),
+        when: "every 1m".to_owned(),
+        enabled: true,
+        marks,
+        more_past: false,
+        more_due,
+    };
+    Calendar {
+        from: at(-86_400),
+        now: at(0),
+        until: at(86_400),
+        lanes: vec![
+            lane("minutely", (1..=100).map(due).collect(), true),
+            lane("nightly", vec![due(600)], false),
+        ],
+    }
+}
+
+#[test]
+fn a_schedule_that_is_often_due_does_not_hide_the_others() {
+    let html = schedules::page(&frame(), &calendar()).into_string();
+    let coming = html.split("id=\"coming\"").nth(1).unwrap().split("</section>").next().unwrap();
+    assert_eq!(coming.matches("minutely").count(), 3, "{coming}");
+    assert!(coming.contains("then more than 97 more within a day"), "{coming}");
+    assert!(coming.contains("nightly"), "{coming}");
+}
+
+#[test]
+fn files_of_workflows_that_cannot_run_are_shown_with_their_faults() {
+    let fault = |message: &str| FaultItem {
+        file: "workflows/bad.yaml".to_owned(),
+        line: 3,
+        column: 1,
+        message: message.to_owned(),
+        expected: None,
+        help: Some("say `type`".to_owned()),
+    };
+    for text in EVIL {
+        let faulty = vec![FaultyWorkflow {
+            name: text.to_owned(),
+            kind: "workflow".to_owned(),
+            file: text.to_owned(),
+            errors: (0..7).map(|_| fault(text)).collect(),
+        }];
+        let found = WorkflowPage { workflows: Vec::new(), total: 0, faulty };
+        let html = workflows::page(&frame(), &found).into_string();
+        is_inert(&html);
+        assert!(html.contains("and 2 more"), "{html}");
+        assert!(html.contains("<code>type</code>"), "{html}");
+    }
+}
+
+#[test]
+fn what_is_older_is_a_link_that_needs_no_script() {
+    let html = job::older_link("/jobs/job-1", Some(7)).into_string();
+    assert!(html.contains(r##"href="/jobs/job-1?before=7#h-log""##), "{html}");
+    assert!(!html.contains("hidden"), "{html}");
+    assert!(job::older_link("/jobs/job-1", None).into_string().contains("hidden"));
+    assert!(job::newest_link("/jobs/job-1", Some(9)).into_string().contains("Newest"));
+    assert_eq!(job::newest_link("/jobs/job-1", None).into_string(), "");
+}
+
+#[test]
+fn the_end_of_a_question_has_weight_only_when_it_is_near() {
+    let mut ask = permission("ls");
+    assert!(inbox(&frame(), std::slice::from_ref(&ask)).contains("class=\"soon\""));
+    ask.item.expires_at = Some(at(3_600));
+    assert!(!inbox(&frame(), &[ask]).contains("class=\"soon\""));
 }

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use heeler_pages::agents::{self, AgentView};
-use heeler_query::jobs::JobsWanted;
-use heeler_query::sessions::SessionsWanted;
+use heeler_query::jobs::{JobPage, JobsWanted};
+use heeler_query::sessions::{SessionPage, SessionsWanted};
 use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,8 +19,9 @@ const SHOWN: usize = 10;
 pub(super) async fn page(State(app): State<App>, caller: Caller) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    let found = visit.read(move |records| records.agents(now)).await?;
-    Ok(Page(agents::page(&visit.frame, &found)))
+    let (found, past) =
+        visit.read(move |records| Ok((records.agents(now)?, records.past_agents()?))).await?;
+    Ok(Page(agents::page(&visit.frame, &found, &past)))
 }
 
 pub(super) async fn one(
@@ -30,8 +31,25 @@ pub(super) async fn one(
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
+    let past = visit.read(|records| records.past_agents()).await?;
+    if past.contains(&name) {
+        let of = name.clone();
+        let (jobs, sessions) = visit.read(move |records| done(records, &of, now)).await?;
+        return Ok(Page(agents::past_page(&visit.frame, &name, &jobs, &sessions)));
+    }
     let view = visit.read(move |records| view(records, &name, now, &zone)).await?;
     Ok(Page(agents::agent_page(&visit.frame, &view)))
+}
+
+fn done(
+    records: &Records,
+    agent: &str,
+    now: Timestamp,
+) -> Result<(JobPage, SessionPage), QueryError> {
+    let of = Some(agent.to_owned());
+    let jobs = JobsWanted { agent: of.clone(), limit: SHOWN, ..JobsWanted::default() };
+    let sessions = SessionsWanted { agent: of, limit: SHOWN, ..SessionsWanted::default() };
+    Ok((records.jobs(&jobs)?, records.sessions(&sessions, now)?))
 }
 
 fn view(
@@ -41,13 +59,11 @@ fn view(
     zone: &TimeZone,
 ) -> Result<AgentView, QueryError> {
     let agent = records.agent(name, now)?;
-    let of = Some(agent.name.clone());
-    let jobs = JobsWanted { agent: of.clone(), limit: SHOWN, ..JobsWanted::default() };
-    let sessions = SessionsWanted { agent: of, limit: SHOWN, ..SessionsWanted::default() };
+    let (jobs, sessions) = done(records, &agent.name, now)?;
     Ok(AgentView {
         schedules: records.schedules(Some(&agent.name))?.schedules,
-        jobs: records.jobs(&jobs)?,
-        sessions: records.sessions(&sessions, now)?,
+        jobs,
+        sessions,
         days: records.money_of(&agent.name, now, zone)?,
         agent,
     })

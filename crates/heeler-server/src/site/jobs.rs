@@ -32,12 +32,18 @@ pub(super) async fn page(
     Asked(params): Asked<Params>,
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let (view, wanted) = wanted(&visit, params).map_err(|problem| visit.no_page(problem))?;
+    let agents = visit.agent_names().await?;
+    let (view, wanted) =
+        wanted(&visit, params, agents).map_err(|problem| visit.no_page(problem))?;
     let found = visit.list(move |records| records.jobs(&wanted)).await?;
     Ok(Page(jobs::page(&visit.frame, &view, &found)))
 }
 
-fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Problem> {
+fn wanted(
+    visit: &Visit,
+    params: Params,
+    agents: Vec<String>,
+) -> Result<(JobsView, JobsWanted), Problem> {
     let Params { agent, status, since, before } = params;
     let status = word(&status)?;
     let age = word::<Period>(&since)?.and_then(|age| SignedDuration::try_from(age.get()).ok());
@@ -48,5 +54,5 @@ fn wanted(visit: &Visit, params: Params) -> Result<(JobsView, JobsWanted), Probl
         before: given(&before),
         limit: PAGE,
     };
-    Ok((JobsView { agent, status, since, before, agents: visit.agent_names() }, wanted))
+    Ok((JobsView { agent, status, since, before, agents }, wanted))
 }

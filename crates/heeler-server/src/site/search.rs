@@ -29,7 +29,7 @@ pub(super) async fn page(
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let Params { q, agent } = params;
-    let agents = visit.agent_names();
+    let agents = visit.agent_names().await?;
     let mut view = SearchView { text: q, agent, agents, problem: None };
     if view.text.is_empty() {
         return Ok(Page(search::page(&visit.frame, &view, None)));

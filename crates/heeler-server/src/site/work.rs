@@ -8,6 +8,7 @@ mod workflows;
 
 use axum::Router;
 use axum::routing::get;
+use serde::Deserialize;
 
 use crate::app::App;
 
@@ -26,4 +27,11 @@ pub(super) fn router() -> Router<App> {
         .route("/runs/{id}", get(runs::one))
         .route("/approvals", get(approvals::page))
         .route("/approvals/{id}", get(approvals::one))
+}
+
+/// Where a transcript is looked at: what is older than a row or message, or its end.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    before: Option<u64>,
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::browser::{Browser, Look, Site, with_browser};
+use crate::browser::{Browser, Look, NOWHERE, Site, with_browser};
 use crate::fleet::Fleet;
 use crate::trigger::PATIENCE;
 
@@ -81,7 +81,7 @@ const PAGES: [(&str, &str); 10] = [
     ("/schedules", "schedules"),
     ("/search?q=report", "search"),
     ("/settings", "settings"),
-    ("/nowhere", "not-found"),
+    (NOWHERE, "not-found"),
 ];
 
 /// A site at which something of everything has happened.
@@ -117,77 +117,58 @@ fn wait(site: &Site, command: &[&str], is_so: impl Fn(&serde_json::Value) -> boo
     }
 }
 
-fn every_page(look: Look) {
-    let site = site();
-    with_browser(&site, look, async |browser: &Browser| {
-        for (path, name) in PAGES {
-            browser.visit(path).await;
-            browser.wait_for("main h1", "").await;
-            if path == "/nowhere" {
-                // A browser says of itself that a page was not found.
-                drop(browser.page.browser_log().await);
-            }
-            browser.check(name).await;
-        }
-        browser.page.delete_all_cookies().await.unwrap();
-        browser.visit("/jobs").await;
-        browser.wait_for("h1", "Log in").await;
-        browser.check("login").await;
-    });
-}
-
 #[test]
-fn every_page_is_sound_on_a_desk() {
-    every_page(Look::DESKTOP);
-}
-
-#[test]
-fn every_page_is_sound_on_a_desk_in_the_dark() {
-    every_page(Look::DESKTOP.dark());
-}
-
-#[test]
-fn every_page_is_sound_on_a_phone() {
-    every_page(Look::PHONE);
-}
-
-#[test]
-fn every_page_is_sound_on_a_phone_in_the_dark() {
-    every_page(Look::PHONE.dark());
-}
-
-#[test]
-fn people_start_switch_and_steer_by_clicks() {
+fn every_page_is_sound_wide_and_narrow_in_the_light_and_in_the_dark() {
     let site = site();
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit("/agents/writer").await;
-        browser.click("button[aria-label='nightly starts by itself']").await;
-        browser
-            .wait_for("button[aria-label='nightly starts by itself'][aria-checked=false]", "off")
-            .await;
-        let schedules = site.fleet.json(&["schedule", "list", "writer", "--json"]);
-        let nightly =
-            schedules["schedules"].as_array().unwrap().iter().find(|it| it["name"] == "nightly");
-        assert_eq!(nightly.unwrap()["enabled"], false);
-
-        let before =
-            site.fleet.json(&["jobs", "--agent", "writer", "--json"])["total"].as_i64().unwrap();
-        browser.click("button[aria-label='Run now: hourly']").await;
-        browser.wait_for("#toasts .toast", "").await;
-        wait(&site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
-
-        browser.click("button[data-action$='/disable'].danger").await;
-        browser.wait_for("#confirm[open]", "Switch writer off?").await;
-        browser.click("#confirm button[value=no]").await;
-        assert_eq!(agent(&site, "writer")["enabled"], true, "nobody agreed");
-        browser.click("button[data-action$='/disable'].danger").await;
-        browser.click("#confirm button[value=yes]").await;
-        browser.wait_for("#head", "Switch on").await;
-        assert_eq!(agent(&site, "writer")["enabled"], false);
-        browser.click("#head button[data-action$='/enable']").await;
-        browser.wait_for("#head", "Switch off").await;
-        browser.is_quiet("actions").await;
+        for (path, name) in PAGES {
+            browser.check_everywhere(path, name).await;
+        }
+        browser.page.delete_all_cookies().await.unwrap();
+        browser.check_everywhere("/jobs", "login").await;
     });
+}
+
+#[test]
+fn people_start_steer_and_let_in_by_clicks() {
+    let site = site();
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        people_start_switch_and_steer_by_clicks(&site, browser).await;
+        a_job_is_asked_for_in_words(&site, browser).await;
+        tokens_are_made_shown_once_and_revoked(browser).await;
+        // The last, since it changes the fleet.
+        a_refusal_is_shown_in_its_own_words(&site, browser).await;
+    });
+}
+
+async fn people_start_switch_and_steer_by_clicks(site: &Site, browser: &Browser) {
+    browser.visit("/agents/writer").await;
+    browser.click("button[aria-label='nightly starts by itself']").await;
+    browser
+        .wait_for("button[aria-label='nightly starts by itself'][aria-checked=false]", "off")
+        .await;
+    let schedules = site.fleet.json(&["schedule", "list", "writer", "--json"]);
+    let nightly =
+        schedules["schedules"].as_array().unwrap().iter().find(|it| it["name"] == "nightly");
+    assert_eq!(nightly.unwrap()["enabled"], false);
+
+    let before =
+        site.fleet.json(&["jobs", "--agent", "writer", "--json"])["total"].as_i64().unwrap();
+    browser.click("button[aria-label='Run now: hourly']").await;
+    browser.wait_for("#toasts .toast", "").await;
+    wait(site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
+
+    browser.click("button[data-action$='/disable'].danger").await;
+    browser.wait_for("#confirm[open]", "Switch writer off?").await;
+    browser.click("#confirm button[value=no]").await;
+    assert_eq!(agent(site, "writer")["enabled"], true, "nobody agreed");
+    browser.click("button[data-action$='/disable'].danger").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#head", "Switch on").await;
+    assert_eq!(agent(site, "writer")["enabled"], false);
+    browser.click("#head button[data-action$='/enable']").await;
+    browser.wait_for("#head", "Switch off").await;
+    browser.is_quiet("actions").await;
 }
 
 #[test]
@@ -230,137 +211,119 @@ fn agent(site: &Site, name: &str) -> serde_json::Value {
     found.unwrap().clone()
 }
 
-#[test]
-fn a_job_is_asked_for_in_words() {
-    let site = site();
-    with_browser(&site, Look::PHONE, async |browser: &Browser| {
-        browser.visit("/agents/writer").await;
-        browser.type_into("#prompt", "Write about <tulips>.").await;
-        browser.click("form[data-action='POST /api/v1/jobs'] button").await;
-        browser
-            .wait(
-                "a job's page".to_owned(),
-                "return location.pathname.startsWith('/jobs/job-')".to_owned(),
-            )
-            .await;
-        let id = browser.script("return location.pathname.split('/').pop()").await;
-        let job = site.fleet.json(&["job", id.as_str().unwrap(), "--json"]);
-        assert_eq!(job["job"]["prompt"], "Write about <tulips>.");
-    });
+async fn a_job_is_asked_for_in_words(site: &Site, browser: &Browser) {
+    browser.look(Look::PHONE).await;
+    browser.visit("/agents/writer").await;
+    browser.type_into("#prompt", "Write about <tulips>.").await;
+    browser.click("form[data-action='POST /api/v1/jobs'] button").await;
+    browser
+        .wait(
+            "a job's page".to_owned(),
+            "return location.pathname.startsWith('/jobs/job-')".to_owned(),
+        )
+        .await;
+    let id = browser.script("return location.pathname.split('/').pop()").await;
+    let job = site.fleet.json(&["job", id.as_str().unwrap(), "--json"]);
+    assert_eq!(job["job"]["prompt"], "Write about <tulips>.");
+    browser.look(Look::DESKTOP).await;
+}
+
+async fn a_refusal_is_shown_in_its_own_words(site: &Site, browser: &Browser) {
+    browser.visit("/agents/writer").await;
+    browser.wait_for("h1", "writer").await;
+    site.fleet.write("heeler.yaml", &FLEET.replace("name: writer", "name: author"));
+    site.fleet.run(&["reload"]).ok();
+    browser.click("button[aria-label='Run now: hourly']").await;
+    browser.wait_for("#toasts [role=alert]", "writer").await;
+}
+
+async fn tokens_are_made_shown_once_and_revoked(browser: &Browser) {
+    browser.visit("/settings").await;
+    browser.type_into("#t-name", "ci").await;
+    browser.click("#tokens form button").await;
+    browser.wait_for("#new-token-value", "heeler_").await;
+    browser.wait_for("#token-list", "ci").await;
+    browser.check("settings-token").await;
+    browser.click("button[aria-label='Revoke ci']").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#token-list tr", "revoked").await;
 }
 
 #[test]
-fn a_refusal_is_shown_in_its_own_words() {
+fn pages_follow_the_fleet_keys_and_the_choice_of_colours_and_are_small() {
     let site = site();
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit("/agents/writer").await;
-        browser.wait_for("h1", "writer").await;
-        site.fleet.write("heeler.yaml", &FLEET.replace("name: writer", "name: author"));
-        site.fleet.run(&["reload"]).ok();
-        browser.click("button[aria-label='Run now: hourly']").await;
-        browser.wait_for("#toasts [role=alert]", "writer").await;
+        the_overview_follows_the_fleet_and_keeps_the_focus(&site, browser).await;
+        the_overview_with_all_its_files_is_at_most_100_kilobytes(browser).await;
+        the_keyboard_leads_everywhere(browser).await;
+        colours_are_kept_and_there_before_anything_is_painted(browser).await;
     });
 }
 
-#[test]
-fn tokens_are_made_shown_once_and_revoked() {
-    let site = site();
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit("/settings").await;
-        browser.type_into("#t-name", "ci").await;
-        browser.click("#tokens form button").await;
-        browser.wait_for("#new-token-value", "heeler_").await;
-        browser.wait_for("#token-list", "ci").await;
-        browser.check("settings-token").await;
-        browser.click("button[aria-label='Revoke ci']").await;
-        browser.click("#confirm button[value=yes]").await;
-        browser.wait_for("#token-list tr", "revoked").await;
-    });
+async fn the_keyboard_leads_everywhere(browser: &Browser) {
+    browser.press("gj").await;
+    browser.wait_for("main h1", "Jobs").await;
+    browser.press("j").await;
+    let is_in_row = "return document.activeElement.closest('[data-row]') !== null";
+    browser.wait("a row with the focus".to_owned(), is_in_row.to_owned()).await;
+    browser.press("?").await;
+    browser.wait_for("#keys[open]", "Keyboard").await;
+    browser.check("keys").await;
+    browser.click("#keys-on").await;
+    browser.click("#keys button").await;
+    browser.press("ga").await;
+    browser.wait_for("main h1", "Jobs").await;
+    browser.script("localStorage.removeItem('heeler-keys')").await;
+    browser.press("/").await;
+    browser.press("tulips\u{E007}").await;
+    browser.wait_for("main h1", "Search").await;
+    browser.wait_for("mark", "tulips").await;
+    let skip = "document.querySelector('.skip').focus(); document.activeElement.click(); return document.activeElement.id";
+    assert_eq!(browser.script(skip).await, "main");
 }
 
-#[test]
-fn the_keyboard_leads_everywhere() {
-    let site = site();
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.press("gj").await;
-        browser.wait_for("main h1", "Jobs").await;
-        browser.press("j").await;
-        let is_in_row = "return document.activeElement.closest('[data-row]') !== null";
-        browser.wait("a row with the focus".to_owned(), is_in_row.to_owned()).await;
-        browser.press("?").await;
-        browser.wait_for("#keys[open]", "Keyboard").await;
-        browser.check("keys").await;
-        browser.click("#keys-on").await;
-        browser.click("#keys button").await;
-        browser.press("ga").await;
-        browser.wait_for("main h1", "Jobs").await;
-        browser.script("localStorage.removeItem('heeler-keys')").await;
-        browser.press("/").await;
-        browser.press("tulips\u{E007}").await;
-        browser.wait_for("main h1", "Search").await;
-        browser.wait_for("mark", "tulips").await;
-        let skip = "document.querySelector('.skip').focus(); document.activeElement.click(); return document.activeElement.id";
-        assert_eq!(browser.script(skip).await, "main");
-    });
+async fn colours_are_kept_and_there_before_anything_is_painted(browser: &Browser) {
+    let background = "return getComputedStyle(document.body).backgroundColor";
+    let light = browser.script(background).await;
+    browser.click("#theme").await;
+    browser.click("#theme").await;
+    let dark = browser.script(background).await;
+    assert_ne!(light, dark);
+    browser.visit("/jobs").await;
+    assert_eq!(browser.script(background).await, dark);
+    assert_eq!(browser.script("return document.querySelector('#theme').dataset.now").await, "dark");
+    // A blocking script in the head runs before there is a body to paint.
+    let place = "const it = document.querySelector('script[src*=theme]'); return [it.parentElement.localName, it.defer, it.async, it.type]";
+    assert_eq!(browser.script(place).await, json!(["head", false, false, ""]));
 }
 
-#[test]
-fn colours_are_kept_and_there_before_anything_is_painted() {
-    let site = site();
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        let background = "return getComputedStyle(document.body).backgroundColor";
-        let light = browser.script(background).await;
-        browser.click("#theme").await;
-        browser.click("#theme").await;
-        let dark = browser.script(background).await;
-        assert_ne!(light, dark);
-        browser.visit("/jobs").await;
-        assert_eq!(browser.script(background).await, dark);
-        assert_eq!(
-            browser.script("return document.querySelector('#theme').dataset.now").await,
-            "dark"
-        );
-        // A blocking script in the head runs before there is a body to paint.
-        let place = "const it = document.querySelector('script[src*=theme]'); return [it.parentElement.localName, it.defer, it.async, it.type]";
-        assert_eq!(browser.script(place).await, json!(["head", false, false, ""]));
-    });
-}
-
-#[test]
-fn the_overview_follows_the_fleet_and_keeps_the_focus() {
-    let site = site();
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.wait_for("#work", "I count the sheep.").await;
-        browser.wait_for("#live", "Live").await;
-        browser.script("document.querySelector('#attention a[href*=\"/jobs/\"]').focus()").await;
-        let link = browser.script("return document.activeElement.getAttribute('href')").await;
-        site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
-        browser.wait(
+async fn the_overview_follows_the_fleet_and_keeps_the_focus(site: &Site, browser: &Browser) {
+    browser.wait_for("#work", "I count the sheep.").await;
+    browser.wait_for("#live", "Live").await;
+    browser.script("document.querySelector('#attention a[href*=\"/jobs/\"]').focus()").await;
+    let link = browser.script("return document.activeElement.getAttribute('href')").await;
+    site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
+    browser
+        .wait(
             "two failures".to_owned(),
-            "return document.querySelectorAll('#attention .status[data-s=failed]').length === 2".to_owned(),
-        ).await;
-        assert_eq!(
-            browser.script("return document.activeElement.getAttribute('href')").await,
-            link
-        );
-        browser.is_quiet("overview").await;
-    });
+            "return document.querySelectorAll('#attention .status[data-s=failed]').length === 2"
+                .to_owned(),
+        )
+        .await;
+    assert_eq!(browser.script("return document.activeElement.getAttribute('href')").await, link);
+    browser.is_quiet("overview").await;
 }
 
-#[test]
-fn the_overview_with_all_its_files_is_at_most_100_kilobytes() {
-    let site = site();
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit("/").await;
-        browser.wait_for("#live", "Live").await;
-        let sizes = "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
-            return all.filter((one) => !one.name.includes('/stream')).map((one) => [new URL(one.name).pathname, one.decodedBodySize])";
-        let sizes = browser.script(sizes).await;
-        let pairs: Vec<(String, f64)> = serde_json::from_value(sizes).unwrap();
-        // A page that was fetched again for its regions counts once.
-        let seen: std::collections::BTreeMap<String, f64> = pairs.into_iter().collect();
-        let total: f64 = seen.values().sum();
-        assert!(total <= 100_000.0, "{total}: {seen:?}");
-        assert!(seen.keys().any(|name| name.ends_with("style.css")), "{seen:?}");
-    });
+async fn the_overview_with_all_its_files_is_at_most_100_kilobytes(browser: &Browser) {
+    browser.visit("/").await;
+    browser.wait_for("#live", "Live").await;
+    let sizes = "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+        return all.filter((one) => !one.name.includes('/stream')).map((one) => [new URL(one.name).pathname, one.decodedBodySize])";
+    let sizes = browser.script(sizes).await;
+    let pairs: Vec<(String, f64)> = serde_json::from_value(sizes).unwrap();
+    // A page that was fetched again for its regions counts once.
+    let seen: std::collections::BTreeMap<String, f64> = pairs.into_iter().collect();
+    let total: f64 = seen.values().sum();
+    assert!(total <= 100_000.0, "{total}: {seen:?}");
+    assert!(seen.keys().any(|name| name.ends_with("style.css")), "{seen:?}");
 }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::Command;
 
+use heeler_testkit::Proof;
 use serde_json::{Value as Json, json};
 
 use crate::browser::{Browser, Look, Site, with_browser};
@@ -197,35 +198,14 @@ fn full_site() -> (Site, Vec<(String, &'static str)>) {
     (site, pages)
 }
 
-fn every_page(look: Look) {
+#[test]
+fn every_page_of_work_is_sound_wide_and_narrow_in_the_light_and_in_the_dark() {
     let (site, pages) = full_site();
-    with_browser(&site, look, async |browser: &Browser| {
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
         for (path, name) in &pages {
-            browser.visit(path).await;
-            browser.wait_for("main h1", "").await;
-            browser.check(name).await;
+            browser.check_everywhere(path, name).await;
         }
     });
-}
-
-#[test]
-fn every_page_of_work_is_sound_on_a_desk() {
-    every_page(Look::DESKTOP);
-}
-
-#[test]
-fn every_page_of_work_is_sound_on_a_desk_in_the_dark() {
-    every_page(Look::DESKTOP.dark());
-}
-
-#[test]
-fn every_page_of_work_is_sound_on_a_phone() {
-    every_page(Look::PHONE);
-}
-
-#[test]
-fn every_page_of_work_is_sound_on_a_phone_in_the_dark() {
-    every_page(Look::PHONE.dark());
 }
 
 /// Where the reader of a transcript is: how far from its end, and how many rows there are.
@@ -265,94 +245,123 @@ fn a_transcript_shows_its_end_and_what_is_older_when_it_is_scrolled_to() {
     });
 }
 
+/// How many megabytes the transcript has at most.
+const MEGABYTES_MAX: u64 = 1_000;
+
+/// How many megabytes it has in CI.
+const MEGABYTES_IN_CI: u64 = 100;
+
+/// How many rows a page keeps at most, as `transcript.js` has it.
+const KEPT_MAX: u64 = 1_500;
+
 #[test]
-fn a_transcript_of_a_hundred_megabytes_begins_at_its_end_at_once() {
+fn proof_a_transcript_of_up_to_a_gigabyte_begins_at_its_end_at_once() {
+    let rows = Proof::new(MEGABYTES_IN_CI).rounds.min(MEGABYTES_MAX) * 1_000;
     let site = site();
     site.fleet.run(&["trigger", "failer", "-q"]).fails(1);
     let job = id_of(&site.fleet.newest("failer"));
     let words = "x".repeat(1_000);
     let log = site.fleet.file(&format!(".heeler/jobs/{job}.jsonl"));
     let mut log = std::io::BufWriter::new(std::fs::File::options().append(true).open(log).unwrap());
-    for number in 0..100_000 {
+    for number in 0..rows {
         writeln!(log, r#"{{"type":"assistant","content":"Row {number}. {words}"}}"#).unwrap();
     }
     log.flush().unwrap();
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
         browser.visit(&format!("/jobs/{job}")).await;
-        browser.wait_for(".entry", "Row 99999.").await;
+        let last = format!("Row {}.", rows - 1);
+        browser.wait_for(".entry", &last).await;
         browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
-        browser.wait_for(".entry", "Row 99900.").await;
+        browser.wait_for(".entry", &format!("Row {}.", rows - 100)).await;
         let count = browser.script(WHERE).await[1].as_u64().unwrap();
         assert!(count < 500, "{count} rows for a look at the end");
+        // Whoever scrolls up for long has no more in the page than it keeps.
+        let far = format!("Row {}.", rows - 1 - 2 * KEPT_MAX);
+        let up = format!(
+            "document.querySelector('[data-rows]').scrollTop = 0;
+             window.most = Math.max(window.most ?? 0, document.querySelectorAll('.entry').length);
+             return document.querySelector('.entry').textContent.includes('{far}')
+               || [...document.querySelectorAll('.entry')].some((it) => it.textContent.includes('{far}'))"
+        );
+        browser.wait(far.clone(), up).await;
+        let most = browser.script("return window.most").await.as_u64().unwrap();
+        assert!(most <= KEPT_MAX + 60, "{most} rows in the page");
+        let middle = rows / 2;
         browser.visit("/jobs").await;
-        browser.visit(&format!("/jobs/{job}#row-50000")).await;
-        browser
-            .wait(
-                "the row".to_owned(),
-                "return document.getElementById('row-50000') !== null".to_owned(),
-            )
-            .await;
+        browser.visit(&format!("/jobs/{job}#row-{middle}")).await;
+        let is_there = format!("return document.getElementById('row-{middle}') !== null");
+        browser.wait("the row".to_owned(), is_there).await;
         browser.click("[data-end]").await;
-        browser.wait_for(".entry", "Row 99999.").await;
+        browser.wait_for(".entry", &last).await;
     });
 }
 
 #[test]
-fn what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_reload() {
+fn a_job_is_followed_to_its_end_steered_and_forked() {
     let site = site();
-    let job = site.fleet.asks_for("slow");
     with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit(&format!("/jobs/{job}")).await;
-        browser.wait_for(".entry", "Waits for a file").await;
-        browser.wait_for("#head .status", "running").await;
-        browser.script("window.same = true").await;
-        browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
-        browser.wait_for("[data-end]:not([hidden])", "Jump").await;
-        site.fleet.write("go", "");
-        browser.wait_for(".entry", "The slow words come in pieces.").await;
-        browser.wait_for("[data-end]", "new").await;
-        let place = browser.script("return document.querySelector('[data-rows]').scrollTop").await;
-        assert_eq!(place, 0, "who has scrolled up is left alone");
-        browser.click("[data-end]").await;
-        browser.wait_for("#head .status", "completed").await;
-        browser.wait_for("[data-told]", "ended").await;
-        browser.wait_for(".entry header .took", "s").await;
-        assert_eq!(browser.script("return window.same").await, true, "no reload");
-        browser.check("job-ended").await;
+        what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_reload(&site, browser)
+            .await;
+        std::fs::remove_file(site.fleet.file("go")).unwrap();
+        a_job_is_ended_resumed_run_again_and_forked_by_clicks(&site, browser).await;
     });
 }
 
-#[test]
-fn a_job_is_ended_resumed_run_again_and_forked_by_clicks() {
-    let site = site();
+async fn what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_reload(
+    site: &Site,
+    browser: &Browser,
+) {
     let job = site.fleet.asks_for("slow");
-    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
-        browser.visit(&format!("/jobs/{job}")).await;
-        browser.wait_for("#head .status", "running").await;
-        browser.click("button[data-action$='/cancel']").await;
-        browser.wait_for("#confirm[open]", "End this job?").await;
-        browser.click("#confirm button[value=no]").await;
-        browser.click("button[data-action$='/cancel']").await;
-        browser.click("#confirm button[value=yes]").await;
-        browser.wait_for("#head .status", "cancelled").await;
-        assert_eq!(site.fleet.newest("slow")["status"], "cancelled");
-        site.fleet.write("go", "");
-        browser.click("button[data-action$='/resume']").await;
-        browser.wait_for("#head .status", "completed").await;
-        browser.wait_for(".entry", "The slow words come in pieces.").await;
-        browser.click("button[data-action$='/retry']").await;
-        browser.wait("another job".to_owned(), format!("return location.pathname.startsWith('/jobs/') && !location.pathname.endsWith('{job}')")).await;
-        browser.wait_for("#head .status", "completed").await;
-        browser.click("button[data-action$='/fork']").await;
-        browser
-            .wait(
-                "a session".to_owned(),
-                "return location.pathname.startsWith('/sessions/')".to_owned(),
-            )
-            .await;
-        browser.wait_for("dt", "Forked from").await;
-        browser.is_quiet("job actions").await;
-    });
+    browser.visit(&format!("/jobs/{job}")).await;
+    browser.wait_for(".entry", "Waits for a file").await;
+    browser.wait_for("#head .status", "running").await;
+    browser.script("window.same = true").await;
+    browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
+    browser.wait_for("[data-end]:not([hidden])", "Jump").await;
+    site.fleet.write("go", "");
+    browser.wait_for(".entry", "The slow words come in pieces.").await;
+    browser.wait_for("[data-end]", "new").await;
+    let place = browser.script("return document.querySelector('[data-rows]').scrollTop").await;
+    assert_eq!(place, 0, "who has scrolled up is left alone");
+    browser.click("[data-end]").await;
+    browser.wait_for("#head .status", "completed").await;
+    browser.wait_for("[data-told]", "ended").await;
+    let rows = "return [document.querySelector('[data-row-count]').textContent, Number([...document.querySelectorAll('.entry[data-number]')].at(-1).dataset.number) + 1]";
+    let rows = browser.script(rows).await;
+    let (told, last) = (rows[0].as_str().unwrap(), rows[1].as_u64().unwrap());
+    assert!(last > 32 && told == format!("{last} rows"), "{rows}");
+    browser.wait_for(".entry header .took", "s").await;
+    assert_eq!(browser.script("return window.same").await, true, "no reload");
+    browser.check("job-ended").await;
+}
+
+async fn a_job_is_ended_resumed_run_again_and_forked_by_clicks(site: &Site, browser: &Browser) {
+    let job = site.fleet.asks_for("slow");
+    browser.visit(&format!("/jobs/{job}")).await;
+    browser.wait_for("#head .status", "running").await;
+    browser.click("button[data-action$='/cancel']").await;
+    browser.wait_for("#confirm[open]", "End this job?").await;
+    browser.click("#confirm button[value=no]").await;
+    browser.click("button[data-action$='/cancel']").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#head .status", "cancelled").await;
+    assert_eq!(site.fleet.newest("slow")["status"], "cancelled");
+    site.fleet.write("go", "");
+    browser.click("button[data-action$='/resume']").await;
+    browser.wait_for("#head .status", "completed").await;
+    browser.wait_for(".entry", "The slow words come in pieces.").await;
+    browser.click("button[data-action$='/retry']").await;
+    browser.wait("another job".to_owned(), format!("return location.pathname.startsWith('/jobs/') && !location.pathname.endsWith('{job}')")).await;
+    browser.wait_for("#head .status", "completed").await;
+    browser.click("button[data-action$='/fork']").await;
+    browser
+        .wait(
+            "a session".to_owned(),
+            "return location.pathname.startsWith('/sessions/')".to_owned(),
+        )
+        .await;
+    browser.wait_for("dt", "Forked from").await;
+    browser.is_quiet("job actions").await;
 }
 
 #[test]
@@ -372,7 +381,7 @@ fn people_talk_to_an_agent_in_its_session_and_fork_it_at_a_message() {
         browser.wait_for("[data-page] .entry", "Turn 2 of many.").await;
         browser.wait("messages".to_owned(), "return document.querySelector('.below') === null && document.querySelectorAll('[data-page] .entry').length === 6".to_owned()).await;
         assert_eq!(browser.script("return window.same").await, true, "no reload");
-        browser.wait_for(".entry .after", "No fork here").await;
+        browser.wait_for(".entry .no-fork", "No fork here").await;
         browser.check("session-talked").await;
         browser.click("[aria-label='Fork from here, behind message 3']").await;
         browser.wait("the fork".to_owned(), format!("return location.pathname.startsWith('/sessions/') && !location.pathname.endsWith('{session}')")).await;
@@ -409,6 +418,35 @@ fn changes_of_files_between_messages_are_shown_with_the_numbers_of_lines() {
         assert_eq!(browser.script(added).await, lines(2, 2));
         browser.visit(&format!("/sessions/{session}/diff?from=x")).await;
         browser.wait_for("main", "invalid digit").await;
+    });
+}
+
+#[test]
+fn without_script_a_transcript_is_read_page_by_page() {
+    let site = site();
+    site.fleet.run(&["trigger", "counter", "-q"]).ok();
+    let job = id_of(&site.fleet.newest("counter"));
+    with_browser(&site, Look::DESKTOP, async |browser: &Browser| {
+        browser.without_script(true).await;
+        browser.visit(&format!("/jobs/{job}")).await;
+        browser.wait_for(".entry", "Number 400.").await;
+        let mut pages = 1;
+        while browser
+            .script("return document.querySelector('[data-older]:not([hidden])') !== null")
+            .await
+            == true
+        {
+            browser.click("[data-older]").await;
+            pages += 1;
+            assert!(pages < 20, "it has no beginning");
+            browser
+                .wait("another page".to_owned(), "return location.search !== ''".to_owned())
+                .await;
+        }
+        browser.wait_for(".entry", "Number 1.").await;
+        assert!(pages > 5, "{pages} pages");
+        browser.click(".no-script a").await;
+        browser.wait_for(".entry", "Number 400.").await;
     });
 }
 

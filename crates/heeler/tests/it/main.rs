@@ -10,6 +10,7 @@ mod api_described;
 mod approvals;
 mod browser;
 mod browser_api;
+mod browser_live;
 mod browser_pages;
 mod browser_work;
 mod canary;

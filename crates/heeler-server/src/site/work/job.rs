@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
+use crate::site::work::Place;
 use crate::site::{Page, Shown, Visit};
 
 /// How many rows a page begins with, and how many older ones come at once.
@@ -24,15 +25,16 @@ pub(super) async fn page(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<String>,
+    Asked(asked): Asked<Place>,
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    visit.show(move |records| view(records, &id), job::page).await
+    visit.show(move |records| view(records, &id, asked.before), job::page).await
 }
 
-fn view(records: &Records, id: &str) -> Result<JobView, QueryError> {
+fn view(records: &Records, id: &str, before: Option<u64>) -> Result<JobView, QueryError> {
     let job = records.job(id)?;
     // Behind the job: rows that come meanwhile are shown, and the rest is followed from there.
-    let wanted = RowsWanted { limit: ROWS, ..RowsWanted::default() };
+    let wanted = RowsWanted { before, limit: ROWS, ..RowsWanted::default() };
     let rows = records.rows(&job.item.id, wanted)?;
     let asks = match job.item.status.is_final() {
         true => Vec::new(),

@@ -9,6 +9,7 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::Place;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::costly::Cost;
@@ -51,21 +52,32 @@ pub(super) async fn page(
     };
     let now = visit.frame.now;
     let found = visit.list(move |records| records.sessions(&wanted, now)).await?;
-    let view = SessionsView { agent, status, is_tree, before, agents: visit.agent_names() };
+    let agents = visit.agent_names().await?;
+    let view = SessionsView { agent, status, is_tree, before, agents };
     Ok(Page(sessions::page(&visit.frame, &view, &found)))
 }
 
-pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
+pub(super) async fn one(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<String>,
+    Asked(asked): Asked<Place>,
+) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    visit.show(move |records| view(records, &id, now), sessions::one).await
+    visit.show(move |records| view(records, &id, asked.before, now), sessions::one).await
 }
 
-fn view(records: &Records, id: &str, now: Timestamp) -> Result<SessionView, QueryError> {
+fn view(
+    records: &Records,
+    id: &str,
+    before: Option<u64>,
+    now: Timestamp,
+) -> Result<SessionView, QueryError> {
     // First: what a job says after that is followed.
     let holder = records.holder(id)?;
     let session = records.session(id, now)?;
-    let messages = said(records, &session.item.id, None)?;
+    let messages = said(records, &session.item.id, before)?;
     Ok(SessionView { session, messages, holder })
 }
 
@@ -82,18 +94,11 @@ fn said(
     }
 }
 
-/// Which messages are wanted.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MessagesParams {
-    before: Option<u64>,
-}
-
 pub(super) async fn messages(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<String>,
-    Asked(asked): Asked<MessagesParams>,
+    Asked(asked): Asked<Place>,
 ) -> Result<Page, Problem> {
     let visit = Visit::begin(app, &caller).await;
     let Visit { app, frame } = visit;
