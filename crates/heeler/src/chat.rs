@@ -146,7 +146,8 @@ pub(crate) fn on_screen(
     for line in screen.farewell() {
         output::line(line.as_str())?;
     }
-    is_whole.map_err(|_| anyhow::anyhow!("the conversation broke off; everything shown is on disk"))?;
+    is_whole
+        .map_err(|_| anyhow::anyhow!("the conversation broke off; everything shown is on disk"))?;
     Ok(())
 }
 
@@ -170,7 +171,8 @@ pub(crate) fn history(book: &Book) -> Vec<String> {
 
 /// Names the files of a folder that begin so.
 fn files(typed: &str) -> Vec<String> {
-    let (folder, start) = typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (folder, start));
+    let (folder, start) =
+        typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (folder, start));
     let listed = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
     let mut names: Vec<String> = listed
         .into_iter()

@@ -112,9 +112,7 @@ impl Talk {
                 if is_late {
                     let job = job.clone();
                     drop(self.fleet.cancel(&job, true));
-                    self.out.push(Shown::Leaving(
-                        "Insights: not written, the agent took too long".to_owned(),
-                    ));
+                    self.farewell("Insights: not written, the agent took too long".to_owned());
                     self.left();
                 }
             }
@@ -127,7 +125,7 @@ impl Talk {
         let messages = self.messages;
         let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
         let Some(session) = session else { return self.left() };
-        self.out.push(Shown::Leaving(format!("Extracting learnings from {messages} message(s)…")));
+        self.farewell(format!("Extracting learnings from {messages} message(s)…"));
         self.last_words.clear();
         let turn = Turn {
             id: Uuid::new_v4(),
@@ -144,7 +142,7 @@ impl Talk {
                 self.leaving = Some(Leaving { step: Step::Learning(job), until });
             }
             Err(why) => {
-                self.out.push(Shown::Leaving(format!("Insights: not written, {why}")));
+                self.farewell(format!("Insights: not written, {why}"));
                 self.left();
             }
         }
@@ -160,7 +158,7 @@ impl Talk {
             JobState::Waiting | JobState::Running => {}
             JobState::Failed => {
                 let why = facts.reason.as_deref().unwrap_or("the agent failed");
-                self.out.push(Shown::Leaving(format!("Insights: not written, {why}")));
+                self.farewell(format!("Insights: not written, {why}"));
                 self.left();
             }
             JobState::Done => {
@@ -170,15 +168,15 @@ impl Talk {
                     .filter_map(|line| line.trim().strip_prefix("- "))
                     .collect();
                 let (count, text) = (insights.len(), insights.join("\n- "));
-                self.out.push(Shown::Leaving(format!("Found {count} steering insight(s)")));
+                self.farewell(format!("Found {count} steering insight(s)"));
                 let learned =
                     if count > 0 { self.book.learn(&format!("- {text}\n")) } else { Ok(()) };
                 match learned {
                     Ok(()) => {
-                        self.out.push(Shown::Leaving("Insight synthesis complete".to_owned()))
+                        self.farewell("Insight synthesis complete".to_owned());
                     }
                     Err(error) => {
-                        self.out.push(Shown::Leaving(format!("Insights: not written, {error}")))
+                        self.farewell(format!("Insights: not written, {error}"));
                     }
                 }
                 self.left();
@@ -186,18 +184,20 @@ impl Talk {
         }
     }
 
+    fn farewell(&mut self, text: impl Into<String>) {
+        self.out.push(Shown::Leaving(text.into()));
+    }
+
     /// Ends: everything is saved.
     fn left(&mut self) {
         let id = self.book.id().to_owned();
         match self.book.save(|_| {}) {
             Ok(()) => {
-                self.out.push(Shown::Leaving(format!("Session saved: {id}")));
-                self.out.push(Shown::Leaving(format!("Resume: heeler --resume {id}")));
+                self.farewell(format!("Session saved: {id}"));
+                self.farewell(format!("Resume: heeler --resume {id}"));
             }
             Err(error) => {
-                self.out.push(Shown::Leaving(format!(
-                    "{error}; the transcript is whole, heeler --resume {id}"
-                )));
+                self.farewell(format!("{error}; the transcript is whole, heeler --resume {id}"));
             }
         }
         self.out.push(Shown::Left);

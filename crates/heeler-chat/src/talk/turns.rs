@@ -82,7 +82,7 @@ impl Talk {
                 self.out.push(Shown::Suggested(entry.text()));
             }
             Err(why) => {
-                self.failed(format!("whether your last words were sent is not known: {why}"))
+                self.failed(format!("whether your last words were sent is not known: {why}"));
             }
         }
     }

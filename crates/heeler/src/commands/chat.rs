@@ -79,7 +79,8 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
     let here = place::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
     let shelf = shelf(&env, &here)?;
-    let on_screen = !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let on_screen =
+        !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let mut terminal = None;
     let resumed = match &args.resume {
         None => None,
@@ -191,7 +192,9 @@ fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
 /// Chooses the agent, which must be one that can be talked with.
 fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
     let agent = match name {
-        Some(name) => loaded.find_agent(name).map_err(|error| Failure::new(Code::NotFound, error))?,
+        Some(name) => {
+            loaded.find_agent(name).map_err(|error| Failure::new(Code::NotFound, error))?
+        }
         None => {
             let able: Vec<&Agent> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
             match able[..] {
@@ -209,7 +212,10 @@ fn choose(loaded: &Loaded, name: Option<&str>) -> Outcome<String> {
     match can_talk(agent) {
         true => Ok(agent.name.to_string()),
         false => {
-            let message = format!("{} cannot be talked with: its runtime is neither sdk nor scripted", agent.name);
+            let message = format!(
+                "{} cannot be talked with: its runtime is neither sdk nor scripted",
+                agent.name
+            );
             Err(Failure::message(Code::Usage, message).hint("heeler trigger asks it once"))
         }
     }
