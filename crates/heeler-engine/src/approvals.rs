@@ -4,10 +4,7 @@
 //! by that. Start at [`ask`] and [`ended`].
 
 use heeler_model::run::{Ask, Closed, Closing};
-use heeler_model::workflow::cut_output;
-use heeler_model::{
-    APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalKind, ApprovalStatus, Job, RunId, question,
-};
+use heeler_model::{Approval, ApprovalKind, ApprovalStatus, Job, RunId, question};
 use heeler_store::{DbError, Tx};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
@@ -105,12 +102,30 @@ fn summary(ask: &Ask) -> String {
     }
 }
 
-/// Returns all that is asked, as far as that is kept.
+/// Returns all that is asked. Nothing of it is cut: whoever says yes must be able to see what to. The
+/// runner denies what is too long for that.
 fn detail(ask: &Ask) -> Json {
-    let whole = json!({"tool": ask.tool, "input": ask.input});
-    let text = ask.input.to_string();
-    if text.len() <= APPROVAL_TEXT_BYTES_MAX {
-        return whole;
+    json!({"tool": ask.tool, "input": ask.input})
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_model::run::PROTOCOL;
+
+    use super::*;
+
+    #[test]
+    fn all_of_what_a_person_is_asked_to_allow_is_on_record() {
+        let input = json!({"command": format!("true {}; rm -r ~", "x".repeat(500 << 10))});
+        let ask = Ask {
+            protocol: PROTOCOL,
+            id: "a".to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            kind: "permission".to_owned(),
+            tool: "Bash".to_owned(),
+            input: input.clone(),
+            until: None,
+        };
+        assert_eq!(detail(&ask), json!({"tool": "Bash", "input": input}));
     }
-    json!({"tool": ask.tool, "inputText": cut_output(&text), "truncated": true})
 }

@@ -26,8 +26,8 @@ macro_rules! points {
             /// The points that a daemon comes by that has jobs, hooks and due times.
             pub const AT_WORK: &[FaultPoint] = &[$(FaultPoint::$point,)+];
 
-            /// The points that it comes by at its end, or only if files are watched, logs are full, or
-            /// requests have names.
+            /// The points that it comes by at its end, or only if files are watched, logs are full,
+            /// requests have names, or people change who may come in.
             pub const APART: &[FaultPoint] = &[$(FaultPoint::$apart,)+];
 
             /// Returns its name.
@@ -103,6 +103,8 @@ apart: {
     LogSetAside = "log-set-aside",
     /// A request that has a name is done and on record; nobody was told.
     RequestDone = "request-done",
+    /// Who may do what was changed, and is on record; nobody was told.
+    AccessDone = "access-done",
 }
 }
 

@@ -1,9 +1,10 @@
 //! Who asks: a person, or a process of a run.
 //!
 //! A runner is the parent of all that its agent leaves, so the way up from any process of a run leads
-//! to it, whatever the process did to its environment. One that has others start a process for it (a
-//! service manager, cron) gets around that. Hooks are run by runners too, and are people's: they do
-//! what is written in the config.
+//! to it, whatever the process did to its environment. An agent may start something that looks like the
+//! runner of another run, but only below its own: of all runners on the way, the last one counts. One
+//! that has others start a process for it (a service manager, cron) gets around that. Hooks are run by
+//! runners too, and are people's: they do what is written in the config.
 
 use camino::Utf8Path;
 use heeler_model::RunId;
@@ -23,16 +24,22 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Says who a process is.
+    /// Says who a process is, to a daemon that asks for itself.
     pub fn of_process(pid: u32) -> Origin {
-        let mut pid = pid;
+        Origin::on_way(pid, std::process::id(), look)
+    }
+
+    /// Says who a process is by what stands above it, up to the daemon or the first process. What is
+    /// above a daemon is not its own: that may run in an agent of another fleet.
+    fn on_way(pid: u32, daemon: u32, look: impl Fn(u32) -> Option<(Option<RunId>, u32)>) -> Origin {
+        let (mut pid, mut found) = (pid, Origin::Person);
         for _ in 0..ANCESTORS_MAX {
             let Some((run, parent)) = look(pid) else { return Origin::Unknown };
-            match (run, parent) {
-                (Some(run), _) => return Origin::Run(run),
-                (None, 0 | 1) => return Origin::Person,
-                (None, parent) => pid = parent,
+            found = run.map_or(found, Origin::Run);
+            if matches!(parent, 0 | 1) || parent == daemon {
+                return found;
             }
+            pid = parent;
         }
         Origin::Unknown
     }
@@ -71,6 +78,29 @@ mod tests {
     fn whoever_cannot_be_looked_at_is_unknown() {
         assert_eq!(Origin::of_process(std::process::id()), Origin::Person);
         assert_eq!(Origin::of_process(u32::MAX), Origin::Unknown);
+    }
+
+    #[test]
+    fn whoever_looks_like_the_runner_of_another_run_is_still_of_its_own() {
+        let run = |number| RunId::mint(jiff::Timestamp::UNIX_EPOCH, [number; 10]);
+        // 7 is the daemon; 5 was started by a person, 6 runs in an agent of another fleet.
+        let look = |pid| match pid {
+            20 => Some((None, 11)),
+            11 => Some((Some(run(2)), 10)),
+            10 => Some((Some(run(1)), 7)),
+            7 => Some((None, 6)),
+            6 => Some((Some(run(9)), 1)),
+            5 => Some((None, 1)),
+            30 => Some((None, 30)),
+            _ => None,
+        };
+        let of = |pid, daemon| Origin::on_way(pid, daemon, look);
+        assert_eq!(of(20, 7), Origin::Run(run(1)), "what it made itself does not count");
+        assert_eq!(of(10, 7), Origin::Run(run(1)));
+        assert_eq!(of(20, 99), Origin::Run(run(9)), "to the daemon of the outer fleet");
+        assert_eq!((of(5, 7), of(8, 7), of(30, 7)), {
+            (Origin::Person, Origin::Unknown, Origin::Unknown)
+        });
     }
 
     #[test]

@@ -149,12 +149,31 @@ fn what(asked: &ApprovalDetails, is_open: bool) -> Markup {
     match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
         (input @ Value::Object(_), ..) => tool_input(asked, input, is_open),
         (_, Some(text), _) => {
-            html! { pre.code.input tabindex="0" { (beginning(text, DETAIL_BYTES_MAX)) } }
+            html! {
+                pre.code.input tabindex="0" { (beginning(text, DETAIL_BYTES_MAX)) }
+                (rest(asked, text.len()))
+            }
         }
         (_, _, Some(text)) => {
-            html! { (markdown(&beginning(text, DETAIL_BYTES_MAX))) (artifact(asked)) }
+            html! {
+                (markdown(&beginning(text, DETAIL_BYTES_MAX)))
+                (rest(asked, text.len()))
+                (artifact(asked))
+            }
         }
         _ => html! { (markdown(&asked.item.summary)) (artifact(asked)) },
+    }
+}
+
+/// Leads to all of what is asked, where the page has only its beginning.
+fn rest(asked: &ApprovalDetails, bytes: usize) -> Markup {
+    html! {
+        @if bytes > DETAIL_BYTES_MAX {
+            p.small {
+                a href=(path("/api/v1/approvals", &[&asked.item.id])) { "Read all of it" }
+                " before you answer: this is its beginning."
+            }
+        }
     }
 }
 
@@ -179,6 +198,7 @@ fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
                 }
             }
         }
+        (rest(asked, whole.len()))
         @if is_open && whole.len() <= DETAIL_BYTES_MAX {
             details id={ "edit-" (asked.item.id) } {
                 summary { "Change the input" }

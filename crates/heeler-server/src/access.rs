@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
+use axum::http::{HeaderMap, Uri};
 use axum::middleware::from_fn_with_state;
 use heeler_engine::{Secret, SecretError};
 use heeler_model::Scope;
@@ -24,6 +25,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::app::App;
+use cookie::CookieName;
 use known::Known;
 use limit::Limiter;
 use names::Names;
@@ -62,7 +64,6 @@ impl Reach {
 #[derive(Debug)]
 pub struct Access {
     names: Names,
-    cookie: String,
     url: String,
     links: Mutex<HashMap<String, Link>>,
     limiter: Mutex<Limiter>,
@@ -83,7 +84,6 @@ impl Access {
     pub fn new(reach: &Reach) -> Access {
         Access {
             names: Names::new(&reach.host, &reach.origins),
-            cookie: cookie::name(reach.port),
             url: reach.url(),
             links: Mutex::default(),
             limiter: Mutex::default(),
@@ -127,6 +127,18 @@ impl Access {
 
     fn limiter(&self) -> MutexGuard<'_, Limiter> {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the cookie of a browser that sent a request.
+    fn cookie(&self, uri: &Uri, headers: &HeaderMap) -> CookieName {
+        let authority = guard::authority(uri, headers).unwrap_or_default();
+        CookieName::new(&self.url, authority, self.names.is_secure(None, authority))
+    }
+
+    /// Names the cookie of a browser that calls us so.
+    #[cfg(test)]
+    pub(crate) fn cookie_name(&self, authority: &str) -> String {
+        CookieName::new(&self.url, authority, false).plain().to_owned()
     }
 
     /// Forgets who was seen: who may do what has changed.

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::access::Access;
 use crate::caller::Caller;
+use crate::costly::Costly;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
@@ -29,6 +30,8 @@ pub struct App {
     pub access: Arc<Access>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Whose turn it is to ask what costs much.
+    pub costly: Arc<Costly>,
     /// The daemon's version.
     pub version: String,
     /// Tells the time.

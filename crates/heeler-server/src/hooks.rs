@@ -8,8 +8,9 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -45,6 +46,12 @@ const TURN_WAIT: Duration = Duration::from_secs(5);
 /// How many bodies are read at once.
 const BODIES_AT_ONCE: usize = 64;
 
+/// How often the log says of one schedule that it cannot be called: anybody may call.
+const COMPLAINED_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// How many schedules are remembered that the log spoke of; one more, and all are forgotten.
+const COMPLAINTS_MAX: usize = 1_024;
+
 /// Headers by which callers name a delivery, the first one that is there counts: that of Standard
 /// Webhooks, which is signed, ours, GitHub's and GitLab's.
 const DELIVERY_HEADERS: [&str; 4] =
@@ -69,13 +76,38 @@ pub(crate) fn router() -> Router<App> {
 struct Turns {
     reading: Arc<Semaphore>,
     looking: Arc<Semaphore>,
+    complaints: Arc<Complaints>,
 }
+
+/// When the log last said of a schedule that it cannot be called.
+#[derive(Default)]
+struct Complaints(Mutex<HashMap<String, Instant>>);
+
+impl Complaints {
+    /// Says whether the log is to say it now.
+    fn is_due(&self, schedule: &str, now: Instant) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < COMPLAINED_EVERY;
+        if told.get(schedule).is_some_and(is_recent) {
+            return false;
+        }
+        if told.len() >= COMPLAINTS_MAX {
+            told.clear();
+        }
+        told.insert(schedule.to_owned(), now);
+        true
+    }
+}
+
+/// Whether a call is signed with a secret, by the secret: it may be long, and many schedules may have
+/// the same one.
+type Signed<'s> = HashMap<&'s str, bool>;
 
 impl Turns {
     fn new() -> Turns {
         let [reading, looking] =
             [BODIES_AT_ONCE, CALLS_AT_ONCE].map(|most| Arc::new(Semaphore::new(most)));
-        Turns { reading, looking }
+        Turns { reading, looking, complaints: Arc::default() }
     }
 }
 
@@ -94,6 +126,7 @@ struct Received {
     body: Bytes,
     origin: Option<Origin>,
     now: jiff::Timestamp,
+    complaints: Arc<Complaints>,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -113,35 +146,35 @@ impl Received {
         let reading = turn(&turns.reading).await?;
         let body = read_bytes(body, CALL_BYTES_MAX).await?;
         drop(reading);
-        let turn = turn(&turns.looking).await?;
+        let (turn, complaints) = (turn(&turns.looking).await?, Arc::clone(&turns.complaints));
         let origin = known.filter(|Extension(caller)| caller.scope >= Scope::Operate);
         let origin = origin.map(|Extension(caller)| caller.origin);
-        Ok(Received { headers, body, origin, now: (app.now)(), _turn: turn })
+        Ok(Received { headers, body, origin, now: (app.now)(), complaints, _turn: turn })
     }
 
     /// Says whether a schedule hears this call.
-    fn is_heard(&self, setup: &Setup, webhook: &Webhook<'_>) -> bool {
+    fn is_heard<'s>(
+        &self,
+        setup: &'s Setup,
+        webhook: &Webhook<'s>,
+        signed: &mut Signed<'s>,
+    ) -> bool {
         if self.origin.is_some() {
             return true;
         }
-        let name = || format!("{}/{}", webhook.agent.name, webhook.schedule.name);
-        match setup.call_secret(webhook.rules) {
+        let missing = match setup.call_secret(webhook.rules) {
             CallSecret::Set(secret) => {
-                setup.takes_calls()
-                    && signature::is_signed(secret, &self.headers, &self.body, self.now)
+                let check = || signature::is_signed(secret, &self.headers, &self.body, self.now);
+                return setup.takes_calls() && *signed.entry(secret).or_insert_with(check);
             }
-            CallSecret::Unset => {
-                tracing::warn!(schedule = name(), "called, and its `secret_env` is not set");
-                false
-            }
-            CallSecret::None => {
-                tracing::warn!(
-                    schedule = name(),
-                    "called from outside, and it has no `secret_env`"
-                );
-                false
-            }
+            CallSecret::Unset => "its `secret_env` is not set",
+            CallSecret::None => "it has no `secret_env`",
+        };
+        let schedule = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        if self.complaints.is_due(&schedule, Instant::now()) {
+            tracing::warn!(schedule, "called from outside, and {missing}");
         }
+        false
     }
 
     /// Returns what was sent.
@@ -256,7 +289,7 @@ async fn webhook(
 
 fn judge(setup: &Setup, received: &Received, agent: &str, schedule: &str) -> Result<Fate, Problem> {
     let webhook = match setup.webhook(agent, schedule) {
-        Ok(webhook) if received.is_heard(setup, &webhook) => webhook,
+        Ok(webhook) if received.is_heard(setup, &webhook, &mut Signed::new()) => webhook,
         Err(refused) if received.origin.is_some() => return Err(refused.into()),
         _ => return Err(unsigned()),
     };
@@ -333,7 +366,8 @@ async fn github(
 /// Says what becomes of an event for each schedule that hears it.
 fn judge_event(setup: &Setup, received: &Received) -> Result<Vec<(String, Fate)>, Problem> {
     let mut heard = setup.github_webhooks();
-    heard.retain(|webhook| received.is_heard(setup, webhook));
+    let mut signed = Signed::new();
+    heard.retain(|webhook| received.is_heard(setup, webhook, &mut signed));
     if heard.is_empty() {
         return Err(match received.origin {
             Some(_) => Problem::not_found("no schedule has `events` of GitHub's"),

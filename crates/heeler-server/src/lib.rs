@@ -10,6 +10,7 @@ mod api;
 mod app;
 mod caller;
 mod client;
+mod costly;
 mod hooks;
 mod internal;
 mod live;
@@ -29,6 +30,7 @@ pub use access::{
 pub use app::App;
 pub use caller::login_name;
 pub use client::{Client, ClientError};
+pub use costly::Costly;
 pub use internal::{Hello, Link};
 pub use live::Live;
 pub use metrics::Metrics;

@@ -1,6 +1,8 @@
 //! What went wrong with a request, as `application/problem+json`.
 
-use axum::http::header::CONTENT_TYPE;
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use heeler_engine::{Refused, RefusedKind, Stopped};
@@ -25,13 +27,23 @@ pub(crate) struct Problem {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+    /// After how many seconds it may be tried again.
+    #[serde(skip)]
+    pub(crate) retry_after: Option<u64>,
 }
 
 impl Problem {
     /// Makes one.
     pub(crate) fn new(code: StatusCode, kind: &'static str, detail: impl Into<String>) -> Problem {
         let title = code.canonical_reason().unwrap_or("Error");
-        Problem { kind, title, status: code.as_u16(), detail: detail.into(), hint: None }
+        Problem {
+            kind,
+            title,
+            status: code.as_u16(),
+            detail: detail.into(),
+            hint: None,
+            retry_after: None,
+        }
     }
 
     /// Says that a request makes no sense.
@@ -51,6 +63,12 @@ impl Problem {
 
     fn maybe_hint(mut self, hint: Option<&str>) -> Problem {
         self.hint = hint.map(str::to_owned);
+        self
+    }
+
+    /// Says when it may be tried again.
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Problem {
+        self.retry_after = Some(wait.as_secs());
         self
     }
 
@@ -106,6 +124,10 @@ impl IntoResponse for Problem {
         let code = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self).expect("a problem is JSON");
         let kind = HeaderValue::from_static("application/problem+json");
-        (code, [(CONTENT_TYPE, kind)], body).into_response()
+        let mut response = (code, [(CONTENT_TYPE, kind)], body).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 }

@@ -282,6 +282,8 @@ async fn talk(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -296,6 +298,34 @@ mod tests {
         assert_eq!((open(&come), open(&late)), (0, 1));
         tokio::join!(come.expect(), late.expect());
         assert_eq!((open(&come), open(&late)), (0, 0));
+    }
+
+    /// Says how a connection ends on which this is sent, one byte at a time, and nothing else.
+    async fn ends_after(sent: &'static [u8]) -> Duration {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let (_ending, ended) = watch::channel(false);
+        let begun = tokio::time::Instant::now();
+        let sending = async {
+            for byte in sent {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                // It may have been closed.
+                drop(client.write_all(&[*byte]).await);
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = talk(server, Router::new(), (), ended) => {}
+            () = sending => {}
+        }
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_says_nothing_or_says_it_slowly_is_hung_up_on() {
+        // Time stands still but for what is waited for, so this is exact.
+        assert_eq!(ends_after(b"").await, IDLE_WAIT);
+        let drip = b"GET / HTTP/1.1\r\nhost: x\r\nx: y\r\nx: y\r\nx: y\r\nx: y\r\n";
+        assert!(ends_after(drip).await <= IDLE_WAIT + Duration::from_secs(5));
     }
 
     #[test]

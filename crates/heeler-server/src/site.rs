@@ -136,6 +136,17 @@ impl Visit {
         .await
     }
 
+    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: what an
+    /// agent wrote may take long to render.
+    pub(crate) async fn show<T>(
+        &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
+        render: impl FnOnce(&Frame, &T) -> Markup + Send + 'static,
+    ) -> Shown {
+        let frame = self.frame.clone();
+        self.read(move |records| Ok(Page(render(&frame, &question(records)?)))).await
+    }
+
     /// Returns the names of all agents, in the config's order.
     pub(crate) fn agent_names(&self) -> Vec<String> {
         let setup = self.app.outlook.setup();

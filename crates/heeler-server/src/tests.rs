@@ -55,7 +55,17 @@ pub(crate) fn app(
     let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
     let version = "1.2.3".to_owned();
     let now = || Timestamp::UNIX_EPOCH;
-    App { handle, records, outlook, live, access, metrics: Arc::default(), version, now }
+    App {
+        handle,
+        records,
+        outlook,
+        live,
+        access,
+        metrics: Arc::default(),
+        costly: Arc::default(),
+        version,
+        now,
+    }
 }
 
 /// A server on a thread of its own, in a folder of its own.

@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use super::board::{self, Board, day_of};
 use super::turn::{self, Turn};
 use super::{Deed, Dispatcher, Task};
-use crate::command::{Answer, Owed, Refused, RefusedKind, RequestKey};
+use crate::access::AccessOrder;
+use crate::command::{Answer, Command, Owed, Refused, RefusedKind, RequestKey};
 use crate::fault::{self, FaultPoint};
 use crate::outlook::Change;
 use crate::recover::{self, Compare};
@@ -42,6 +43,12 @@ pub(super) struct Failed {
 }
 
 impl Task {
+    /// Says whether it changes who may do what.
+    fn changes_access(&self) -> bool {
+        let Task::Order(Command::Access { order, .. }) = self else { return false };
+        !matches!(order, AccessOrder::TokensUsed { .. })
+    }
+
     /// Returns a copy of what nobody tells again.
     fn told_once(&self) -> Option<Task> {
         match self {
@@ -80,12 +87,16 @@ impl Dispatcher {
         let setup = Arc::clone(&self.board().setup);
         fault::reach(FaultPoint::BeforeCommit);
         let has_names = keys.iter().any(Option::is_some);
+        let has_access = tasks.iter().any(Task::changes_access);
         let began = Instant::now();
         let done = self.write(tasks.into_iter().zip(keys).collect(), now);
         let took = began.elapsed();
         fault::reach(FaultPoint::AfterCommit);
         if has_names {
             fault::reach(FaultPoint::RequestDone);
+        }
+        if has_access {
+            fault::reach(FaultPoint::AccessDone);
         }
         match done {
             Ok(written) => {

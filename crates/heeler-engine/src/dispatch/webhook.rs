@@ -192,7 +192,7 @@ impl Setup {
     }
 
     /// Returns what callers of a schedule sign with.
-    pub fn call_secret(&self, rules: &'_ WebhookRules) -> CallSecret<'_> {
+    pub fn call_secret(&self, rules: &WebhookRules) -> CallSecret<'_> {
         let webhooks = self.loaded.fleets.first().and_then(|fleet| fleet.webhooks.as_ref());
         let of_fleet = webhooks.and_then(|webhooks| webhooks.secret_env.as_ref());
         match rules.secret_env.as_ref().or(of_fleet) {

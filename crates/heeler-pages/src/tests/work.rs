@@ -91,6 +91,9 @@ fn an_input_that_is_too_long_to_be_shown_whole_cannot_be_changed() {
     let long = "x".repeat(70_000);
     let html = inbox(&frame(), &[permission(&long)]);
     assert!(html.contains("more bytes]") && !html.contains("name=\"input\""));
+    let all = "href=\"/api/v1/approvals/";
+    assert!(html.contains(all), "nobody has to say yes to what they cannot read");
+    assert!(!inbox(&frame(), &[permission("short")]).contains(all));
 }
 
 fn run(text: &str) -> RunDetails {

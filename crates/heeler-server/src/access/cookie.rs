@@ -9,34 +9,78 @@ use heeler_engine::LOGIN_LASTS;
 use heeler_model::secret_hash;
 use subtle::ConstantTimeEq as _;
 
-/// Returns the cookie's name. Browsers do not tell ports of a host apart: each daemon has its own.
-pub(super) fn name(port: u16) -> String {
-    format!("heeler-{port}")
+/// What browsers take for a cookie that only the very host that sets it can set, through TLS.
+const OF_HOST: &str = "__Host-";
+
+/// How much of a hash tells fleets apart.
+const TAG_CHARS: usize = 8;
+
+/// What our cookie is called at one of our addresses.
+///
+/// Browsers tell neither ports of a host apart nor what is behind a proxy: two fleets on one host would
+/// log each other out. So the name has the port that the browser knows us by, and a print of where
+/// people are told to open us.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CookieName {
+    plain: String,
+    /// Whether the browser surely came through TLS: it has the cookie of [`OF_HOST`] alone then.
+    is_strict: bool,
+}
+
+impl CookieName {
+    /// Names the cookie of a fleet that people open at `url` and a browser calls `authority`.
+    pub(super) fn new(url: &str, authority: &str, is_strict: bool) -> CookieName {
+        let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let port = port.map(|port| format!("{port}-")).unwrap_or_default();
+        let tag = &secret_hash(url)[..TAG_CHARS];
+        CookieName { plain: format!("heeler-{port}{tag}"), is_strict }
+    }
+
+    /// Returns the cookie's value, if it is there once.
+    pub(super) fn find<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        let plain = || find(headers, &self.plain).filter(|_| !self.is_strict);
+        find(headers, &self.of_host()).or_else(plain)
+    }
+
+    /// Returns the header that sets the cookie.
+    pub(super) fn set(&self, value: &str, is_secure: bool) -> HeaderValue {
+        let age = LOGIN_LASTS.as_secs();
+        let mut header = match is_secure {
+            true => line(&self.of_host(), value, age, "; Secure"),
+            false => line(&self.plain, value, age, ""),
+        };
+        header.set_sensitive(true);
+        header
+    }
+
+    /// Returns the headers that take the cookie away.
+    pub(super) fn clear(&self) -> [HeaderValue; 2] {
+        [line(&self.of_host(), "", 0, "; Secure"), line(&self.plain, "", 0, "")]
+    }
+
+    /// Returns the name without a prefix.
+    #[cfg(test)]
+    pub(super) fn plain(&self) -> &str {
+        &self.plain
+    }
+
+    fn of_host(&self) -> String {
+        format!("{OF_HOST}{}", self.plain)
+    }
+}
+
+fn line(name: &str, value: &str, age: i64, secure: &str) -> HeaderValue {
+    let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
+    HeaderValue::from_str(&text).expect("name and value are plain")
 }
 
 /// Returns the value of a cookie; none if it is there twice.
-pub(super) fn find<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+fn find<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     let mut found = pairs.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
     let value = found.next()?;
     found.next().is_none().then_some(value)
-}
-
-/// Returns the header that sets a cookie.
-pub(super) fn set(name: &str, value: &str, is_secure: bool) -> HeaderValue {
-    let secure = if is_secure { "; Secure" } else { "" };
-    let age = LOGIN_LASTS.as_secs();
-    let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
-    let mut header = HeaderValue::from_str(&text).expect("name and value are plain");
-    header.set_sensitive(true);
-    header
-}
-
-/// Returns the header that takes a cookie away.
-pub(super) fn clear(name: &str) -> HeaderValue {
-    let text = format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
-    HeaderValue::from_str(&text).expect("the name is plain")
 }
 
 /// Returns what proves that a page asks that was given out for a cookie.
@@ -67,13 +111,43 @@ mod tests {
     }
 
     #[test]
+    fn fleets_on_one_host_have_cookies_of_their_own() {
+        let name = |url: &str, authority: &str| CookieName::new(url, authority, false).plain;
+        let home = name("http://127.0.0.1:7878", "127.0.0.1:7878");
+        assert!(home.starts_with("heeler-7878-") && home.len() == 20, "{home}");
+        // Other ports; containers that all listen on 7878; behind proxies that tell no name.
+        assert_ne!(home, name("http://127.0.0.1:7879", "127.0.0.1:7879"));
+        assert_ne!(home, name("http://127.0.0.1:7878", "127.0.0.1:8080"));
+        let proxied = |url| name(url, "heeler:7878");
+        assert_ne!(proxied("https://h.example"), proxied("https://h.example:8443"));
+        assert_eq!(name("https://h.example", "h.example").len(), 15);
+    }
+
+    #[test]
     fn a_cookie_is_for_our_pages_alone() {
-        assert_eq!(
-            set("heeler-1", "x", true),
-            "heeler-1=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=1209600; Secure"
-        );
-        assert!(!set("heeler-1", "x", false).to_str().unwrap().contains("Secure"));
-        assert!(clear("heeler-1").to_str().unwrap().ends_with("Max-Age=0"));
+        let name = CookieName::new("http://x", "x:1", false);
+        let plain = name.plain.clone();
+        let rest = "Path=/; HttpOnly; SameSite=Strict; Max-Age=1209600";
+        assert_eq!(name.set("x", true), format!("__Host-{plain}=x; {rest}; Secure"));
+        assert_eq!(name.set("x", false), format!("{plain}=x; {rest}"));
+        let cleared = name.clear().map(|it| it.to_str().unwrap().to_owned());
+        assert!(cleared[0].starts_with(&format!("__Host-{plain}=; Path=/;")), "{cleared:?}");
+        assert!(cleared[0].ends_with("Max-Age=0; Secure"), "browsers heed no other");
+        assert!(cleared[1].starts_with(&format!("{plain}=; ")), "{cleared:?}");
+    }
+
+    #[test]
+    fn behind_tls_a_cookie_that_anybody_on_the_host_can_set_counts_for_nothing() {
+        let [loose, strict] = [false, true].map(|it| CookieName::new("https://h", "h", it));
+        let plain = loose.plain.clone();
+        let given = |line: String| -> HeaderMap {
+            [(COOKIE, HeaderValue::from_str(&line).unwrap())].into_iter().collect()
+        };
+        let (tossed, own) = (given(format!("{plain}=x")), given(format!("__Host-{plain}=y")));
+        assert_eq!((loose.find(&tossed), strict.find(&tossed)), (Some("x"), None));
+        assert_eq!((loose.find(&own), strict.find(&own)), (Some("y"), Some("y")));
+        let both = given(format!("{plain}=x; __Host-{plain}=y"));
+        assert_eq!((loose.find(&both), strict.find(&both)), (Some("y"), Some("y")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use axum::http::header::{
     ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION,
     ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -137,15 +138,9 @@ async fn check(app: &App, request: &mut Request) -> Result<Option<Pass>, Respons
     if door == Door::Open {
         return Ok(None);
     }
-    let (identity, pass, csrf) = match authenticate(app, request.headers()).await {
+    let (identity, pass, csrf) = match authenticate(app, request.uri(), request.headers()).await {
         Ok(Some(found)) => found,
         Ok(None) => return Err(unauthenticated(request)),
-        // What is wrong with us is in the log, and no stranger's business.
-        Err(problem) if problem.status >= 500 => {
-            let code = StatusCode::SERVICE_UNAVAILABLE;
-            let problem = Problem::new(code, "trouble", "who asks cannot be looked up now");
-            return Err(problem.into_response());
-        }
         Err(problem) => return Err(problem.into_response()),
     };
     if let Some(expected) = &csrf
@@ -171,7 +166,10 @@ pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r 
 
 /// Returns the page that asks, as a browser names it.
 pub(super) fn origin(headers: &HeaderMap) -> Option<&str> {
-    headers.get(ORIGIN).map(|origin| origin.to_str().unwrap_or_default())
+    let mut origins = headers.get_all(ORIGIN).into_iter();
+    let origin = origins.next()?.to_str().unwrap_or_default();
+    // No browser names two; what does is no page.
+    Some(origins.next().map_or(origin, |_| ""))
 }
 
 /// Refuses what does not mean us: a strange name may lead to this machine.
@@ -213,12 +211,13 @@ fn is_from_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
 /// Returns whose a token or a cookie is; with a cookie, what a page must prove.
 async fn authenticate(
     app: &App,
+    uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Option<(Identity, Pass, Option<String>)>, Problem> {
     if headers.contains_key(AUTHORIZATION) {
         return Ok(by_token(app, headers).await?.map(|(identity, pass)| (identity, pass, None)));
     }
-    let Some(cookie) = cookie::find(headers, &app.access.cookie) else { return Ok(None) };
+    let Some(cookie) = app.access.cookie(uri, headers).find(headers) else { return Ok(None) };
     let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
     let identity = identify(app, &pass).await?;
     Ok(identity.map(|identity| (identity, pass, Some(cookie::csrf(cookie)))))
@@ -238,8 +237,9 @@ async fn by_token(app: &App, headers: &HeaderMap) -> Result<Option<(Identity, Pa
 }
 
 /// Says whether a browser is logged in.
-pub(super) async fn is_logged_in(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
-    let Some(cookie) = cookie::find(headers, &app.access.cookie) else { return Ok(false) };
+pub(super) async fn is_logged_in(app: &App, head: &Parts) -> Result<bool, Problem> {
+    let name = app.access.cookie(&head.uri, &head.headers);
+    let Some(cookie) = name.find(&head.headers) else { return Ok(false) };
     let pass = Pass { kind: Kind::Cookie, hash: secret_hash(cookie) };
     Ok(identify(app, &pass).await?.is_some())
 }
@@ -252,7 +252,8 @@ async fn identify(app: &App, pass: &Pass) -> Result<Option<Identity>, Problem> {
         Ok(identity) => Some(identity),
         Err(age) => {
             let asked = hash.clone();
-            let found = app.read(move |records| Known::look(records, kind, &asked)).await?;
+            let found = app.read(move |records| Known::look(records, kind, &asked)).await;
+            let found = found.map_err(discreet)?;
             if let Some(identity) = &found {
                 known.remember(kind, &hash, identity, age);
             }
@@ -260,6 +261,16 @@ async fn identify(app: &App, pass: &Pass) -> Result<Option<Identity>, Problem> {
         }
     };
     Ok(identity.filter(|identity| identity.counts(now)))
+}
+
+/// Says no more than that it cannot be said now who asks: what is wrong with us is in the log, and no
+/// stranger's business.
+pub(super) fn discreet(problem: Problem) -> Problem {
+    if problem.status < 500 {
+        return problem;
+    }
+    let detail = "who asks cannot be looked up now";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "trouble", detail)
 }
 
 fn check_csrf(headers: &HeaderMap, expected: &str) -> Result<(), Problem> {

@@ -17,7 +17,8 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{authority, is_logged_in, origin, origin_of, redirect};
+use super::guard::{authority, discreet, is_logged_in, origin, origin_of, redirect};
+use super::limit::Try;
 use super::{cookie, password};
 use crate::app::App;
 use crate::caller::{Caller, Peer};
@@ -55,7 +56,7 @@ async fn show(
     let next = own_path(asked.next.as_deref());
     // Whoever only looks whether there is a page uses nothing up.
     let Some(secret) = asked.link.filter(|_| head.method == Method::GET) else {
-        return Ok(match is_logged_in(&app, &head.headers).await? {
+        return Ok(match is_logged_in(&app, &head).await? {
             true => redirect(&next),
             false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
         });
@@ -70,7 +71,7 @@ async fn show(
     }
     let Some(link) = app.access.take_link(&secret, (app.now)()) else {
         // A browser that looks ahead has used it already, for the one who now comes.
-        if is_logged_in(&app, &head.headers).await? {
+        if is_logged_in(&app, &head).await? {
             return Ok(html(entered(PRODUCT, &next)));
         }
         let why = "This link was used already, or is too old: heeler open makes another.";
@@ -102,8 +103,9 @@ async fn log_in(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let LoginForm { user: name, password, next } = read_form(&head, body).await?;
-    let (next, address) = (own_path(next.as_deref()), peer.address.ip());
-    let begun = app.access.limiter().begin(address, Instant::now());
+    let next = own_path(next.as_deref());
+    let (tried, address) = (tried(&app, &head, peer, &name), peer.address.ip());
+    let begun = app.access.limiter().begin(&tried, Instant::now());
     if let Err(wait) = begun {
         return Ok(too_many(wait, &next, &name));
     }
@@ -111,7 +113,7 @@ async fn log_in(
         tracing::warn!(%address, "somebody could not log in");
         return Ok(refused(StatusCode::UNAUTHORIZED, &next, &name, WRONG));
     };
-    app.access.limiter().was_right(address);
+    app.access.limiter().was_right(&tried);
     let by = origin_of(peer).await;
     match enter(&app, &head, by, LoginBy::Password { name: known, hash }).await? {
         Ok(cookie) => {
@@ -121,6 +123,14 @@ async fn log_in(
         }
         Err(why) => Ok(refused(StatusCode::FORBIDDEN, &next, &name, &why)),
     }
+}
+
+/// Returns who tries a password, as far as tries are counted by that.
+fn tried(app: &App, head: &Parts, peer: Peer, name: &str) -> Try {
+    let called = authority(&head.uri, &head.headers).unwrap_or_default();
+    let is_of_proxy = app.access.names.is_of_proxy(origin(&head.headers), called);
+    let address = (!is_of_proxy).then(|| peer.address.ip());
+    Try { address, name: name.parse().ok() }
 }
 
 /// Returns whose password it is, and the hash that it fits. It takes as long if it is nobody's.
@@ -138,7 +148,8 @@ async fn check(
             Some(name) => records.password_of(name),
             None => Ok(None),
         })
-        .await?;
+        .await
+        .map_err(discreet)?;
     let hash = known.clone();
     let fits = tokio::task::spawn_blocking(move || password::fits(&password, known.as_deref()));
     let fits = fits.await.unwrap_or(false);
@@ -164,7 +175,8 @@ async fn enter(
         Ok(_) => {
             let authority = authority(&head.uri, &head.headers).unwrap_or_default();
             let is_secure = app.access.names.is_secure(origin(&head.headers), authority);
-            Ok(Ok(cookie::set(&app.access.cookie, secret.reveal(), is_secure)))
+            let name = app.access.cookie(&head.uri, &head.headers);
+            Ok(Ok(name.set(secret.reveal(), is_secure)))
         }
         Err(refused) if refused.kind == RefusedKind::NotAllowed => Ok(Err(refused.message)),
         Err(refused) => Err(refused.into()),
@@ -184,7 +196,8 @@ async fn log_out(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let cookie = cookie::find(&head.headers, &app.access.cookie).map(str::to_owned);
+    let name = app.access.cookie(&head.uri, &head.headers);
+    let cookie = name.find(&head.headers).map(str::to_owned);
     let (Some(expected), Some(cookie)) = (&caller.csrf, cookie) else {
         return Err(Problem::usage("a token logs nobody in, so nobody out: revoke it"));
     };
@@ -195,7 +208,9 @@ async fn log_out(
     let order = AccessOrder::Logout { hash: secret_hash(&cookie) };
     app.ask(&caller, Command::Access { order, by: caller.by.clone() }).await?;
     let mut response = redirect("/login");
-    response.headers_mut().insert(SET_COOKIE, cookie::clear(&app.access.cookie));
+    for gone in name.clear() {
+        response.headers_mut().append(SET_COOKIE, gone);
+    }
     Ok(response)
 }
 

@@ -42,6 +42,15 @@ impl Names {
             || origin == format!("http://{}", authority.to_ascii_lowercase())
     }
 
+    /// Says whether a request names an address under which a proxy serves us.
+    pub(super) fn is_of_proxy(&self, origin: Option<&str>, authority: &str) -> bool {
+        let is_called = |known: &String| {
+            known.split_once("://").is_some_and(|(_, it)| it.eq_ignore_ascii_case(authority))
+        };
+        let is_page = |origin: &str| self.origins.contains(&origin.to_ascii_lowercase());
+        origin.is_some_and(is_page) || self.origins.iter().any(is_called)
+    }
+
     /// Says whether a page of ours was reached through TLS.
     pub(super) fn is_secure(&self, origin: Option<&str>, authority: &str) -> bool {
         let secure = |origin: &str| origin.starts_with("https://");
@@ -133,6 +142,15 @@ mod tests {
         ] {
             assert_eq!(names("x").is_own_page(origin, "localhost:7878"), is_ours, "{origin}");
         }
+    }
+
+    #[test]
+    fn what_a_proxy_sends_is_known_by_the_names_that_it_serves() {
+        let names = names("x");
+        assert!(names.is_of_proxy(Some("https://heeler.example.com"), "127.0.0.1:7878"));
+        assert!(names.is_of_proxy(None, "Heeler.example.com"));
+        assert!(!names.is_of_proxy(Some("http://127.0.0.1:7878"), "127.0.0.1:7878"));
+        assert!(!names.is_of_proxy(None, "localhost"));
     }
 
     #[test]

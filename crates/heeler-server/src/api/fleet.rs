@@ -1,7 +1,5 @@
 //! The fleet as a whole: what goes on, what it cost, what its transcripts hold, its config and health.
 
-use std::sync::LazyLock;
-
 use axum::Json;
 use axum::extract::State;
 use heeler_engine::{Answer, Command};
@@ -12,7 +10,6 @@ use heeler_query::health::Examined;
 use heeler_query::search::{SearchPage, SearchWanted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -20,6 +17,7 @@ use utoipa_axum::routes;
 use super::{Reply, Routes, limit};
 use crate::app::App;
 use crate::caller::Caller;
+use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::Asked;
 
@@ -28,11 +26,6 @@ const HITS: usize = 50;
 
 /// How many it has at most.
 const HITS_MAX: usize = 500;
-
-/// How many questions that read many files are answered at once; more wait for their turn.
-const SLOW_MAX: usize = 2;
-
-static SLOW: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(SLOW_MAX));
 
 pub(super) fn routes() -> Routes {
     Routes {
@@ -134,8 +127,7 @@ async fn search(State(app): State<App>, Asked(asked): Asked<SearchParams>) -> Re
         return Err(Problem::usage(format!("text has at most {TEXT_CHARS_MAX} characters")));
     }
     let wanted = SearchWanted { text, regex, ignore_case, agent, native: None, limit };
-    let _turn = SLOW.acquire().await;
-    Ok(Json(app.read(move |records| records.search(&wanted)).await?))
+    Ok(Json(app.read_costly(Cost::Search, move |records| records.search(&wanted)).await?))
 }
 
 /// Show the config as it counts; secrets appear by name only.
@@ -188,7 +180,5 @@ async fn version(State(app): State<App>) -> Reply<Version> {
 /// Examine the state directory; nothing is changed.
 #[utoipa::path(get, path = "/doctor", tag = "fleet", responses((status = OK, body = Examined)))]
 async fn doctor(State(app): State<App>) -> Reply<Examined> {
-    let now = (app.now)();
-    let _turn = SLOW.acquire().await;
-    Ok(Json(app.read(move |records| Ok(records.examine(now))).await?))
+    Ok(Json(app.examined().await?.as_ref().clone()))
 }

@@ -20,6 +20,7 @@ use utoipa_axum::routes;
 use super::paths::ById;
 use super::{PAGE, PAGE_MAX, Reply, Routes, limit, unexpected};
 use crate::app::App;
+use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::{Asked, Asker, Given, Named};
 
@@ -137,7 +138,10 @@ async fn diff(
     Asked(asked): Asked<DiffParams>,
 ) -> Reply<SessionDiff> {
     let now = (app.now)();
-    Ok(Json(app.read(move |records| records.diff(&id, asked.at_message, now)).await?))
+    Ok(Json(
+        app.read_costly(Cost::Diff, move |records| records.diff(&id, asked.at_message, now))
+            .await?,
+    ))
 }
 
 /// How to fork a session.

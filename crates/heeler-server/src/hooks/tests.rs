@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::Request;
 use heeler_engine::{Answer, Call, Command, Handle, WEBHOOK_BYTES_MAX};
 use heeler_model::JobStatus;
@@ -13,7 +14,9 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt as _;
 
-use super::{CALL_BYTES_MAX, DELIVERY_BYTES_MAX};
+use super::{
+    CALL_BYTES_MAX, COMPLAINED_EVERY, COMPLAINTS_MAX, DELIVERY_BYTES_MAX, Received, Signed, Turns,
+};
 use crate::tests::{Rig, app};
 
 const CONFIG: &str = "
@@ -267,4 +270,42 @@ fn a_call_that_is_too_long_or_no_text_is_refused() {
         assert!(found.contains(message), "{headers}: {found}");
     }
     assert!(heard.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_call_is_checked_once_for_each_secret_and_complained_of_once_an_hour() {
+    let config = "version: 1\nwebhooks: {secret_env: ALL_KEY}\nagents:\n  - name: a\n    schedules:\n      one: {type: webhook, events: [push]}\n      two: {type: webhook, events: [push]}\n      own: {type: webhook, events: [push], secret_env: OWN_KEY}\n      unset: {type: webhook, events: [push], secret_env: NO_KEY}\n";
+    let temp = tempfile::tempdir().unwrap();
+    let folder = camino::Utf8Path::from_path(temp.path()).unwrap();
+    let env = [("ALL_KEY", "all"), ("OWN_KEY", "own")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let app = app(folder, heeler_engine::Handle::scripted(|_, _| {}), config, env);
+    let (setup, turns) = (app.outlook.setup(), Turns::new());
+    let body = Bytes::from_static(b"{}");
+    let signature = sign("all", "{}");
+    let received = Received {
+        headers: [("x-hub-signature-256".parse().unwrap(), signature.parse().unwrap())]
+            .into_iter()
+            .collect(),
+        body,
+        origin: None,
+        now: jiff::Timestamp::UNIX_EPOCH,
+        complaints: Arc::clone(&turns.complaints),
+        _turn: turns.looking.try_acquire_owned().unwrap(),
+    };
+    let mut signed = Signed::new();
+    let mut heard = setup.github_webhooks();
+    heard.retain(|webhook| received.is_heard(&setup, webhook, &mut signed));
+    let names: Vec<&str> = heard.iter().map(|it| it.schedule.name.as_str()).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(signed, Signed::from([("all", true), ("own", false)]), "once for each secret");
+
+    let (complaints, now) = (&received.complaints, Instant::now());
+    assert!(!complaints.is_due("a/unset", now), "it was just said");
+    assert!(complaints.is_due("a/other", now));
+    assert!(complaints.is_due("a/unset", now + 2 * COMPLAINED_EVERY));
+    for number in 0..2 * COMPLAINTS_MAX {
+        assert!(complaints.is_due(&number.to_string(), now));
+    }
+    assert!(complaints.0.lock().unwrap().len() <= COMPLAINTS_MAX);
 }

@@ -13,7 +13,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Counted;
-use super::event::{Form, HEARTBEAT, OPENING, Place, event};
+use super::event::{Form, HEARTBEAT, OPENING, Place, Row, event};
 use super::hub::{Chunk, Delta, End, Hub, News, joined};
 
 /// How long a connection is silent at most.
@@ -83,16 +83,10 @@ impl Client {
             self.changes.borrow_and_update();
             match self.hub.news(self.next, self.status) {
                 News::Rows(rows) => {
-                    self.next = rows.last().map_or(self.next, |row| row.at.after());
-                    return Some(match &rows[..] {
-                        // The same bytes for all.
-                        [row] => row.event(self.form),
-                        rows => {
-                            let events: Vec<Bytes> =
-                                rows.iter().map(|row| row.event(self.form)).collect();
-                            Bytes::from(events.concat())
-                        }
-                    });
+                    let next = rows.last().map_or(self.next, |row| row.at.after());
+                    let events = told(rows, self.form).await?;
+                    self.next = next;
+                    return Some(events);
                 }
                 News::Status(number, event) => {
                     self.status = number;
@@ -203,4 +197,19 @@ impl Client {
         }
         None
     }
+}
+
+/// Returns the events of rows. Elements of a page are made where that keeps nobody else waiting: an
+/// agent may write what takes long to render.
+async fn told(rows: Vec<Arc<Row>>, form: Form) -> Option<Bytes> {
+    let told = move |rows: &[Arc<Row>]| match rows {
+        // The same bytes for all.
+        [row] => row.event(form),
+        rows => Bytes::from(rows.iter().map(|row| row.event(form)).collect::<Vec<_>>().concat()),
+    };
+    if rows.iter().all(|row| row.is_made(form)) {
+        return Some(told(&rows));
+    }
+    let made = tokio::task::spawn_blocking(move || told(&rows)).await;
+    made.inspect_err(|error| tracing::error!(%error, "a row could not be rendered")).ok()
 }

@@ -125,6 +125,11 @@ impl Row {
         self.html.get_or_init(make).clone()
     }
 
+    /// Says whether an event is there already, or costs nothing to make.
+    pub(super) fn is_made(&self, form: Form) -> bool {
+        form == Form::Json || self.text.is_none() || self.html.get().is_some()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.json.len()
     }
@@ -138,7 +143,9 @@ mod tests {
     fn a_row_is_one_event_whatever_is_in_it() {
         let row = Row::new(Place { line: 7, part: 0 }, "{\"a\":\r\"ü\"}");
         assert_eq!(row.event(Form::Json), "id: 7\nevent: row\ndata: {\"a\": \"ü\"}\n\n");
+        assert!(row.is_made(Form::Json) && !row.is_made(Form::Html));
         let html = row.event(Form::Html);
+        assert!(row.is_made(Form::Html));
         assert!(html.starts_with(b"id: 7\nevent: row\ndata: <"), "{html:?}");
         assert_eq!(
             event(None, "x", "a\nb\r\nc\rd"),

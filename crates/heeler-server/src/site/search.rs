@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{Page, Shown, Visit};
 use crate::app::App;
 use crate::caller::Caller;
+use crate::costly::Cost;
 use crate::request::Asked;
 
 /// How many rows are shown.
@@ -42,7 +43,7 @@ pub(super) async fn page(
         limit: SHOWN,
     };
     // What is wrong with the question is said beside it.
-    let found = visit.app.read(move |records| records.search(&wanted)).await;
+    let found = visit.app.read_costly(Cost::Search, move |records| records.search(&wanted)).await;
     let found = found.map_err(|problem| view.problem = Some(problem.detail)).ok();
     Ok(Page(search::page(&visit.frame, &view, found.as_ref())))
 }

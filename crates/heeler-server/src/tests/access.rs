@@ -196,6 +196,15 @@ fn routes() -> Vec<Route> {
         path: path.to_owned(),
         needs: Scope::Read,
     }));
+    // Whoever may not look may not look whether there is something either.
+    let heads = all.iter().filter(|route| route.method == Method::GET);
+    let heads = heads.map(|Route { path, needs, .. }| Route {
+        method: Method::HEAD,
+        path: path.clone(),
+        needs: *needs,
+    });
+    let heads: Vec<Route> = heads.collect();
+    all.extend(heads);
     all
 }
 
@@ -211,13 +220,14 @@ enum Fate {
 /// Somebody who knocks: who, with which headers, and what becomes of them.
 type Knock = (&'static str, Vec<(&'static str, String)>, fn(&Route) -> Fate);
 
-fn knocks() -> Vec<Knock> {
+fn knocks(house: &House) -> Vec<Knock> {
+    let name = house.app.access.cookie_name(HOST);
     const UNKNOWN: Fate = Fate::Refused(StatusCode::UNAUTHORIZED);
     const FORBIDDEN: Fate = Fate::Refused(StatusCode::FORBIDDEN);
     const ASTRAY: Fate = Fate::Refused(StatusCode::MISDIRECTED_REQUEST);
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     let own = |name: &'static str, value: &str| (name, value.to_owned());
-    let cookie = || own("cookie", &format!("a=b; heeler-7878={COOKIE}"));
+    let cookie = || own("cookie", &format!("a=b; {name}={COOKIE}"));
     let csrf = || ("x-heeler-csrf", secret_hash(&format!("heeler csrf {COOKIE}")));
     fn by_scope(scope: Scope, route: &Route) -> Fate {
         if scope >= route.needs { Fate::Passes } else { FORBIDDEN }
@@ -231,7 +241,7 @@ fn knocks() -> Vec<Knock> {
         ("another scheme", vec![own("authorization", "Basic YWRtaW46YWRtaW4=")], |_| UNKNOWN),
         ("two tokens", vec![bearer("admin"), bearer("admin")], |_| UNKNOWN),
         ("a wrong token beside a cookie", vec![bearer("wrong"), cookie(), csrf()], |_| UNKNOWN),
-        ("a token as a cookie", vec![own("cookie", "heeler-7878=admin")], |_| UNKNOWN),
+        ("a token as a cookie", vec![own("cookie", &format!("{name}=admin"))], |_| UNKNOWN),
         ("a cookie as a token", vec![bearer(COOKIE)], |_| UNKNOWN),
         ("the scope read", vec![bearer("read")], |route| by_scope(Scope::Read, route)),
         ("the scope operate", vec![bearer("operate")], |route| by_scope(Scope::Operate, route)),
@@ -249,7 +259,7 @@ fn knocks() -> Vec<Knock> {
                 false => FORBIDDEN,
             },
         ),
-        ("an old cookie", vec![own("cookie", "heeler-7878=old"), csrf()], |_| UNKNOWN),
+        ("an old cookie", vec![own("cookie", &format!("{name}=old")), csrf()], |_| UNKNOWN),
         ("another daemon's cookie", vec![own("cookie", &format!("heeler-1={COOKIE}"))], |_| {
             UNKNOWN
         }),
@@ -275,6 +285,15 @@ fn knocks() -> Vec<Knock> {
         ("a name that is rebound", vec![bearer("admin"), own("host", "evil.example:7878")], |_| {
             ASTRAY
         }),
+        (
+            "two pages",
+            vec![
+                bearer("admin"),
+                own("origin", "http://127.0.0.1:7878"),
+                own("origin", "https://evil.example"),
+            ],
+            |_| FORBIDDEN,
+        ),
         ("two names", vec![bearer("admin"), own("host", HOST), own("host", HOST)], |_| ASTRAY),
     ]
 }
@@ -315,7 +334,7 @@ async fn no_route_is_reached_by_whoever_may_not() {
     let count = |needs| routes.iter().filter(|route| route.needs == needs).count();
     assert!(Scope::ALL.iter().all(|scope| count(*scope) > 0), "{routes:?}");
     for route in &routes {
-        for (who, headers, fate) in knocks() {
+        for (who, headers, fate) in knocks(&house) {
             let what = format!("{who} asks {} {}", route.method, route.path);
             let response = house.ask(request(route, &headers)).await;
             let code = response.status();
@@ -590,4 +609,178 @@ fn what_a_person_at_this_machine_asks_by_a_token_is_theirs() {
     let (head, _) = street.send("POST /api/v1/daemon/reload", token, "");
     assert!(head.starts_with("HTTP/1.1 "), "{head}");
     assert_eq!(street.house.heard(), [Command::Reload]);
+}
+
+#[tokio::test]
+async fn ways_around_a_path_lead_to_nothing() {
+    let house = House::new();
+    for path in [
+        "/login/",
+        "//login",
+        "/LOGIN",
+        "/%6Cogin",
+        "/login/../jobs",
+        "/api%2Fv1%2Fjobs",
+        "/api/v1/jobs/",
+        "/api/v1//jobs",
+        "/api/v1/%6Aobs",
+        "/./api/v1/jobs",
+        "/assets",
+        "/jobs;/login",
+        "/jobs%3F/login",
+        "/jobs%00",
+    ] {
+        for method in [Method::GET, Method::POST, Method::OPTIONS, Method::TRACE, Method::PATCH] {
+            let route = Route { method, path: path.to_owned(), needs: Scope::Read };
+            let reply = house.ask(request(&route, &[])).await;
+            assert_eq!(reply.status(), StatusCode::UNAUTHORIZED, "{route:?}");
+        }
+    }
+    // Behind an open door there is nothing but what is open.
+    for path in [
+        "/assets/../api/v1/jobs",
+        "/assets/..%2F..%2Fapi/v1",
+        "/assets/x/..%2F..%2Fapi%2Fv1%2Fjobs",
+        "/assets/x/%2e%2e",
+        "/hooks/../api/v1/jobs",
+        "/hooks/x/../../jobs",
+        "/hooks/",
+    ] {
+        let route = Route { method: Method::GET, path: path.to_owned(), needs: Scope::Read };
+        let code = house.ask(request(&route, &[])).await.status();
+        assert!([404, 405].contains(&code.as_u16()), "{path}: {code}");
+    }
+    assert_eq!(house.heard(), []);
+}
+
+#[tokio::test]
+async fn no_page_of_a_stranger_is_told_what_it_might_send() {
+    let house = House::new();
+    for path in ["/api/v1/jobs", "/hooks/a/b", "/hooks/github", "/login"] {
+        let headers = [
+            ("origin", "https://evil.example".to_owned()),
+            ("access-control-request-method", "POST".to_owned()),
+            ("access-control-request-headers", "authorization".to_owned()),
+        ];
+        let route = Route { method: Method::OPTIONS, path: path.to_owned(), needs: Scope::Read };
+        let reply = house.ask(request(&route, &headers)).await;
+        assert!(!reply.status().is_success(), "{path}: {}", reply.status());
+        check_headers(reply.headers(), path);
+    }
+}
+
+#[test]
+fn what_does_not_say_whom_it_means_or_says_it_twice_is_refused() {
+    let street = Street::new();
+    let (own, key) = (street.address, "authorization: Bearer admin\r\n");
+    let code = |request: String| {
+        let mut stream = TcpStream::connect(street.address).unwrap();
+        // It may be refused before it is read.
+        drop(stream.write_all(request.as_bytes()));
+        let mut reply = Vec::new();
+        drop(stream.read_to_end(&mut reply));
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        reply.split(' ').nth(1).map(|code| code.parse::<u16>().unwrap())
+    };
+    let get = |line: &str, headers: &str| {
+        code(format!("GET {line}\r\n{headers}{key}connection: close\r\n\r\n"))
+    };
+    let host = format!("host: {own}\r\n");
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", &host), Some(200));
+    assert_eq!(get("/api/v1/jobs HTTP/1.0", &host), Some(200));
+    assert_eq!(get("/api/v1/jobs HTTP/1.0", ""), Some(421));
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", ""), Some(421));
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", "host:\r\n"), Some(421));
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", &host.repeat(2)), Some(421));
+    let evil = "host: evil.example\r\n";
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", &format!("{host}{evil}")), Some(421));
+    // An address in full counts above the header.
+    assert_eq!(get("http://evil.example/api/v1/jobs HTTP/1.1", &host), Some(421));
+    assert_eq!(get(&format!("http://{own}/api/v1/jobs HTTP/1.1"), &host), Some(200));
+    assert_eq!(get(&format!("http://x@{own}/api/v1/jobs HTTP/1.1"), &host), Some(421));
+    assert_eq!(
+        code(format!("CONNECT evil.example:443 HTTP/1.1\r\n{evil}{key}connection: close\r\n\r\n")),
+        Some(421)
+    );
+    assert_eq!(code(format!("OPTIONS * HTTP/1.1\r\n{host}connection: close\r\n\r\n")), Some(401));
+    // More than anybody has to say.
+    let long = format!("{host}x: {}\r\n", "x".repeat(80 << 10));
+    assert_eq!(get("/api/v1/jobs HTTP/1.1", &long), Some(431));
+    assert_eq!(street.house.heard(), []);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_us_is_told_no_stranger() {
+    let house = House::new();
+    let folder = Utf8Path::from_path(house.temp.path()).unwrap().to_owned();
+    let empty = folder.join("other");
+    std::fs::create_dir(&empty).unwrap();
+    let plain = app(&empty, house.app.handle.clone(), "version: 1\nagents: []\n", BTreeMap::new());
+    std::fs::write(empty.join(".heeler/heeler.db"), "this is no database").unwrap();
+    let app = App { access: Arc::clone(&house.app.access), ..plain };
+    let router = web_router(&app).with_state(app.clone());
+    let house = House { app, router, ..house };
+    let cookie = format!("{}={COOKIE}", house.app.access.cookie_name(HOST));
+    for (path, name, value) in [
+        ("/api/v1/jobs", "authorization", "Bearer admin".to_owned()),
+        ("/jobs", "cookie", cookie.clone()),
+        ("/login", "cookie", cookie),
+    ] {
+        let route = Route { method: Method::GET, path: path.to_owned(), needs: Scope::Read };
+        let reply = house.ask(request(&route, &[(name, value)])).await;
+        assert_eq!(reply.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        let body = axum::body::to_bytes(reply.into_body(), 1 << 20).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.contains("who asks cannot be looked up now"), "{body}");
+        assert!(!body.contains("heeler.db") && !body.contains(folder.as_str()), "{body}");
+    }
+}
+
+/// A form of the login, through a proxy that serves us under a name of its own.
+fn proxied(name: &str, password: &str) -> Request<Body> {
+    let form = format!("user={name}&password={password}");
+    let request = Request::builder().method(Method::POST).uri("/login");
+    let request = request.header("host", "heeler.example.com");
+    let request = request.header("origin", "https://heeler.example.com");
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    request.body(Body::from(form)).unwrap()
+}
+
+#[tokio::test]
+async fn behind_a_proxy_a_stranger_who_tries_keeps_nobody_else_out() {
+    let house = House::new();
+    let origins = vec!["https://heeler.example.com".to_owned()];
+    let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins };
+    let app = App { access: Arc::new(Access::new(&reach)), ..house.app.clone() };
+    let router = web_router(&app).with_state(app.clone());
+    let house = House { app, router, ..house };
+    let password = hash_password("correct horse").unwrap();
+    let person = Person {
+        name: "ann".parse().unwrap(),
+        scope: Scope::Operate,
+        created_at: NOW,
+        changed_at: NOW,
+    };
+    let made: Result<(), WriteError<DbError>> =
+        house.store.write(move |tx| tx.put_person(&person, &password));
+    made.unwrap();
+    for _ in 0..5 {
+        let reply = house.ask(proxied("bob", "guessed")).await;
+        assert_eq!(reply.status(), StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(house.ask(proxied("bob", "guessed")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    // All have the proxy's address.
+    let reply = house.ask(proxied("ann", "correct+horse")).await;
+    assert_eq!(reply.status(), StatusCode::SEE_OTHER);
+    let cookie = reply.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.starts_with("__Host-heeler-") && cookie.ends_with("; Secure"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    let list = |cookie: &str| {
+        let request = Request::builder().uri("/api/v1/jobs").header("host", "heeler.example.com");
+        request.header("cookie", cookie).body(Body::empty()).unwrap()
+    };
+    assert_eq!(house.ask(list(cookie)).await.status(), StatusCode::OK);
+    // What any other page of the host could have set does not count.
+    let tossed = cookie.trim_start_matches("__Host-");
+    assert_eq!(house.ask(list(tossed)).await.status(), StatusCode::UNAUTHORIZED);
 }

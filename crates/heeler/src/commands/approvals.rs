@@ -280,7 +280,7 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     output::field("Answered by", text(approval.responded_by.as_deref()))?;
     output::field("Answered", time(approval.responded_at))?;
     output::line("")?;
-    output::line(output::harmless(&asked(approval)))?;
+    output::line(output::harmless(&whole(approval)))?;
     if let Some(response) = &approval.response {
         output::line("")?;
         output::line(format!("Answer: {}", output::harmless(response)))?;
@@ -291,8 +291,19 @@ fn print(approval: &Approval, now: Timestamp) -> Outcome {
     Ok(())
 }
 
-/// Returns what is asked, as far as it is shown.
+/// Returns what is asked, as far as it is shown beside something else.
 pub(crate) fn asked(approval: &Approval) -> String {
+    let whole = whole(approval);
+    match output::shortened(&whole, DETAIL_CHARS_MAX) {
+        short if short.len() < whole.len() => {
+            format!("{short}\n(not all of it: heeler approvals show {})", approval.id)
+        }
+        all => all,
+    }
+}
+
+/// Returns all that is asked.
+fn whole(approval: &Approval) -> String {
     let detail = approval.detail.as_ref().unwrap_or(&Value::Null);
     let questions = question::questions(&detail["input"]);
     if !questions.is_empty() {
@@ -306,7 +317,7 @@ pub(crate) fn asked(approval: &Approval) -> String {
         };
         return questions.iter().map(each).collect::<Vec<_>>().join("\n\n");
     }
-    let whole = match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
+    match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
         (Value::Object(input), _, _) => {
             let field = |(name, value): (&String, &Value)| {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -318,12 +329,6 @@ pub(crate) fn asked(approval: &Approval) -> String {
         (_, Some(text), _) => format!("{}\n{text}", approval.gate),
         (_, _, Some(text)) => text.to_owned(),
         _ => approval.summary.clone(),
-    };
-    match output::shortened(&whole, DETAIL_CHARS_MAX) {
-        short if short.len() < whole.len() => {
-            format!("{short}\n(not all of it: heeler approvals show --json {})", approval.id)
-        }
-        all => all,
     }
 }
 

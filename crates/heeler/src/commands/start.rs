@@ -303,6 +303,7 @@ impl Open {
             records,
             live: Live::new(&outlook),
             metrics,
+            costly: Arc::default(),
             outlook,
             access: Arc::new(Access::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),

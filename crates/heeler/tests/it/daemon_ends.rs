@@ -66,6 +66,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::Fired],
         &LOGS,
         &[FaultPoint::RequestDone],
+        // In `web_kills`.
+        &[FaultPoint::AccessDone],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);

@@ -67,6 +67,23 @@ fn jobs_start_jobs_no_deeper_and_no_more_than_they_may() {
 }
 
 #[test]
+fn an_agent_that_looks_like_another_run_acts_as_its_own() {
+    // To whoever looks at arguments alone, `sh runner FOLDER` is the runner of that folder's run.
+    let thief = "runtime: command\ncommand: 'sh runner .heeler/runs/$(ls .heeler/runs | head -1)'";
+    let leaf = "runtime: command\ncommand: 'true'";
+    let fleet = limited(&[("victim", &slow()), ("thief", thief), ("leaf", leaf)]);
+    fleet.write("runner", &format!("{HEELER} trigger leaf --detach -q\n"));
+    fleet.run(&["start", "-d"]).ok();
+    fleet.run(&["trigger", "victim", "--detach"]).ok();
+    fleet.wait_until_said("Working.");
+    fleet.run(&["trigger", "thief"]).ok();
+    let job_of = |agent: &str| fleet.jobs().into_iter().find(|job| job.head.agent == agent);
+    let (leaf, thief) = (job_of("leaf").unwrap(), job_of("thief").unwrap());
+    assert_eq!(leaf.head.trigger_type, TriggerType::Spawned);
+    assert_eq!(leaf.trigger_id, thief.head.id.to_string());
+}
+
+#[test]
 fn a_job_whose_run_holds_all_the_money_is_told_how_to_leave_some_for_those_it_starts() {
     let start = format!("{HEELER} trigger leaf --detach > said 2>&1; true");
     let chief = |more: &str| format!("{}\n{more}", scripted(&format!("{{run: '{start}'}}")));

@@ -42,6 +42,7 @@ mod terminal;
 mod tidy;
 mod trigger;
 mod web;
+mod web_kills;
 mod webhooks;
 mod workflow_commands;
 mod workflow_crons;

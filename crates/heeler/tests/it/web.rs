@@ -11,7 +11,7 @@ use crate::fleet::{Fleet, Ran};
 use crate::trigger::{fleet, scripted, wait_for};
 
 /// A fleet that serves its dashboard, and is stopped with the test.
-struct Served(Fleet);
+pub(crate) struct Served(pub(crate) Fleet);
 
 impl Drop for Served {
     fn drop(&mut self) {
@@ -21,7 +21,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new(web: &str) -> Served {
+    pub(crate) fn new(web: &str) -> Served {
         Served::with(web, "{say: Done.}")
     }
 
@@ -32,20 +32,20 @@ impl Served {
         Served(fleet)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.0.command(args);
         command.env_remove("HEELER_NO_WEB").env("USER", "ann");
         command
     }
 
     #[track_caller]
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::from(self.command(args).output().unwrap())
     }
 
     /// Starts a daemon and returns where it listens.
     #[track_caller]
-    fn start(&self) -> String {
+    pub(crate) fn start(&self) -> String {
         let told: Json = serde_json::from_str(&self.run(&["start", "-d", "--json"]).ok()).unwrap();
         told["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
     }
@@ -57,28 +57,43 @@ impl Served {
 
 /// Sends a request and returns the reply's code, head and body.
 #[track_caller]
-fn send(address: &str, line: &str, headers: &[&str], body: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
+pub(crate) fn send(
+    address: &str,
+    line: &str,
+    headers: &[&str],
+    body: &str,
+) -> (u16, String, String) {
+    try_send(address, line, headers, body).expect("the daemon replies")
+}
+
+/// The same, of a daemon that may die over it.
+pub(crate) fn try_send(
+    address: &str,
+    line: &str,
+    headers: &[&str],
+    body: &str,
+) -> Option<(u16, String, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let length = body.len();
     let request = format!(
         "{line} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).ok()?;
     let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    stream.read_to_string(&mut reply).ok()?;
+    let (head, body) = reply.split_once("\r\n\r\n")?;
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (code, head.to_owned(), body.to_owned())
+    Some((code, head.to_owned(), body.to_owned()))
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("authorization: Bearer {token}")
 }
 
 /// Asks for the jobs, and returns the code.
 #[track_caller]
-fn list(address: &str, token: &str) -> u16 {
+pub(crate) fn list(address: &str, token: &str) -> u16 {
     send(address, "GET /api/v1/jobs", &[&bearer(token)], "").0
 }
 

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use heeler_model::ApprovalStatus;
+use heeler_pages::Frame;
 use heeler_pages::approvals::{self, ApprovalsView};
 use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalsWanted};
 use heeler_query::{QueryError, Records};
@@ -10,7 +11,7 @@ use serde::Deserialize;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit, given, word};
+use crate::site::{Shown, Visit, given, word};
 
 /// How many questions that wait are shown whole.
 const WAITING: usize = 25;
@@ -55,14 +56,15 @@ pub(super) async fn page(
     let Params { status, before } = params;
     let status = word(&status).map_err(|problem| visit.no_page(problem))?;
     let wanted = ApprovalsWanted { status, run: None, before: given(&before), limit: PAGE };
-    let inbox = visit.read(move |records| Inbox::read(records, wanted)).await?;
-    let Inbox { waiting, waiting_total, past } = inbox;
     let view = ApprovalsView { status, before };
-    Ok(Page(approvals::page(&visit.frame, &view, &waiting, waiting_total, &past)))
+    let render = move |frame: &Frame, inbox: &Inbox| {
+        let Inbox { waiting, waiting_total, past } = inbox;
+        approvals::page(frame, &view, waiting, *waiting_total, past)
+    };
+    visit.show(move |records| Inbox::read(records, wanted), render).await
 }
 
 pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let found = visit.read(move |records| records.approval(&id)).await?;
-    Ok(Page(approvals::one(&visit.frame, &found)))
+    visit.show(move |records| records.approval(&id), approvals::one).await
 }

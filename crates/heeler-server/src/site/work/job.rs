@@ -26,8 +26,7 @@ pub(super) async fn page(
     Named(id): Named<String>,
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let view = visit.read(move |records| view(records, &id)).await?;
-    Ok(Page(job::page(&visit.frame, &view)))
+    visit.show(move |records| view(records, &id), job::page).await
 }
 
 fn view(records: &Records, id: &str) -> Result<JobView, QueryError> {
@@ -65,6 +64,5 @@ pub(super) async fn rows(
 ) -> Result<Page, Problem> {
     let limit = asked.limit.unwrap_or(ROWS).clamp(1, ROWS);
     let wanted = RowsWanted { before: asked.before, after: None, limit };
-    let rows = app.read(move |records| records.rows(&id, wanted)).await?;
-    Ok(Page(job::page_of(&rows)))
+    app.read(move |records| Ok(Page(job::page_of(&records.rows(&id, wanted)?)))).await
 }

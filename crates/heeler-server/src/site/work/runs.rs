@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use heeler_pages::runs::{self, RunsView};
-use heeler_query::runs::RunsWanted;
+use heeler_query::runs::{RunDetails, RunsWanted};
+use heeler_query::{QueryError, Records};
 use serde::Deserialize;
 
 use crate::app::App;
@@ -46,7 +47,8 @@ pub(super) async fn page(
 
 pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let (run, plan) =
-        visit.read(move |records| Ok((records.run(&id)?, records.run_plan(&id)?))).await?;
-    Ok(Page(runs::one(&visit.frame, &run, &plan)))
+    let question = move |records: &Records| -> Result<(RunDetails, Vec<_>), QueryError> {
+        Ok((records.run(&id)?, records.run_plan(&id)?))
+    };
+    visit.show(question, |frame, (run, plan)| runs::one(frame, run, plan.as_slice())).await
 }

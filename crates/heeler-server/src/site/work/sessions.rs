@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::caller::Caller;
+use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
 use crate::site::{Page, Shown, Visit, given, word};
@@ -57,8 +58,7 @@ pub(super) async fn page(
 pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    let view = visit.read(move |records| view(records, &id, now)).await?;
-    Ok(Page(sessions::one(&visit.frame, &view)))
+    visit.show(move |records| view(records, &id, now), sessions::one).await
 }
 
 fn view(records: &Records, id: &str, now: Timestamp) -> Result<SessionView, QueryError> {
@@ -96,14 +96,17 @@ pub(super) async fn messages(
     Asked(asked): Asked<MessagesParams>,
 ) -> Result<Page, Problem> {
     let visit = Visit::begin(app, &caller).await;
-    let page = visit.app.read(move |records| said(records, &id, asked.before)).await?;
-    let page = page.unwrap_or_else(|| MessagePage {
-        session: String::new(),
-        messages: Vec::new(),
-        total: 0,
-        next: None,
-    });
-    Ok(Page(sessions::page_of(&visit.frame, &page)))
+    let Visit { app, frame } = visit;
+    let question = move |records: &Records| {
+        let page = said(records, &id, asked.before)?.unwrap_or_else(|| MessagePage {
+            session: String::new(),
+            messages: Vec::new(),
+            total: 0,
+            next: None,
+        });
+        Ok(Page(sessions::page_of(&frame, &page)))
+    };
+    app.read(question).await
 }
 
 /// Which states are compared; an empty field is not set.
@@ -124,6 +127,11 @@ pub(super) async fn diff(
     let view = || Ok(DiffView { from: word(&asked.from)?, to: word(&asked.to)? });
     let view = view().map_err(|problem| visit.no_page(problem))?;
     let now = visit.frame.now;
-    let found = visit.read(move |records| records.diff_to(&id, view.from, view.to, now)).await?;
-    Ok(Page(diff::page(&visit.frame, view, &found)))
+    let frame = visit.frame.clone();
+    let question = move |records: &Records| {
+        let found = records.diff_to(&id, view.from, view.to, now)?;
+        Ok(Page(diff::page(&frame, view, &found)))
+    };
+    let shown = visit.app.read_costly(Cost::Diff, question).await;
+    shown.map_err(|problem| visit.no_page(problem))
 }

@@ -1,0 +1,216 @@
+//! How a session becomes ours: another program's is copied, an inline transcript moves to a file.
+//!
+//! The JSON file is written last, so that what a crash leaves is the session as it was, and nothing is
+//! there twice when this is done again. The originals of other programs are only read.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::{
+    Disk, DiskError, create_folder, place_file, plain, replace_file, resolve_inside, tail,
+};
+use serde_json::Value as Json;
+
+use super::{Book, BookError, is_missing, records, worker_files};
+use crate::Speaker;
+use crate::about::Seam;
+use crate::sheet::{Inline, Sheet};
+
+/// How many bytes of an inline transcript are appended before they are synced: what a power loss leaves
+/// of them is then a beginning.
+const ADOPT_BYTES: usize = 1024 * 1024;
+
+impl Book {
+    /// Sees to it that the session can be appended to.
+    pub(super) fn settle(&mut self) -> Result<(), BookError> {
+        if self.is_settled {
+            return Ok(());
+        }
+        if let Some(foreign) = self.place.foreign.clone() {
+            self.bring(&foreign)?;
+            self.open_log()?;
+            let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
+            self.pending = seam(&path, &self.sheet)?;
+        }
+        if let Some(seam) = self.pending {
+            self.adopt(seam)?;
+        }
+        self.write_as_decided()?;
+        self.place.foreign = None;
+        self.is_settled = true;
+        Ok(())
+    }
+
+    /// Copies the transcripts of another program's session.
+    fn bring(&self, foreign: &Utf8Path) -> Result<(), BookError> {
+        let (own, disk) = (&self.place.own, self.disk.as_ref());
+        let copy = |name: &str| -> Result<(), BookError> {
+            Ok(bring_file(disk, &resolve_inside(foreign, name)?, &resolve_inside(own, name)?)?)
+        };
+        copy(&self.sheet.transcript)?;
+        let files = worker_files(&self.place, foreign)?;
+        if !files.is_empty() {
+            create_folder(disk, &own.join(self.place.workers()))?;
+        }
+        files.iter().try_for_each(|file| copy(&self.place.worker(file)))
+    }
+
+    /// Moves the entries that only the inline transcript has to the transcript's own file.
+    fn adopt(&mut self, seam: Seam) -> Result<(), BookError> {
+        let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
+        let lines = self.sheet.inline[seam.entries..].to_vec();
+        if seam.bytes == 0 {
+            // All of it appears at once, so nothing can be there in part.
+            self.log = None;
+            let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+            replace_file(self.disk.as_ref(), &path, text.as_bytes())?;
+        } else {
+            // Only this tells entries that came from the array from others like them.
+            self.sheet.about.adopting = Some(seam);
+            self.write(Inline::Kept)?;
+            self.place.foreign = None;
+            self.append_missing(&path, seam, &lines)?;
+        }
+        self.adopted = records(&path, seam.bytes)?
+            .map(|record| Ok(record?.offset))
+            .collect::<Result<_, DiskError>>()?;
+        (self.sheet.about.adopting, self.pending) = (None, None);
+        Ok(())
+    }
+
+    /// Appends the lines that the file does not have behind the seam.
+    fn append_missing(
+        &mut self,
+        path: &Utf8Path,
+        seam: Seam,
+        lines: &[String],
+    ) -> Result<(), BookError> {
+        let mut there = 0;
+        for (record, line) in records(path, seam.bytes)?.zip(lines) {
+            if !is_same(&record?.text, line) {
+                break;
+            }
+            there += 1;
+        }
+        let mut rest = &lines[there..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take_while(|line| {
+                bytes += line.len();
+                bytes <= ADOPT_BYTES
+            });
+            let (now, later) = rest.split_at(fitting.count().max(1));
+            let now: Vec<&[u8]> = now.iter().map(String::as_bytes).collect();
+            self.with_log(&Speaker::Coordinator, |log| {
+                log.append_all(&now)?;
+                Ok(log.sync()?)
+            })?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Returns where the inline entries belong that the transcript's own file does not have; none if it has
+/// all of them.
+///
+/// Both may hold the same: an import has copied the array, or older programs are to read it. Where they
+/// differ an older program, which knows only the array, has gone on by itself: that comes after.
+pub(crate) fn seam(path: &Utf8Path, sheet: &Sheet) -> Result<Option<Seam>, DiskError> {
+    let inline = &sheet.inline;
+    if inline.is_empty() {
+        return Ok(None);
+    }
+    if let Some(begun) = sheet.about.adopting
+        && begun.entries < inline.len()
+        && is_line_start(path, begun.bytes)?
+    {
+        return Ok(Some(begun));
+    }
+    let mut entries = 0;
+    for (record, line) in records(path, 0)?.zip(inline) {
+        if !is_same(&record?.text, line) {
+            break;
+        }
+        entries += 1;
+    }
+    if entries == inline.len() {
+        return Ok(None);
+    }
+    match tail(path, 0) {
+        Ok(page) => Ok(Some(Seam { bytes: page.end, entries })),
+        Err(error) if is_missing(&error.source) => Ok(Some(Seam { bytes: 0, entries })),
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares two entries as values: who writes them again may write them differently.
+fn is_same(a: &str, b: &str) -> bool {
+    let value = |text: &str| serde_json::from_str::<Json>(text).ok();
+    a == b || value(a).is_some_and(|a| Some(a) == value(b))
+}
+
+/// Says whether a line of the file begins, or may begin, at this place.
+pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError> {
+    let Some(before) = at.checked_sub(1) else { return Ok(true) };
+    let mut byte = [0];
+    let read = File::open(path).and_then(|file| file.read_at(&mut byte, before));
+    match read {
+        Ok(len) => Ok(len == 1 && byte[0] == b'\n'),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(source) => Err(DiskError { action: "read", path: path.to_owned(), source }),
+    }
+}
+
+/// Copies a file that need not be there. What has its name already is left from a copy that was cut off
+/// and used if it is the same; else it is kept under another name.
+fn bring_file(disk: &dyn Disk, from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
+    let failed = |source| DiskError { action: "copy", path: from.to_owned(), source };
+    let mut source = match plain::open(from) {
+        Ok(source) => source,
+        Err(error) if is_missing(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    match plain::open(to) {
+        Ok(found) if is_same_file(&source, &found).map_err(failed)? => return Ok(()),
+        Err(error) if is_missing(&error) => {}
+        _ => move_aside(disk, to)?,
+    }
+    place_file(disk, to, &mut source, u64::MAX).map(drop)
+}
+
+fn is_same_file(a: &File, b: &File) -> io::Result<bool> {
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    let mut at = 0;
+    loop {
+        let read = a.read_at(&mut left, at)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        match b.read_exact_at(&mut right[..read], at) {
+            Ok(()) if left[..read] == right[..read] => at += read as u64,
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn move_aside(disk: &dyn Disk, path: &Utf8Path) -> Result<(), DiskError> {
+    for number in 1_u64.. {
+        let aside = Utf8PathBuf::from(format!("{path}.left.{number}"));
+        match disk.rename_new(path, &aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => {
+                let failed = |source| DiskError { action: "rename", path: path.to_owned(), source };
+                return result.map_err(failed);
+            }
+        }
+    }
+    unreachable!("there are more names than files")
+}

@@ -1,0 +1,278 @@
+//! Commands that a person types: `/name` and what follows.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// The shortest time between two turns of a loop.
+pub const LOOP_INTERVAL_MIN: Duration = Duration::from_secs(10);
+/// The longest.
+pub const LOOP_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// What a person can command: name, arguments, what it does. Completion and `/help` show this.
+pub const COMMANDS: &[(&str, &str, &str)] = &[
+    ("help", "", "what can be typed here"),
+    ("agents", "", "the agents of the fleet"),
+    ("workers", "", "the workers of this session, what they do and cost"),
+    ("view", "[WORKER|main]", "look at a worker's transcript, or back"),
+    ("model", "[NAME|default]", "which model answers from now on"),
+    ("permissions", "", "what waits for your answer"),
+    ("tasks", "[add TEXT|done N|drop N]", "the session's task list"),
+    ("loop", "\"GOAL\" INTERVAL", "work toward a goal again and again"),
+    ("loop-target", "INTERVAL [\"GOAL\"]", "the same, or work through the tasks"),
+    ("start", "[INTERVAL]", "work through the tasks until none is open"),
+    ("loops", "", "the loops, and those of before that can be restarted"),
+    ("stop", "[N|all]", "stop loops"),
+    ("restart", "[N|all]", "restart loops of before"),
+    ("fork", "[N]", "go on in a copy of this session, up to message N"),
+    ("undo", "", "take the last turn back: go on from before it"),
+    ("cost", "", "what this session has cost"),
+    ("search", "TEXT", "find words in this session"),
+    ("export", "[FILE]", "write this session as Markdown"),
+    ("sessions", "", "the sessions that can be resumed"),
+    ("status", "", "where things are"),
+    ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
+];
+
+/// A command.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    Help,
+    Agents,
+    Workers,
+    View(Option<String>),
+    Model(Option<String>),
+    Permissions,
+    Tasks(TaskChange),
+    Loop { goal: Option<String>, every: Duration },
+    Loops,
+    Stop(Option<usize>),
+    Restart(Option<usize>),
+    Fork(Option<u64>),
+    Undo,
+    Cost,
+    Search(String),
+    Export(Option<String>),
+    Sessions,
+    Status,
+    Exit,
+}
+
+/// What to do with the task list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TaskChange {
+    List,
+    Add(String),
+    Done(usize),
+    Drop(usize),
+}
+
+/// How often a loop over tasks looks, if nobody says.
+const START_EVERY: Duration = Duration::from_secs(30);
+
+/// What is wrong with a command.
+#[derive(Debug, Error, PartialEq)]
+#[error("{0}")]
+pub(crate) struct CommandError(String);
+
+fn wrong(text: impl Into<String>) -> CommandError {
+    CommandError(text.into())
+}
+
+/// Reads a line; `None` if it is no command but something to say. `//` says a line that begins with `/`.
+pub(crate) fn read(line: &str) -> Option<Result<Command, CommandError>> {
+    let rest = line.trim().strip_prefix('/')?;
+    if rest.starts_with('/') || rest.is_empty() {
+        return None;
+    }
+    let (name, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    // A path is no command.
+    if name.contains('/') {
+        return None;
+    }
+    Some(command(name, rest.trim()))
+}
+
+fn command(name: &str, rest: &str) -> Result<Command, CommandError> {
+    let some = (!rest.is_empty()).then(|| rest.to_owned());
+    let plain = |command: Command| match rest.is_empty() {
+        true => Ok(command),
+        false => Err(wrong(format!("/{name} takes nothing more"))),
+    };
+    match name {
+        "help" | "?" => plain(Command::Help),
+        "agents" => plain(Command::Agents),
+        "workers" => plain(Command::Workers),
+        "view" => Ok(Command::View(some)),
+        "model" => Ok(Command::Model(some)),
+        "permissions" => plain(Command::Permissions),
+        "tasks" => tasks(rest),
+        "loop" => goal_first(rest),
+        "loop-target" => interval_first(rest),
+        "start" => match some {
+            None => Ok(Command::Loop { goal: None, every: START_EVERY }),
+            Some(every) => Ok(Command::Loop { goal: None, every: interval(&every)? }),
+        },
+        "loops" => plain(Command::Loops),
+        "stop" => Ok(Command::Stop(which(name, rest)?)),
+        "restart" => Ok(Command::Restart(which(name, rest)?)),
+        "fork" => {
+            Ok(Command::Fork(some.map(|it| number(name, &it)).transpose()?.map(|it| it as u64)))
+        }
+        "undo" => plain(Command::Undo),
+        "cost" => plain(Command::Cost),
+        "search" => {
+            some.map(Command::Search).ok_or_else(|| wrong("/search TEXT: what is looked for?"))
+        }
+        "export" => Ok(Command::Export(some)),
+        "sessions" => plain(Command::Sessions),
+        "status" => plain(Command::Status),
+        "exit" | "quit" | "q" => plain(Command::Exit),
+        other => Err(unknown(other)),
+    }
+}
+
+fn unknown(name: &str) -> CommandError {
+    let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
+    let near = COMMANDS.iter().map(|(known, ..)| *known).min_by_key(distance);
+    let near = near.filter(|near| distance(near) <= 2);
+    match near {
+        Some(near) => wrong(format!("there is no /{name}; did you mean /{near}? //{name} says it")),
+        None => wrong(format!("there is no /{name}; /help lists what there is; //{name} says it")),
+    }
+}
+
+fn which(name: &str, rest: &str) -> Result<Option<usize>, CommandError> {
+    match rest {
+        "" | "all" => Ok(None),
+        text => number(name, text).map(Some),
+    }
+}
+
+fn number(name: &str, text: &str) -> Result<usize, CommandError> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| wrong(format!("/{name}: `{text}` is no number from 1 on")))
+}
+
+fn tasks(rest: &str) -> Result<Command, CommandError> {
+    let (verb, what) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let what = what.trim();
+    Ok(Command::Tasks(match verb {
+        "" => TaskChange::List,
+        "add" if what.is_empty() => return Err(wrong("/tasks add TEXT: what is to be done?")),
+        "add" => TaskChange::Add(what.to_owned()),
+        "done" => TaskChange::Done(number("tasks done", what)?),
+        "drop" => TaskChange::Drop(number("tasks drop", what)?),
+        other => return Err(wrong(format!("/tasks knows add, done and drop, not `{other}`"))),
+    }))
+}
+
+/// Reads `"<goal>" <interval>`.
+fn goal_first(rest: &str) -> Result<Command, CommandError> {
+    let usage = || wrong("/loop \"GOAL\" INTERVAL, as in /loop \"make the tests pass\" 5m");
+    let (goal, every) = match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').ok_or_else(usage)?,
+        None => rest.rsplit_once(char::is_whitespace).ok_or_else(usage)?,
+    };
+    let goal = goal.trim();
+    if goal.is_empty() || every.trim().is_empty() {
+        return Err(usage());
+    }
+    Ok(Command::Loop { goal: Some(goal.to_owned()), every: interval(every.trim())? })
+}
+
+/// Reads `<interval> ["<goal>"]`.
+fn interval_first(rest: &str) -> Result<Command, CommandError> {
+    if rest.is_empty() {
+        return Err(wrong(
+            "/loop-target INTERVAL [\"GOAL\"], as in /loop-target 5m \"stay green\"",
+        ));
+    }
+    let (every, goal) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let goal = goal.trim();
+    let goal = goal.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(goal).trim();
+    let goal = (!goal.is_empty()).then(|| goal.to_owned());
+    Ok(Command::Loop { goal, every: interval(every)? })
+}
+
+/// Reads `30s`, `5m`, `2h`, `1d`; a bare number is minutes.
+fn interval(text: &str) -> Result<Duration, CommandError> {
+    let usage = || wrong(format!("`{text}` is no interval: 30s, 5m, 2h or 1d"));
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let count: u64 = digits.parse().map_err(|_| usage())?;
+    let unit = match &text[digits.len()..] {
+        "s" => 1,
+        "" | "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(usage()),
+    };
+    let every = Duration::from_secs(count.saturating_mul(unit));
+    if every < LOOP_INTERVAL_MIN || every > LOOP_INTERVAL_MAX {
+        return Err(wrong(format!("`{text}`: a loop's interval goes from 10s to 7d")));
+    }
+    Ok(every)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Command) {
+        assert_eq!(read(line), Some(Ok(expected)), "{line}");
+    }
+
+    #[track_caller]
+    fn fails(line: &str, expected: &str) {
+        let error = read(line).unwrap().unwrap_err().to_string();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+
+    fn goal(text: &str, seconds: u64) -> Command {
+        let goal = (!text.is_empty()).then(|| text.to_owned());
+        Command::Loop { goal, every: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn loops_are_written_as_agents_fleet_documents_them() {
+        check("/loop \"fix it all\" 5m", goal("fix it all", 300));
+        check("/loop fix it all 30s", goal("fix it all", 30));
+        check("/loop-target 2h \"stay green\"", goal("stay green", 7200));
+        check("/loop-target 2", goal("", 120));
+        check("/start", goal("", 30));
+        check("/start 1d", goal("", 86_400));
+        fails("/loop", "/loop \"GOAL\" INTERVAL");
+        fails("/loop \"never closed 5m", "/loop \"GOAL\" INTERVAL");
+        fails("/loop \"x\" soon", "no interval");
+        fails("/loop x 9s", "from 10s to 7d");
+        fails("/loop x 8d", "from 10s to 7d");
+        fails("/loop x 99999999999999999999s", "no interval");
+    }
+
+    #[test]
+    fn every_command_that_is_listed_is_known_and_no_other() {
+        for (name, ..) in COMMANDS {
+            let known = read(&format!("/{name}")).unwrap();
+            let is_known = known.as_ref().err().is_none_or(|e| !e.0.starts_with("there is no"));
+            assert!(is_known, "/{name}");
+        }
+        fails("/exti", "did you mean /exit");
+        fails("/zzz", "/help lists");
+        fails("/undo 3", "takes nothing more");
+        fails("/fork x", "no number");
+        fails("/tasks add", "what is to be done");
+    }
+
+    #[test]
+    fn what_is_no_command_is_said() {
+        for line in ["hello", "//help", "/", "/etc/passwd is odd", "  ", "a /help"] {
+            assert_eq!(read(line), None, "{line}");
+        }
+        check("  /Q ".to_lowercase().as_str(), Command::Exit);
+        check("/quit", Command::Exit);
+        check("/tasks done 2", Command::Tasks(TaskChange::Done(2)));
+        check("/stop all", Command::Stop(None));
+        check("/fork 3", Command::Fork(Some(3)));
+    }
+}

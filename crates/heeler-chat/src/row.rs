@@ -1,0 +1,133 @@
+//! Rows of a job as entries of a conversation.
+
+use heeler_model::{JobId, from_iso};
+use serde_json::{Map, Value as Json};
+
+use crate::{Entry, Role, Source};
+
+/// Whose words the prompts of a job are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prompts {
+    /// They are in the transcript already, from before they were sent.
+    Known,
+    /// They are news: somebody else asked.
+    Told,
+}
+
+/// Returns the entry that a row becomes; none if there is nothing in it for a reader.
+pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Option<Entry> {
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    // What a sub-agent does is told by its tool's result.
+    if !row["parent_tool_use_id"].is_null() {
+        return None;
+    }
+    let (role, content, name, args) = match row["type"].as_str()? {
+        "assistant" if row["content"].is_string() => (Role::Assistant, text("content"), None, None),
+        "tool_use" => {
+            let args = Some(row["input"].clone());
+            (Role::Tool, String::new(), Some(text("tool_name")), args)
+        }
+        "tool_result" if row["tool_use_id"].is_string() => {
+            (Role::Tool, result(row), row["tool_name"].as_str().map(str::to_owned), None)
+        }
+        "error" => (Role::System, format!("error: {}", text("message")), None, None),
+        "system" => match row["subtype"].as_str()? {
+            "user_input" if prompts == Prompts::Told => (Role::User, text("content"), None, None),
+            "progress" | "file_sent" | "denied" => (Role::System, text("content"), None, None),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let mut other = Map::new();
+    // The same in the agent's own log: there it can be forked.
+    if let Some(uuid) = row["uuid"].as_str() {
+        other.insert("uuid".to_owned(), uuid.into());
+    }
+    if row["success"] == Json::Bool(false) {
+        other.insert("isError".to_owned(), Json::Bool(true));
+    }
+    if let Some(took) = row["duration_ms"].as_u64() {
+        other.insert("durationMs".to_owned(), took.into());
+    }
+    let is_call = role == Role::Tool && args.is_some();
+    Some(Entry {
+        role,
+        content: if is_call { Json::Null } else { Json::String(content) },
+        name,
+        args,
+        at: row["timestamp"].as_str().and_then(from_iso),
+        turn: None,
+        source: Some(Source { job: job.clone(), row: at }),
+        call: row["tool_use_id"].as_str().map(str::to_owned),
+        other,
+    })
+}
+
+fn result(row: &Json) -> String {
+    let said = if row["error"].is_null() { &row["result"] } else { &row["error"] };
+    match said {
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
+        Json::Array(blocks) => {
+            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(row: Json, expected: &str) {
+        let job = "job-2026-01-02-abc123".parse().unwrap();
+        let entry = entry(&job, 7, &row, Prompts::Known);
+        let told = entry.map(|entry| serde_json::to_string(&entry).unwrap()).unwrap_or_default();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_is_said_and_done_is_in_the_documented_shape_and_knows_its_row() {
+        let source = r#""job":"job-2026-01-02-abc123","row":7"#;
+        check(
+            json!({"type": "assistant", "content": "Hi."}),
+            &format!(r#"{{"role":"assistant","content":"Hi.",{source}}}"#),
+        );
+        check(
+            json!({"type": "tool_use", "tool_name": "view", "input": {"path": "a"}, "tool_use_id": "t1"}),
+            &format!(
+                r#"{{"role":"tool","name":"view","args":{{"path":"a"}},{source},"call":"t1"}}"#
+            ),
+        );
+        check(
+            json!({"type": "tool_result", "tool_use_id": "t1", "error": "gone", "success": false}),
+            &format!(r#"{{"role":"tool","content":"gone",{source},"call":"t1","isError":true}}"#),
+        );
+        check(
+            json!({"type": "error", "message": "no login"}),
+            &format!(r#"{{"role":"system","content":"error: no login",{source}}}"#),
+        );
+    }
+
+    #[test]
+    fn what_a_reader_knows_or_does_not_need_is_left_out() {
+        check(json!({"type": "system", "subtype": "user_input", "content": "Do it."}), "");
+        check(json!({"type": "system", "subtype": "init"}), "");
+        check(json!({"type": "tool_result", "subtype": "success", "result": "Hi"}), "");
+        check(json!({"type": "assistant", "content": "x", "parent_tool_use_id": "t"}), "");
+        check(json!("no row"), "");
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_with_what_others_put_there() {
+        let line = r#"{"role":"critic","content":["a",1],"mood":"bad"}"#;
+        let entry: Entry = serde_json::from_str(line).unwrap();
+        assert_eq!(entry.role, Role::Other("critic".to_owned()));
+        assert_eq!(entry.text(), r#"["a",1]"#);
+        assert_eq!(serde_json::to_string(&entry).unwrap(), line);
+    }
+}

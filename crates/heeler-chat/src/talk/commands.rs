@@ -1,0 +1,392 @@
+//! What commands do.
+
+use std::io::Write as _;
+
+use camino::Utf8PathBuf;
+use serde_json::Value as Json;
+
+use super::Talk;
+use crate::command::{COMMANDS, Command, TaskChange};
+use crate::{Entry, JobState, Loop, Role, Shown, Speaker};
+
+/// How many hits `/search` shows.
+const HITS_MAX: usize = 20;
+/// How many characters of a line are shown in a list.
+const GIST_CHARS: usize = 100;
+/// How many entries are read at a time where all are gone through.
+const STRIDE: usize = 500;
+
+impl Talk {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Help => self.help(),
+            Command::Agents => self.agents(),
+            Command::Workers => self.list_workers(),
+            Command::View(name) => self.view_named(name),
+            Command::Model(name) => self.model(name),
+            Command::Permissions => self.permissions(),
+            Command::Tasks(change) => self.tasks(change),
+            Command::Loop { goal, every } => self.add_loop(Loop::new(goal, every, self.now)),
+            Command::Loops => self.list_loops(),
+            Command::Stop(which) => self.stop_loops(which),
+            Command::Restart(which) => self.restart(which),
+            Command::Fork(at) => self.fork(at),
+            Command::Undo => self.undo(),
+            Command::Cost => self.cost(),
+            Command::Search(text) => self.search(&text),
+            Command::Export(file) => self.export(file),
+            Command::Sessions => self.sessions(),
+            Command::Status => self.tell_status(),
+            Command::Exit => self.leave(),
+        }
+    }
+
+    fn help(&mut self) {
+        let lines = COMMANDS.iter().map(|(name, args, what)| {
+            let head = format!("/{name} {args}");
+            format!("{head:<32} {what}")
+        });
+        let lines: Vec<String> = lines.collect();
+        self.told(format!("{}\nWhatever else you type is said to the agent.", lines.join("\n")));
+    }
+
+    fn agents(&mut self) {
+        let lines = self.fleet.agents().into_iter().map(|agent| {
+            let model = agent.model.map(|model| format!(", {model}")).unwrap_or_default();
+            let what = agent.description.map(|what| format!("  {what}")).unwrap_or_default();
+            format!("{}  ({}{model}){what}", agent.name, agent.runtime)
+        });
+        let lines: Vec<String> = lines.collect();
+        self.told(lines.join("\n"));
+    }
+
+    fn list_workers(&mut self) {
+        let lines: Vec<String> = self.workers.iter().map(super::Worker::line).collect();
+        self.told(if lines.is_empty() { "no worker yet".to_owned() } else { lines.join("\n") });
+    }
+
+    fn view_named(&mut self, name: Option<String>) {
+        match name.as_deref() {
+            None => self.look_further(false),
+            Some("main" | "coordinator") => self.look_at(Speaker::Coordinator),
+            Some(name) => self.look_at(Speaker::Worker(name.to_owned())),
+        }
+    }
+
+    fn model(&mut self, name: Option<String>) {
+        match name {
+            None => {
+                let model =
+                    self.status.model.clone().unwrap_or_else(|| "the agent's own".to_owned());
+                self.told(format!(
+                    "model: {model}; /model NAME changes it, /model default takes that back"
+                ));
+            }
+            Some(name) => {
+                let model = (name != "default").then_some(name);
+                self.status.model = None;
+                self.save(|about| about.model = model);
+                self.told("from the next turn on");
+            }
+        }
+    }
+
+    fn permissions(&mut self) {
+        if self.asks.is_empty() {
+            return self.told("nothing waits for your answer");
+        }
+        for question in self.asks.clone() {
+            self.out.push(Shown::Asked(question));
+        }
+    }
+
+    fn tasks(&mut self, change: TaskChange) {
+        let count = self.book.about().tasks.len();
+        match change {
+            TaskChange::List => {}
+            TaskChange::Add(text) => self.add_tasks(vec![text], None),
+            TaskChange::Done(number) | TaskChange::Drop(number) if number > count => {
+                return self.failed(format!("there is no task {number}"));
+            }
+            TaskChange::Done(number) => self.save(|about| about.tasks[number - 1].done = true),
+            TaskChange::Drop(number) => self.save(|about| drop(about.tasks.remove(number - 1))),
+        }
+        let lines = self.book.about().tasks.iter().enumerate().map(|(at, task)| {
+            format!("{:>3} [{}] {}", at + 1, if task.done { 'x' } else { ' ' }, task.text)
+        });
+        let lines: Vec<String> = lines.collect();
+        self.told(match lines.is_empty() {
+            true => "no task; /tasks add TEXT adds one".to_owned(),
+            false => lines.join("\n"),
+        });
+    }
+
+    /// Takes the last turn back: the next one goes on from before it. The transcript keeps it, marked.
+    fn undo(&mut self) {
+        if self.turn.is_some() {
+            return self.failed("a turn is under way; Esc interrupts it");
+        }
+        let about = self.book.about();
+        // What was taken back before is not looked at again.
+        let mut is_past = about.cut.is_none();
+        let (cut, mut is_before) = (about.cut, false);
+        if about.session.is_none() {
+            return self.failed("there is nothing to take back");
+        }
+        let found = self.look_back(|entry| {
+            is_past |= cut.is_some() && uuid_of(entry) == cut;
+            if !is_past {
+                return None;
+            }
+            if is_before {
+                return (entry.role == Role::Assistant).then(|| uuid_of(entry)).flatten().map(Some);
+            }
+            is_before = entry.role == Role::User && entry.turn.is_some();
+            None
+        });
+        if !is_before {
+            return self.failed("there is nothing to take back");
+        }
+        let cut = found.flatten();
+        self.save(|about| match cut {
+            Some(cut) => about.cut = Some(cut),
+            // Before the first turn there is nothing to go on from.
+            None => (about.session, about.cut) = (None, None),
+        });
+        self.note("The last turn is taken back: the next one goes on from before it. Files stay as they are.");
+    }
+
+    /// Goes on in a copy of the session.
+    fn fork(&mut self, at: Option<u64>) {
+        if self.turn.is_some() {
+            return self.failed("a turn is under way; Esc interrupts it");
+        }
+        let cut = match at.map(|number| self.message(number)) {
+            None => None,
+            Some(Some(entry)) if entry.role == Role::Assistant => match uuid_of(&entry) {
+                Some(cut) => Some(cut),
+                None => return self.failed("that message cannot be forked from"),
+            },
+            Some(Some(_)) => {
+                return self.failed(
+                    "it can be forked behind what the agent said; that is a message of yours",
+                );
+            }
+            Some(None) => {
+                return self.failed(format!("there is no message {}", at.unwrap_or_default()));
+            }
+        };
+        if let Err(why) = self.go_on_in_copy(at, cut) {
+            self.failed(why);
+        }
+    }
+
+    fn go_on_in_copy(&mut self, at: Option<u64>, cut: Option<uuid::Uuid>) -> Result<(), String> {
+        let about = self.book.about();
+        let copy = crate::About {
+            cut: cut.or(about.cut),
+            is_fork: true,
+            created_at: None,
+            turns: Vec::new(),
+            loops: Vec::new(),
+            workers: Vec::new(),
+            insights: None,
+            ..about.clone()
+        };
+        let mut book = self.shelf.create(copy, self.now).map_err(|error| error.to_string())?;
+        let (mut messages, mut failed) = (0, None);
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            messages += u64::from(entry.is_message());
+            failed = book.append(&Speaker::Coordinator, &entry).err();
+            failed.is_none() && at.is_none_or(|at| messages < at)
+        });
+        if let Some(error) = each.err().or(failed) {
+            return Err(error.to_string());
+        }
+        let from = self.book.id().to_owned();
+        std::mem::swap(&mut self.book, &mut book);
+        if let Err(error) = book.close() {
+            self.failed(format!("{error}"));
+        }
+        self.workers.clear();
+        self.marks.clear();
+        self.view = Speaker::Coordinator;
+        self.out.push(Shown::Restarted);
+        self.show_older(&Speaker::Coordinator);
+        self.note(format!("Forked from {from}, which stays as it is."));
+        Ok(())
+    }
+
+    /// Returns the message of a number, from 1 on.
+    fn message(&mut self, number: u64) -> Option<Entry> {
+        let (mut count, mut found) = (0, None);
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            count += u64::from(entry.is_message());
+            if count == number {
+                found = Some(entry);
+            }
+            count < number
+        });
+        if let Err(error) = each {
+            self.failed(format!("{error}"));
+        }
+        found
+    }
+
+    /// Goes through the transcript from its end until something is found.
+    fn look_back<T>(&mut self, mut look: impl FnMut(&Entry) -> Option<T>) -> Option<T> {
+        let mut mark = None;
+        loop {
+            let page = match self.book.older(&Speaker::Coordinator, mark, STRIDE) {
+                Ok(page) => page,
+                Err(error) => {
+                    self.failed(format!("{error}"));
+                    return None;
+                }
+            };
+            if let Some(found) = page.entries.iter().rev().find_map(&mut look) {
+                return Some(found);
+            }
+            if !page.has_more {
+                return None;
+            }
+            mark = Some(page.mark);
+        }
+    }
+
+    fn cost(&mut self) {
+        let all: f64 = self.costs.values().sum();
+        let own: f64 = self.costs_of(&Speaker::Coordinator);
+        let workers: f64 = all - own;
+        self.told(format!(
+            "${all:.4}: {own:.4} for this conversation, {workers:.4} for its workers"
+        ));
+    }
+
+    fn costs_of(&self, of: &Speaker) -> f64 {
+        let is_its = |job: &_| self.speakers.get(job) == Some(of);
+        self.costs.iter().filter(|(job, _)| is_its(job)).map(|(_, cost)| cost).sum()
+    }
+
+    fn search(&mut self, text: &str) {
+        let wanted = text.to_lowercase();
+        let mut hits: Vec<String> = Vec::new();
+        let mut is_full = false;
+        self.look_back(|entry| {
+            let said = entry.text();
+            if let Some(line) = said.lines().find(|line| line.to_lowercase().contains(&wanted)) {
+                hits.push(format!("{}: {}", who(entry), gist(line)));
+                is_full = hits.len() >= HITS_MAX;
+            }
+            is_full.then_some(())
+        });
+        hits.reverse();
+        let more = if is_full { "\n(the newest; heeler search finds all)" } else { "" };
+        self.told(match hits.is_empty() {
+            true => format!("`{text}` was not said here"),
+            false => format!("{}{more}", hits.join("\n")),
+        });
+    }
+
+    fn export(&mut self, file: Option<String>) {
+        let name = file.unwrap_or_else(|| format!("{}.md", self.book.id()));
+        let path = self.manner.folder.join(Utf8PathBuf::from(name));
+        match self.write_markdown(&path) {
+            Ok(()) => self.told(format!("written: {path}")),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                self.failed(format!("{path} is there already; /export FILE names another"));
+            }
+            Err(error) => self.failed(format!("{path}: {error}")),
+        }
+    }
+
+    fn write_markdown(&self, path: &Utf8PathBuf) -> std::io::Result<()> {
+        let mut file = std::io::BufWriter::new(std::fs::File::create_new(path)?);
+        writeln!(file, "# {}", self.book.id())?;
+        let mut written = Ok(());
+        let each = self.book.each(&Speaker::Coordinator, |entry| {
+            written = write_entry(&mut file, &entry);
+            written.is_ok()
+        });
+        each.map_err(std::io::Error::other)?;
+        written?;
+        file.into_inner()?.sync_all()
+    }
+
+    fn sessions(&mut self) {
+        match self.shelf.list() {
+            Ok(listed) => {
+                let lines = listed.iter().take(HITS_MAX).map(|one| {
+                    let last = one.last.as_deref().or(one.fault.as_deref()).unwrap_or_default();
+                    format!(
+                        "{}  {} entries  {}",
+                        one.id,
+                        one.messages.unwrap_or_default(),
+                        gist(last)
+                    )
+                });
+                let lines: Vec<String> = lines.collect();
+                self.told(format!("{}\nheeler --resume ID goes on with one", lines.join("\n")));
+            }
+            Err(error) => self.failed(format!("{error}")),
+        }
+    }
+
+    fn tell_status(&mut self) {
+        let (about, status) = (self.book.about(), &self.status);
+        let session = about.session.as_ref().map_or("none yet".to_owned(), ToString::to_string);
+        let busy = status.busy.clone().unwrap_or_else(|| "idle".to_owned());
+        let at_work =
+            self.workers.iter().filter(|worker| worker.state() == JobState::Running).count();
+        let context =
+            status.context_tokens.map_or("unknown".to_owned(), |it| format!("{it} tokens"));
+        let text = format!(
+            "session {}\nagent   {} ({busy})\nits own session {session}\ncontext {context}\nworkers {} ({at_work} at \
+             work)\nloops   {}\ntasks   {} open\ncost    ${:.4}",
+            status.id,
+            about.agent(),
+            self.workers.len(),
+            status.loops,
+            status.tasks,
+            status.cost_usd,
+        );
+        self.told(text);
+    }
+}
+
+/// Returns the entry's place in the agent's own log, which is where it can be forked.
+fn uuid_of(entry: &Entry) -> Option<uuid::Uuid> {
+    entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
+}
+
+fn write_entry(file: &mut impl std::io::Write, entry: &Entry) -> std::io::Result<()> {
+    match (&entry.role, &entry.args) {
+        (Role::Tool, Some(args)) => {
+            writeln!(file, "\n**{}** `{args}`", entry.name.as_deref().unwrap_or("tool"))
+        }
+        (Role::Tool, None) => writeln!(file, "\n{}", quoted(&entry.text())),
+        _ => writeln!(file, "\n## {}\n\n{}", who(entry), entry.text()),
+    }
+}
+
+fn who(entry: &Entry) -> &str {
+    match &entry.role {
+        Role::User => "you",
+        Role::Assistant => "agent",
+        Role::System => "heeler",
+        Role::Tool => "tool",
+        Role::Other(name) => name,
+    }
+}
+
+fn gist(line: &str) -> String {
+    let line = line.trim();
+    match line.char_indices().nth(GIST_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.lines().map(|line| format!("> {line}\n")).collect()
+}

@@ -1,0 +1,206 @@
+//! The one way out: workers are stopped or left to the daemon, what was learned is written down, the
+//! session is saved. A second wish to leave ends it at once; nothing is lost by that.
+
+use heeler_model::JobId;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::workers::Worker;
+use super::{AtExit, Talk};
+use crate::{JobFacts, JobState, SessionChoice, Shown, Turn};
+
+/// How long the agent may take to say what it has learned.
+pub const INSIGHTS_WAIT: SignedDuration = SignedDuration::from_secs(20);
+/// How long everything else may take.
+pub const LEAVE_WAIT: SignedDuration = SignedDuration::from_secs(5);
+
+const INSIGHTS_PROMPT: &str = "The session ends. What did the person teach you in it that a later session \
+    should know from the start: corrections, preferences, decisions, facts about this project? Answer with \
+    a list, one short line each, beginning with `- `; with nothing else, and with `none` if there is nothing.";
+
+/// Where the way out has led so far.
+pub(super) struct Leaving {
+    step: Step,
+    until: Timestamp,
+}
+
+enum Step {
+    /// The person is asked what becomes of the workers.
+    Asking,
+    /// The turn and the workers that are to end are waited for.
+    Ending,
+    /// The agent says what it has learned.
+    Learning(JobId),
+}
+
+impl Talk {
+    /// Begins to leave, or leaves at once if that has begun.
+    pub(super) fn leave(&mut self) {
+        if self.leaving.is_some() {
+            return self.left();
+        }
+        let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
+        match self.manner.at_exit {
+            AtExit::Ask if at_work > 0 && self.manner.attended => {
+                self.leaving = Some(Leaving { step: Step::Asking, until: Timestamp::MAX });
+                let workers = if at_work == 1 {
+                    "1 worker is".to_owned()
+                } else {
+                    format!("{at_work} workers are")
+                };
+                self.told(format!(
+                    "{workers} at work. stop: end them; leave: the daemon goes on with them; stay: do not leave."
+                ));
+            }
+            AtExit::Stop => self.end_turn(true),
+            AtExit::Ask | AtExit::Leave => self.end_turn(false),
+        }
+    }
+
+    /// Takes what the person says to the question about workers.
+    pub(super) fn leaving_said(&mut self, line: &str) {
+        if !matches!(self.leaving, Some(Leaving { step: Step::Asking, .. })) {
+            return self.failed("the session ends; Ctrl+C ends it at once");
+        }
+        match line.trim().to_lowercase().as_str() {
+            "stop" | "s" => self.end_turn(true),
+            "leave" | "l" => self.end_turn(false),
+            "stay" => {
+                self.leaving = None;
+                self.told("going on");
+            }
+            "/exit" | "/quit" | "/q" => self.left(),
+            _ => self.told("stop, leave or stay?"),
+        }
+    }
+
+    fn end_turn(&mut self, stops_workers: bool) {
+        self.leaving = Some(Leaving { step: Step::Ending, until: self.by(LEAVE_WAIT) });
+        let mut jobs: Vec<JobId> = self.turn.iter().map(|turn| turn.job.clone()).collect();
+        if stops_workers {
+            jobs.extend(self.workers.iter().filter_map(Worker::live_job).cloned());
+        }
+        for job in jobs {
+            if let Err(why) = self.fleet.cancel(&job, false) {
+                self.failed(why);
+            }
+        }
+        if !stops_workers {
+            // They are the daemon's; nobody waits for them here.
+            self.workers.clear();
+        }
+        self.leave_on();
+    }
+
+    fn by(&self, wait: SignedDuration) -> Timestamp {
+        self.now.checked_add(wait).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Goes on leaving as far as it can.
+    pub(super) fn leave_on(&mut self) {
+        let Some(leaving) = &self.leaving else { return };
+        let is_late = self.now >= leaving.until;
+        match &leaving.step {
+            Step::Asking => {}
+            Step::Ending => {
+                let waits = self.turn.is_some() || self.workers.iter().any(Worker::is_at_work);
+                if !waits || is_late {
+                    self.learn();
+                }
+            }
+            Step::Learning(job) => {
+                if is_late {
+                    let job = job.clone();
+                    drop(self.fleet.cancel(&job, true));
+                    self.out.push(Shown::Leaving(
+                        "Insights: not written, the agent took too long".to_owned(),
+                    ));
+                    self.left();
+                }
+            }
+        }
+    }
+
+    /// Asks the agent what it has learned, in a copy of its conversation.
+    fn learn(&mut self) {
+        let about = self.book.about();
+        let messages = self.messages;
+        let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
+        let Some(session) = session else { return self.left() };
+        self.out.push(Shown::Leaving(format!("Extracting learnings from {messages} message(s)…")));
+        self.last_words.clear();
+        let turn = Turn {
+            id: Uuid::new_v4(),
+            agent: about.agent().to_owned(),
+            prompt: INSIGHTS_PROMPT.to_owned(),
+            session: SessionChoice::ForkOf(session, None),
+            model: about.model.clone(),
+            attended: false,
+        };
+        match self.fleet.ask(&turn) {
+            Ok(job) => {
+                self.fleet.follow(&job, 0);
+                let until = self.by(INSIGHTS_WAIT);
+                self.leaving = Some(Leaving { step: Step::Learning(job), until });
+            }
+            Err(why) => {
+                self.out.push(Shown::Leaving(format!("Insights: not written, {why}")));
+                self.left();
+            }
+        }
+    }
+
+    pub(super) fn is_insight(&self, job: &JobId) -> bool {
+        matches!(&self.leaving, Some(Leaving { step: Step::Learning(known), .. }) if known == job)
+    }
+
+    /// Takes where the agent's last word is.
+    pub(super) fn insight_job(&mut self, facts: &JobFacts) {
+        match facts.state {
+            JobState::Waiting | JobState::Running => {}
+            JobState::Failed => {
+                let why = facts.reason.as_deref().unwrap_or("the agent failed");
+                self.out.push(Shown::Leaving(format!("Insights: not written, {why}")));
+                self.left();
+            }
+            JobState::Done => {
+                let insights: Vec<&str> = self
+                    .last_words
+                    .lines()
+                    .filter_map(|line| line.trim().strip_prefix("- "))
+                    .collect();
+                let (count, text) = (insights.len(), insights.join("\n- "));
+                self.out.push(Shown::Leaving(format!("Found {count} steering insight(s)")));
+                let learned =
+                    if count > 0 { self.book.learn(&format!("- {text}\n")) } else { Ok(()) };
+                match learned {
+                    Ok(()) => {
+                        self.out.push(Shown::Leaving("Insight synthesis complete".to_owned()))
+                    }
+                    Err(error) => {
+                        self.out.push(Shown::Leaving(format!("Insights: not written, {error}")))
+                    }
+                }
+                self.left();
+            }
+        }
+    }
+
+    /// Ends: everything is saved.
+    fn left(&mut self) {
+        let id = self.book.id().to_owned();
+        match self.book.save(|_| {}) {
+            Ok(()) => {
+                self.out.push(Shown::Leaving(format!("Session saved: {id}")));
+                self.out.push(Shown::Leaving(format!("Resume: heeler --resume {id}")));
+            }
+            Err(error) => {
+                self.out.push(Shown::Leaving(format!(
+                    "{error}; the transcript is whole, heeler --resume {id}"
+                )));
+            }
+        }
+        self.out.push(Shown::Left);
+        self.is_over = true;
+    }
+}

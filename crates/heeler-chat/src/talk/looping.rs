@@ -1,0 +1,193 @@
+//! Tasks, and loops that come back to the agent by themselves.
+
+use heeler_model::JobId;
+use serde_json::Value as Json;
+
+use super::Talk;
+use super::turns::By;
+use crate::plan::{LOOPS_MAX, REACHED, TASK_DONE, TASKS_MAX, says};
+use crate::{Loop, Source, Task};
+
+/// What tools of the injected server end with.
+const ADD_TASKS: &str = "__add_tasks";
+const FINISH_TASK: &str = "__finish_task";
+
+impl Talk {
+    /// Loops of before wait for the person, who may have said so beforehand.
+    pub(super) fn resume_loops(&mut self) {
+        if self.book.about().loops.is_empty() {
+            return;
+        }
+        if self.manner.restart_loops {
+            return self.restart(None);
+        }
+        self.save(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
+        let count = self.book.about().loops.len();
+        let loops =
+            if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
+        self.told(format!("{loops} active here: /loops lists, /restart restarts."));
+    }
+
+    pub(super) fn add_loop(&mut self, one: Loop) {
+        if self.book.about().loops.len() >= LOOPS_MAX {
+            return self.failed(format!(
+                "there are {LOOPS_MAX} loops, which is the most; /stop ends some"
+            ));
+        }
+        if one.goal.is_none() && !self.book.about().tasks.iter().any(|task| !task.done) {
+            return self.failed("no task is open; /tasks add TEXT adds one");
+        }
+        let gist = one.gist();
+        self.save(|about| about.loops.push(one));
+        self.told(format!("loop {}: {gist}; /stop ends it", self.book.about().loops.len()));
+        self.loop_on();
+    }
+
+    pub(super) fn stop_loops(&mut self, which: Option<usize>) {
+        let count = self.book.about().loops.len();
+        match which {
+            _ if count == 0 => self.told("no loop is there"),
+            Some(number) if number > count => {
+                self.failed(format!("there is no loop {number}; /loops lists them"));
+            }
+            Some(number) => {
+                self.save(|about| drop(about.loops.remove(number - 1)));
+                self.told(format!("loop {number} has ended"));
+            }
+            None => {
+                self.save(|about| about.loops.clear());
+                self.told(if count == 1 { "the loop has ended" } else { "all loops have ended" });
+            }
+        }
+        self.renumber(which);
+    }
+
+    /// A turn that is under way may be one of a loop that is gone, or that has another number now.
+    fn renumber(&mut self, gone: Option<usize>) {
+        let Some(turn) = &mut self.turn else { return };
+        let By::Loop(at) = turn.by else { return };
+        turn.by = match gone {
+            Some(number) if at + 1 > number => By::Loop(at - 1),
+            Some(number) if at + 1 < number => By::Loop(at),
+            _ => By::Person,
+        };
+    }
+
+    pub(super) fn restart(&mut self, which: Option<usize>) {
+        let (now, count) = (self.now, self.book.about().loops.len());
+        if let Some(number) = which.filter(|number| *number > count) {
+            return self.failed(format!("there is no loop {number}; /loops lists them"));
+        }
+        self.save(|about| {
+            let is_meant = |at: usize| which.is_none_or(|number| number == at + 1);
+            let resting = about.loops.iter_mut().enumerate();
+            for (_, one) in resting.filter(|(at, one)| is_meant(*at) && one.next_at.is_none()) {
+                one.next_at = Some(now);
+            }
+        });
+        self.told(if count == 0 { "no loop is there" } else { "restarted" });
+        self.loop_on();
+    }
+
+    pub(super) fn list_loops(&mut self) {
+        let lines = self.book.about().loops.iter().enumerate().map(|(at, one)| {
+            let state = if one.next_at.is_some() { "" } else { "  (rests: /restart)" };
+            format!("{}  {}{state}", at + 1, one.gist())
+        });
+        let lines: Vec<String> = lines.collect();
+        self.told(if lines.is_empty() { "no loop".to_owned() } else { lines.join("\n") });
+    }
+
+    /// Starts the turn of a loop that is due, if nothing else is said.
+    pub(super) fn loop_on(&mut self) {
+        if self.turn.is_some()
+            || !self.queue.is_empty()
+            || self.is_stuck()
+            || self.leaving.is_some()
+        {
+            return;
+        }
+        let about = self.book.about();
+        let is_due = |one: &Loop| one.next_at.is_some_and(|at| at <= self.now);
+        let Some(at) = about.loops.iter().position(is_due) else { return };
+        match about.loops[at].prompt(&about.tasks) {
+            Some(prompt) => {
+                self.save(|about| about.loops[at].turns += 1);
+                self.start_turn(&prompt, By::Loop(at));
+            }
+            None => {
+                self.save(|about| drop(about.loops.remove(at)));
+                self.note("All tasks are done: the loop has ended.");
+            }
+        }
+    }
+
+    /// Lets a loop rest, or ends it if the agent says that it is done.
+    pub(super) fn loop_turn_ended(&mut self, at: usize, is_done: bool) {
+        if !is_done {
+            return self.loop_failed(at);
+        }
+        let Some(one) = self.book.about().loops.get(at) else { return };
+        let next_at = one.after(self.now);
+        if one.goal.is_some() && says(&self.last_words, REACHED) {
+            self.save(|about| drop(about.loops.remove(at)));
+            return self.note("The goal is reached: the loop has ended.");
+        }
+        let has_done_task = one.goal.is_none() && says(&self.last_words, TASK_DONE);
+        self.save(|about| {
+            if has_done_task && let Some(task) = about.tasks.iter_mut().find(|task| !task.done) {
+                task.done = true;
+            }
+            about.loops[at].next_at = Some(next_at);
+        });
+    }
+
+    /// A loop whose turn failed rests until a person says otherwise: it would fail again.
+    pub(super) fn loop_failed(&mut self, at: usize) {
+        if self.book.about().loops.get(at).is_none() {
+            return;
+        }
+        self.save(|about| about.loops[at].next_at = None);
+        self.note(format!(
+            "Loop {} rests, since its turn did not end well; /restart goes on.",
+            at + 1
+        ));
+    }
+
+    /// Takes what the agent does with the task list. The row is remembered, so that it counts once.
+    pub(super) fn take_tasks(&mut self, job: &JobId, at: u64, row: &Json) {
+        let Some(tool) = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use") else {
+            return;
+        };
+        let source = Source { job: job.clone(), row: at };
+        if tool.ends_with(ADD_TASKS) {
+            let is_known = |task: &Task| task.added_by.as_ref() == Some(&source);
+            if self.book.about().tasks.iter().any(is_known) {
+                return;
+            }
+            let texts =
+                row["input"]["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
+            let texts: Vec<String> = texts.map(str::to_owned).collect();
+            self.add_tasks(texts, Some(source));
+        } else if tool.ends_with(FINISH_TASK) {
+            let number = row["input"]["number"].as_u64().and_then(|it| usize::try_from(it).ok());
+            self.save(|about| {
+                let task = number.and_then(|number| about.tasks.get_mut(number.wrapping_sub(1)));
+                task.into_iter().for_each(|task| task.done = true);
+            });
+        }
+    }
+
+    pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<Source>) {
+        let room = TASKS_MAX.saturating_sub(self.book.about().tasks.len());
+        if texts.len() > room {
+            self.failed(format!(
+                "only {room} of {} tasks are kept: {TASKS_MAX} are the most",
+                texts.len()
+            ));
+        }
+        let task = |text| Task { text, done: false, added_by: added_by.clone() };
+        let tasks: Vec<Task> = texts.into_iter().take(room).map(task).collect();
+        self.save(|about| about.tasks.extend(tasks));
+    }
+}

@@ -1,0 +1,501 @@
+//! Conversations with a fleet that is played.
+
+use std::sync::{Arc, Mutex};
+
+use camino::Utf8PathBuf;
+use heeler_model::run::Answer;
+use heeler_model::{AgentSessionId, JobId};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value as Json, json};
+use uuid::Uuid;
+
+use super::*;
+use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
+
+/// What was asked of the fleet, and what it says next.
+#[derive(Default)]
+struct Played {
+    calls: Vec<String>,
+    turns: Vec<(Uuid, JobId)>,
+    refuses: Option<String>,
+    sessions: Vec<SessionChoice>,
+}
+
+#[derive(Clone, Default)]
+struct Stage(Arc<Mutex<Played>>);
+
+impl Stage {
+    fn with<T>(&self, act: impl FnOnce(&mut Played) -> T) -> T {
+        act(&mut self.0.lock().unwrap())
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.with(|played| std::mem::take(&mut played.calls))
+    }
+}
+
+fn job(number: usize) -> JobId {
+    format!("job-2026-01-02-aaaa{number:02}").parse().unwrap()
+}
+
+impl Fleet for Stage {
+    fn agents(&self) -> Vec<AgentCard> {
+        Vec::new()
+    }
+
+    fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {
+        self.with(|played| {
+            if let Some(why) = &played.refuses {
+                return Err(why.clone());
+            }
+            let id = job(played.turns.len() + 1);
+            played.turns.push((turn.id, id.clone()));
+            played.sessions.push(turn.session.clone());
+            played.calls.push(format!("ask {}", turn.prompt.lines().next().unwrap_or_default()));
+            Ok(id)
+        })
+    }
+
+    fn asked(&mut self, turn: Uuid) -> Result<Option<JobId>, String> {
+        Ok(self.with(|played| {
+            played.turns.iter().find(|(id, _)| *id == turn).map(|(_, job)| job.clone())
+        }))
+    }
+
+    fn say(&mut self, job: &JobId, text: &str) -> Result<(), String> {
+        self.with(|played| played.calls.push(format!("say {job} {text}")));
+        Ok(())
+    }
+
+    fn answer(&mut self, job: &JobId, ask: &str, _: &Answer) -> Result<(), String> {
+        self.with(|played| played.calls.push(format!("answer {job} {ask}")));
+        Ok(())
+    }
+
+    fn cancel(&mut self, job: &JobId, now: bool) -> Result<(), String> {
+        self.with(|played| played.calls.push(format!("cancel {job} {now}")));
+        Ok(())
+    }
+
+    fn follow(&mut self, job: &JobId, from: u64) {
+        self.with(|played| played.calls.push(format!("follow {job} {from}")));
+    }
+
+    fn watch_workers(&mut self, _: &[JobId]) {}
+
+    fn facts(&mut self, _: &JobId) -> Result<Option<JobFacts>, String> {
+        Ok(None)
+    }
+}
+
+struct Rig {
+    temp: tempfile::TempDir,
+    stage: Stage,
+    talk: Option<Talk>,
+    now: Timestamp,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let temp = tempfile::tempdir().unwrap();
+        let mut rig = Rig { temp, stage: Stage::default(), talk: None, now: Timestamp::UNIX_EPOCH };
+        let about = About { agent: Some("boss".to_owned()), ..About::default() };
+        let book = rig.shelf().create(about, rig.now).unwrap();
+        rig.begin(book, |_| {});
+        rig
+    }
+
+    fn folder(&self) -> Utf8PathBuf {
+        Utf8PathBuf::from_path_buf(self.temp.path().to_owned()).unwrap()
+    }
+
+    fn shelf(&self) -> Shelf {
+        Shelf::new(self.folder().join("sessions"), Vec::new())
+    }
+
+    fn begin(&mut self, book: Book, change: impl FnOnce(&mut Manner)) {
+        let mut manner = Manner {
+            attended: true,
+            at_exit: AtExit::Ask,
+            insights: false,
+            learned: None,
+            restart_loops: false,
+            folder: self.folder(),
+        };
+        change(&mut manner);
+        let fleet = Box::new(self.stage.clone());
+        self.talk = Some(Talk::begin(self.shelf(), book, fleet, manner, self.now).unwrap());
+    }
+
+    /// Ends as a killed process does, and goes on with what is on disk.
+    fn crash(&mut self) {
+        let id = self.talk.take().unwrap().id().to_owned();
+        let book = self.shelf().open(&id, self.now, crate::Older::Migrate).unwrap().book;
+        self.begin(book, |_| {});
+    }
+
+    fn talk(&mut self) -> &mut Talk {
+        self.talk.as_mut().unwrap()
+    }
+
+    fn say(&mut self, line: &str) {
+        let now = self.now;
+        self.talk().wish(Wish::Say(line.to_owned()), now);
+    }
+
+    fn leave(&mut self) {
+        let now = self.now;
+        self.talk().wish(Wish::Leave, now);
+    }
+
+    fn row(&mut self, number: usize, at: u64, row: Json) {
+        let now = self.now;
+        self.talk().happened(Happened::Row { job: job(number), at, row }, now);
+    }
+
+    fn said(&mut self, number: usize, at: u64, text: &str) {
+        let uuid = Uuid::from_u128(u128::from(at) + number as u128 * 100);
+        self.row(number, at, json!({"type": "assistant", "content": text, "uuid": uuid}));
+    }
+
+    fn is(&mut self, number: usize, state: JobState) {
+        let now = self.now;
+        // Whoever forks gets another session.
+        let forks = self.stage.with(|played| {
+            let is_fork = |it: &&SessionChoice| matches!(it, SessionChoice::ForkOf(..));
+            played.sessions.iter().take(number).filter(is_fork).count()
+        });
+        let session: AgentSessionId = Uuid::from_u128(forks as u128).to_string().parse().unwrap();
+        let facts = JobFacts {
+            job: job(number),
+            agent: "boss".to_owned(),
+            state,
+            reason: (state == JobState::Failed).then(|| "no login".to_owned()),
+            session: Some(session),
+            cost_usd: Some(0.5),
+            context_tokens: None,
+            model: None,
+        };
+        self.talk().happened(Happened::Job(facts), now);
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+        let now = self.now;
+        self.talk().tick(now);
+    }
+
+    /// Tells what was shown, but for the status line.
+    fn shown(&mut self) -> Vec<String> {
+        let line = |entry: &Entry| match &entry.name {
+            Some(name) => format!("{:?} {name}", entry.role),
+            None => format!("{:?} {}", entry.role, entry.text()),
+        };
+        let shown = self.talk().shown();
+        shown
+            .iter()
+            .filter_map(|shown| match shown {
+                Shown::Status(_) => None,
+                Shown::Entry { of: Speaker::Coordinator, entry } => Some(line(entry)),
+                Shown::Entry { of: Speaker::Worker(name), entry } => {
+                    Some(format!("{name}: {}", line(entry)))
+                }
+                Shown::Older { entries, .. } => {
+                    Some(entries.iter().map(line).collect::<Vec<_>>().join(" | "))
+                }
+                Shown::Told(text) | Shown::Failed(text) | Shown::Leaving(text) => {
+                    Some(text.clone())
+                }
+                Shown::Suggested(text) => Some(format!("suggested: {text}")),
+                Shown::DeltaEnded { .. } => None,
+                other => Some(format!("{other:?}")),
+            })
+            .filter(|line| !line.is_empty())
+            .collect()
+    }
+}
+
+#[test]
+fn what_is_said_is_kept_then_asked_and_what_comes_is_kept_then_shown() {
+    let mut rig = Rig::new();
+    rig.say("hello");
+    assert_eq!(rig.stage.calls(), ["ask hello", "follow job-2026-01-02-aaaa01 0"]);
+    rig.row(1, 0, json!({"type": "system", "subtype": "user_input", "content": "hello"}));
+    rig.said(1, 1, "Hi.");
+    // Told again, it is not shown again.
+    rig.said(1, 1, "Hi.");
+    rig.is(1, JobState::Done);
+    assert_eq!(rig.shown(), ["User hello", "Assistant Hi."]);
+    rig.crash();
+    assert_eq!(rig.shown(), ["User hello | Assistant Hi."]);
+    assert_eq!(rig.stage.calls(), ["follow job-2026-01-02-aaaa01 2"]);
+}
+
+#[test]
+fn the_second_turn_goes_on_in_the_session_of_the_first() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.is(1, JobState::Done);
+    rig.say("two");
+    let sessions = rig.stage.with(|played| played.sessions.clone());
+    assert!(matches!(&sessions[..], [SessionChoice::New, SessionChoice::Given(_)]), "{sessions:?}");
+}
+
+#[test]
+fn a_turn_that_was_cut_off_is_completed_from_where_the_transcript_ends() {
+    let mut rig = Rig::new();
+    rig.say("count");
+    rig.said(1, 1, "1");
+    rig.crash();
+    assert_eq!(rig.stage.calls()[2..], ["follow job-2026-01-02-aaaa01 2"]);
+    rig.said(1, 2, "2");
+    rig.is(1, JobState::Done);
+    assert_eq!(rig.shown(), ["User count | Assistant 1", "Assistant 2"]);
+}
+
+#[test]
+fn words_that_were_kept_and_not_sent_are_offered_again() {
+    let mut rig = Rig::new();
+    rig.say("first");
+    rig.is(1, JobState::Done);
+    // A crash between keeping the words and asking.
+    let entry =
+        Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
+    rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
+    rig.shown();
+    rig.crash();
+    let shown = rig.shown();
+    assert_eq!(shown.last().unwrap(), "suggested: lost?");
+    assert!(shown[1].contains("were not sent"), "{shown:?}");
+}
+
+#[test]
+fn a_job_that_was_asked_for_just_before_a_crash_is_found_by_its_turn() {
+    let mut rig = Rig::new();
+    let id = Uuid::from_u128(5);
+    let entry = Entry { turn: Some(id), ..Entry::new(Role::User, "go", rig.now) };
+    rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
+    rig.stage.with(|played| played.turns.push((id, job(1))));
+    rig.crash();
+    assert_eq!(rig.stage.calls(), ["follow job-2026-01-02-aaaa01 0"]);
+    rig.said(1, 0, "Went.");
+    assert_eq!(rig.shown(), ["User go", "Assistant Went."]);
+}
+
+#[test]
+fn what_is_refused_is_said_and_comes_back_to_the_input() {
+    let mut rig = Rig::new();
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("hello");
+    assert_eq!(
+        rig.shown(),
+        ["User hello", "System not sent: the budget is spent", "suggested: hello"]
+    );
+    rig.crash();
+    assert_eq!(rig.shown(), ["User hello | System not sent: the budget is spent"]);
+}
+
+#[test]
+fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    // It has not begun: the words wait.
+    rig.say("two");
+    rig.is(1, JobState::Running);
+    rig.say("three");
+    rig.stage.calls();
+    let now = rig.now;
+    rig.talk().wish(Wish::Interrupt, now);
+    rig.talk().wish(Wish::Interrupt, now);
+    let job = job(1);
+    assert_eq!(rig.stage.calls(), [format!("cancel {job} false"), format!("cancel {job} true")]);
+    rig.is(1, JobState::Failed);
+    assert_eq!(rig.shown(), ["User one", "User three", "suggested: two", "System interrupted"]);
+}
+
+#[test]
+fn undo_goes_on_from_before_the_last_turn() {
+    let mut rig = Rig::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, JobState::Done);
+    }
+    rig.say("/undo");
+    rig.say("/undo");
+    assert!(rig.talk().book.about().session.is_none());
+    rig.say("/undo");
+    assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
+    rig.talk().book.save(|about| about.session = Some("s".parse().unwrap())).unwrap();
+    rig.say("/undo");
+    rig.say("again");
+    let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
+    assert!(
+        matches!(last, SessionChoice::ForkOf(_, Some(cut)) if cut == Uuid::from_u128(101)),
+        "{last:?}"
+    );
+    rig.is(3, JobState::Done);
+    rig.say("more");
+    let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
+    assert!(matches!(last, SessionChoice::Given(_)), "{last:?}");
+}
+
+#[test]
+fn a_loop_comes_back_until_the_goal_is_reached() {
+    let mut rig = Rig::new();
+    rig.say("/loop \"make it green\" 1m");
+    rig.said(1, 1, "Red.");
+    rig.is(1, JobState::Done);
+    rig.pass(59);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 1);
+    rig.pass(1);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
+    rig.said(2, 1, "Green.\nGOAL REACHED");
+    rig.is(2, JobState::Done);
+    rig.pass(600);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
+    assert!(rig.shown().contains(&"System The goal is reached: the loop has ended.".to_owned()));
+}
+
+#[test]
+fn loops_are_kept_and_rest_until_the_person_restarts_them() {
+    let mut rig = Rig::new();
+    rig.say("/loop \"stay green\" 1m");
+    rig.is(1, JobState::Done);
+    rig.crash();
+    rig.is(1, JobState::Done);
+    rig.pass(3600);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 1);
+    assert!(rig.shown().iter().any(|line| line.contains("A loop was active here")));
+    rig.say("/restart");
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
+}
+
+#[test]
+fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
+    let mut rig = Rig::new();
+    rig.say("plan");
+    let add = json!({"type": "tool_use", "tool_name": "mcp__heeler__add_tasks", "tool_use_id": "t",
+        "input": {"tasks": ["a", "b"]}});
+    rig.row(1, 1, add.clone());
+    rig.is(1, JobState::Done);
+    rig.shown();
+    rig.say("/start");
+    rig.said(2, 1, "TASK DONE");
+    rig.is(2, JobState::Done);
+    rig.pass(30);
+    rig.said(3, 1, "TASK DONE");
+    rig.is(3, JobState::Done);
+    rig.pass(30);
+    assert!(rig.shown().contains(&"System All tasks are done: the loop has ended.".to_owned()));
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 3);
+}
+
+fn worker(state: JobState) -> Happened {
+    let facts = JobFacts {
+        job: job(50),
+        agent: "coder".to_owned(),
+        state,
+        reason: None,
+        session: None,
+        cost_usd: None,
+        context_tokens: None,
+        model: None,
+    };
+    let (name, task) = ("coder-1".to_owned(), "Fix it.".to_owned());
+    Happened::Workers(vec![WorkerFacts { name, task, jobs: vec![facts] }])
+}
+
+#[test]
+fn a_worker_has_a_transcript_of_its_own_that_survives_a_crash() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.said(50, 3, "Fixing.");
+    assert_eq!(rig.shown(), ["User go", "coder-1: Assistant Fixing."]);
+    rig.stage.calls();
+    rig.crash();
+    rig.talk().happened(worker(JobState::Running), now);
+    assert!(rig.stage.calls().contains(&"follow job-2026-01-02-aaaa50 4".to_owned()));
+    rig.shown();
+    rig.say("/view coder-1");
+    assert!(rig.shown().contains(&"Assistant Fixing.".to_owned()));
+    rig.say("faster");
+    assert_eq!(rig.stage.calls(), ["say job-2026-01-02-aaaa50 faster"]);
+}
+
+#[test]
+fn whoever_leaves_is_asked_about_workers_and_told_how_to_come_back() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.is(1, JobState::Done);
+    rig.shown();
+    rig.say("/exit");
+    rig.say("stop");
+    assert!(rig.stage.calls().contains(&"cancel job-2026-01-02-aaaa50 false".to_owned()));
+    rig.talk().happened(worker(JobState::Failed), now);
+    rig.pass(1);
+    let id = rig.talk().id().to_owned();
+    let shown = rig.shown();
+    assert_eq!(
+        shown[shown.len() - 3..],
+        [
+            format!("Session saved: {id}"),
+            format!("Resume: heeler --resume {id}"),
+            "Left".to_owned(),
+        ]
+    );
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait() {
+    let mut rig = Rig::new();
+    let id = rig.talk().id().to_owned();
+    drop(rig.talk.take());
+    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
+    rig.begin(book, |manner| manner.insights = true);
+    rig.say("use tabs");
+    rig.said(1, 1, "Tabs it is.");
+    rig.is(1, JobState::Done);
+    rig.shown();
+    rig.leave();
+    rig.said(2, 1, "- uses tabs\n- hates spaces");
+    rig.is(2, JobState::Done);
+    let shown = rig.shown();
+    assert_eq!(
+        shown[..3],
+        [
+            "Extracting learnings from 2 message(s)…",
+            "Found 2 steering insight(s)",
+            "Insight synthesis complete",
+        ]
+    );
+    assert!(rig.talk().is_over());
+
+    let mut rig = Rig::new();
+    rig.say("slow");
+    rig.leave();
+    assert!(!rig.talk().is_over());
+    rig.leave();
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn an_agent_that_says_nothing_at_the_end_is_not_waited_for_longer_than_20_seconds() {
+    let mut rig = Rig::new();
+    let id = rig.talk().id().to_owned();
+    drop(rig.talk.take());
+    let book = rig.shelf().open(&id, rig.now, crate::Older::Migrate).unwrap().book;
+    rig.begin(book, |manner| manner.insights = true);
+    rig.say("hi");
+    rig.is(1, JobState::Done);
+    rig.leave();
+    rig.pass(19);
+    assert!(!rig.talk().is_over());
+    rig.pass(1);
+    assert!(rig.talk().is_over());
+}

@@ -1,0 +1,280 @@
+//! Turns: what the person or a loop says to the agent, and what comes of it.
+
+use heeler_model::JobId;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::{PAGE_ENTRIES, Talk};
+use crate::command;
+use crate::row::{self, Prompts};
+use crate::{
+    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn,
+};
+
+/// Who began a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Person,
+    /// The loop of this number.
+    Loop(usize),
+}
+
+/// A turn that is under way.
+pub(super) struct Running {
+    pub(super) job: JobId,
+    pub(super) by: By,
+    state: JobState,
+    doing: String,
+    interrupts: u32,
+}
+
+impl Running {
+    /// Says what the agent does, for the status line.
+    pub(super) fn doing(&self) -> &str {
+        &self.doing
+    }
+}
+
+/// What is said when the turn before is over.
+pub(super) struct Waiting {
+    text: String,
+    by: By,
+}
+
+impl Talk {
+    /// Shows the tail of what is there, and follows what was under way when it was left.
+    pub(super) fn resume(&mut self) -> Result<(), BookError> {
+        let page = self.book.older(&Speaker::Coordinator, None, PAGE_ENTRIES)?;
+        self.marks.insert(Speaker::Coordinator, page.mark);
+        // Words that are in the transcript, and of whose job nothing is on record here.
+        let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
+        let (entries, has_more) = (page.entries, page.has_more);
+        self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
+        if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
+            self.find_turn(&entry);
+        }
+        let jobs = self.book.about().jobs();
+        for job in &jobs {
+            self.speakers.insert(job.clone(), Speaker::Coordinator);
+            if let Ok(Some(facts)) = self.fleet.facts(job) {
+                self.costs.extend(facts.cost_usd.map(|cost| (job.clone(), cost)));
+            }
+        }
+        // Only the last turn can have been cut off here: each begins when the one before is kept whole.
+        if let Some(last) = jobs.last() {
+            self.follow(last.clone(), By::Person)?;
+        }
+        if !jobs.is_empty() {
+            self.fleet.watch_workers(&jobs);
+        }
+        self.resume_loops();
+        Ok(())
+    }
+
+    /// Looks what became of words that may not have been sent.
+    fn find_turn(&mut self, entry: &Entry) {
+        let Some(turn) = entry.turn else { return };
+        match self.fleet.asked(turn) {
+            Ok(Some(job)) if self.book.about().jobs().contains(&job) => {}
+            Ok(Some(job)) => self.save(|about| about.turns.push(Asked { turn, job: Some(job) })),
+            Ok(None) => {
+                self.told("your last words were not sent: the program ended before. Enter sends them now.");
+                self.out.push(Shown::Suggested(entry.text()));
+            }
+            Err(why) => {
+                self.failed(format!("whether your last words were sent is not known: {why}"))
+            }
+        }
+    }
+
+    /// Takes a line of the person's.
+    pub(super) fn say(&mut self, line: &str) {
+        if line.trim().is_empty() {
+            return;
+        }
+        match command::read(line) {
+            Some(Ok(command)) => self.command(command),
+            Some(Err(error)) => self.failed(error.to_string()),
+            None => {
+                let text =
+                    line.strip_prefix("//").map_or(line.to_owned(), |rest| format!("/{rest}"));
+                match self.view.clone() {
+                    Speaker::Coordinator => self.say_to_agent(text),
+                    Speaker::Worker(name) => self.say_to_worker(&name, &text),
+                }
+            }
+        }
+    }
+
+    fn say_to_agent(&mut self, text: String) {
+        let Some(turn) = &self.turn else { return self.start_turn(&text, By::Person) };
+        let (job, is_running) = (turn.job.clone(), turn.state == JobState::Running);
+        if is_running && turn.interrupts == 0 && self.fleet.say(&job, &text).is_ok() {
+            let entry = Entry::new(Role::User, text, self.now);
+            return self.keep(Speaker::Coordinator, entry);
+        }
+        self.queue.push_back(Waiting { text, by: By::Person });
+    }
+
+    /// Asks the agent. What the person said is kept first, under the name by which it is asked.
+    pub(super) fn start_turn(&mut self, text: &str, by: By) {
+        let id = Uuid::new_v4();
+        let entry = Entry { turn: Some(id), ..Entry::new(Role::User, text, self.now) };
+        self.keep(Speaker::Coordinator, entry);
+        self.last_words.clear();
+        let about = self.book.about();
+        let is_first = about.turns.is_empty();
+        let learned = self.manner.learned.as_ref().filter(|_| is_first);
+        let prompt = match learned {
+            Some(learned) => format!("{text}\n\n(What earlier sessions have taught:\n{learned})"),
+            None => text.to_owned(),
+        };
+        let session = match &about.session {
+            None => SessionChoice::New,
+            Some(session) if about.is_fork || about.cut.is_some() => {
+                SessionChoice::ForkOf(session.clone(), about.cut)
+            }
+            Some(session) => SessionChoice::Given(session.clone()),
+        };
+        let (agent, model) = (about.agent().to_owned(), about.model.clone());
+        let attended = self.manner.attended;
+        let turn = Turn { id, agent, prompt, session, model, attended };
+        match self.fleet.ask(&turn) {
+            Ok(job) => {
+                self.save(|about| {
+                    about.turns.push(Asked { turn: id, job: Some(job.clone()) });
+                });
+                self.fleet.watch_workers(&self.book.about().jobs());
+                if let Err(error) = self.follow(job, by) {
+                    self.failed(format!("{error}"));
+                }
+            }
+            Err(why) => {
+                // It has the turn's name: these words are not looked for again.
+                let entry = Entry::new(Role::System, format!("not sent: {why}"), self.now);
+                self.keep(Speaker::Coordinator, Entry { turn: Some(id), ..entry });
+                match by {
+                    By::Person => self.out.push(Shown::Suggested(text.to_owned())),
+                    By::Loop(at) => self.loop_failed(at),
+                }
+            }
+        }
+    }
+
+    /// Follows a job of the agent from the first row that the transcript does not have.
+    fn follow(&mut self, job: JobId, by: By) -> Result<(), BookError> {
+        let from = self.book.last_source(&Speaker::Coordinator, &job)?.map_or(0, |row| row + 1);
+        self.speakers.insert(job.clone(), Speaker::Coordinator);
+        self.next_rows.insert(job.clone(), from);
+        let doing = "starting".to_owned();
+        self.turn =
+            Some(Running { job: job.clone(), by, state: JobState::Waiting, doing, interrupts: 0 });
+        self.fleet.follow(&job, from);
+        Ok(())
+    }
+
+    /// Takes a row of a job.
+    pub(super) fn row(&mut self, job: &JobId, at: u64, row: &Json) {
+        if self.is_insight(job) {
+            if let Some(text) = row["content"].as_str().filter(|_| row["type"] == "assistant") {
+                text.clone_into(&mut self.last_words);
+            }
+            return;
+        }
+        let Some(of) = self.speakers.get(job).cloned() else { return };
+        let next = self.next_rows.entry(job.clone()).or_default();
+        if at < *next {
+            return;
+        }
+        *next = at + 1;
+        let prompts = if of == Speaker::Coordinator { Prompts::Known } else { Prompts::Told };
+        if of == Speaker::Coordinator {
+            self.take_tasks(job, at, row);
+            let doing = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use");
+            if let Some(turn) = self.turn.as_mut().filter(|turn| turn.job == *job) {
+                turn.doing = doing.unwrap_or("thinking").to_owned();
+            }
+        }
+        let Some(entry) = row::entry(job, at, row, prompts) else { return };
+        if of == Speaker::Coordinator && entry.role == Role::Assistant {
+            self.last_words = entry.text();
+        }
+        self.keep(of, entry);
+    }
+
+    /// Takes where a job is.
+    pub(super) fn job(&mut self, facts: &JobFacts) {
+        if let Some(cost) = facts.cost_usd {
+            self.costs.insert(facts.job.clone(), cost);
+        }
+        if self.is_insight(&facts.job) {
+            return self.insight_job(facts);
+        }
+        match self.turn.as_mut().filter(|turn| turn.job == facts.job) {
+            Some(turn) => turn.state = facts.state,
+            None => return self.worker_job(facts),
+        }
+        if let Some(session) = &facts.session
+            && self.book.about().session.as_ref() != Some(session)
+        {
+            let session = session.clone();
+            self.save(|about| {
+                about.session = Some(session);
+                about.cut = None;
+                about.is_fork = false;
+            });
+        }
+        self.status.context_tokens = facts.context_tokens.or(self.status.context_tokens);
+        self.status.model = facts.model.clone().or(self.status.model.take());
+        match facts.state {
+            JobState::Waiting => {
+                let doing = facts.reason.clone().unwrap_or_else(|| "waiting".to_owned());
+                self.turn.iter_mut().for_each(|turn| turn.doing.clone_from(&doing));
+            }
+            JobState::Running => {}
+            JobState::Done | JobState::Failed => self.turn_ended(facts),
+        }
+    }
+
+    fn turn_ended(&mut self, facts: &JobFacts) {
+        let Some(turn) = self.turn.take() else { return };
+        self.out.push(Shown::DeltaEnded { of: Speaker::Coordinator });
+        self.asks.retain(|question| question.job != turn.job);
+        if facts.state == JobState::Failed {
+            let why = facts.reason.as_deref().unwrap_or("it did not end well");
+            let text = if turn.interrupts > 0 {
+                "interrupted".to_owned()
+            } else {
+                format!("failed: {why}")
+            };
+            self.note(text);
+        }
+        if let By::Loop(at) = turn.by {
+            self.loop_turn_ended(at, facts.state == JobState::Done);
+        }
+        if self.leaving.is_some() {
+            return self.leave_on();
+        }
+        if let Some(next) = self.queue.pop_front() {
+            self.start_turn(&next.text, next.by);
+        }
+    }
+
+    /// Interrupts who is looked at; the second time harder.
+    pub(super) fn interrupt(&mut self) {
+        if let Speaker::Worker(name) = self.view.clone() {
+            return self.stop_worker(&name);
+        }
+        let Some(turn) = self.turn.as_mut() else { return };
+        let (job, now) = (turn.job.clone(), turn.interrupts > 0);
+        turn.interrupts += 1;
+        // What waits was meant for the turn that is interrupted: it comes back to be changed.
+        let waiting: Vec<String> = self.queue.drain(..).map(|one| one.text).collect();
+        if !waiting.is_empty() {
+            self.out.push(Shown::Suggested(waiting.join("\n")));
+        }
+        if let Err(why) = self.fleet.cancel(&job, now) {
+            self.failed(why);
+        }
+    }
+}

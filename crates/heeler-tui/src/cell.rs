@@ -1,0 +1,290 @@
+//! One thing in a transcript, kept as little as it takes to show it.
+
+use heeler_chat::{Entry, Role};
+use jiff::Timestamp;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use serde_json::Value as Json;
+
+use crate::Theme;
+use crate::text::{Break, Flow, beginning, harmless, one_line, shortened};
+use crate::{markdown, text};
+
+/// How much is kept of what somebody says; the rest is in the file.
+const SAID_BYTES_MAX: usize = 128 * 1024;
+/// How much is kept of what a tool was given, and of what it gave.
+const TOOL_BYTES_MAX: usize = 16 * 1024;
+/// How much is kept of the one line that tells what a tool was given.
+const GIST_BYTES_MAX: usize = 512;
+/// How many lines a thing has at most.
+const LINES_MAX: usize = 2000;
+
+/// What of a tool's input tells most, where it has such a field.
+const TELLING: [&str; 9] = [
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+];
+
+/// One thing in a transcript.
+#[derive(Debug)]
+pub(crate) enum Cell {
+    /// The person's words.
+    Person(String),
+    /// The agent's.
+    Agent(String),
+    /// The program's, as part of the conversation.
+    System(String),
+    /// Somebody else's: who, what.
+    Other(String, String),
+    /// A tool was used.
+    Tool(Box<Call>),
+    /// The program's, beside the conversation.
+    Told(String),
+    /// What could not be done.
+    Failed(String),
+}
+
+/// A tool that is used.
+#[derive(Debug)]
+pub(crate) struct Call {
+    name: String,
+    gist: String,
+    args: String,
+    at: Option<Timestamp>,
+    outcome: Option<Outcome>,
+}
+
+/// What a tool gave.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    text: String,
+    failed: bool,
+    took_ms: Option<i64>,
+    at: Option<Timestamp>,
+}
+
+impl Cell {
+    /// Makes one of an entry.
+    pub(crate) fn of(entry: &Entry) -> Cell {
+        let said = || kept(&harmless(&said(&entry.content)), SAID_BYTES_MAX);
+        match &entry.role {
+            Role::User => Cell::Person(said()),
+            Role::Assistant => Cell::Agent(said()),
+            Role::System => Cell::System(said()),
+            Role::Other(who) => Cell::Other(one_line(who), said()),
+            Role::Tool => Cell::Tool(Box::new(Call::of(entry))),
+        }
+    }
+
+    /// Returns roughly how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let own = size_of::<Cell>();
+        own + match self {
+            Cell::Person(text)
+            | Cell::Agent(text)
+            | Cell::System(text)
+            | Cell::Told(text)
+            | Cell::Failed(text) => text.len(),
+            Cell::Other(who, text) => who.len() + text.len(),
+            Cell::Tool(call) => {
+                let given = call.outcome.as_ref().map_or(0, |outcome| outcome.text.len());
+                size_of::<Call>() + call.name.len() + call.gist.len() + call.args.len() + given
+            }
+        }
+    }
+
+    /// Lays it out.
+    pub(crate) fn lines(&self, width: usize, unfolded: bool, theme: &Theme) -> Vec<Line<'static>> {
+        let mut lines = match self {
+            Cell::Person(text) => spoken("› ", text, theme.person, width),
+            Cell::Agent(text) => agent(text, width, theme),
+            Cell::System(text) => plain("  ", text, theme.dim, width),
+            Cell::Other(who, text) => spoken(&format!("{who}: "), text, Style::new(), width),
+            Cell::Told(text) => spoken("  ", text, Style::new(), width),
+            Cell::Failed(text) => plain("! ", text, theme.bad, width),
+            Cell::Tool(call) => call.lines(width, unfolded, theme),
+        };
+        markdown::cut(&mut lines, LINES_MAX, width, theme);
+        lines
+    }
+}
+
+/// Returns whether an entry is what a tool gave, and not that it was called.
+pub(crate) fn is_outcome(entry: &Entry) -> bool {
+    entry.role == Role::Tool && entry.args.is_none() && entry.call.is_some()
+}
+
+impl Call {
+    fn of(entry: &Entry) -> Call {
+        let name = entry.name.as_deref().map(one_line).unwrap_or_default();
+        let args = entry.args.as_ref().unwrap_or(&Json::Null);
+        let mut call = Call {
+            name: if name.is_empty() { "tool".to_owned() } else { name },
+            gist: beginning(&one_line(&gist(args)), GIST_BYTES_MAX).0.to_owned(),
+            args: kept(&harmless(&fields(args)), TOOL_BYTES_MAX),
+            at: entry.at,
+            outcome: None,
+        };
+        if entry.args.is_none() && !entry.content.is_null() {
+            call.end(entry);
+        }
+        call
+    }
+
+    /// Takes what the tool gave.
+    pub(crate) fn end(&mut self, entry: &Entry) {
+        self.outcome = Some(Outcome {
+            text: kept(&harmless(&said(&entry.content)), TOOL_BYTES_MAX),
+            failed: entry.other.get("isError") == Some(&Json::Bool(true)),
+            took_ms: entry.other.get("durationMs").and_then(Json::as_i64),
+            at: entry.at,
+        });
+    }
+
+    fn lines(&self, width: usize, unfolded: bool, theme: &Theme) -> Vec<Line<'static>> {
+        let (sign, style) = match &self.outcome {
+            None => ("· ", theme.dim),
+            Some(outcome) if outcome.failed => ("✗ ", theme.bad),
+            Some(_) => ("✓ ", theme.good),
+        };
+        let took = self.took_ms().map(|took| format!("  {}", duration(took))).unwrap_or_default();
+        let name = shortened(&self.name, width.saturating_sub(4));
+        let room = width.saturating_sub(4 + text::width(&name) + 1 + text::width(&took));
+        let gist = shortened(&self.gist, room);
+        let bold = Style::new().add_modifier(ratatui::style::Modifier::BOLD);
+        let mut lines = vec![Line::from(vec![
+            Span::styled(format!("  {sign}"), style),
+            Span::styled(name, bold),
+            Span::raw(format!(" {gist}")),
+            Span::styled(took, theme.dim),
+        ])];
+        let given = self.outcome.as_ref();
+        if unfolded {
+            lines.extend(plain("    ", &self.args, theme.dim, width));
+            lines.extend(
+                given
+                    .into_iter()
+                    .flat_map(|given| plain("    → ", &given.text, Style::new(), width)),
+            );
+        } else if let Some(given) = given.filter(|given| given.failed && !given.text.is_empty()) {
+            let why = shortened(
+                &one_line(beginning(&given.text, GIST_BYTES_MAX).0),
+                width.saturating_sub(4),
+            );
+            lines.push(Line::styled(format!("    {why}"), theme.dim));
+        }
+        lines
+    }
+
+    fn took_ms(&self) -> Option<i64> {
+        let outcome = self.outcome.as_ref()?;
+        outcome.took_ms.or_else(|| {
+            let took = outcome.at?.duration_since(self.at?).as_millis();
+            // What has no call of its own to be measured from took no known time.
+            i64::try_from(took).ok().filter(|took| *took > 0)
+        })
+    }
+}
+
+/// Lays out what the agent says.
+pub(crate) fn agent(text: &str, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    let said = markdown::lines(text, width.saturating_sub(2), theme);
+    for (at, mut line) in said.into_iter().enumerate() {
+        line.spans.insert(0, Span::raw(if at == 0 { "● " } else { "  " }));
+        lines.push(line);
+    }
+    lines
+}
+
+/// Lays out somebody's words, apart from those before.
+fn spoken(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    lines.extend(plain(sign, text, style, width));
+    lines
+}
+
+fn plain(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
+    let indent = text::width(sign);
+    let flow = Flow {
+        first: vec![Span::styled(sign.to_owned(), style)],
+        rest: vec![Span::raw(" ".repeat(indent))],
+        width,
+        breaks: Break::Words,
+    };
+    let mut lines = vec![];
+    if !text.is_empty() {
+        flow.lines(&[Span::styled(text.trim_end().to_owned(), style)], &mut lines);
+    }
+    lines
+}
+
+/// Returns what is said: text, the text in a list of blocks, or the data as it is.
+fn said(content: &Json) -> String {
+    match content {
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
+        Json::Array(blocks) if blocks.iter().all(|block| block["text"].is_string()) => {
+            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns what a tool was given, in short.
+pub(crate) fn gist(input: &Json) -> String {
+    let telling = TELLING.iter().find_map(|key| input[*key].as_str().filter(|it| !it.is_empty()));
+    let telling = telling.or_else(|| input["questions"][0]["question"].as_str());
+    match (telling, input) {
+        (Some(text), _) => text.to_owned(),
+        (None, Json::String(text)) => text.clone(),
+        (None, Json::Object(fields)) if fields.is_empty() => String::new(),
+        (None, Json::Object(fields)) if fields.len() == 1 => fields.values().map(value).collect(),
+        (None, Json::Null) => String::new(),
+        (None, other) => other.to_string(),
+    }
+}
+
+/// Returns what a tool was given, a field after the other.
+fn fields(input: &Json) -> String {
+    match input {
+        Json::Object(fields) => {
+            let field = |(name, it): (&String, &Json)| format!("{name}: {}", value(it));
+            fields.iter().map(field).collect::<Vec<_>>().join("\n")
+        }
+        Json::Null => String::new(),
+        other => value(other),
+    }
+}
+
+pub(crate) fn value(value: &Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn kept(text: &str, bytes_max: usize) -> String {
+    match beginning(text, bytes_max) {
+        (text, true) => text.to_owned(),
+        (start, false) => {
+            let more = text.len() - start.len();
+            format!("{start}\n… {more} more bytes; /export writes them all")
+        }
+    }
+}
+
+/// Returns a length of time as people tell it.
+pub(crate) fn duration(ms: i64) -> String {
+    match ms {
+        ..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms / 1000 % 60),
+        _ => format!("{}h {:02}m", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}

@@ -1,0 +1,332 @@
+//! Text that is being written: a cursor, the keys of readline, undo.
+
+use std::ops::Range;
+
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use crate::text::columns;
+
+/// How many changes can be undone.
+const UNDO_MAX: usize = 100;
+
+/// How long a text may be whose changes can be undone: each is kept whole.
+const UNDO_BYTES_MAX: usize = 32 * 1024;
+
+/// How long a text may be; what is beyond is not taken.
+pub(crate) const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// How wide a tab is shown.
+pub(crate) const TAB_COLUMNS: usize = 4;
+
+/// Text that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Editor {
+    text: String,
+    /// Where the next character goes, at the edge of a grapheme.
+    cursor: usize,
+    /// What was cut last.
+    cut: String,
+    undo: Vec<(String, usize)>,
+}
+
+/// How it is shown in a number of columns.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// Which part of the text each row has.
+    pub(crate) rows: Vec<Range<usize>>,
+    /// The row and column of the cursor.
+    pub(crate) cursor: (usize, usize),
+}
+
+impl Editor {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    pub(crate) fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// Replaces all of it; the cursor is at its end.
+    pub(crate) fn set(&mut self, text: &str) {
+        self.remember();
+        text.clone_into(&mut self.text);
+        self.cursor = self.text.len();
+    }
+
+    /// Takes all of it out.
+    pub(crate) fn take(&mut self) -> String {
+        self.cursor = 0;
+        self.undo.clear();
+        std::mem::take(&mut self.text)
+    }
+
+    /// Writes at the cursor; says whether there was room.
+    pub(crate) fn insert(&mut self, text: &str) -> bool {
+        if self.text.len() + text.len() > TEXT_BYTES_MAX {
+            return false;
+        }
+        // A word is undone as a whole.
+        if text.chars().count() != 1 || text.contains(char::is_whitespace) || self.undo.is_empty() {
+            self.remember();
+        }
+        self.text.insert_str(self.cursor, text);
+        self.cursor += text.len();
+        true
+    }
+
+    /// Replaces a part of it; the cursor is after it.
+    pub(crate) fn replace(&mut self, range: Range<usize>, with: &str) {
+        self.remember();
+        self.text.replace_range(range.clone(), with);
+        self.cursor = range.start + with.len();
+    }
+
+    fn remember(&mut self) {
+        let is_known = self.undo.last().is_some_and(|(text, _)| *text == self.text);
+        if is_known || self.text.len() > UNDO_BYTES_MAX {
+            return;
+        }
+        if self.undo.len() == UNDO_MAX {
+            self.undo.remove(0);
+        }
+        self.undo.push((self.text.clone(), self.cursor));
+    }
+
+    /// Undoes the last change.
+    pub(crate) fn undo(&mut self) {
+        if let Some((text, cursor)) = self.undo.pop() {
+            (self.text, self.cursor) = (text, cursor);
+        }
+    }
+
+    fn before(&self) -> usize {
+        let left = self.text[..self.cursor].graphemes(true).next_back();
+        self.cursor - left.map_or(0, str::len)
+    }
+
+    fn after(&self) -> usize {
+        self.cursor + self.text[self.cursor..].graphemes(true).next().map_or(0, str::len)
+    }
+
+    fn word_before(&self) -> usize {
+        let left = self.text[..self.cursor].trim_end_matches(|c: char| !c.is_alphanumeric());
+        left.trim_end_matches(char::is_alphanumeric).len()
+    }
+
+    fn word_after(&self) -> usize {
+        let right = self.text[self.cursor..].trim_start_matches(|c: char| !c.is_alphanumeric());
+        let right = right.trim_start_matches(char::is_alphanumeric);
+        self.text.len() - right.len()
+    }
+
+    /// Where the word of blanks begins that Ctrl+W cuts.
+    fn blank_before(&self) -> usize {
+        let left = self.text[..self.cursor].trim_end();
+        left.rfind(char::is_whitespace).map_or(0, |at| self.text.ceil_char_boundary(at + 1))
+    }
+
+    fn line_start(&self) -> usize {
+        self.text[..self.cursor].rfind('\n').map_or(0, |at| at + 1)
+    }
+
+    fn line_end(&self) -> usize {
+        self.text[self.cursor..].find('\n').map_or(self.text.len(), |at| self.cursor + at)
+    }
+
+    /// Moves the cursor.
+    pub(crate) fn go(&mut self, to: To) {
+        self.cursor = self.place(to);
+    }
+
+    /// Deletes from the cursor to there.
+    pub(crate) fn delete(&mut self, to: To) {
+        let range = self.range(to);
+        if !range.is_empty() {
+            self.replace(range, "");
+        }
+    }
+
+    /// Cuts from the cursor to there; a line end where there is nothing else.
+    pub(crate) fn cut(&mut self, to: To) {
+        let mut range = self.range(to);
+        if range.is_empty() && to == To::LineEnd {
+            range = self.range(To::After);
+        }
+        if !range.is_empty() {
+            self.cut = self.text[range.clone()].to_owned();
+            self.replace(range, "");
+        }
+    }
+
+    /// Writes what was cut last.
+    pub(crate) fn paste_cut(&mut self) {
+        let cut = std::mem::take(&mut self.cut);
+        self.insert(&cut);
+        self.cut = cut;
+    }
+
+    fn range(&self, to: To) -> Range<usize> {
+        let to = self.place(to);
+        to.min(self.cursor)..to.max(self.cursor)
+    }
+
+    fn place(&self, to: To) -> usize {
+        match to {
+            To::Before => self.before(),
+            To::After => self.after(),
+            To::WordBefore => self.word_before(),
+            To::WordAfter => self.word_after(),
+            To::BlankBefore => self.blank_before(),
+            To::LineStart => self.line_start(),
+            To::LineEnd => self.line_end(),
+            To::Start => 0,
+            To::End => self.text.len(),
+        }
+    }
+
+    /// Moves the cursor a row up or down; says whether there is one.
+    pub(crate) fn go_row(&mut self, down: bool, width: usize) -> bool {
+        let Rows { rows, cursor: (row, column) } = self.rows(width);
+        let to = if down { row.checked_add(1) } else { row.checked_sub(1) };
+        let Some(row) = to.and_then(|to| rows.get(to)) else { return false };
+        let mut at = row.start;
+        let mut used = 0;
+        for grapheme in self.text[row.clone()].graphemes(true) {
+            if used >= column || grapheme == "\n" {
+                break;
+            }
+            used += columns_of(grapheme);
+            at += grapheme.len();
+        }
+        self.cursor = at;
+        true
+    }
+
+    /// Returns how it is shown. A row that is full has another after it for the cursor.
+    pub(crate) fn rows(&self, width: usize) -> Rows {
+        let width = width.max(1);
+        let mut rows = vec![];
+        let mut cursor = (0, 0);
+        let (mut start, mut used) = (0, 0);
+        for (at, grapheme) in self.text.grapheme_indices(true) {
+            let columns = columns_of(grapheme);
+            if grapheme != "\n" && used + columns > width && used > 0 {
+                rows.push(start..at);
+                (start, used) = (at, 0);
+            }
+            if at == self.cursor {
+                cursor = (rows.len(), used);
+            }
+            used += columns;
+            if grapheme == "\n" {
+                rows.push(start..at);
+                (start, used) = (at + 1, 0);
+            }
+        }
+        if self.cursor == self.text.len() {
+            if used >= width {
+                rows.push(start..self.text.len());
+                (start, used) = (self.text.len(), 0);
+            }
+            cursor = (rows.len(), used);
+        }
+        rows.push(start..self.text.len());
+        // A newline that would stand beyond a full row has no column of its own.
+        Rows { rows, cursor: (cursor.0, cursor.1.min(width.saturating_sub(1))) }
+    }
+}
+
+/// Where the cursor can go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    Before,
+    After,
+    WordBefore,
+    WordAfter,
+    BlankBefore,
+    LineStart,
+    LineEnd,
+    Start,
+    End,
+}
+
+/// Returns how many columns a grapheme takes where it is written.
+pub(crate) fn columns_of(grapheme: &str) -> usize {
+    match grapheme {
+        "\t" => TAB_COLUMNS,
+        "\n" => 0,
+        grapheme => columns(grapheme),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does things to a text with `|` for the cursor.
+    #[track_caller]
+    fn check(before: &str, does: impl Fn(&mut Editor), after: &str) {
+        let at = before.find('|').unwrap();
+        let mut editor = Editor::default();
+        editor.insert(&before.replace('|', ""));
+        editor.cursor = at;
+        does(&mut editor);
+        let (left, right) = editor.text.split_at(editor.cursor);
+        assert_eq!(format!("{left}|{right}"), after);
+    }
+
+    #[test]
+    fn keys_do_what_readline_does() {
+        check("one two|", |it| it.cut(To::BlankBefore), "one |");
+        check("a/b.c|", |it| it.delete(To::WordBefore), "a/b.|");
+        check("|foo-bar", |it| it.go(To::WordAfter), "foo|-bar");
+        check("a\nb|c\nd", |it| it.go(To::LineStart), "a\n|bc\nd");
+        check("a\nb|c\nd", |it| it.cut(To::LineEnd), "a\nb|\nd");
+        check("ab|\nd", |it| it.cut(To::LineEnd), "ab|d");
+        check("a|\u{301}b", |it| assert!(it.insert("x")), "ax|\u{301}b");
+        check("日本|", |it| it.delete(To::Before), "日|");
+        check("e\u{301}|", |it| it.delete(To::Before), "|");
+        check(
+            "one two|",
+            |it| {
+                it.cut(To::WordBefore);
+                it.paste_cut();
+                it.paste_cut();
+            },
+            "one twotwo|",
+        );
+        check(
+            "x|",
+            |it| {
+                it.insert("ab");
+                it.undo();
+            },
+            "x|",
+        );
+    }
+
+    #[test]
+    fn rows_are_as_wide_as_there_is_room_and_the_cursor_moves_between_them() {
+        check("abcdef|", |it| assert!(it.go_row(false, 4)), "ab|cdef");
+        check("ab|cdef", |it| assert!(!it.go_row(false, 4)), "ab|cdef");
+        check("abc|\nd", |it| assert!(it.go_row(true, 9)), "abc\nd|");
+        let mut editor = Editor::default();
+        editor.set("日本語\n\tx");
+        assert_eq!(editor.rows(4), Rows { rows: vec![0..6, 6..9, 10..11, 11..12], cursor: (3, 1) });
+        editor.set("abcd");
+        assert_eq!(editor.rows(4), Rows { rows: vec![0..4, 4..4], cursor: (1, 0) });
+        assert_eq!(editor.rows(0).rows.len(), 5);
+    }
+
+    #[test]
+    fn a_text_has_an_end() {
+        let mut editor = Editor::default();
+        assert!(editor.insert(&"x".repeat(TEXT_BYTES_MAX)));
+        assert!(!editor.insert("y"));
+    }
+}

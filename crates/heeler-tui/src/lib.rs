@@ -1,0 +1,23 @@
+//! The screen of a conversation in a terminal: data in, keys out.
+//!
+//! [`Screen`] takes what is [`heeler_chat::Shown`] and keys, and gives [`heeler_chat::Wish`]es; it
+//! knows no clock and no terminal. [`run`] is the loop around it, [`Picker`] the list of sessions to
+//! resume. Whatever agents say is untrusted: none of it reaches the terminal but as text.
+
+mod cell;
+mod editor;
+mod keys;
+mod markdown;
+mod picker;
+mod run;
+mod screen;
+mod terminal;
+mod text;
+mod theme;
+mod transcript;
+
+pub use picker::{Card, Picked, Picker};
+pub use run::{pick, run};
+pub use screen::{Completion, Files, Screen};
+pub use terminal::{Terminal, TerminalError};
+pub use theme::Theme;

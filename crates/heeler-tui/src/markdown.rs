@@ -1,0 +1,423 @@
+//! Markdown of agents as lines of a terminal.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use crate::Theme;
+use crate::text::{Break, Flow, shortened, width as width_of};
+
+/// How deep lists and quotes are shown to be; what is deeper stands there.
+const DEPTH_MAX: usize = 8;
+
+/// Lays out text, which must be harmless already.
+pub(crate) fn lines(text: &str, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let mut page = Page::new(width, theme);
+    for event in Parser::new_ext(text, options) {
+        page.event(event);
+    }
+    page.flush();
+    page.lines
+}
+
+struct Page<'t> {
+    width: usize,
+    theme: &'t Theme,
+    lines: Vec<Line<'static>>,
+    /// What the open block says so far.
+    spans: Vec<Span<'static>>,
+    styles: Vec<Style>,
+    /// The lists and quotes around it, outermost first.
+    around: Vec<Around>,
+    /// Begins the next line of the innermost item: its sign.
+    sign: Option<String>,
+    /// A blank line is due before the next block.
+    gap: bool,
+    code: bool,
+    links: Vec<(String, usize)>,
+    table: Option<Vec<Vec<String>>>,
+}
+
+enum Around {
+    Quote,
+    /// With the next number, and how wide the sign is.
+    List(Option<u64>, usize),
+}
+
+impl<'t> Page<'t> {
+    fn new(width: usize, theme: &'t Theme) -> Page<'t> {
+        Page {
+            width,
+            theme,
+            lines: vec![],
+            spans: vec![],
+            styles: vec![Style::new()],
+            around: vec![],
+            sign: None,
+            gap: false,
+            code: false,
+            links: vec![],
+            table: None,
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) => self.say(&text, self.style()),
+            Event::Code(text) => {
+                let style = self.style().patch(self.theme.code);
+                self.say(&format!("`{text}`"), style);
+            }
+            Event::Html(text) | Event::InlineHtml(text) => self.say(&text, self.style()),
+            Event::SoftBreak | Event::HardBreak => self.say("\n", self.style()),
+            Event::Rule => {
+                self.flush();
+                self.begin_block();
+                let rule = "─".repeat(self.width.min(40));
+                self.lines.push(Line::styled(rule, self.theme.dim));
+                self.gap = true;
+            }
+            Event::TaskListMarker(done) => {
+                self.say(if done { "[x] " } else { "[ ] " }, self.style());
+            }
+            _ => {}
+        }
+    }
+
+    fn style(&self) -> Style {
+        self.styles.last().copied().unwrap_or_default()
+    }
+
+    fn say(&mut self, text: &str, style: Style) {
+        match self.table.as_mut().and_then(|rows| rows.last_mut()?.last_mut()) {
+            Some(cell) => cell.push_str(text),
+            None => self.spans.push(Span::styled(text.to_owned(), style)),
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Heading { .. } => self.push_style(self.theme.heading),
+            Tag::Emphasis => self.push_style(Style::new().add_modifier(Modifier::ITALIC)),
+            Tag::Strong => self.push_style(Style::new().add_modifier(Modifier::BOLD)),
+            Tag::Strikethrough => {
+                self.push_style(Style::new().add_modifier(Modifier::CROSSED_OUT));
+            }
+            Tag::BlockQuote(_) => {
+                self.flush();
+                self.around.push(Around::Quote);
+            }
+            Tag::List(first) => {
+                self.flush();
+                self.around.push(Around::List(first, 2));
+            }
+            Tag::Item => self.start_item(),
+            Tag::CodeBlock(kind) => {
+                self.flush();
+                self.code = true;
+                if let CodeBlockKind::Fenced(language) = kind
+                    && !language.is_empty()
+                {
+                    self.begin_block();
+                    let language = self.margin_then(&language);
+                    self.lines.push(language);
+                }
+            }
+            Tag::Link { dest_url, .. } => self.links.push((dest_url.into_string(), self.said())),
+            Tag::Image { dest_url, .. } => {
+                self.say("image: ", self.theme.dim);
+                self.links.push((dest_url.into_string(), usize::MAX));
+            }
+            Tag::Table(_) => {
+                self.flush();
+                self.table = Some(vec![]);
+            }
+            Tag::TableHead | Tag::TableRow => {
+                self.table.iter_mut().for_each(|rows| rows.push(vec![]))
+            }
+            Tag::TableCell => {
+                if let Some(row) = self.table.as_mut().and_then(|rows| rows.last_mut()) {
+                    row.push(String::new());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Heading(_) => {
+                self.styles.pop();
+                self.flush();
+                self.gap = true;
+            }
+            TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => {
+                self.styles.pop();
+            }
+            TagEnd::Paragraph | TagEnd::HtmlBlock => {
+                self.flush();
+                self.gap = !self.in_list();
+            }
+            TagEnd::BlockQuote(_) | TagEnd::List(_) => {
+                self.flush();
+                self.around.pop();
+                self.gap = !self.in_list();
+            }
+            TagEnd::Item => {
+                if self.sign.is_some() && self.spans.is_empty() {
+                    self.say("", Style::new());
+                }
+                self.flush();
+            }
+            TagEnd::CodeBlock => {
+                self.flush();
+                self.code = false;
+                self.gap = !self.in_list();
+            }
+            TagEnd::Link | TagEnd::Image => self.end_link(),
+            TagEnd::Table => {
+                self.end_table();
+                self.gap = !self.in_list();
+            }
+            _ => {}
+        }
+    }
+
+    fn push_style(&mut self, style: Style) {
+        self.styles.push(self.style().patch(style));
+    }
+
+    /// Says whether it is in a list, as far out as is looked: hostile text may be very deep.
+    fn in_list(&self) -> bool {
+        let mut around = self.around.iter().rev().take(DEPTH_MAX);
+        around.any(|around| matches!(around, Around::List(..)))
+    }
+
+    fn start_item(&mut self) {
+        self.flush();
+        let Some(Around::List(number, indent)) = self.around.last_mut() else { return };
+        let sign = match number {
+            Some(number) => {
+                let sign = format!("{number}. ");
+                *number += 1;
+                sign
+            }
+            None => "• ".to_owned(),
+        };
+        *indent = width_of(&sign);
+        self.sign = Some(sign);
+    }
+
+    /// How much was said in this block, to see what a link says.
+    fn said(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Says where a link goes, unless that is what it says.
+    fn end_link(&mut self) {
+        let Some((url, from)) = self.links.pop() else { return };
+        let said = self.spans.get(from..).unwrap_or_default();
+        let said: String = said.iter().map(|span| span.content.as_ref()).collect();
+        if said != url && !url.is_empty() {
+            self.say(&format!(" ({url})"), self.theme.dim);
+        }
+    }
+
+    /// Lays out what was said as a block.
+    fn flush(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        self.begin_block();
+        let mut spans = std::mem::take(&mut self.spans);
+        let mut breaks = Break::Words;
+        if self.code {
+            breaks = Break::Anywhere;
+            if let Some(last) = spans.last_mut() {
+                let kept = last.content.trim_end_matches('\n').to_owned();
+                last.content = kept.into();
+            }
+            spans.iter_mut().for_each(|span| span.style = self.theme.code);
+        }
+        let (first, rest) = self.margins();
+        Flow { first, rest, width: self.width, breaks }.lines(&spans, &mut self.lines);
+    }
+
+    fn begin_block(&mut self) {
+        if std::mem::take(&mut self.gap) && !self.lines.is_empty() {
+            self.lines.push(Line::default());
+        }
+    }
+
+    /// Returns what begins the first line of a block and its further ones.
+    fn margins(&mut self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+        let mut rest = String::new();
+        for around in self.around.iter().take(DEPTH_MAX) {
+            match around {
+                Around::Quote => rest.push_str("│ "),
+                Around::List(_, indent) => rest.extend(std::iter::repeat_n(' ', *indent)),
+            }
+        }
+        let mut first = rest.clone();
+        if let Some(sign) = self.sign.take() {
+            let blanks = first.len() - first.trim_end_matches(' ').len();
+            first.truncate(first.len() - blanks.min(width_of(&sign)));
+            first.push_str(&sign);
+        }
+        if self.code {
+            rest.push_str("  ");
+            first.push_str("  ");
+        }
+        let margin = |text: String| vec![Span::styled(text, self.theme.dim)];
+        (margin(first), margin(rest))
+    }
+
+    fn margin_then(&mut self, text: &str) -> Line<'static> {
+        let (mut spans, _) = self.margins();
+        spans.push(Span::styled(text.to_owned(), self.theme.dim));
+        Line::from(spans)
+    }
+
+    fn end_table(&mut self) {
+        let Some(rows) = self.table.take() else { return };
+        self.begin_block();
+        let (first, rest) = self.margins();
+        let room = self.width.saturating_sub(rest.iter().map(|span| width_of(&span.content)).sum());
+        let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..columns)
+            .map(|at| rows.iter().filter_map(|row| Some(width_of(row.get(at)?))).max().unwrap_or(0))
+            .collect();
+        let fits = widths.iter().sum::<usize>() + 3 * columns.saturating_sub(1) <= room;
+        let flow = Flow { first, rest, width: self.width, breaks: Break::Words };
+        for (number, row) in rows.iter().enumerate() {
+            let cell = |(at, cell): (usize, &String)| match fits {
+                true => format!("{cell}{}", " ".repeat(widths[at] - width_of(cell))),
+                false => cell.clone(),
+            };
+            let row: Vec<String> = row.iter().enumerate().map(cell).collect();
+            let row = row.join(" │ ");
+            let style = if number == 0 { self.theme.heading } else { Style::new() };
+            flow.lines(&[Span::styled(row.trim_end().to_owned(), style)], &mut self.lines);
+        }
+    }
+}
+
+/// Returns the lines that begin a text which is too long to be shown whole, and how many are left.
+pub(crate) fn cut(lines: &mut Vec<Line<'static>>, max: usize, width: usize, theme: &Theme) {
+    if lines.len() > max {
+        let more = lines.len() - max;
+        lines.truncate(max);
+        let more = shortened(&format!("… {more} more lines; /export writes them all"), width);
+        lines.push(Line::styled(more, theme.dim));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, width: usize, expected: Expect) {
+        let lines = lines(text, width, &Theme::plain());
+        let lines: Vec<String> =
+            lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn blocks_are_apart_and_lists_are_indented() {
+        check(
+            "# Title\nText with `code`, *soft* and **loud**\nnext line.\n\n- one item that is long\n  - inner\n- [x] two\n\n3. three\n4. four\n\n> said\n> so\n\n---\nend",
+            22,
+            expect![[r#"
+                Title
+
+                Text with `code`, soft
+                and loud
+                next line.
+
+                • one item that is
+                  long
+                  • inner
+                • [x] two
+
+                3. three
+                4. four
+
+                │ said
+                │ so
+
+                ──────────────────────
+
+                end"#]],
+        );
+    }
+
+    #[test]
+    fn code_keeps_its_blanks_and_its_language() {
+        check(
+            "see:\n```rust\nfn main() {\n    let x = 1;\n\n}\n```\nok",
+            16,
+            expect![[r#"
+            see:
+
+              rust
+              fn main() {
+                  let x = 1;
+
+              }
+
+            ok"#]],
+        );
+    }
+
+    #[test]
+    fn links_say_where_they_go_once() {
+        check(
+            "[docs](https://a.b/c) <https://x.y> ![pic](p.png) a<b>c</b>",
+            80,
+            expect!["docs (https://a.b/c) https://x.y image: pic (p.png) a<b>c</b>"],
+        );
+    }
+
+    #[test]
+    fn a_table_is_aligned_where_it_fits() {
+        let table = "| name | what |\n|---|---|\n| a | first thing |\n| long name | x |\n\nafter";
+        check(
+            table,
+            40,
+            expect![[r#"
+            name      │ what
+            a         │ first thing
+            long name │ x
+
+            after"#]],
+        );
+        check(
+            table,
+            12,
+            expect![[r#"
+            name │ what
+            a │ first
+            thing
+            long name │
+            x
+
+            after"#]],
+        );
+    }
+
+    #[test]
+    fn no_depth_and_no_width_breaks_it() {
+        let deep = format!("{}x\n{}- y", "> ".repeat(50_000), "  ".repeat(50));
+        for width in [0, 1, 2, 3, 20] {
+            assert!(!lines(&deep, width, &Theme::dark()).is_empty());
+        }
+    }
+}

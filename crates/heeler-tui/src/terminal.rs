@@ -1,0 +1,184 @@
+//! The terminal: the only module that touches it.
+//!
+//! [`Terminal::open`] takes it over (raw mode, alternate screen, wheel, bracketed paste) and starts a
+//! thread that reads keys. It is given back when the value is dropped and before a panic is told.
+
+use std::io::{self, Stdout, stdout};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use heeler_chat::Shown;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{
+    self, DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste,
+    EnableFocusChange, EnableMouseCapture, Event, KeyboardEnhancementFlags,
+    PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{cursor, execute};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+
+/// How much may wait to be shown; whoever has more waits.
+const WAITING_MAX: usize = 256;
+
+/// How long the keyboard is waited for before it is seen whether the size has changed or all is over.
+const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// The terminal cannot be used.
+#[derive(Debug, Error)]
+#[error("cannot use the terminal: {0}; `--plain` needs none")]
+pub struct TerminalError(#[source] io::Error);
+
+impl From<io::Error> for TerminalError {
+    fn from(error: io::Error) -> TerminalError {
+        TerminalError(error)
+    }
+}
+
+/// What reaches the loop.
+pub(crate) enum Input {
+    /// A key, a paste, a new size.
+    Event(Event),
+    /// Something to show.
+    Shown(Shown),
+    /// Nothing is shown any more.
+    Over,
+    /// The terminal is gone.
+    HungUp,
+}
+
+/// A terminal that is ours until this is dropped.
+pub struct Terminal {
+    pub(crate) canvas: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    pub(crate) inputs: Receiver<Input>,
+    /// Where inputs come from.
+    pub(crate) tell: SyncSender<Input>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// Takes the terminal over.
+    pub fn open() -> Result<Terminal, TerminalError> {
+        give_back_before_a_panic_is_told();
+        let (tell, inputs) = sync_channel(WAITING_MAX);
+        let is_over = Arc::new(AtomicBool::new(false));
+        take()?;
+        let canvas = match ratatui::Terminal::new(CrosstermBackend::new(stdout())) {
+            Ok(canvas) => canvas,
+            Err(error) => {
+                give_back();
+                return Err(error.into());
+            }
+        };
+        let keys = (tell.clone(), Arc::clone(&is_over));
+        // Never joined: it waits for at most a key that it then leaves to others.
+        thread::spawn(move || read_keys(&keys.0, &keys.1));
+        Ok(Terminal { canvas, inputs, tell, is_over })
+    }
+
+    /// Draws everything anew: somebody else may have written to the terminal.
+    pub(crate) fn redraw(&mut self) -> io::Result<()> {
+        self.canvas.clear()
+    }
+
+    /// Gives the terminal back while the program is stopped (Ctrl+Z), and takes it again after.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        let stopped = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
+        take()?;
+        stopped?;
+        self.canvas.clear()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        give_back();
+    }
+}
+
+fn take() -> io::Result<()> {
+    enable_raw_mode()?;
+    let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+    let taken = execute!(
+        stdout(),
+        EnterAlternateScreen,
+        EnableMouseCapture,
+        EnableBracketedPaste,
+        EnableFocusChange,
+        // Tells Shift+Enter from Enter; a terminal that cannot do it ignores this.
+        PushKeyboardEnhancementFlags(keys)
+    );
+    if taken.is_err() {
+        give_back();
+    }
+    taken
+}
+
+/// Undoes all of [`take`]. A terminal that is gone takes nothing, and needs nothing.
+fn give_back() {
+    let _gone = execute!(
+        stdout(),
+        PopKeyboardEnhancementFlags,
+        DisableFocusChange,
+        DisableBracketedPaste,
+        DisableMouseCapture,
+        LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _gone = disable_raw_mode();
+}
+
+fn give_back_before_a_panic_is_told() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let told = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if ratatui::crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
+                give_back();
+            }
+            told(info);
+        }));
+    });
+}
+
+/// Reads keys until the terminal is gone or given back.
+fn read_keys(tell: &SyncSender<Input>, is_over: &AtomicBool) {
+    loop {
+        // crossterm would read a terminal that is gone for ever.
+        let is_gone = match wait_for_key() {
+            Ok(is_gone) => is_gone,
+            Err(rustix::io::Errno::INTR) => false,
+            Err(_) => true,
+        };
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        if is_gone {
+            let _over = tell.send(Input::HungUp);
+            return;
+        }
+        while let Ok(true) = event::poll(Duration::ZERO) {
+            let Ok(event) = event::read() else { break };
+            if tell.send(Input::Event(event)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits for a key, or a moment; says whether the terminal is gone.
+fn wait_for_key() -> Result<bool, rustix::io::Errno> {
+    let stdin = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    poll(&mut fds, Some(&KEYS_WAIT))?;
+    Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+}
