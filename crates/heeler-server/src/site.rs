@@ -128,19 +128,6 @@ impl Visit {
         self.app.read(question).await.map_err(|problem| self.no_page(problem))
     }
 
-    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: what an
-    /// agent wrote may take long to render.
-    pub(crate) async fn show<T>(
-        &self,
-        question: impl FnOnce(&heeler_query::Records) -> Result<T, heeler_query::QueryError>
-        + Send
-        + 'static,
-        render: impl FnOnce(&Frame, &T) -> Markup + Send + 'static,
-    ) -> Shown {
-        let frame = self.frame.clone();
-        self.read(move |records| Ok(Page(render(&frame, &question(records)?)))).await
-    }
-
     /// Reads a list. Of an agent that nobody knows there is nothing, which the list says.
     pub(crate) async fn list<T: Default + Send + 'static>(
         &self,
@@ -151,6 +138,17 @@ impl Visit {
             found => found,
         })
         .await
+    }
+
+    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: what an
+    /// agent wrote may take long to render.
+    pub(crate) async fn show<T>(
+        &self,
+        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
+        render: impl FnOnce(&Frame, &T) -> Markup + Send + 'static,
+    ) -> Shown {
+        let frame = self.frame.clone();
+        self.read(move |records| Ok(Page(render(&frame, &question(records)?)))).await
     }
 
     /// Returns the names of all agents: in the config's order, then those that it had once.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use heeler_chat::{Book, COMMANDS, Happened, Role, Speaker, Talk, Wish};
+use heeler_chat::{Book, COMMANDS, Happened, Role, Shown, Speaker, Talk, Wish};
 use heeler_tui::{Completion, Screen, Terminal, Theme};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -126,14 +126,19 @@ pub(crate) fn on_screen(
     let (show, shown) = sync_channel(SHOWN_MAX);
     let tell = inputs.tell.clone();
     let talking = std::thread::spawn(move || {
+        let mut last_words = Vec::new();
         run(&mut talk, &inputs, &mut |talk, _| {
             for shown in talk.shown() {
+                if let Shown::Leaving(text) = &shown {
+                    last_words.push(text.clone());
+                }
                 // A closed terminal: the conversation ends as it should.
                 if show.send(shown).is_err() && !talk.is_over() {
                     talk.wish(Wish::Leave, place::now());
                 }
             }
         });
+        last_words
     });
     let completion = Completion { commands: COMMANDS, files: Box::new(files) };
     let mut screen = Screen::new(theme(env), completion, history);
@@ -141,13 +146,13 @@ pub(crate) fn on_screen(
         // It has ended already.
         drop(tell.send(Input::Wish(wish)));
     });
-    let is_whole = talking.join();
+    let last_words = talking.join();
     drop(terminal);
-    for line in screen.farewell() {
-        output::line(line.as_str())?;
+    let broken = |_| anyhow::anyhow!("the conversation broke off; everything shown is on disk");
+    // They went with the screen.
+    for line in last_words.map_err(broken)? {
+        output::line(line)?;
     }
-    is_whole
-        .map_err(|_| anyhow::anyhow!("the conversation broke off; everything shown is on disk"))?;
     Ok(())
 }
 

@@ -125,8 +125,6 @@ impl Talk {
         let messages = self.messages;
         let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
         let Some(session) = session else { return self.left() };
-        self.farewell(format!("Extracting learnings from {messages} message(s)…"));
-        self.last_words.clear();
         let turn = Turn {
             id: Uuid::new_v4(),
             agent: about.agent().to_owned(),
@@ -135,6 +133,8 @@ impl Talk {
             model: about.model.clone(),
             attended: false,
         };
+        self.farewell(format!("Extracting learnings from {messages} message(s)…"));
+        self.last_words.clear();
         match self.fleet.ask(&turn) {
             Ok(job) => {
                 self.fleet.follow(&job, 0);
