@@ -323,6 +323,17 @@ impl Browser {
         }
     }
 
+    /// Checks that a page fits on a desk, a wall and a phone; the phone's picture is kept.
+    pub(crate) async fn fits_everywhere(&self, path: &str, name: &str) {
+        self.visit(path).await;
+        self.wait_for("h1", "").await;
+        for look in [Look::DESKTOP, Look::WALL, Look::PHONE] {
+            self.look(look).await;
+            self.fits(name).await;
+        }
+        self.keep(name).await;
+    }
+
     /// Checks the page that is shown, and keeps what it looks like under a name.
     pub(crate) async fn check(&self, name: &str) {
         self.keep(name).await;

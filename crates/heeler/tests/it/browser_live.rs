@@ -243,7 +243,7 @@ fn faults_changes_past_agents_and_long_names_have_their_place() {
             ("/workflows", "workflows-odd"),
             ("/search?q=well", "search-odd"),
         ] {
-            browser.check_everywhere(path, name).await;
+            browser.fits_everywhere(path, name).await;
         }
     });
 }
