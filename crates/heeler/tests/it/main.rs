@@ -14,6 +14,7 @@ mod browser_live;
 mod browser_pages;
 mod browser_work;
 mod canary;
+mod chat_lines;
 mod claude;
 mod daemon_ends;
 mod daemon_kills;

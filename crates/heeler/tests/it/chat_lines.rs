@@ -1,0 +1,100 @@
+//! Conversations in lines, with the real program.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::fleet::{Fleet, Ran};
+use crate::trigger::{ended, fleet, scripted, wait_for};
+
+/// Says lines, one when the one before is answered, and leaves.
+fn talk(fleet: &Fleet, args: &[&str], lines: &str) -> Ran {
+    let mut command = fleet.command(args);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    ended(child)
+}
+
+/// Returns the only session: its id, and the roles and words of its transcript but for tools.
+fn session(fleet: &Fleet) -> (String, Vec<String>) {
+    let folder = fleet.file("home/.heeler/sessions");
+    let names = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name());
+    let mut ids = names.filter_map(|it| it.to_str()?.strip_suffix(".json").map(str::to_owned));
+    let id = ids.next().unwrap();
+    assert_eq!(ids.next(), None, "one session");
+    let log = fleet.file(&format!("home/.heeler/sessions/{id}.transcript.ndjson"));
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let entry = |line: &str| {
+        let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {}", text("role"), text("content"))
+    };
+    // The last line may still be on its way.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    (id, whole.map(entry).filter(|it| !it.starts_with("tool ")).collect())
+}
+
+#[test]
+fn a_conversation_in_lines_is_kept_and_goes_on_in_its_session() {
+    let fleet = fleet(&[("lead", &scripted("{say: 'I heard {prompt}.'}"))]);
+    let ran = talk(&fleet, &["chat", "--no-insights"], "one\n/exti\n");
+    let (id, said) = session(&fleet);
+    assert_eq!(said, ["user one", "assistant I heard one."]);
+    assert!(ran.stderr.contains("did you mean /exit"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("Resume: heeler --resume {id}\n")), "{}", ran.stderr);
+    assert_eq!(ran.ok(), "I heard one.\n");
+
+    let ran = talk(&fleet, &["--resume", &id, "--no-insights"], "two\n");
+    assert_eq!(ran.ok(), "I heard one.\nI heard two.\n");
+    assert_eq!(session(&fleet).1[2..], ["user two", "assistant I heard two."]);
+    // Both turns were said in one session of the agent's.
+    let sessions: Vec<_> = fleet.jobs().iter().map(|job| job.head.session_id.clone()).collect();
+    assert_eq!(sessions.len(), 2);
+    assert_eq!(sessions[0], sessions[1]);
+}
+
+#[test]
+fn what_an_agent_says_after_a_conversation_was_killed_is_there_when_it_is_resumed() {
+    let steps = "{say: Before.}, {run: 'until [ -e go ]; do sleep 0.02; done'}, {say: After.}";
+    let fleet = fleet(&[("lead", &scripted(steps))]);
+    let mut command = fleet.command(&["chat", "--no-insights"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"begin\n").unwrap();
+    wait_for("the first words", || {
+        let is_there = fleet.file("home/.heeler/sessions").exists();
+        (is_there && session(&fleet).1.last()? == "assistant Before.").then_some(())
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fleet.write("go", "");
+    fleet.wait_until_ended();
+    let (id, _) = session(&fleet);
+    assert_eq!(talk(&fleet, &["--resume", &id, "--no-insights"], "").ok(), "Before.\nAfter.\n");
+    let said = ["user begin", "assistant Before.", "assistant After."];
+    assert_eq!(session(&fleet).1, said);
+}
+
+#[test]
+fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
+    let fleet = fleet(&[("lead", &scripted("{say: Hi.}")), ("other", &scripted("{say: Ho.}"))]);
+    assert!(fleet.run(&["chat"]).fails(2).contains("whom do you want to talk with: lead, other?"));
+    assert!(
+        fleet.run(&["chat", "--resume", "chat-nope"]).fails(4).contains("no session `chat-nope`")
+    );
+    let mut command = fleet.command(&["chat", "lead", "--no-insights"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let id = wait_for("a session", || {
+        let names = std::fs::read_dir(fleet.file("home/.heeler/sessions")).ok()?;
+        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+        names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).next()
+    });
+    let told = fleet.run(&["chat", "--resume", &id]).fails(5);
+    assert!(told.contains("chat"), "{told}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
