@@ -463,6 +463,11 @@ async fn the_use_of_a_token_is_on_record() {
     let id = TokenId::of_hash(&secret_hash("read"));
     let order = AccessOrder::TokensUsed { tokens: vec![id] };
     let told = Command::Access { order, by: "token read".to_owned() };
+    // It is told to a dispatcher, which hears it when it comes to it.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while house.heard.lock().unwrap().is_empty() && std::time::Instant::now() < deadline {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(*house.heard.lock().unwrap(), [told]);
 }
 
