@@ -1,7 +1,7 @@
 //! The screen of a conversation in a terminal: data in, keys out.
 //!
 //! [`Screen`] takes what is [`heeler_chat::Shown`] and keys, and gives [`heeler_chat::Wish`]es; it
-//! knows no clock and no terminal. [`run`] is the loop around it, [`Picker`] the list of sessions to
+//! knows no clock and no terminal. [`run()`] is the loop around it, [`Picker`] the list of sessions to
 //! resume. Whatever agents say is untrusted: none of it reaches the terminal but as text.
 
 mod ask;
