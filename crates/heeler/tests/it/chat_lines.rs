@@ -21,10 +21,17 @@ fn talk(fleet: &Fleet, args: &[&str], lines: &str) -> Ran {
 
 /// Returns the only session: its id, and the roles and words of its transcript but for tools.
 fn session(fleet: &Fleet) -> (String, Vec<String>) {
-    let folder = fleet.file("home/.heeler/sessions");
-    let names = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name());
-    let mut ids = names.filter_map(|it| it.to_str()?.strip_suffix(".json").map(str::to_owned));
-    let id = ids.next().unwrap();
+    try_session(fleet).unwrap()
+}
+
+/// The same, if it is there yet.
+fn try_session(fleet: &Fleet) -> Option<(String, Vec<String>)> {
+    let names = std::fs::read_dir(fleet.file("home/.heeler/sessions")).ok()?;
+    let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+    // A file that is being written is hidden until it is whole.
+    let names = names.filter(|name| !name.starts_with('.'));
+    let mut ids = names.filter_map(|it| it.strip_suffix(".json").map(str::to_owned));
+    let id = ids.next()?;
     assert_eq!(ids.next(), None, "one session");
     let log = fleet.file(&format!("home/.heeler/sessions/{id}.transcript.ndjson"));
     let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -35,7 +42,7 @@ fn session(fleet: &Fleet) -> (String, Vec<String>) {
     };
     // The last line may still be on its way.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    (id, whole.map(entry).filter(|it| !it.starts_with("tool ")).collect())
+    Some((id, whole.map(entry).filter(|it| !it.starts_with("tool ")).collect()))
 }
 
 #[test]
@@ -66,8 +73,7 @@ fn what_an_agent_says_after_a_conversation_was_killed_is_there_when_it_is_resume
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"begin\n").unwrap();
     wait_for("the first words", || {
-        let is_there = fleet.file("home/.heeler/sessions").exists();
-        (is_there && session(&fleet).1.last()? == "assistant Before.").then_some(())
+        (try_session(&fleet)?.1.last()? == "assistant Before.").then_some(())
     });
     child.kill().unwrap();
     child.wait().unwrap();
@@ -88,11 +94,7 @@ fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
     );
     let mut command = fleet.command(&["chat", "lead", "--no-insights"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let id = wait_for("a session", || {
-        let names = std::fs::read_dir(fleet.file("home/.heeler/sessions")).ok()?;
-        let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
-        names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).next()
-    });
+    let (id, _) = wait_for("a session", || try_session(&fleet));
     let told = fleet.run(&["chat", "--resume", &id]).fails(5);
     assert!(told.contains("chat"), "{told}");
     drop(child.stdin.take());
