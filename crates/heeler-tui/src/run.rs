@@ -4,7 +4,7 @@
 //! before a frame, so no frame is drawn for what the next would change. A terminal that is gone is a
 //! wish to leave; the conversation is heard to its end all the same.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use heeler_chat::{Shown, Wish};
 use jiff::Timestamp;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
 
-use crate::picker::{Picked, Picker};
+use crate::picker::{Card, Picked, Picker};
 use crate::terminal::{Input, Terminal, is_taken};
 use crate::{Screen, keys};
 
@@ -154,11 +154,35 @@ where
     }
 }
 
-/// Lets a person pick a session; none if they leave.
-pub fn pick(terminal: &mut Terminal, picker: &mut Picker, now: Timestamp) -> Option<String> {
+/// Lets a person pick a session; none if they leave. What somebody finds who looks into the sessions
+/// comes by `cards`, each with its place in the list; `seen` is told which of them is seen first.
+pub fn pick(
+    terminal: &mut Terminal,
+    picker: &mut Picker,
+    cards: &Receiver<(usize, Card)>,
+    seen: impl Fn(usize),
+    now: Timestamp,
+) -> Option<String> {
+    let mut wait = FRAME;
     loop {
+        loop {
+            match cards.try_recv() {
+                Ok((at, card)) => picker.put(at, card),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    wait = Duration::MAX;
+                    break;
+                }
+            }
+        }
         terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
-        let picked = match terminal.inputs.recv().ok()? {
+        seen(picker.first_seen());
+        let input = match terminal.inputs.recv_timeout(wait) {
+            Ok(input) => input,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return None,
+        };
+        let picked = match input {
             Input::Event(Event::Resize(..)) | Input::Shown(_) | Input::Over => None,
             Input::HungUp => Some(Picked::Nothing),
             Input::Event(event) => picker.key(&event),

@@ -39,6 +39,7 @@ impl Talk {
         if self.leaving.is_some() {
             return self.left();
         }
+        self.give_back_held();
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
         match self.manner.at_exit {
             AtExit::Ask if at_work > 0 && self.manner.attended => {
@@ -191,7 +192,7 @@ impl Talk {
     /// Ends: everything is saved.
     fn left(&mut self) {
         let id = self.book.id().to_owned();
-        match self.book.save(|_| {}) {
+        match self.book.finish() {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));

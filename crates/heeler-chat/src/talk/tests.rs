@@ -9,6 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
+mod commands;
+
 use super::*;
 use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
 
@@ -41,6 +43,10 @@ fn job(number: usize) -> JobId {
 impl Fleet for Stage {
     fn agents(&self) -> Vec<AgentCard> {
         Vec::new()
+    }
+
+    fn rules(&self, agent: &str) -> Vec<String> {
+        vec![format!("{agent} may do anything")]
     }
 
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {
@@ -121,6 +127,7 @@ impl Rig {
             learned: None,
             restart_loops: false,
             folder: self.folder(),
+            keys: &[("Ctrl+X", "does nothing")],
         };
         change(&mut manner);
         let fleet = Box::new(self.stage.clone());

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::{PAGE_ENTRIES, Talk};
-use crate::command;
+use crate::command::{self, Command};
 use crate::row::{self, Prompts};
 use crate::{
     Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn,
@@ -92,7 +92,12 @@ impl Talk {
         if line.trim().is_empty() {
             return;
         }
-        match command::read(line) {
+        let command = command::read(line);
+        let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(Command::writes));
+        if writes && !self.is_ours_for(line) {
+            return;
+        }
+        match command {
             Some(Ok(command)) => self.command(command),
             Some(Err(error)) => self.failed(error.to_string()),
             None => {
@@ -103,6 +108,51 @@ impl Talk {
                     Speaker::Worker(name) => self.say_to_worker(&name, &text),
                 }
             }
+        }
+    }
+
+    /// Says whether a line that writes something can be taken now. Another program's session is copied
+    /// first; if that takes long the line is held meanwhile.
+    fn is_ours_for(&mut self, line: &str) -> bool {
+        match self.book.prepare() {
+            Ok(None) if self.held.is_empty() => return true,
+            Ok(None) => {}
+            Ok(Some(bytes)) if self.held.is_empty() => {
+                let size = bytes as f64 / 1e6;
+                self.told(format!(
+                    "this session is another program's: its {size:.0} MB are copied, then your words are sent"
+                ));
+            }
+            Ok(Some(_)) => {}
+            Err(error) => {
+                self.failed(format!("the session cannot be copied to be ours: {error}"));
+                self.out.push(Shown::Suggested(line.to_owned()));
+                return false;
+            }
+        }
+        self.held.push(line.to_owned());
+        false
+    }
+
+    /// Takes the lines that were held, once the session is ours.
+    pub(super) fn say_held(&mut self) {
+        if self.held.is_empty() || self.leaving.is_some() {
+            return;
+        }
+        match self.book.prepare() {
+            Ok(Some(_)) => {}
+            Ok(None) => std::mem::take(&mut self.held).iter().for_each(|line| self.say(line)),
+            Err(error) => {
+                self.failed(format!("the session cannot be copied to be ours: {error}"));
+                self.give_back_held();
+            }
+        }
+    }
+
+    pub(super) fn give_back_held(&mut self) {
+        if !self.held.is_empty() {
+            let lines = std::mem::take(&mut self.held).join("\n");
+            self.out.push(Shown::Suggested(lines));
         }
     }
 
@@ -265,6 +315,7 @@ impl Talk {
         if let Speaker::Worker(name) = self.view.clone() {
             return self.stop_worker(&name);
         }
+        self.give_back_held();
         let Some(turn) = self.turn.as_mut() else { return };
         let (job, now) = (turn.job.clone(), turn.interrupts > 0);
         turn.interrupts += 1;
