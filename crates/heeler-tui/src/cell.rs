@@ -16,7 +16,7 @@ const SAID_BYTES_MAX: usize = 64 * 1024;
 const TOOL_BYTES_MAX: usize = 16 * 1024;
 /// How much is kept of the one line that tells what a tool was given.
 const GIST_BYTES_MAX: usize = 512;
-/// The least width of a second column that stands beside the first.
+/// The least width of a second column that stands beside a wide first one.
 const COLUMN_MIN: usize = 24;
 /// How many lines a thing has at most.
 const LINES_MAX: usize = 2000;
@@ -224,7 +224,7 @@ fn told(text: &str, width: usize) -> Vec<Line<'static>> {
     for line in text.trim_end().lines() {
         let (head, rest) = columns(line);
         let column = text::width(line) - text::width(rest);
-        let is_beside = rest.is_empty() || column + COLUMN_MIN <= width;
+        let is_beside = rest.is_empty() || column * 3 <= width || column + COLUMN_MIN <= width;
         let first = if is_beside { line } else { head };
         let hang = if is_beside && !rest.is_empty() { column } else { 0 };
         flow("  ", hang, width).lines(&[Span::raw(first.to_owned())], &mut lines);

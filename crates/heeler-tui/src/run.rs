@@ -19,6 +19,10 @@ use crate::{Screen, keys};
 /// The least time between two frames that no key asks for.
 const FRAME: Duration = Duration::from_millis(16);
 
+/// How much is taken in before it is looked whether a frame is due: whoever tells faster than it can be
+/// taken in keeps nobody from seeing it.
+const AT_ONCE_MAX: usize = 1000;
+
 /// How often the time on the screen goes on while the agent works.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -130,10 +134,10 @@ where
         }
     }
 
-    /// Takes one input in and all that wait behind it, up to a key: that is drawn first.
+    /// Takes one input in and those that wait behind it, up to a key: that is drawn first.
     fn take_in(&mut self, input: Input) -> Due {
         self.screen.at((self.clock)());
-        let mut next = Some(input);
+        let (mut next, mut left) = (Some(input), AT_ONCE_MAX);
         while let Some(input) = next {
             match input {
                 Input::Shown(shown) if *shown == Shown::Left => return Due::Over,
@@ -148,7 +152,8 @@ where
                     return Due::Now;
                 }
             }
-            next = self.inputs.try_recv().ok();
+            left -= 1;
+            next = (left > 0).then(|| self.inputs.try_recv().ok()).flatten();
         }
         Due::Soon
     }

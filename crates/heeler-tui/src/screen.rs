@@ -25,6 +25,9 @@ const BUSY_FROM: usize = 5;
 const CHIPS_FROM: usize = 6;
 const RULE_FROM: usize = 8;
 
+/// What stands where nothing was said yet.
+const NOTHING_SAID: &str = "  Type and press Enter; /help tells what else can be typed.";
+
 /// What stands above the oldest that can be scrolled to.
 const AT_LIMIT: &str = "↑ more is not kept on the screen: /search TEXT finds it, /export writes it";
 
@@ -395,9 +398,15 @@ impl Screen {
             Shape { width: area.width.into(), height: area.height.into(), unfolded: self.unfolded };
         let theme = self.theme;
         let view = self.view.clone();
+        let is_agent = view == Speaker::Coordinator;
         let transcript = self.transcript(view);
+        let is_new = is_agent && transcript.is_all_held();
         let lines = transcript.seen(shape, LOOKED_AT, &theme);
         let (below, is_at_limit) = (transcript.below(), transcript.is_at_limit());
+        let lines = match lines.is_empty() && is_new {
+            true => vec![Line::styled(shortened(NOTHING_SAID, area.width.into()), theme.dim)],
+            false => lines,
+        };
         // What is little stands at the bottom, near the input.
         let top = area.bottom() - (lines.len() as u16).min(area.height);
         for (y, line) in (top..area.bottom()).zip(&lines) {

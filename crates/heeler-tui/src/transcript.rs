@@ -251,6 +251,11 @@ impl Transcript {
         self.has_older || self.oldest() > self.oldest_told
     }
 
+    /// Says whether all that there is is held, as far as that was told.
+    pub(crate) fn is_all_held(&self) -> bool {
+        !self.is_cut()
+    }
+
     /// Says whether no more is held than this.
     fn is_full(&self) -> bool {
         self.cells.len() >= SCROLLED.cells || self.bytes >= SCROLLED.bytes
@@ -283,6 +288,7 @@ impl Transcript {
                 line -= left;
                 left = 0;
             } else if at == 0 {
+                left -= line;
                 line = 0;
                 break;
             } else {
@@ -525,6 +531,17 @@ mod tests {
         assert_eq!(transcript.up(1, &of, &theme), []);
         transcript.down(1, SMALL, &theme);
         assert!(!transcript.is_at_limit());
+    }
+
+    #[test]
+    fn one_thing_that_is_taller_than_the_window_is_scrolled_to_its_top() {
+        let mut transcript = filled(0..0);
+        transcript.told(Cell::System("a\nb\nc\nd\ne".to_owned()), SMALL);
+        let (of, theme) = (Speaker::Coordinator, Theme::plain());
+        transcript.older(&[], false, SMALL);
+        assert_eq!(seen(&mut transcript, 3), "c d e");
+        transcript.up(4, &of, &theme);
+        assert_eq!(seen(&mut transcript, 3), "a b c");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::io::Write as _;
 
 use camino::Utf8PathBuf;
+use heeler_model::AgentSessionId;
 use serde_json::Value as Json;
+use uuid::Uuid;
 
 use super::Talk;
 use crate::command::{Command, TaskChange, help};
@@ -13,6 +15,8 @@ use crate::{Entry, JobState, Loop, Role, Shown, Speaker};
 const HITS_MAX: usize = 20;
 /// How many characters of a line are shown in a list.
 const GIST_CHARS: usize = 100;
+/// Marks the entry that tells of an undo.
+const UNDO: &str = "undo";
 /// How many entries are read at a time where all are gone through.
 const STRIDE: usize = 500;
 
@@ -64,6 +68,9 @@ impl Talk {
 
     fn view_named(&mut self, name: Option<String>) {
         match name.as_deref() {
+            None if self.workers.is_empty() => {
+                self.told("no worker yet: there is only this conversation");
+            }
             None => self.look_further(false),
             Some("main" | "coordinator") => self.look_at(Speaker::Coordinator),
             Some(name) => self.look_at(Speaker::Worker(name.to_owned())),
@@ -93,10 +100,12 @@ impl Talk {
         let agent = self.book.about().agent().to_owned();
         let mut lines = self.fleet.rules(&agent);
         lines.push(match (self.asks.len(), self.manner.attended) {
-            (0, true) => "nothing waits for your answer".to_owned(),
-            (0, false) => "here nobody can be asked: what is not allowed is denied".to_owned(),
-            (1, _) => "one request waits for your answer".to_owned(),
-            (count, _) => format!("{count} requests wait for your answer"),
+            (0, true) => "waiting  nothing waits for your answer".to_owned(),
+            (0, false) => {
+                "waiting  nobody can be asked here: what is not allowed is denied".to_owned()
+            }
+            (1, _) => "waiting  one request waits for your answer".to_owned(),
+            (count, _) => format!("waiting  {count} requests wait for your answer"),
         });
         self.told(lines.join("\n"));
         for question in self.asks.clone() {
@@ -130,34 +139,45 @@ impl Talk {
         if self.turn.is_some() {
             return self.failed("a turn is under way; Esc interrupts it");
         }
-        let about = self.book.about();
-        // What was taken back before is not looked at again.
-        let mut is_past = about.cut.is_none();
-        let (cut, mut is_before) = (about.cut, false);
-        if about.session.is_none() {
+        if self.book.about().session.is_none() {
             return self.failed("there is nothing to take back");
         }
+        // Turns that were taken back before are passed over.
+        let (mut passed, mut is_before) = (0_usize, false);
         let found = self.look_back(|entry| {
-            is_past |= cut.is_some() && uuid_of(entry) == cut;
-            if !is_past {
-                return None;
+            if is_undo(entry) {
+                passed += 1;
+            } else if entry.role == Role::User && entry.turn.is_some() {
+                is_before |= passed == 0;
+                passed = passed.saturating_sub(1);
+            } else if is_before && passed == 0 && entry.role == Role::Assistant {
+                return uuid_of(entry).map(|cut| (entry.clone(), cut));
             }
-            if is_before {
-                return (entry.role == Role::Assistant).then(|| uuid_of(entry)).flatten().map(Some);
-            }
-            is_before = entry.role == Role::User && entry.turn.is_some();
             None
         });
         if !is_before {
             return self.failed("there is nothing to take back");
         }
-        let cut = found.flatten();
-        self.save(|about| match cut {
-            Some(cut) => about.cut = Some(cut),
+        let from = found.map(|(entry, cut)| (self.session_of(&entry), cut));
+        self.save(|about| match from {
+            Some((session, cut)) => {
+                about.session = session.or(about.session.take());
+                about.cut = Some(cut);
+            }
             // Before the first turn there is nothing to go on from.
             None => (about.session, about.cut) = (None, None),
         });
-        self.note("The last turn is taken back: the next one goes on from before it. Files stay as they are.");
+        let text = "The last turn is taken back: the next one goes on from before it. Files stay as they are.";
+        let mut entry = Entry::new(Role::System, text, self.now);
+        entry.other.insert(UNDO.to_owned(), Json::Bool(true));
+        self.keep(Speaker::Coordinator, entry);
+    }
+
+    /// Returns the agent's own session that an entry was said in, if that is known: after an undo or a fork
+    /// it is not the one that is gone on with.
+    fn session_of(&mut self, entry: &Entry) -> Option<AgentSessionId> {
+        let job = &entry.source.as_ref()?.job;
+        self.fleet.facts(job).ok().flatten()?.session
     }
 
     /// Goes on in a copy of the session.
@@ -165,10 +185,10 @@ impl Talk {
         if self.turn.is_some() {
             return self.failed("a turn is under way; Esc interrupts it");
         }
-        let cut = match at.map(|number| self.message(number)) {
+        let from = match at.map(|number| self.message(number)) {
             None => None,
             Some(Some(entry)) if entry.role == Role::Assistant => match uuid_of(&entry) {
-                Some(cut) => Some(cut),
+                Some(cut) => Some((self.session_of(&entry), cut)),
                 None => return self.failed("that message cannot be forked from"),
             },
             Some(Some(_)) => {
@@ -185,15 +205,26 @@ impl Talk {
                 ));
             }
         };
-        if let Err(why) = self.go_on_in_copy(at, cut) {
+        if let Err(why) = self.go_on_in_copy(at, from) {
             self.failed(why);
         }
     }
 
-    fn go_on_in_copy(&mut self, at: Option<u64>, cut: Option<uuid::Uuid>) -> Result<(), String> {
+    /// The copy has the first messages up to a number, and goes on behind an entry of a session of the
+    /// agent's.
+    fn go_on_in_copy(
+        &mut self,
+        at: Option<u64>,
+        from: Option<(Option<AgentSessionId>, Uuid)>,
+    ) -> Result<(), String> {
         let about = self.book.about();
+        let (session, cut) = match from {
+            Some((session, cut)) => (session.or(about.session.clone()), Some(cut)),
+            None => (about.session.clone(), about.cut),
+        };
         let copy = crate::About {
-            cut: cut.or(about.cut),
+            session,
+            cut,
             is_fork: true,
             created_at: None,
             turns: Vec::new(),
@@ -311,7 +342,7 @@ impl Talk {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 self.failed(format!("{path} is there already; /export FILE names another"));
             }
-            Err(error) => self.failed(format!("{path}: {error}")),
+            Err(error) => self.failed(format!("cannot write {path}: {error}")),
         }
     }
 
@@ -371,8 +402,13 @@ impl Talk {
     }
 }
 
+/// Says whether an entry tells that the turn before it was taken back.
+fn is_undo(entry: &Entry) -> bool {
+    entry.role == Role::System && entry.other.get(UNDO) == Some(&Json::Bool(true))
+}
+
 /// Returns the entry's place in the agent's own log, which is where it can be forked.
-fn uuid_of(entry: &Entry) -> Option<uuid::Uuid> {
+fn uuid_of(entry: &Entry) -> Option<Uuid> {
     entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
 }
 

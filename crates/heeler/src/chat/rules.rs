@@ -3,36 +3,38 @@
 use heeler_model::Approvals;
 use heeler_model::config::{Agent, PermissionMode, Runtime};
 
-/// Says what an agent may do without asking, what never, and who is asked about the rest.
+/// Says what an agent may do without asking, what never, who is asked about the rest, and where that is
+/// written; each line is a word and what it stands for.
 pub(super) fn rules(agent: &Agent) -> Vec<String> {
     let mut lines = match agent.runtime {
         Runtime::Scripted { .. } => {
-            vec!["it does every step of its script; `ask_permission` asks first".to_owned()]
+            vec![
+                "allowed  every step of its script; those with `ask_permission` ask first"
+                    .to_owned(),
+            ]
         }
         _ => of_claude(agent),
     };
     lines.push(approvals(agent.approvals));
     let (name, file) = (&agent.name, &agent.file);
     lines.push(format!(
-        "this is written in {file} and the fleet's defaults; `heeler config edit {name}` and \
-         `heeler reload` change it from the next turn on"
+        "written  in {file} and the fleet's defaults; `heeler config edit {name}`, then `heeler reload`, \
+         changes it from the next turn on"
     ));
     lines
 }
 
 fn of_claude(agent: &Agent) -> Vec<String> {
     let mode = agent.permission_mode;
-    let mut lines =
-        vec![format!("without asking: {} (permission_mode: {mode})", without_asking(mode))];
+    let mut lines = vec![format!("allowed  {} (permission_mode: {mode})", without_asking(mode))];
     if let Some(tools) = &agent.tools {
-        lines.push(format!("built-in tools: {} (tools)", listed(tools)));
+        lines.push(format!("tools    {} (tools)", listed(tools)));
     }
     if let Some(tools) = &agent.allowed_tools {
-        lines
-            .push(format!("only these run, and without asking: {} (allowed_tools)", listed(tools)));
+        lines.push(format!("only     {}; these without asking (allowed_tools)", listed(tools)));
     }
     if !agent.denied_tools.is_empty() {
-        lines.push(format!("never: {} (denied_tools)", listed(&agent.denied_tools)));
+        lines.push(format!("never    {} (denied_tools)", listed(&agent.denied_tools)));
     }
     lines
 }
@@ -58,5 +60,5 @@ fn approvals(how: Approvals) -> String {
         Approvals::Interactive => "you, here or by `heeler approvals`",
         Approvals::Review => "you, about each action, here or by `heeler approvals`",
     };
-    format!("asked about the rest: {who} (approvals: {how})")
+    format!("asked    {who} (approvals: {how})")
 }

@@ -15,11 +15,11 @@ fn help_tells_the_commands_and_the_keys_that_there_are() {
 fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     let mut rig = Rig::new();
     rig.say("/permissions");
-    assert_eq!(rig.shown(), ["boss may do anything\nnothing waits for your answer"]);
+    assert_eq!(rig.shown(), ["boss may do anything\nwaiting  nothing waits for your answer"]);
     let book = rig.talk.take().unwrap().book;
     rig.begin(book, |manner| manner.attended = false);
     rig.say("/permissions");
-    let denied = "here nobody can be asked: what is not allowed is denied";
+    let denied = "waiting  nobody can be asked here: what is not allowed is denied";
     assert_eq!(rig.shown(), [format!("boss may do anything\n{denied}")]);
 }
 
