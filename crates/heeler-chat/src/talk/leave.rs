@@ -76,6 +76,8 @@ impl Talk {
 
     fn end_turn(&mut self, stops_workers: bool) {
         self.leaving = Some(Leaving { step: Step::Ending, until: self.by(LEAVE_WAIT) });
+        // Who leaves interrupts.
+        self.turn.iter_mut().for_each(|turn| turn.interrupts += 1);
         let mut jobs: Vec<JobId> = self.turn.iter().map(|turn| turn.job.clone()).collect();
         if stops_workers {
             jobs.extend(self.workers.iter().filter_map(Worker::live_job).cloned());
