@@ -104,7 +104,7 @@ pub struct Book {
     unsure: Option<(Speaker, String)>,
     /// The last row of each job that was appended by us.
     last_rows: HashMap<(Speaker, JobId), u64>,
-    /// Something was appended that the JSON file does not tell of.
+    /// Something was appended or changed that the JSON file does not tell of.
     is_changed: bool,
     /// Freed last.
     _lock: LockFile,
@@ -208,17 +208,29 @@ impl Book {
     /// A failure leaves the file as it was; the change stays known, and the next save writes it.
     pub fn save(&mut self, change: impl FnOnce(&mut About)) -> Result<(), BookError> {
         change(&mut self.sheet.about);
+        self.is_changed = true;
         self.settle()?;
         self.write_as_decided()
     }
 
-    /// Closes the session. The JSON file is written if entries came since it was; one that was only
-    /// looked at is left as it is.
-    pub fn close(mut self) -> Result<(), BookError> {
-        if self.is_changed {
-            self.save(|_| ())?;
+    /// Changes what is known of the session; one of another program is written when something is said.
+    pub fn take_over(&mut self, change: impl FnOnce(&mut About)) -> Result<(), BookError> {
+        if self.place.foreign.is_none() {
+            return self.save(change);
         }
+        change(&mut self.sheet.about);
         Ok(())
+    }
+
+    /// Writes the JSON file if something came since it was; a session that was only looked at is left
+    /// as it is.
+    pub fn save_changes(&mut self) -> Result<(), BookError> {
+        if self.is_changed { self.save(|_| ()) } else { Ok(()) }
+    }
+
+    /// Closes the session.
+    pub fn close(mut self) -> Result<(), BookError> {
+        self.save_changes()
     }
 
     fn transcript(&self) -> Result<Utf8PathBuf, BookError> {

@@ -36,7 +36,12 @@ enum Step {
 impl Talk {
     /// Begins to leave, or leaves at once if that has begun.
     pub(super) fn leave(&mut self) {
-        if self.leaving.is_some() {
+        if let Some(leaving) = &self.leaving {
+            if let Step::Learning(job) = &leaving.step {
+                // Nobody reads any more what it says.
+                let job = job.clone();
+                drop(self.fleet.cancel(&job, true));
+            }
             return self.left();
         }
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
@@ -193,7 +198,7 @@ impl Talk {
     /// Ends: everything is saved.
     fn left(&mut self) {
         let id = self.book.id().to_owned();
-        match self.book.save(|_| {}) {
+        match self.book.save_changes() {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));

@@ -520,6 +520,28 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     assert!(!rig.talk().is_over());
     rig.leave();
     assert!(rig.talk().is_over());
+
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    rig.say("hi");
+    rig.is(1, JobState::Done);
+    rig.leave();
+    rig.stage.calls();
+    rig.leave();
+    assert_eq!(rig.stage.calls(), [format!("cancel {} true", job(2))], "nobody reads it");
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
+    let mut rig = Rig::new();
+    rig.say("hi");
+    rig.is(1, JobState::Running);
+    rig.leave();
+    rig.pass(4);
+    assert!(!rig.talk().is_over());
+    rig.pass(1);
+    assert!(rig.talk().is_over());
 }
 
 #[test]
