@@ -109,7 +109,7 @@ pub struct Book {
     unsure: Option<(Speaker, String)>,
     /// The last row of each job that was appended by us.
     last_rows: HashMap<(Speaker, JobId), u64>,
-    /// Something was appended that the JSON file does not tell of.
+    /// Something was appended or changed that the JSON file does not tell of.
     is_changed: bool,
     /// Another program's transcripts were copied beside, or are being so.
     is_brought: bool,
@@ -226,20 +226,24 @@ impl Book {
         self.write_as_decided()
     }
 
-    /// Changes what is known of the session without writing anything: the next save does.
-    pub fn know(&mut self, change: impl FnOnce(&mut About)) {
+    /// Changes what is known of the session; one of another program is written when something is said.
+    pub fn take_over(&mut self, change: impl FnOnce(&mut About)) -> Result<(), BookError> {
+        if self.place.foreign.is_none() {
+            return self.save(change);
+        }
         change(&mut self.sheet.about);
+        Ok(())
     }
 
-    /// Writes the JSON file if entries came since it was written; a session that was only looked at is
-    /// left as it is.
-    pub fn finish(&mut self) -> Result<(), BookError> {
+    /// Writes the JSON file if something came since it was; a session that was only looked at is left
+    /// as it is.
+    pub fn save_changes(&mut self) -> Result<(), BookError> {
         if self.is_changed { self.save(|_| ()) } else { Ok(()) }
     }
 
-    /// Closes the session, finished.
+    /// Closes the session.
     pub fn close(mut self) -> Result<(), BookError> {
-        self.finish()
+        self.save_changes()
     }
 
     fn transcript(&self) -> Result<Utf8PathBuf, BookError> {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
 
 use crate::picker::{Card, Picked, Picker};
-use crate::terminal::{Input, Terminal, is_taken};
+use crate::terminal::{Input, Terminal, is_taken, stop};
 use crate::{Screen, keys};
 
 /// The least time between two frames that no key asks for.
@@ -25,6 +25,9 @@ const AT_ONCE_MAX: usize = 1000;
 
 /// How often the time on the screen goes on while the agent works.
 const TICK: Duration = Duration::from_secs(1);
+
+/// With Ctrl: the program stops, and the shell has the terminal until `fg`.
+const STOP: KeyCode = KeyCode::Char('z');
 
 /// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
 /// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
@@ -51,7 +54,11 @@ pub fn run(
         if !is_taken() {
             return false;
         }
-        let cleared = if how == Draw::Anew { canvas.clear() } else { Ok(()) };
+        let cleared = match how {
+            Draw::Changes => Ok(()),
+            Draw::Anew => canvas.clear(),
+            Draw::AfterStop => stop().and_then(|()| canvas.clear()),
+        };
         cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
     };
     Loop { inputs: &terminal.inputs, screen, clock, wish, draw, is_gone: false }.run();
@@ -64,6 +71,8 @@ enum Draw {
     Changes,
     /// All of it: somebody else has written to the terminal.
     Anew,
+    /// The same, when somebody has the program go on that is stopped before.
+    AfterStop,
 }
 
 /// Why a frame is due.
@@ -148,6 +157,10 @@ where
                     if keys::is(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
                         self.paint(Draw::Anew);
                     }
+                    if keys::is(&event, STOP, KeyModifiers::CONTROL) {
+                        self.paint(Draw::AfterStop);
+                        return Due::Never;
+                    }
                     self.screen.key(&event).into_iter().for_each(&mut self.wish);
                     return Due::Now;
                 }
@@ -190,6 +203,10 @@ pub fn pick(
         let picked = match input {
             Input::Event(Event::Resize(..)) | Input::Shown(_) | Input::Over => None,
             Input::HungUp => Some(Picked::Nothing),
+            Input::Event(event) if keys::is(&event, STOP, KeyModifiers::CONTROL) => {
+                stop().and_then(|()| terminal.canvas.clear()).ok()?;
+                None
+            }
             Input::Event(event) => picker.key(&event),
         };
         match picked {
@@ -257,6 +274,27 @@ mod tests {
         let (wishes, frames) = run(vec![leaving, Input::Over, key(KeyCode::Char('a'))], 9);
         assert_eq!((wishes, frames), (vec![], 2));
         assert_eq!(run(vec![], 9), (vec![], 2), "nobody is there to show anything");
+    }
+
+    #[test]
+    fn ctrl_z_stops_and_then_draws_all_anew_and_types_nothing() {
+        let (tell, waiting) = sync_channel(3);
+        let stop = KeyEvent::new(STOP, KeyModifiers::CONTROL);
+        for input in [key(KeyCode::Char('a')), Input::Event(Event::Key(stop)), key(KeyCode::Enter)]
+        {
+            tell.send(input).unwrap();
+        }
+        drop(tell);
+        let (mut screen, mut wishes, mut drawn) = (screen(), vec![], vec![]);
+        let draw = |_: &mut Screen, how| {
+            drawn.push(how);
+            true
+        };
+        let clock = || Timestamp::UNIX_EPOCH;
+        let wish = |wish| wishes.push(wish);
+        Loop { inputs: &waiting, screen: &mut screen, clock, wish, draw, is_gone: false }.run();
+        assert_eq!(wishes, [Wish::Say("a".to_owned())]);
+        assert_eq!(drawn[..3], [Draw::Changes, Draw::Changes, Draw::AfterStop]);
     }
 
     #[test]

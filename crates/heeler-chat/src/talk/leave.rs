@@ -36,7 +36,12 @@ enum Step {
 impl Talk {
     /// Begins to leave, or leaves at once if that has begun.
     pub(super) fn leave(&mut self) {
-        if self.leaving.is_some() {
+        if let Some(leaving) = &self.leaving {
+            if let Step::Learning(job) = &leaving.step {
+                // Nobody reads any more what it says.
+                let job = job.clone();
+                drop(self.fleet.cancel(&job, true));
+            }
             return self.left();
         }
         self.give_back_held();
@@ -77,6 +82,8 @@ impl Talk {
 
     fn end_turn(&mut self, stops_workers: bool) {
         self.leaving = Some(Leaving { step: Step::Ending, until: self.by(LEAVE_WAIT) });
+        // Who leaves interrupts.
+        self.turn.iter_mut().for_each(|turn| turn.interrupts += 1);
         let mut jobs: Vec<JobId> = self.turn.iter().map(|turn| turn.job.clone()).collect();
         if stops_workers {
             jobs.extend(self.workers.iter().filter_map(Worker::live_job).cloned());
@@ -192,7 +199,7 @@ impl Talk {
     /// Ends: everything is saved.
     fn left(&mut self) {
         let id = self.book.id().to_owned();
-        match self.book.finish() {
+        match self.book.save_changes() {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));

@@ -335,6 +335,44 @@ fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() 
 }
 
 #[test]
+fn how_a_turn_ended_badly_is_told_once_however_often_it_is_resumed() {
+    let cancelled = || json!({"type": "error", "message": "cancelled by ann", "code": "cancelled"});
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.is(1, JobState::Running);
+    rig.leave();
+    rig.row(1, 3, cancelled());
+    rig.is(1, JobState::Failed);
+    assert_eq!(rig.shown()[..2], ["User one", "System interrupted"]);
+    rig.crash();
+    rig.is(1, JobState::Failed);
+    assert_eq!(rig.shown(), ["User one | System interrupted"]);
+
+    // No row tells it: the job had not begun, or its runner was killed.
+    rig.say("two");
+    rig.is(2, JobState::Failed);
+    assert_eq!(rig.shown(), ["User two", "System failed: no login"]);
+    for _ in 0..2 {
+        rig.crash();
+        rig.is(2, JobState::Failed);
+        assert_eq!(
+            rig.shown(),
+            ["User one | System interrupted | User two | System failed: no login"]
+        );
+    }
+
+    // A run that failed and one that was tried again after it.
+    rig.say("three");
+    rig.row(3, 1, json!({"type": "error", "message": "broken"}));
+    rig.said(3, 2, "Again.");
+    rig.is(3, JobState::Failed);
+    assert_eq!(
+        rig.shown(),
+        ["User three", "System error: broken", "Assistant Again.", "System failed: no login"]
+    );
+}
+
+#[test]
 fn undo_goes_on_from_before_the_last_turn() {
     let mut rig = Rig::new();
     for turn in 1..=2 {
@@ -519,6 +557,28 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     rig.leave();
     assert!(!rig.talk().is_over());
     rig.leave();
+    assert!(rig.talk().is_over());
+
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    rig.say("hi");
+    rig.is(1, JobState::Done);
+    rig.leave();
+    rig.stage.calls();
+    rig.leave();
+    assert_eq!(rig.stage.calls(), [format!("cancel {} true", job(2))], "nobody reads it");
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
+    let mut rig = Rig::new();
+    rig.say("hi");
+    rig.is(1, JobState::Running);
+    rig.leave();
+    rig.pass(4);
+    assert!(!rig.talk().is_over());
+    rig.pass(1);
     assert!(rig.talk().is_over());
 }
 

@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::{PAGE_ENTRIES, Talk};
 use crate::command::{self, Command};
-use crate::row::{self, Prompts};
+use crate::row::{self, FAILED, INTERRUPTED, Prompts};
 use crate::{
-    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn,
+    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Source, Speaker, Turn,
 };
 
 /// Who began a turn.
@@ -25,7 +25,9 @@ pub(super) struct Running {
     pub(super) by: By,
     state: JobState,
     doing: String,
-    interrupts: u32,
+    pub(super) interrupts: u32,
+    /// The transcript's last word of it is how it ended.
+    tells_end: bool,
 }
 
 impl Running {
@@ -48,6 +50,7 @@ impl Talk {
         self.marks.insert(Speaker::Coordinator, page.mark);
         // Words that are in the transcript, and of whose job nothing is on record here.
         let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
+        let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
         let (entries, has_more) = (page.entries, page.has_more);
         self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
@@ -61,8 +64,12 @@ impl Talk {
             }
         }
         // Only the last turn can have been cut off here: each begins when the one before is kept whole.
-        if let Some(last) = jobs.last() {
-            self.follow(last.clone(), By::Person)?;
+        if let Some(job) = jobs.last() {
+            self.follow(job.clone(), By::Person)?;
+            // What is in the transcript is not told again.
+            let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
+            let tells_end = last.is_some_and(|entry| is_its(&entry) && row::tells_end(&entry));
+            self.turn.iter_mut().for_each(|turn| turn.tells_end = tells_end);
         }
         if !jobs.is_empty() {
             self.fleet.watch_workers(&jobs);
@@ -217,8 +224,14 @@ impl Talk {
         self.speakers.insert(job.clone(), Speaker::Coordinator);
         self.next_rows.insert(job.clone(), from);
         let doing = "starting".to_owned();
-        self.turn =
-            Some(Running { job: job.clone(), by, state: JobState::Waiting, doing, interrupts: 0 });
+        self.turn = Some(Running {
+            job: job.clone(),
+            by,
+            state: JobState::Waiting,
+            doing,
+            interrupts: 0,
+            tells_end: false,
+        });
         self.fleet.follow(&job, from);
         Ok(())
     }
@@ -248,6 +261,9 @@ impl Talk {
         let Some(entry) = row::entry(job, at, row, prompts) else { return };
         if of == Speaker::Coordinator && entry.role == Role::Assistant {
             self.last_words = entry.text();
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.job == *job) {
+            turn.tells_end = row::tells_end(&entry);
         }
         self.keep(of, entry);
     }
@@ -290,14 +306,17 @@ impl Talk {
         let Some(turn) = self.turn.take() else { return };
         self.out.push(Shown::DeltaEnded { of: Speaker::Coordinator });
         self.asks.retain(|question| question.job != turn.job);
-        if facts.state == JobState::Failed {
+        if facts.state == JobState::Failed && !turn.tells_end {
             let why = facts.reason.as_deref().unwrap_or("it did not end well");
-            let text = if turn.interrupts > 0 {
-                "interrupted".to_owned()
-            } else {
-                format!("failed: {why}")
+            let text = match turn.interrupts {
+                0 => format!("{FAILED}{why}"),
+                _ => INTERRUPTED.to_owned(),
             };
-            self.note(text);
+            // In the place of the row that would have told it, so that it is told once.
+            let row = self.next_rows.get(&turn.job).copied().unwrap_or_default();
+            let source = Some(Source { job: turn.job.clone(), row });
+            let entry = Entry { source, ..Entry::new(Role::System, text, self.now) };
+            self.keep(Speaker::Coordinator, entry);
         }
         if let By::Loop(at) = turn.by {
             self.loop_turn_ended(at, facts.state == JobState::Done);

@@ -177,9 +177,10 @@ fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
     if known.as_deref() != Some(&agent) {
         let state_dir = Some(place.state_dir.clone());
         // Another agent has a conversation of its own.
-        book.know(|about| {
+        book.take_over(|about| {
             (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
-        });
+        })
+        .map_err(anyhow::Error::from)?;
     }
     Ok(book)
 }

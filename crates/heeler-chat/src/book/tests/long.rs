@@ -79,13 +79,3 @@ fn whoever_leaves_while_it_is_copied_leaves_no_half_copy_and_comes_back_to_the_s
     book.append(&ALL, &entry("mine")).unwrap();
     assert_eq!(book.older(&ALL, None, 1).unwrap().entries[0].text(), "mine");
 }
-
-#[test]
-fn a_session_that_is_only_looked_at_is_left_as_it_is() {
-    let home = Home::with_foreign();
-    let mut book = home.open("one");
-    book.know(|about| about.agent = Some("lead".to_owned()));
-    assert_eq!(book.about().agent(), "lead");
-    book.close().unwrap();
-    assert!(!home.own().join("one.json").exists());
-}

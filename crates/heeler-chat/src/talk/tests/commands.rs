@@ -33,7 +33,7 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     std::fs::write(theirs.join("old.transcript.ndjson"), line.repeat(2000)).unwrap();
     let shelf = Shelf::new(rig.folder().join("sessions"), vec![theirs]);
     let mut book = shelf.open("old", rig.now, crate::Older::Migrate).unwrap().book;
-    book.know(|about| about.agent = Some("boss".to_owned()));
+    book.take_over(|about| about.agent = Some("boss".to_owned())).unwrap();
     rig.begin(book, |_| {});
     rig.shown();
     rig.say("/cost");
