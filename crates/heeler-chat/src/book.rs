@@ -14,6 +14,7 @@ mod whole;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 pub use self::page::{EntryPage, Mark};
 pub(crate) use self::page::{read_entry, unended};
+use self::settle::Bringing;
 pub(crate) use self::settle::seam;
 use crate::about::{About, Counted, NDJSON, Seam, Worker};
 use crate::sheet::{Inline, Sheet};
@@ -36,6 +38,9 @@ const WORKER_LOGS_MAX: usize = 64;
 /// The longest inline transcript that is written for older programs. A longer one stays as it is; the
 /// entries are in the transcript's own file in any case.
 const INLINE_BYTES_MAX: u64 = plain::RECORD_BYTES_MAX / 2;
+/// How much of a transcript is counted while somebody waits. What is longer is counted beside, and the
+/// JSON file keeps the count that it has until that is done.
+pub(crate) const COUNT_BYTES_MAX: u64 = 8 << 20;
 
 /// Why a session's files were not read or written.
 #[derive(Debug, Error)]
@@ -104,8 +109,13 @@ pub struct Book {
     unsure: Option<(Speaker, String)>,
     /// The last row of each job that was appended by us.
     last_rows: HashMap<(Speaker, JobId), u64>,
-    /// Something was appended that the JSON file does not tell of.
+    /// Something was appended or changed that the JSON file does not tell of.
     is_changed: bool,
+    /// Another program's transcripts were copied beside, or are being so.
+    is_brought: bool,
+    bringing: Option<Bringing>,
+    /// A count of a long transcript that is under way.
+    counting: Option<JoinHandle<Option<Counted>>>,
     /// Freed last.
     _lock: LockFile,
 }
@@ -131,6 +141,9 @@ impl Book {
             unsure: None,
             last_rows: HashMap::new(),
             is_changed: false,
+            is_brought: false,
+            bringing: None,
+            counting: None,
             _lock: lock,
         };
         let mut warnings = std::mem::take(&mut book.sheet.warnings);
@@ -208,17 +221,29 @@ impl Book {
     /// A failure leaves the file as it was; the change stays known, and the next save writes it.
     pub fn save(&mut self, change: impl FnOnce(&mut About)) -> Result<(), BookError> {
         change(&mut self.sheet.about);
+        self.is_changed = true;
         self.settle()?;
         self.write_as_decided()
     }
 
-    /// Closes the session. The JSON file is written if entries came since it was; one that was only
-    /// looked at is left as it is.
-    pub fn close(mut self) -> Result<(), BookError> {
-        if self.is_changed {
-            self.save(|_| ())?;
+    /// Changes what is known of the session; one of another program is written when something is said.
+    pub fn take_over(&mut self, change: impl FnOnce(&mut About)) -> Result<(), BookError> {
+        if self.place.foreign.is_none() {
+            return self.save(change);
         }
+        change(&mut self.sheet.about);
         Ok(())
+    }
+
+    /// Writes the JSON file if something came since it was; a session that was only looked at is left
+    /// as it is.
+    pub fn save_changes(&mut self) -> Result<(), BookError> {
+        if self.is_changed { self.save(|_| ()) } else { Ok(()) }
+    }
+
+    /// Closes the session.
+    pub fn close(mut self) -> Result<(), BookError> {
+        self.save_changes()
     }
 
     fn transcript(&self) -> Result<Utf8PathBuf, BookError> {
@@ -346,13 +371,23 @@ impl Book {
         }
     }
 
-    /// Returns how many entries the coordinator's transcript has; only what came since is looked at.
-    fn count(&mut self) -> Result<u64, BookError> {
+    /// Returns how many entries the coordinator's transcript has; only what came since is looked at, and
+    /// nobody waits for much of that.
+    fn count(&mut self) -> Result<Option<u64>, BookError> {
         let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
+        if let Some(done) = self.counting.take_if(|counting| counting.is_finished()) {
+            // One that failed tells nothing, and is tried again.
+            self.sheet.about.counted = done.join().ok().flatten().or(self.sheet.about.counted);
+        }
         let before = self.sheet.about.counted.unwrap_or_default();
-        let counted = count_on(&path, before, u64::MAX, u64::MAX)?.expect("there is no limit");
-        self.sheet.about.counted = Some(counted);
-        Ok(counted.entries)
+        let counted = count_on(&path, before, u64::MAX, COUNT_BYTES_MAX)?;
+        if let Some(counted) = counted {
+            self.sheet.about.counted = Some(counted);
+        } else if self.counting.is_none() {
+            let count = move || count_on(&path, before, u64::MAX, u64::MAX).ok().flatten();
+            self.counting = Some(std::thread::spawn(count));
+        }
+        Ok(counted.map(|counted| counted.entries))
     }
 
     /// Returns all entries for the inline transcript, unless it would be too long.
@@ -396,7 +431,7 @@ fn worker_files(place: &Place, folder: &Utf8Path) -> Result<Vec<String>, BookErr
     for entry in names {
         let entry = entry.map_err(failed)?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let is_one = name.ends_with(NDJSON) && checked_id(&name).is_ok();
+        let is_one = name.strip_suffix(NDJSON).is_some_and(|name| checked_id(name).is_ok());
         if is_one && entry.file_type().is_ok_and(|found| found.is_file()) {
             files.push(name);
         }

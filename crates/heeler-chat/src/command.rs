@@ -16,7 +16,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("workers", "", "the workers of this session, what they do and cost"),
     ("view", "[WORKER|main]", "look at a worker's transcript, or back"),
     ("model", "[NAME|default]", "which model answers from now on"),
-    ("permissions", "", "what waits for your answer"),
+    ("permissions", "", "what the agent may do, and what waits for your answer"),
     ("tasks", "[add TEXT|done N|drop N]", "the session's task list"),
     ("loop", "\"GOAL\" INTERVAL", "work toward a goal again and again"),
     ("loop-target", "INTERVAL [\"GOAL\"]", "the same, or work through the tasks"),
@@ -33,6 +33,17 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("status", "", "where things are"),
     ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
 ];
+
+/// Returns what `/help` says: the commands, then the keys that there are, each with what it does.
+pub fn help(keys: &[(&str, &str)]) -> String {
+    let commands = COMMANDS.iter().map(|(name, args, what)| {
+        let head = format!("/{name} {args}");
+        format!("{:<31}  {what}", head.trim_end())
+    });
+    let said = "Whatever else you type is said to the agent; //NAME says /NAME.".to_owned();
+    let keys = keys.iter().map(|(key, what)| format!("{key:<31}  {what}"));
+    commands.chain([said]).chain(keys).collect::<Vec<String>>().join("\n")
+}
 
 /// A command.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +67,18 @@ pub(crate) enum Command {
     Sessions,
     Status,
     Exit,
+}
+
+impl Command {
+    /// Says whether it writes to the session.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Command::Model(name) => name.is_some(),
+            Command::Tasks(change) => *change != TaskChange::List,
+            Command::Loop { .. } | Command::Stop(_) | Command::Restart(_) | Command::Undo => true,
+            _ => false,
+        }
+    }
 }
 
 /// What to do with the task list.

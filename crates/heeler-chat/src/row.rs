@@ -5,6 +5,12 @@ use serde_json::{Map, Value as Json};
 
 use crate::{Entry, Role, Source};
 
+/// How a transcript tells that a turn was cut short by a person.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+/// How it tells what a run ended with, and a job of which no row tells that.
+const ERROR: &str = "error: ";
+pub(crate) const FAILED: &str = "failed: ";
+
 /// Whose words the prompts of a job are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
@@ -30,7 +36,8 @@ pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Optio
         "tool_result" if row["tool_use_id"].is_string() => {
             (Role::Tool, result(row), row["tool_name"].as_str().map(str::to_owned), None)
         }
-        "error" => (Role::System, format!("error: {}", text("message")), None, None),
+        "error" if row["code"] == "cancelled" => (Role::System, INTERRUPTED.to_owned(), None, None),
+        "error" => (Role::System, format!("{ERROR}{}", text("message")), None, None),
         "system" => match row["subtype"].as_str()? {
             "user_input" if prompts == Prompts::Told => (Role::User, text("content"), None, None),
             "progress" | "file_sent" | "denied" => (Role::System, text("content"), None, None),
@@ -61,6 +68,13 @@ pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Optio
         call: row["tool_use_id"].as_str().map(str::to_owned),
         other,
     })
+}
+
+/// Says whether an entry tells how a turn ended that did not end well.
+pub(crate) fn tells_end(entry: &Entry) -> bool {
+    let text = entry.text();
+    entry.role == Role::System
+        && (text == INTERRUPTED || text.starts_with(ERROR) || text.starts_with(FAILED))
 }
 
 fn result(row: &Json) -> String {
@@ -110,6 +124,10 @@ mod tests {
         check(
             json!({"type": "error", "message": "no login"}),
             &format!(r#"{{"role":"system","content":"error: no login",{source}}}"#),
+        );
+        check(
+            json!({"type": "error", "message": "cancelled by ann", "code": "cancelled"}),
+            &format!(r#"{{"role":"system","content":"interrupted",{source}}}"#),
         );
     }
 

@@ -129,8 +129,8 @@ impl Sheet {
         found.into_iter().find(|value| !value.is_null())
     }
 
-    /// Returns the file's bytes.
-    pub(crate) fn write(&mut self, messages: u64, inline: Inline) -> Vec<u8> {
+    /// Returns the file's bytes. A count that is not known stays as it was.
+    pub(crate) fn write(&mut self, messages: Option<u64>, inline: Inline) -> Vec<u8> {
         let is_raised = matches!(inline, Inline::Moved);
         if is_raised {
             self.version = SCHEMA_VERSION;
@@ -143,7 +143,7 @@ impl Sheet {
             self.inline = lines;
         }
         if self.version == SCHEMA_VERSION {
-            self.keys.put(MESSAGES, &messages);
+            messages.iter().for_each(|messages| self.keys.put(MESSAGES, messages));
             self.keys.put(TRANSCRIPT_PATH, &self.transcript);
         }
         if !self.about.workers.is_empty() {

@@ -8,7 +8,10 @@ mod glance;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::DirEntry;
+use std::io::Read as _;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +36,17 @@ const NAMED_MAX: usize = 5;
 /// How many ids are tried for a new session.
 const IDS_MAX: usize = 100;
 
+/// How many threads look at sessions at most.
+const THREADS_MAX: usize = 8;
+/// The most that is told of what an earlier session has taught.
+const LEARNED_BYTES_MAX: u64 = 16 * 1024;
+/// In how many earlier sessions it is looked for.
+const LEARNED_FROM_MAX: usize = 200;
+
 const JSON: &str = ".json";
+const TRANSCRIPT: &str = ".transcript.ndjson";
+/// What the file ends in that has what a session has taught.
+pub(crate) const INSIGHTS: &str = ".insights.md";
 
 /// Why a session was not found, made or opened.
 #[derive(Debug, Error)]
@@ -115,6 +128,17 @@ pub struct Listed {
     pub fault: Option<String>,
 }
 
+impl Listed {
+    /// Says how many entries it has.
+    pub fn counted(&self) -> String {
+        match self.messages {
+            None => "… entries".to_owned(),
+            Some(1) => "1 entry".to_owned(),
+            Some(count) => format!("{count} entries"),
+        }
+    }
+}
+
 /// Where a session is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -124,6 +148,15 @@ pub struct Found {
     pub is_foreign: bool,
     /// The folder that has it.
     pub(crate) folder: Utf8PathBuf,
+}
+
+/// A session that nobody has looked into yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Where it is.
+    pub found: Found,
+    /// When its files were last written.
+    pub updated: Timestamp,
 }
 
 /// What to do with a session of an older form.
@@ -158,10 +191,60 @@ impl Shelf {
 
     /// Lists all sessions, the last written first. One that cannot be opened is listed with its fault.
     pub fn list(&self) -> Result<Vec<Listed>, ShelfError> {
-        let mut listed: Vec<Listed> =
-            self.all()?.into_values().map(|found| glance::glance(&self.own, &found)).collect();
+        let named = self.names()?;
+        let mut listed = at_once(&named, |named| self.glance(named));
         listed.sort_by(|a, b| (b.updated, &b.id).cmp(&(a.updated, &a.id)));
         Ok(listed)
+    }
+
+    /// Names all sessions, the last written first, without looking into any: [`Shelf::glance`] does.
+    pub fn names(&self) -> Result<Vec<Named>, ShelfError> {
+        let mut times: BTreeMap<String, Named> = BTreeMap::new();
+        for (folder, is_foreign) in self.folders() {
+            let seen = or_none(is_foreign, times_in(folder))?;
+            times.extend(seen.into_iter().map(|(id, updated)| {
+                let found = Found { id: id.clone(), is_foreign, folder: folder.clone() };
+                (id, Named { found, updated })
+            }));
+        }
+        let mut named: Vec<Named> = times.into_values().collect();
+        named.sort_by(|a, b| (b.updated, &b.found.id).cmp(&(a.updated, &a.found.id)));
+        Ok(named)
+    }
+
+    /// Looks at a session: at the ends of its files, and at little more.
+    pub fn glance(&self, named: &Named) -> Listed {
+        glance::glance(&self.own, named)
+    }
+
+    /// Returns what the last session with an agent in a folder has taught.
+    pub fn learned(&self, agent: Option<&str>, folder: Option<&Utf8Path>) -> Option<String> {
+        let mut files: Vec<(Timestamp, String)> = Vec::new();
+        let each = &mut |name: &str, entry: &DirEntry| {
+            let id = name.strip_suffix(INSIGHTS).map(str::to_owned);
+            files.extend(id.map(|id| (written(entry), id)));
+        };
+        each_name(&self.own, each).ok()?;
+        files.sort_unstable_by(|a, b| b.cmp(a));
+        let is_alike = |id: &str| {
+            let (id, folder_of) = (id.to_owned(), self.own.clone());
+            let found = Found { id, is_foreign: false, folder: folder_of };
+            let sheet = read_sheet(&found).1.ok();
+            sheet.is_some_and(|sheet| {
+                let about = &sheet.about;
+                about.agent.as_deref() == agent && about.folder.as_deref() == folder
+            })
+        };
+        let alike = files.iter().take(LEARNED_FROM_MAX).filter(|(_, id)| is_alike(id));
+        let read = |id: &str| {
+            let mut text = Vec::new();
+            let path = resolve_inside(&self.own, &format!("{id}{INSIGHTS}")).ok()?;
+            let file = heeler_transcript::plain::open(&path).ok()?;
+            file.take(LEARNED_BYTES_MAX).read_to_end(&mut text).ok()?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            (!text.trim().is_empty()).then_some(text)
+        };
+        alike.map(|(_, id)| id).find_map(|id| read(id))
     }
 
     /// Finds a session by its id or the beginning of it, if that is no other's.
@@ -211,7 +294,7 @@ impl Shelf {
             }
             let lock = self.lock(&id, now)?;
             let mut sheet = Sheet::new(&id, about.clone());
-            let bytes = sheet.write(0, Inline::Moved);
+            let bytes = sheet.write(Some(0), Inline::Moved);
             let path = self.own.join(format!("{id}{JSON}"));
             place_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
                 .map_err(BookError::Disk)?;
@@ -250,7 +333,7 @@ impl Shelf {
     }
 
     fn is_taken(&self, id: &str) -> bool {
-        let names = [JSON, ".transcript.ndjson", ".workers"];
+        let names = [JSON, TRANSCRIPT, ".workers"];
         let folders = self.foreign.iter().chain([&self.own]);
         folders.into_iter().any(|folder| {
             names.iter().any(|name| folder.join(format!("{id}{name}")).symlink_metadata().is_ok())
@@ -260,42 +343,94 @@ impl Shelf {
     /// Returns every session by its id. Ours hides the one that it was copied from.
     fn all(&self) -> Result<BTreeMap<String, Found>, ShelfError> {
         let mut all = BTreeMap::new();
-        for (folder, is_foreign) in
-            self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.own, false)])
-        {
-            let ids = match ids_in(folder) {
-                // Another program's folder that cannot be read keeps nobody from their own.
-                Err(error) if is_foreign => {
-                    tracing::warn!("{}", heeler_model::chain(&error));
-                    continue;
-                }
-                result => result.map_err(BookError::Disk)?,
-            };
-            for id in ids {
+        for (folder, is_foreign) in self.folders() {
+            for id in or_none(is_foreign, ids_in(folder))? {
                 let found = Found { id: id.clone(), is_foreign, folder: folder.clone() };
                 all.insert(id, found);
             }
         }
         Ok(all)
     }
+
+    /// Returns the folders, and whether each is another program's; what comes later hides what comes before.
+    fn folders(&self) -> impl Iterator<Item = (&Utf8PathBuf, bool)> {
+        self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.own, false)])
+    }
 }
 
-/// Returns the ids of the sessions in a folder, which need not be there.
-fn ids_in(folder: &Utf8Path) -> Result<Vec<String>, DiskError> {
+/// Another program's folder that cannot be read keeps nobody from their own.
+fn or_none<T: Default>(is_foreign: bool, read: Result<T, DiskError>) -> Result<T, ShelfError> {
+    match read {
+        Err(error) if is_foreign => {
+            tracing::warn!("{}", heeler_model::chain(&error));
+            Ok(T::default())
+        }
+        result => Ok(result.map_err(BookError::Disk)?),
+    }
+}
+
+/// Hands over the name of everything in a folder, which need not be there. Temporary and hidden files,
+/// which begin with a dot, are left out.
+fn each_name(folder: &Utf8Path, each: &mut dyn FnMut(&str, &DirEntry)) -> Result<(), DiskError> {
     let failed = |source| DiskError { action: "list", path: folder.to_owned(), source };
     let names = match std::fs::read_dir(folder) {
         Ok(names) => names,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    let mut ids = Vec::new();
     for entry in names {
-        let name = entry.map_err(failed)?.file_name();
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
         let name = name.to_string_lossy();
-        // Temporary and hidden files begin with a dot.
-        ids.extend(name.strip_suffix(JSON).filter(|id| !id.starts_with('.')).map(str::to_owned));
+        if !name.starts_with('.') {
+            each(&name, &entry);
+        }
     }
+    Ok(())
+}
+
+/// Returns the ids of the sessions in a folder.
+fn ids_in(folder: &Utf8Path) -> Result<Vec<String>, DiskError> {
+    let mut ids = Vec::new();
+    each_name(folder, &mut |name, _| ids.extend(name.strip_suffix(JSON).map(str::to_owned)))?;
     Ok(ids)
+}
+
+/// Returns when each session of a folder was last written, by its own file and its transcript's.
+fn times_in(folder: &Utf8Path) -> Result<HashMap<String, Timestamp>, DiskError> {
+    let (mut sessions, mut transcripts) = (HashMap::new(), HashMap::new());
+    each_name(folder, &mut |name, entry| {
+        if let Some(id) = name.strip_suffix(JSON) {
+            sessions.insert(id.to_owned(), written(entry));
+        } else if let Some(id) = name.strip_suffix(TRANSCRIPT) {
+            transcripts.insert(id.to_owned(), written(entry));
+        }
+    })?;
+    for (id, at) in &mut sessions {
+        *at = transcripts.get(id).map_or(*at, |transcript| *transcript.max(at));
+    }
+    Ok(sessions)
+}
+
+fn written(entry: &DirEntry) -> Timestamp {
+    entry.metadata().map_or(Timestamp::UNIX_EPOCH, |meta| glance::written(&meta))
+}
+
+/// Does something to each of many things, by as many threads as the machine has, up to a limit.
+fn at_once<T: Sync, R: Send>(things: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = things.len().div_ceil(threads.min(THREADS_MAX)).max(1);
+    std::thread::scope(|scope| {
+        let act = &act;
+        let shares = things
+            .chunks(share)
+            .map(|some| scope.spawn(move || some.iter().map(act).collect::<Vec<R>>()));
+        let shares: Vec<_> = shares.collect();
+        let done = shares
+            .into_iter()
+            .map(|share| share.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        done.flatten().collect()
+    })
 }
 
 /// Reads a session's file; an error is the reason in words.

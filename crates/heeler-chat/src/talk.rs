@@ -58,6 +58,8 @@ pub struct Manner {
     pub restart_loops: bool,
     /// Where `/export` writes.
     pub folder: Utf8PathBuf,
+    /// The keys that there are and what each does, for `/help`; none where there is no screen.
+    pub keys: &'static [(&'static str, &'static str)],
 }
 
 /// A conversation.
@@ -72,6 +74,8 @@ pub struct Talk {
     unwritten: VecDeque<(Speaker, Entry)>,
     turn: Option<Running>,
     queue: VecDeque<Waiting>,
+    /// What was said while the session is copied to be ours.
+    held: Vec<String>,
     /// What the agent said last in this turn.
     last_words: String,
     workers: Vec<Worker>,
@@ -111,6 +115,7 @@ impl Talk {
             unwritten: VecDeque::new(),
             turn: None,
             queue: VecDeque::new(),
+            held: Vec::new(),
             last_words: String::new(),
             workers: Vec::new(),
             speakers: HashMap::new(),
@@ -195,6 +200,7 @@ impl Talk {
     /// Lets time pass: loops become due, and what must end ends. To be called about once a second.
     pub fn tick(&mut self, now: Timestamp) {
         self.at(now);
+        self.say_held();
         match self.leaving {
             Some(_) => self.leave_on(),
             None => self.loop_on(),
@@ -325,8 +331,12 @@ impl Talk {
             agent: about.agent().to_owned(),
             model: about.model.clone().or_else(|| self.status.model.clone()),
             context_tokens: self.status.context_tokens,
-            cost_usd: self.costs.values().sum(),
-            busy: self.turn.as_ref().map(|turn| turn.doing().to_owned()),
+            // A sum of nothing is -0.
+            cost_usd: self.costs.values().sum::<f64>() + 0.0,
+            busy: match &self.turn {
+                Some(turn) => Some(turn.doing().to_owned()),
+                None => (!self.held.is_empty()).then(|| "copying the session".to_owned()),
+            },
             queued: self.queue.len(),
             workers: self.workers.iter().map(chip).collect(),
             loops: about.loops.iter().filter(|one| one.next_at.is_some()).count(),

@@ -16,6 +16,8 @@ const SAID_BYTES_MAX: usize = 64 * 1024;
 const TOOL_BYTES_MAX: usize = 16 * 1024;
 /// How much is kept of the one line that tells what a tool was given.
 const GIST_BYTES_MAX: usize = 512;
+/// The least width of a second column that stands beside a wide first one.
+const COLUMN_MIN: usize = 24;
 /// How many lines a thing has at most.
 const LINES_MAX: usize = 2000;
 
@@ -107,7 +109,7 @@ impl Cell {
             Cell::Agent(text) => agent(text, width, theme),
             Cell::System(text) => plain("  ", text, theme.dim, width),
             Cell::Other(who, text) => spoken(&format!("{who}: "), text, Style::new(), width),
-            Cell::Told(text) => spoken("  ", text, Style::new(), width),
+            Cell::Told(text) => told(text, width),
             Cell::Failed(text) => plain("! ", text, theme.bad, width),
             Cell::Tool(call) => call.lines(width, unfolded, theme),
         };
@@ -213,6 +215,40 @@ fn spoken(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'stati
     let mut lines = vec![Line::default()];
     lines.extend(plain(sign, text, style, width));
     lines
+}
+
+/// Lays out what the program tells. Where a line has a second column, set off by blanks, that goes on
+/// below itself, or on lines of its own where there is no room beside the first.
+fn told(text: &str, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    for line in text.trim_end().lines() {
+        let (head, rest) = columns(line);
+        let column = text::width(line) - text::width(rest);
+        let is_beside = rest.is_empty() || column * 3 <= width || column + COLUMN_MIN <= width;
+        let first = if is_beside { line } else { head };
+        let hang = if is_beside && !rest.is_empty() { column } else { 0 };
+        flow("  ", hang, width).lines(&[Span::raw(first.to_owned())], &mut lines);
+        if !is_beside {
+            flow("      ", 0, width).lines(&[Span::raw(rest.to_owned())], &mut lines);
+        }
+    }
+    lines
+}
+
+/// Returns what stands before and behind the first gap of a line that is wider than between words.
+fn columns(line: &str) -> (&str, &str) {
+    let indent = line.len() - line.trim_start().len();
+    match line[indent..].find("  ") {
+        Some(gap) => (&line[..indent + gap], line[indent + gap..].trim_start()),
+        None => (line, ""),
+    }
+}
+
+fn flow(sign: &str, hang: usize, width: usize) -> Flow {
+    // What is wide in a narrow window begins its lines at the edge.
+    let sign = if text::width(sign) * 3 <= width { sign } else { "" };
+    let rest = vec![Span::raw(format!("{sign}{}", " ".repeat(hang)))];
+    Flow { first: vec![Span::raw(sign.to_owned())], rest, width, breaks: Break::Words }
 }
 
 fn plain(sign: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {

@@ -35,6 +35,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("Ctrl+E", "show all of a long request"),
     ("Ctrl+L", "draw the screen anew"),
+    ("Ctrl+Z", "stop here for a while; `fg` in the shell goes on"),
     ("Ctrl+C", "clear the input; twice on an empty one: leave"),
     ("Ctrl+D", "leave, on an empty input"),
 ];

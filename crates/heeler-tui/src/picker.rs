@@ -17,7 +17,7 @@ const CARD_ROWS: usize = 3;
 const SAID_BYTES_MAX: usize = 1000;
 
 /// A session that could be resumed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Card {
     /// Its id.
     pub id: String,
@@ -25,8 +25,8 @@ pub struct Card {
     pub agent: String,
     /// When something was last said.
     pub at: Option<Timestamp>,
-    /// How many messages it has.
-    pub messages: u64,
+    /// How many entries it has, if that is known.
+    pub messages: Option<u64>,
     /// What the person said first.
     pub first: String,
     /// What was said last.
@@ -35,6 +35,8 @@ pub struct Card {
     pub foreign: Option<String>,
     /// Why it cannot be resumed.
     pub fault: Option<String>,
+    /// Nobody has looked into it yet: only its name and time are known.
+    pub is_unread: bool,
 }
 
 /// What became of it.
@@ -65,18 +67,8 @@ pub struct Picker {
 impl Picker {
     /// Makes a list, in the order given.
     pub fn new(mut cards: Vec<Card>, theme: Theme) -> Picker {
-        for card in &mut cards {
-            for text in [&mut card.first, &mut card.last, &mut card.agent] {
-                *text = one_line(crate::text::beginning(text, SAID_BYTES_MAX).0);
-            }
-        }
-        let words = cards
-            .iter()
-            .map(|card| {
-                let (id, agent, first, last) = (&card.id, &card.agent, &card.first, &card.last);
-                format!("{id} {agent} {first} {last}").to_lowercase()
-            })
-            .collect();
+        cards.iter_mut().for_each(tidy);
+        let words = cards.iter().map(words).collect();
         let found = (0..cards.len()).collect();
         Picker {
             cards,
@@ -89,6 +81,29 @@ impl Picker {
             page: 1,
             hint: None,
         }
+    }
+
+    /// Takes in what was found when somebody looked into the session at a place of the list.
+    pub fn put(&mut self, at: usize, mut card: Card) {
+        if at >= self.cards.len() {
+            return;
+        }
+        tidy(&mut card);
+        self.words[at] = words(&card);
+        self.cards[at] = card;
+        // What it was found by before, its id, is among its words still.
+        if let Err(place) = self.found.binary_search(&at)
+            && self.has_words(&self.words[at])
+        {
+            self.found.insert(place, at);
+            // What is chosen stays so.
+            self.chosen += usize::from(place <= self.chosen && self.found.len() > 1);
+        }
+    }
+
+    /// Returns the place in the list of the first session that is seen.
+    pub fn first_seen(&self) -> usize {
+        self.found.get(self.top).copied().unwrap_or_default()
     }
 
     /// Takes a key; returns what became of it once that is known.
@@ -157,11 +172,14 @@ impl Picker {
     /// Searches for more words: all of them must be there.
     fn find(&mut self, more: &str) {
         self.search.push_str(more);
-        let wanted = self.search.to_lowercase();
-        let has = |words: &String| wanted.split_whitespace().all(|word| words.contains(word));
-        let found = self.words.iter().enumerate().filter(|(_, words)| has(words));
+        let found = self.words.iter().enumerate().filter(|(_, words)| self.has_words(words));
         self.found = found.map(|(at, _)| at).collect();
         (self.chosen, self.top) = (0, 0);
+    }
+
+    fn has_words(&self, words: &str) -> bool {
+        let wanted = self.search.to_lowercase();
+        wanted.split_whitespace().all(|word| words.contains(word))
     }
 
     /// Draws the list. Times are told from `now`.
@@ -215,12 +233,17 @@ impl Picker {
         columns: usize,
     ) -> [Line<'static>; CARD_ROWS] {
         let sign = if is_chosen { "▸" } else { " " };
-        let first = if card.first.is_empty() { "(nothing was said)" } else { &card.first };
+        let first = match card.first.as_str() {
+            "" if card.is_unread => "…",
+            "" => "(nothing was said)",
+            first => first,
+        };
         let style = if is_chosen { self.theme.chosen } else { self.theme.person };
         let title = Line::styled(shortened(&format!("{sign} {first}"), columns), style);
         let messages = match card.messages {
-            1 => "1 message".to_owned(),
-            count => format!("{count} messages"),
+            None => "… messages".to_owned(),
+            Some(1) => "1 message".to_owned(),
+            Some(count) => format!("{count} messages"),
         };
         let age = card.at.map(|at| age(at, now));
         let from = card.foreign.as_ref().map(|from| format!("from {}", one_line(from)));
@@ -237,6 +260,19 @@ impl Picker {
         };
         [title, facts, last]
     }
+}
+
+/// Leaves of a card's texts what fits a line, and nothing that steers the terminal.
+fn tidy(card: &mut Card) {
+    for text in [&mut card.first, &mut card.last, &mut card.agent] {
+        *text = one_line(crate::text::beginning(text, SAID_BYTES_MAX).0);
+    }
+}
+
+/// Returns what a session can be found by.
+fn words(card: &Card) -> String {
+    let (id, agent, first, last) = (&card.id, &card.agent, &card.first, &card.last);
+    format!("{id} {agent} {first} {last}").to_lowercase()
 }
 
 /// Tells how long ago something was.

@@ -4,7 +4,7 @@
 //! before a frame, so no frame is drawn for what the next would change. A terminal that is gone is a
 //! wish to leave; the conversation is heard to its end all the same.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,22 @@ use heeler_chat::{Shown, Wish};
 use jiff::Timestamp;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
 
-use crate::picker::{Picked, Picker};
-use crate::terminal::{Input, Terminal, is_taken};
+use crate::picker::{Card, Picked, Picker};
+use crate::terminal::{Input, Terminal, is_taken, stop};
 use crate::{Screen, keys};
 
 /// The least time between two frames that no key asks for.
 const FRAME: Duration = Duration::from_millis(16);
 
+/// How much is taken in before it is looked whether a frame is due: whoever tells faster than it can be
+/// taken in keeps nobody from seeing it.
+const AT_ONCE_MAX: usize = 1000;
+
 /// How often the time on the screen goes on while the agent works.
 const TICK: Duration = Duration::from_secs(1);
+
+/// With Ctrl: the program stops, and the shell has the terminal until `fg`.
+const STOP: KeyCode = KeyCode::Char('z');
 
 /// Shows a conversation until it has ended. What the person wants is told to `wish`, which must not
 /// wait: whoever gets it may be waiting to show something. `clock` says what time it is.
@@ -47,7 +54,11 @@ pub fn run(
         if !is_taken() {
             return false;
         }
-        let cleared = if how == Draw::Anew { canvas.clear() } else { Ok(()) };
+        let cleared = match how {
+            Draw::Changes => Ok(()),
+            Draw::Anew => canvas.clear(),
+            Draw::AfterStop => stop().and_then(|()| canvas.clear()),
+        };
         cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
     };
     Loop { inputs: &terminal.inputs, screen, clock, wish, draw, is_gone: false }.run();
@@ -60,6 +71,8 @@ enum Draw {
     Changes,
     /// All of it: somebody else has written to the terminal.
     Anew,
+    /// The same, when somebody has the program go on that is stopped before.
+    AfterStop,
 }
 
 /// Why a frame is due.
@@ -130,10 +143,10 @@ where
         }
     }
 
-    /// Takes one input in and all that wait behind it, up to a key: that is drawn first.
+    /// Takes one input in and those that wait behind it, up to a key: that is drawn first.
     fn take_in(&mut self, input: Input) -> Due {
         self.screen.at((self.clock)());
-        let mut next = Some(input);
+        let (mut next, mut left) = (Some(input), AT_ONCE_MAX);
         while let Some(input) = next {
             match input {
                 Input::Shown(shown) if *shown == Shown::Left => return Due::Over,
@@ -144,23 +157,56 @@ where
                     if keys::is(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
                         self.paint(Draw::Anew);
                     }
+                    if keys::is(&event, STOP, KeyModifiers::CONTROL) {
+                        self.paint(Draw::AfterStop);
+                        return Due::Never;
+                    }
                     self.screen.key(&event).into_iter().for_each(&mut self.wish);
                     return Due::Now;
                 }
             }
-            next = self.inputs.try_recv().ok();
+            left -= 1;
+            next = (left > 0).then(|| self.inputs.try_recv().ok()).flatten();
         }
         Due::Soon
     }
 }
 
-/// Lets a person pick a session; none if they leave.
-pub fn pick(terminal: &mut Terminal, picker: &mut Picker, now: Timestamp) -> Option<String> {
+/// Lets a person pick a session; none if they leave. What somebody finds who looks into the sessions
+/// comes by `cards`, each with its place in the list; `seen` is told which of them is seen first.
+pub fn pick(
+    terminal: &mut Terminal,
+    picker: &mut Picker,
+    cards: &Receiver<(usize, Card)>,
+    seen: impl Fn(usize),
+    now: Timestamp,
+) -> Option<String> {
+    let mut wait = FRAME;
     loop {
+        loop {
+            match cards.try_recv() {
+                Ok((at, card)) => picker.put(at, card),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    wait = Duration::MAX;
+                    break;
+                }
+            }
+        }
         terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
-        let picked = match terminal.inputs.recv().ok()? {
+        seen(picker.first_seen());
+        let input = match terminal.inputs.recv_timeout(wait) {
+            Ok(input) => input,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return None,
+        };
+        let picked = match input {
             Input::Event(Event::Resize(..)) | Input::Shown(_) | Input::Over => None,
             Input::HungUp => Some(Picked::Nothing),
+            Input::Event(event) if keys::is(&event, STOP, KeyModifiers::CONTROL) => {
+                stop().and_then(|()| terminal.canvas.clear()).ok()?;
+                None
+            }
             Input::Event(event) => picker.key(&event),
         };
         match picked {
@@ -228,6 +274,27 @@ mod tests {
         let (wishes, frames) = run(vec![leaving, Input::Over, key(KeyCode::Char('a'))], 9);
         assert_eq!((wishes, frames), (vec![], 2));
         assert_eq!(run(vec![], 9), (vec![], 2), "nobody is there to show anything");
+    }
+
+    #[test]
+    fn ctrl_z_stops_and_then_draws_all_anew_and_types_nothing() {
+        let (tell, waiting) = sync_channel(3);
+        let stop = KeyEvent::new(STOP, KeyModifiers::CONTROL);
+        for input in [key(KeyCode::Char('a')), Input::Event(Event::Key(stop)), key(KeyCode::Enter)]
+        {
+            tell.send(input).unwrap();
+        }
+        drop(tell);
+        let (mut screen, mut wishes, mut drawn) = (screen(), vec![], vec![]);
+        let draw = |_: &mut Screen, how| {
+            drawn.push(how);
+            true
+        };
+        let clock = || Timestamp::UNIX_EPOCH;
+        let wish = |wish| wishes.push(wish);
+        Loop { inputs: &waiting, screen: &mut screen, clock, wish, draw, is_gone: false }.run();
+        assert_eq!(wishes, [Wish::Say("a".to_owned())]);
+        assert_eq!(drawn[..3], [Draw::Changes, Draw::Changes, Draw::AfterStop]);
     }
 
     #[test]

@@ -25,6 +25,12 @@ const BUSY_FROM: usize = 5;
 const CHIPS_FROM: usize = 6;
 const RULE_FROM: usize = 8;
 
+/// What stands where nothing was said yet.
+const NOTHING_SAID: &str = "  Type and press Enter; /help tells what else can be typed.";
+
+/// What stands above the oldest that can be scrolled to.
+const AT_LIMIT: &str = "↑ more is not kept on the screen: /search TEXT finds it, /export writes it";
+
 /// Who gets the keys while something is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
@@ -392,13 +398,24 @@ impl Screen {
             Shape { width: area.width.into(), height: area.height.into(), unfolded: self.unfolded };
         let theme = self.theme;
         let view = self.view.clone();
+        let is_agent = view == Speaker::Coordinator;
         let transcript = self.transcript(view);
+        let is_new = is_agent && transcript.is_all_held();
         let lines = transcript.seen(shape, LOOKED_AT, &theme);
-        let below = transcript.below();
+        let (below, is_at_limit) = (transcript.below(), transcript.is_at_limit());
+        let lines = match lines.is_empty() && is_new {
+            true => vec![Line::styled(shortened(NOTHING_SAID, area.width.into()), theme.dim)],
+            false => lines,
+        };
         // What is little stands at the bottom, near the input.
         let top = area.bottom() - (lines.len() as u16).min(area.height);
         for (y, line) in (top..area.bottom()).zip(&lines) {
             frame.buffer_mut().set_line(area.x, y, line, area.width);
+        }
+        if is_at_limit && area.height > 2 {
+            let told = shortened(AT_LIMIT, area.width.into());
+            let told = format!("{told:<width$}", width = usize::from(area.width));
+            frame.buffer_mut().set_stringn(area.x, area.y, told, area.width.into(), theme.asks);
         }
         if let Some(below) = below.filter(|_| area.height > 2) {
             let told = if below == 0 {

@@ -122,6 +122,14 @@ fn give_back() {
     let _gone = disable_raw_mode();
 }
 
+/// Gives the terminal back and stops the program, with all that the shell has started with it;
+/// takes the terminal again when somebody has it go on.
+pub(crate) fn stop() -> io::Result<()> {
+    give_back();
+    rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
+    take()
+}
+
 /// Says whether the terminal is taken: a panic gives it back behind everybody's back.
 pub(crate) fn is_taken() -> bool {
     is_raw_mode_enabled().unwrap_or(false)

@@ -18,6 +18,14 @@ mod fuzz;
 mod pickers;
 mod screens;
 
+#[test]
+fn the_manual_has_every_command_and_key() {
+    let manual = include_str!("../../../docs/chat.md");
+    for line in heeler_chat::help(crate::KEYS).lines() {
+        assert!(manual.contains(&format!("\n    {line}\n")), "docs/chat.md lacks: {line}");
+    }
+}
+
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("help", "", "what can be typed here"),
     ("view", "[WORKER]", "look at a worker"),

@@ -236,8 +236,7 @@ impl Transcript {
     fn wish_older(&mut self, of: &Speaker) -> Vec<Wish> {
         let oldest = self.oldest();
         let entries = usize::try_from(oldest - self.oldest_told).unwrap_or_default();
-        let is_full = self.cells.len() >= SCROLLED.cells || self.bytes >= SCROLLED.bytes;
-        if self.awaits_older || is_full || (entries == 0 && !self.has_older) {
+        if self.awaits_older || self.is_full() || !self.is_cut() {
             return vec![];
         }
         self.awaits_older = true;
@@ -245,6 +244,27 @@ impl Transcript {
         let of = of.clone();
         let older = Wish::Older { of: of.clone() };
         if entries == 0 { vec![older] } else { vec![Wish::LetGo { of, entries }, older] }
+    }
+
+    /// Says whether there are older entries than those that are held.
+    fn is_cut(&self) -> bool {
+        self.has_older || self.oldest() > self.oldest_told
+    }
+
+    /// Says whether all that there is is held, as far as that was told.
+    pub(crate) fn is_all_held(&self) -> bool {
+        !self.is_cut()
+    }
+
+    /// Says whether no more is held than this.
+    fn is_full(&self) -> bool {
+        self.cells.len() >= SCROLLED.cells || self.bytes >= SCROLLED.bytes
+    }
+
+    /// Says whether the oldest that is held is seen and nothing older will come.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        let is_top = self.place == Place::At { cell: self.first, line: 0 };
+        is_top && !self.awaits_older && self.is_full() && self.is_cut()
     }
 
     /// Says how much has come below what is seen; none if its end is seen.
@@ -268,6 +288,7 @@ impl Transcript {
                 line -= left;
                 left = 0;
             } else if at == 0 {
+                left -= line;
                 line = 0;
                 break;
             } else {
@@ -494,6 +515,33 @@ mod tests {
         transcript.go_to_end(SMALL);
         let let_go = 25 + SCROLLED.cells - SMALL.cells - 10;
         assert_eq!(transcript.up(30, &of, &theme)[0], Wish::LetGo { of, entries: let_go });
+    }
+
+    #[test]
+    fn at_the_limit_of_what_is_held_it_says_so_and_asks_for_no_more() {
+        let mut transcript = filled(0..10);
+        let (of, theme) = (Speaker::Coordinator, Theme::plain());
+        seen(&mut transcript, 3);
+        while transcript.up(usize::MAX, &of, &theme) == [Wish::Older { of: of.clone() }] {
+            assert!(!transcript.is_at_limit());
+            transcript.older(&numbered(0..1000), true, SMALL);
+            seen(&mut transcript, 3);
+        }
+        assert!(transcript.is_at_limit() && transcript.cells.len() == SCROLLED.cells);
+        assert_eq!(transcript.up(1, &of, &theme), []);
+        transcript.down(1, SMALL, &theme);
+        assert!(!transcript.is_at_limit());
+    }
+
+    #[test]
+    fn one_thing_that_is_taller_than_the_window_is_scrolled_to_its_top() {
+        let mut transcript = filled(0..0);
+        transcript.told(Cell::System("a\nb\nc\nd\ne".to_owned()), SMALL);
+        let (of, theme) = (Speaker::Coordinator, Theme::plain());
+        transcript.older(&[], false, SMALL);
+        assert_eq!(seen(&mut transcript, 3), "c d e");
+        transcript.up(4, &of, &theme);
+        assert_eq!(seen(&mut transcript, 3), "a b c");
     }
 
     #[test]

@@ -8,6 +8,8 @@
 mod agent;
 #[path = "figures/api.rs"]
 mod api;
+#[path = "figures/chat.rs"]
+mod chat;
 #[path = "figures/daemon.rs"]
 mod daemon;
 #[path = "figures/jobs.rs"]
@@ -128,6 +130,9 @@ fn main() {
     }
     if wants("workflows") {
         figures.extend(workflows::figures(&bench));
+    }
+    if wants("chat") {
+        figures.extend(chat::figures(&bench));
     }
     if wants("workspaces") {
         figures.extend(workspaces::figures(&bench));

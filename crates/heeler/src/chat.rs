@@ -2,7 +2,9 @@
 
 pub(crate) mod fleet;
 mod follow;
+mod glances;
 mod plain;
+mod rules;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use heeler_tui::{Completion, Screen, Terminal, Theme};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::fleet::DaemonFleet;
+pub(crate) use self::glances::{Glances, unread};
 use self::plain::Plain;
 use crate::failure::Outcome;
 use crate::output;

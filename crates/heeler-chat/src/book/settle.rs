@@ -6,6 +6,10 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{
@@ -22,6 +26,9 @@ use crate::sheet::{Inline, Sheet};
 /// of them is then a beginning.
 const ADOPT_BYTES: usize = 1024 * 1024;
 
+/// The largest session of another program that is copied while somebody waits.
+pub(super) const BRING_BYTES_MAX: u64 = 16 << 20;
+
 impl Book {
     /// Sees to it that the session can be appended to.
     pub(super) fn settle(&mut self) -> Result<(), BookError> {
@@ -30,7 +37,9 @@ impl Book {
         }
         if let Some(foreign) = self.place.foreign.clone() {
             if self.log.is_none() {
-                self.bring(&foreign)?;
+                if !self.is_brought {
+                    bring(self.disk.as_ref(), &self.files_of(&foreign)?, &AtomicBool::new(false))?;
+                }
                 self.open_log()?;
             }
             let path = resolve_inside(&self.place.own, &self.sheet.transcript)?;
@@ -45,18 +54,41 @@ impl Book {
         Ok(())
     }
 
-    /// Copies the transcripts of another program's session.
-    fn bring(&self, foreign: &Utf8Path) -> Result<(), BookError> {
-        let (own, disk) = (&self.place.own, self.disk.as_ref());
-        let copy = |name: &str| -> Result<(), BookError> {
-            Ok(bring_file(disk, &resolve_inside(foreign, name)?, &resolve_inside(own, name)?)?)
+    /// Sees to it that writing does not take long: a large session of another program is copied beside.
+    /// Returns how many bytes that is while it goes on; none once it can be written.
+    pub fn prepare(&mut self) -> Result<Option<u64>, BookError> {
+        let Some(foreign) = self.place.foreign.clone().filter(|_| !self.is_brought) else {
+            return Ok(None);
         };
-        copy(&self.sheet.transcript)?;
-        let files = worker_files(&self.place, foreign)?;
-        if !files.is_empty() {
-            create_folder(disk, &own.join(self.place.workers()))?;
+        if let Some(done) = self.bringing.take_if(|it| it.is_done()) {
+            done.end()?;
+            self.is_brought = true;
+            return Ok(None);
         }
-        files.iter().try_for_each(|file| copy(&self.place.worker(file)))
+        if self.bringing.is_none() && self.log.is_none() {
+            let files = self.files_of(&foreign)?;
+            let len = |(from, _): &(Utf8PathBuf, _)| from.metadata().map_or(0, |found| found.len());
+            let bytes = files.iter().map(len).sum();
+            if bytes > BRING_BYTES_MAX {
+                self.bringing = Some(Bringing::start(Arc::clone(&self.disk), files, bytes));
+            }
+        }
+        Ok(self.bringing.as_ref().map(|it| it.bytes))
+    }
+
+    /// Returns the transcripts of another program's session, and where they are to be.
+    fn files_of(&self, foreign: &Utf8Path) -> Result<Vec<(Utf8PathBuf, Utf8PathBuf)>, BookError> {
+        let own = &self.place.own;
+        let workers = worker_files(&self.place, foreign)?;
+        if !workers.is_empty() {
+            create_folder(self.disk.as_ref(), &own.join(self.place.workers()))?;
+        }
+        let names = workers.iter().map(|file| self.place.worker(file));
+        let names = std::iter::once(self.sheet.transcript.clone()).chain(names);
+        let both = |name: String| -> Result<_, BookError> {
+            Ok((resolve_inside(foreign, &name)?, resolve_inside(own, &name)?))
+        };
+        names.map(both).collect()
     }
 
     /// Moves the entries that only the inline transcript has to the transcript's own file.
@@ -167,11 +199,70 @@ pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError>
     }
 }
 
+/// A session of another program that is being copied.
+#[derive(Debug)]
+pub(super) struct Bringing {
+    bytes: u64,
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), DiskError>>>,
+}
+
+impl Bringing {
+    fn start(disk: Arc<dyn Disk>, files: Vec<(Utf8PathBuf, Utf8PathBuf)>, bytes: u64) -> Bringing {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&is_stopped);
+        let thread = std::thread::spawn(move || bring(disk.as_ref(), &files, &stopped));
+        Bringing { bytes, is_stopped, thread: Some(thread) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn end(mut self) -> Result<(), DiskError> {
+        let ended = self.thread.take().map(JoinHandle::join);
+        ended.map_or(Ok(()), |ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl Drop for Bringing {
+    /// Whoever leaves meanwhile leaves no half copy behind.
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let _stopped = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Reads until somebody says stop.
+struct Stoppable<'a>(File, &'a AtomicBool);
+
+impl io::Read for Stoppable<'_> {
+    fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("the copy was stopped")),
+            false => self.0.read(block),
+        }
+    }
+}
+
+fn bring(
+    disk: &dyn Disk,
+    files: &[(Utf8PathBuf, Utf8PathBuf)],
+    is_stopped: &AtomicBool,
+) -> Result<(), DiskError> {
+    files.iter().try_for_each(|(from, to)| bring_file(disk, from, to, is_stopped))
+}
+
 /// Copies a file that need not be there. What has its name already is left from a copy that was cut off
 /// and used if it is the same; else it is kept under another name.
-fn bring_file(disk: &dyn Disk, from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
+fn bring_file(
+    disk: &dyn Disk,
+    from: &Utf8Path,
+    to: &Utf8Path,
+    is_stopped: &AtomicBool,
+) -> Result<(), DiskError> {
     let failed = |source| DiskError { action: "copy", path: from.to_owned(), source };
-    let mut source = match plain::open(from) {
+    let source = match plain::open(from) {
         Ok(source) => source,
         Err(error) if is_missing(&error) => return Ok(()),
         Err(error) => return Err(failed(error)),
@@ -181,7 +272,7 @@ fn bring_file(disk: &dyn Disk, from: &Utf8Path, to: &Utf8Path) -> Result<(), Dis
         Err(error) if is_missing(&error) => {}
         _ => move_aside(disk, to)?,
     }
-    place_file(disk, to, &mut source, u64::MAX).map(drop)
+    place_file(disk, to, &mut Stoppable(source, is_stopped), u64::MAX).map(drop)
 }
 
 fn is_same_file(a: &File, b: &File) -> io::Result<bool> {

@@ -1,7 +1,9 @@
 //! What is written is there, in every form that a session may have.
 
 mod crash;
+mod edges;
 mod forms;
+mod long;
 
 use std::os::unix::fs::PermissionsExt as _;
 

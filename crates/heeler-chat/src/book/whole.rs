@@ -4,6 +4,7 @@ use heeler_transcript::replace_file;
 
 use super::page::read_entry;
 use super::{Book, BookError, records};
+use crate::shelf::INSIGHTS;
 use crate::{Entry, Speaker};
 
 impl Book {
@@ -29,7 +30,7 @@ impl Book {
 
     /// Writes what was learned beside the session, for later ones to read.
     pub fn learn(&mut self, text: &str) -> Result<(), BookError> {
-        let name = format!("{}.insights.md", self.id());
+        let name = format!("{}{INSIGHTS}", self.id());
         replace_file(self.disk.as_ref(), &self.place.own.join(&name), text.as_bytes())
             .map_err(BookError::Disk)?;
         self.save(|about| about.insights = Some(name))

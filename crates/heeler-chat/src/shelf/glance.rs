@@ -10,7 +10,7 @@ use heeler_transcript::{LockFile, plain, resolve_inside, tail};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::{Found, JSON, Listed, lock_name};
+use super::{Found, JSON, Listed, Named, lock_name};
 use crate::about::Counted;
 use crate::book::{count_on, read_entry, seam, unended};
 use crate::sheet::Sheet;
@@ -28,13 +28,14 @@ const TAIL_BYTES: usize = 64 << 10;
 const WORDS_CHARS_MAX: usize = 200;
 
 /// Looks at a session.
-pub(super) fn glance(own: &Utf8Path, found: &Found) -> Listed {
+pub(super) fn glance(own: &Utf8Path, named: &Named) -> Listed {
+    let found = &named.found;
     let mut listed = Listed {
         id: found.id.clone(),
         agent: None,
         folder: None,
         created: None,
-        updated: Timestamp::UNIX_EPOCH,
+        updated: named.updated,
         messages: None,
         first: None,
         last: None,
@@ -51,11 +52,8 @@ pub(super) fn glance(own: &Utf8Path, found: &Found) -> Listed {
 fn look(found: &Found, listed: &mut Listed) -> Result<(), String> {
     let words = |error: &dyn std::error::Error| heeler_model::chain(error);
     let path = found.folder.join(format!("{}{JSON}", found.id));
-    if let Ok(meta) = path.symlink_metadata() {
-        listed.updated = written(&meta);
-        if meta.is_file() && meta.len() > SHEET_BYTES_MAX {
-            return Ok(());
-        }
+    if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() > SHEET_BYTES_MAX) {
+        return Ok(());
     }
     let (_, sheet) = super::read_sheet(found);
     let sheet = sheet?;
@@ -152,7 +150,7 @@ fn words(entry: &Entry) -> String {
     line.trim().chars().take(WORDS_CHARS_MAX).collect()
 }
 
-fn written(meta: &std::fs::Metadata) -> Timestamp {
+pub(super) fn written(meta: &std::fs::Metadata) -> Timestamp {
     let at = meta.modified().ok().and_then(|at| Timestamp::try_from(at).ok());
     at.unwrap_or(Timestamp::UNIX_EPOCH)
 }

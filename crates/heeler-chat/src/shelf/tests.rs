@@ -59,6 +59,21 @@ fn the_last_written_session_comes_first_and_ours_hides_the_one_it_was_copied_fro
 }
 
 #[test]
+fn a_session_of_another_program_that_is_only_looked_at_is_not_copied() {
+    let home = Home::with_foreign();
+    let mut book = home.open("two");
+    book.take_over(|about| about.agent = Some("lead".to_owned())).unwrap();
+    book.save_changes().unwrap();
+    drop(book);
+    assert!(!home.own().join("two.json").exists());
+    let mut book = home.open("two");
+    book.take_over(|about| about.agent = Some("lead".to_owned())).unwrap();
+    book.append(&Speaker::Coordinator, &entry("mine")).unwrap();
+    drop(book);
+    assert_eq!(home.open("two").about().agent(), "lead", "it is known with the first thing said");
+}
+
+#[test]
 fn a_session_that_cannot_be_opened_is_listed_with_its_fault() {
     let home = Home::with_own();
     let write = |name: &str, text: &str| std::fs::write(home.own().join(name), text).unwrap();

@@ -3,23 +3,27 @@
 use std::io::Write as _;
 
 use camino::Utf8PathBuf;
+use heeler_model::AgentSessionId;
 use serde_json::Value as Json;
+use uuid::Uuid;
 
 use super::Talk;
-use crate::command::{COMMANDS, Command, TaskChange};
+use crate::command::{Command, TaskChange, help};
 use crate::{Entry, JobState, Loop, Role, Shown, Speaker};
 
 /// How many hits `/search` shows.
 const HITS_MAX: usize = 20;
 /// How many characters of a line are shown in a list.
 const GIST_CHARS: usize = 100;
+/// Marks the entry that tells of an undo.
+const UNDO: &str = "undo";
 /// How many entries are read at a time where all are gone through.
 const STRIDE: usize = 500;
 
 impl Talk {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Help => self.help(),
+            Command::Help => self.told(help(self.manner.keys)),
             Command::Agents => self.agents(),
             Command::Workers => self.list_workers(),
             Command::View(name) => self.view_named(name),
@@ -41,20 +45,13 @@ impl Talk {
         }
     }
 
-    fn help(&mut self) {
-        let lines = COMMANDS.iter().map(|(name, args, what)| {
-            let head = format!("/{name} {args}");
-            format!("{head:<32} {what}")
-        });
-        let lines: Vec<String> = lines.collect();
-        self.told(format!("{}\nWhatever else you type is said to the agent.", lines.join("\n")));
-    }
-
     fn agents(&mut self) {
-        let lines = self.fleet.agents().into_iter().map(|agent| {
+        let agents = self.fleet.agents();
+        let width = agents.iter().map(|agent| agent.name.chars().count()).max().unwrap_or_default();
+        let lines = agents.into_iter().map(|agent| {
             let model = agent.model.map(|model| format!(", {model}")).unwrap_or_default();
             let what = agent.description.map(|what| format!("  {what}")).unwrap_or_default();
-            format!("{}  ({}{model}){what}", agent.name, agent.runtime)
+            format!("{:<width$}  ({}{model}){what}", agent.name, agent.runtime)
         });
         let lines: Vec<String> = lines.collect();
         self.told(lines.join("\n"));
@@ -62,11 +59,18 @@ impl Talk {
 
     fn list_workers(&mut self) {
         let lines: Vec<String> = self.workers.iter().map(super::Worker::line).collect();
-        self.told(if lines.is_empty() { "no worker yet".to_owned() } else { lines.join("\n") });
+        self.told(if lines.is_empty() {
+            "no worker yet: the agent sets them to work".to_owned()
+        } else {
+            lines.join("\n")
+        });
     }
 
     fn view_named(&mut self, name: Option<String>) {
         match name.as_deref() {
+            None if self.workers.is_empty() => {
+                self.told("no worker yet: there is only this conversation");
+            }
             None => self.look_further(false),
             Some("main" | "coordinator") => self.look_at(Speaker::Coordinator),
             Some(name) => self.look_at(Speaker::Worker(name.to_owned())),
@@ -79,22 +83,31 @@ impl Talk {
                 let model =
                     self.status.model.clone().unwrap_or_else(|| "the agent's own".to_owned());
                 self.told(format!(
-                    "model: {model}; /model NAME changes it, /model default takes that back"
+                    "{model} answers; /model NAME takes another, /model default the agent's own"
                 ));
             }
             Some(name) => {
                 let model = (name != "default").then_some(name);
                 self.status.model = None;
+                let told = model.clone().unwrap_or_else(|| "the agent's own model".to_owned());
                 self.save(|about| about.model = model);
-                self.told("from the next turn on");
+                self.told(format!("{told} answers from the next turn on"));
             }
         }
     }
 
     fn permissions(&mut self) {
-        if self.asks.is_empty() {
-            return self.told("nothing waits for your answer");
-        }
+        let agent = self.book.about().agent().to_owned();
+        let mut lines = self.fleet.rules(&agent);
+        lines.push(match (self.asks.len(), self.manner.attended) {
+            (0, true) => "waiting  nothing waits for your answer".to_owned(),
+            (0, false) => {
+                "waiting  nobody can be asked here: what is not allowed is denied".to_owned()
+            }
+            (1, _) => "waiting  one request waits for your answer".to_owned(),
+            (count, _) => format!("waiting  {count} requests wait for your answer"),
+        });
+        self.told(lines.join("\n"));
         for question in self.asks.clone() {
             self.out.push(Shown::Asked(question));
         }
@@ -106,7 +119,7 @@ impl Talk {
             TaskChange::List => {}
             TaskChange::Add(text) => self.add_tasks(vec![text], None),
             TaskChange::Done(number) | TaskChange::Drop(number) if number > count => {
-                return self.failed(format!("there is no task {number}"));
+                return self.failed(format!("there is no task {number}; /tasks lists them"));
             }
             TaskChange::Done(number) => self.save(|about| about.tasks[number - 1].done = true),
             TaskChange::Drop(number) => self.save(|about| drop(about.tasks.remove(number - 1))),
@@ -126,34 +139,45 @@ impl Talk {
         if self.turn.is_some() {
             return self.failed("a turn is under way; Esc interrupts it");
         }
-        let about = self.book.about();
-        // What was taken back before is not looked at again.
-        let mut is_past = about.cut.is_none();
-        let (cut, mut is_before) = (about.cut, false);
-        if about.session.is_none() {
+        if self.book.about().session.is_none() {
             return self.failed("there is nothing to take back");
         }
+        // Turns that were taken back before are passed over.
+        let (mut passed, mut is_before) = (0_usize, false);
         let found = self.look_back(|entry| {
-            is_past |= cut.is_some() && uuid_of(entry) == cut;
-            if !is_past {
-                return None;
+            if is_undo(entry) {
+                passed += 1;
+            } else if entry.role == Role::User && entry.turn.is_some() {
+                is_before |= passed == 0;
+                passed = passed.saturating_sub(1);
+            } else if is_before && passed == 0 && entry.role == Role::Assistant {
+                return uuid_of(entry).map(|cut| (entry.clone(), cut));
             }
-            if is_before {
-                return (entry.role == Role::Assistant).then(|| uuid_of(entry)).flatten().map(Some);
-            }
-            is_before = entry.role == Role::User && entry.turn.is_some();
             None
         });
         if !is_before {
             return self.failed("there is nothing to take back");
         }
-        let cut = found.flatten();
-        self.save(|about| match cut {
-            Some(cut) => about.cut = Some(cut),
+        let from = found.map(|(entry, cut)| (self.session_of(&entry), cut));
+        self.save(|about| match from {
+            Some((session, cut)) => {
+                about.session = session.or(about.session.take());
+                about.cut = Some(cut);
+            }
             // Before the first turn there is nothing to go on from.
             None => (about.session, about.cut) = (None, None),
         });
-        self.note("The last turn is taken back: the next one goes on from before it. Files stay as they are.");
+        let text = "The last turn is taken back: the next one goes on from before it. Files stay as they are.";
+        let mut entry = Entry::new(Role::System, text, self.now);
+        entry.other.insert(UNDO.to_owned(), Json::Bool(true));
+        self.keep(Speaker::Coordinator, entry);
+    }
+
+    /// Returns the agent's own session that an entry was said in, if that is known: after an undo or a fork
+    /// it is not the one that is gone on with.
+    fn session_of(&mut self, entry: &Entry) -> Option<AgentSessionId> {
+        let job = &entry.source.as_ref()?.job;
+        self.fleet.facts(job).ok().flatten()?.session
     }
 
     /// Goes on in a copy of the session.
@@ -161,30 +185,46 @@ impl Talk {
         if self.turn.is_some() {
             return self.failed("a turn is under way; Esc interrupts it");
         }
-        let cut = match at.map(|number| self.message(number)) {
+        let from = match at.map(|number| self.message(number)) {
             None => None,
             Some(Some(entry)) if entry.role == Role::Assistant => match uuid_of(&entry) {
-                Some(cut) => Some(cut),
+                Some(cut) => Some((self.session_of(&entry), cut)),
                 None => return self.failed("that message cannot be forked from"),
             },
             Some(Some(_)) => {
-                return self.failed(
-                    "it can be forked behind what the agent said; that is a message of yours",
-                );
+                let number = at.unwrap_or_default();
+                return self.failed(format!(
+                    "message {number} is yours: fork behind what the agent said, as {} may be",
+                    number + 1
+                ));
             }
             Some(None) => {
-                return self.failed(format!("there is no message {}", at.unwrap_or_default()));
+                let number = at.unwrap_or_default();
+                return self.failed(format!(
+                    "there is no message {number}; yours and the agent's are counted from 1"
+                ));
             }
         };
-        if let Err(why) = self.go_on_in_copy(at, cut) {
+        if let Err(why) = self.go_on_in_copy(at, from) {
             self.failed(why);
         }
     }
 
-    fn go_on_in_copy(&mut self, at: Option<u64>, cut: Option<uuid::Uuid>) -> Result<(), String> {
+    /// The copy has the first messages up to a number, and goes on behind an entry of a session of the
+    /// agent's.
+    fn go_on_in_copy(
+        &mut self,
+        at: Option<u64>,
+        from: Option<(Option<AgentSessionId>, Uuid)>,
+    ) -> Result<(), String> {
         let about = self.book.about();
+        let (session, cut) = match from {
+            Some((session, cut)) => (session.or(about.session.clone()), Some(cut)),
+            None => (about.session.clone(), about.cut),
+        };
         let copy = crate::About {
-            cut: cut.or(about.cut),
+            session,
+            cut,
             is_fork: true,
             created_at: None,
             turns: Vec::new(),
@@ -255,12 +295,18 @@ impl Talk {
     }
 
     fn cost(&mut self) {
+        if self.costs.is_empty() {
+            return self.told("nothing so far: no turn has told its cost");
+        }
         let all: f64 = self.costs.values().sum();
-        let own: f64 = self.costs_of(&Speaker::Coordinator);
-        let workers: f64 = all - own;
-        self.told(format!(
-            "${all:.4}: {own:.4} for this conversation, {workers:.4} for its workers"
-        ));
+        let own = self.costs_of(&Speaker::Coordinator);
+        self.told(match own < all {
+            true => format!(
+                "${all:.4}: ${own:.4} for this conversation, ${:.4} for its workers",
+                all - own
+            ),
+            false => format!("${all:.4}"),
+        });
     }
 
     fn costs_of(&self, of: &Speaker) -> f64 {
@@ -283,7 +329,7 @@ impl Talk {
         hits.reverse();
         let more = if is_full { "\n(the newest; heeler search finds all)" } else { "" };
         self.told(match hits.is_empty() {
-            true => format!("`{text}` was not said here"),
+            true => format!("`{text}` was not said here; heeler search looks everywhere"),
             false => format!("{}{more}", hits.join("\n")),
         });
     }
@@ -296,7 +342,7 @@ impl Talk {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 self.failed(format!("{path} is there already; /export FILE names another"));
             }
-            Err(error) => self.failed(format!("{path}: {error}")),
+            Err(error) => self.failed(format!("cannot write {path}: {error}")),
         }
     }
 
@@ -314,19 +360,19 @@ impl Talk {
     }
 
     fn sessions(&mut self) {
-        match self.shelf.list() {
-            Ok(listed) => {
-                let lines = listed.iter().take(HITS_MAX).map(|one| {
-                    let last = one.last.as_deref().or(one.fault.as_deref()).unwrap_or_default();
-                    format!(
-                        "{}  {} entries  {}",
-                        one.id,
-                        one.messages.unwrap_or_default(),
-                        gist(last)
-                    )
-                });
-                let lines: Vec<String> = lines.collect();
-                self.told(format!("{}\nheeler --resume ID goes on with one", lines.join("\n")));
+        match self.shelf.names() {
+            Ok(named) => {
+                let mut lines: Vec<String> = Vec::new();
+                for one in named.iter().take(HITS_MAX).map(|one| self.shelf.glance(one)) {
+                    let here = if one.id == self.book.id() { " (this one)" } else { "" };
+                    let last = one.fault.as_deref().or(one.last.as_deref()).unwrap_or_default();
+                    lines.push(format!("{}{here}  {}  {}", one.id, one.counted(), gist(last)));
+                }
+                if named.len() > HITS_MAX {
+                    lines.push(format!("and {} older ones", named.len() - HITS_MAX));
+                }
+                lines.push("heeler --resume ID goes on with one".to_owned());
+                self.told(lines.join("\n"));
             }
             Err(error) => self.failed(format!("{error}")),
         }
@@ -340,13 +386,15 @@ impl Talk {
             self.workers.iter().filter(|worker| worker.state() == JobState::Running).count();
         let context =
             status.context_tokens.map_or("unknown".to_owned(), |it| format!("{it} tokens"));
+        let model = status.model.as_deref().unwrap_or("the agent's own");
         let text = format!(
-            "session {}\nagent   {} ({busy})\nits own session {session}\ncontext {context}\nworkers {} ({at_work} at \
-             work)\nloops   {}\ntasks   {} open\ncost    ${:.4}",
+            "session  {}\nagent    {} ({busy}), its own session: {session}\nmodel    {model}\ncontext  {context}\n\
+             workers  {} ({at_work} at work)\nloops    {} at work, {} at rest\ntasks    {} open\ncost     ${:.4}",
             status.id,
             about.agent(),
             self.workers.len(),
             status.loops,
+            about.loops.len() - status.loops,
             status.tasks,
             status.cost_usd,
         );
@@ -354,8 +402,13 @@ impl Talk {
     }
 }
 
+/// Says whether an entry tells that the turn before it was taken back.
+fn is_undo(entry: &Entry) -> bool {
+    entry.role == Role::System && entry.other.get(UNDO) == Some(&Json::Bool(true))
+}
+
 /// Returns the entry's place in the agent's own log, which is where it can be forked.
-fn uuid_of(entry: &Entry) -> Option<uuid::Uuid> {
+fn uuid_of(entry: &Entry) -> Option<Uuid> {
     entry.other.get("uuid").and_then(Json::as_str).and_then(|text| text.parse().ok())
 }
 

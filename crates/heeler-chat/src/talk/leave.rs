@@ -36,9 +36,15 @@ enum Step {
 impl Talk {
     /// Begins to leave, or leaves at once if that has begun.
     pub(super) fn leave(&mut self) {
-        if self.leaving.is_some() {
+        if let Some(leaving) = &self.leaving {
+            if let Step::Learning(job) = &leaving.step {
+                // Nobody reads any more what it says.
+                let job = job.clone();
+                drop(self.fleet.cancel(&job, true));
+            }
             return self.left();
         }
+        self.give_back_held();
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
         match self.manner.at_exit {
             AtExit::Ask if at_work > 0 && self.manner.attended => {
@@ -76,6 +82,8 @@ impl Talk {
 
     fn end_turn(&mut self, stops_workers: bool) {
         self.leaving = Some(Leaving { step: Step::Ending, until: self.by(LEAVE_WAIT) });
+        // Who leaves interrupts.
+        self.turn.iter_mut().for_each(|turn| turn.interrupts += 1);
         let mut jobs: Vec<JobId> = self.turn.iter().map(|turn| turn.job.clone()).collect();
         if stops_workers {
             jobs.extend(self.workers.iter().filter_map(Worker::live_job).cloned());
@@ -191,7 +199,7 @@ impl Talk {
     /// Ends: everything is saved.
     fn left(&mut self) {
         let id = self.book.id().to_owned();
-        match self.book.save(|_| {}) {
+        match self.book.save_changes() {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));

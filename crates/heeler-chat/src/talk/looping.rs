@@ -95,7 +95,11 @@ impl Talk {
             format!("{}  {}{state}", at + 1, one.gist())
         });
         let lines: Vec<String> = lines.collect();
-        self.told(if lines.is_empty() { "no loop".to_owned() } else { lines.join("\n") });
+        self.told(match lines.is_empty() {
+            true => "no loop; /loop \"GOAL\" INTERVAL begins one, /start works through the tasks"
+                .to_owned(),
+            false => lines.join("\n"),
+        });
     }
 
     /// Starts the turn of a loop that is due, if nothing else is said.

@@ -9,6 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
+mod commands;
+
 use super::*;
 use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
 
@@ -32,6 +34,32 @@ impl Stage {
     fn calls(&self) -> Vec<String> {
         self.with(|played| std::mem::take(&mut played.calls))
     }
+
+    fn last_session(&self) -> SessionChoice {
+        self.with(|played| played.sessions.last().cloned()).unwrap()
+    }
+
+    /// Returns the agent's own session of a job: whoever forks gets another.
+    fn session(&self, number: usize) -> AgentSessionId {
+        let forks = self.with(|played| {
+            let is_fork = |it: &&SessionChoice| matches!(it, SessionChoice::ForkOf(..));
+            played.sessions.iter().take(number).filter(is_fork).count()
+        });
+        Uuid::from_u128(forks as u128).to_string().parse().unwrap()
+    }
+
+    fn facts_of(&self, number: usize) -> JobFacts {
+        JobFacts {
+            job: job(number),
+            agent: "boss".to_owned(),
+            state: JobState::Done,
+            reason: None,
+            session: Some(self.session(number)),
+            cost_usd: Some(0.5),
+            context_tokens: None,
+            model: None,
+        }
+    }
 }
 
 fn job(number: usize) -> JobId {
@@ -41,6 +69,10 @@ fn job(number: usize) -> JobId {
 impl Fleet for Stage {
     fn agents(&self) -> Vec<AgentCard> {
         Vec::new()
+    }
+
+    fn rules(&self, agent: &str) -> Vec<String> {
+        vec![format!("{agent} may do anything")]
     }
 
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {
@@ -83,8 +115,10 @@ impl Fleet for Stage {
 
     fn watch_workers(&mut self, _: &[JobId]) {}
 
-    fn facts(&mut self, _: &JobId) -> Result<Option<JobFacts>, String> {
-        Ok(None)
+    fn facts(&mut self, wanted: &JobId) -> Result<Option<JobFacts>, String> {
+        let count = self.with(|played| played.turns.len());
+        let number = (1..=count).find(|number| job(*number) == *wanted);
+        Ok(number.map(|number| self.facts_of(number)))
     }
 }
 
@@ -121,6 +155,7 @@ impl Rig {
             learned: None,
             restart_loops: false,
             folder: self.folder(),
+            keys: &[("Ctrl+X", "does nothing")],
         };
         change(&mut manner);
         let fleet = Box::new(self.stage.clone());
@@ -160,22 +195,8 @@ impl Rig {
 
     fn is(&mut self, number: usize, state: JobState) {
         let now = self.now;
-        // Whoever forks gets another session.
-        let forks = self.stage.with(|played| {
-            let is_fork = |it: &&SessionChoice| matches!(it, SessionChoice::ForkOf(..));
-            played.sessions.iter().take(number).filter(is_fork).count()
-        });
-        let session: AgentSessionId = Uuid::from_u128(forks as u128).to_string().parse().unwrap();
-        let facts = JobFacts {
-            job: job(number),
-            agent: "boss".to_owned(),
-            state,
-            reason: (state == JobState::Failed).then(|| "no login".to_owned()),
-            session: Some(session),
-            cost_usd: Some(0.5),
-            context_tokens: None,
-            model: None,
-        };
+        let reason = (state == JobState::Failed).then(|| "no login".to_owned());
+        let facts = JobFacts { state, reason, ..self.stage.facts_of(number) };
         self.talk().happened(Happened::Job(facts), now);
     }
 
@@ -314,6 +335,44 @@ fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() 
 }
 
 #[test]
+fn how_a_turn_ended_badly_is_told_once_however_often_it_is_resumed() {
+    let cancelled = || json!({"type": "error", "message": "cancelled by ann", "code": "cancelled"});
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.is(1, JobState::Running);
+    rig.leave();
+    rig.row(1, 3, cancelled());
+    rig.is(1, JobState::Failed);
+    assert_eq!(rig.shown()[..2], ["User one", "System interrupted"]);
+    rig.crash();
+    rig.is(1, JobState::Failed);
+    assert_eq!(rig.shown(), ["User one | System interrupted"]);
+
+    // No row tells it: the job had not begun, or its runner was killed.
+    rig.say("two");
+    rig.is(2, JobState::Failed);
+    assert_eq!(rig.shown(), ["User two", "System failed: no login"]);
+    for _ in 0..2 {
+        rig.crash();
+        rig.is(2, JobState::Failed);
+        assert_eq!(
+            rig.shown(),
+            ["User one | System interrupted | User two | System failed: no login"]
+        );
+    }
+
+    // A run that failed and one that was tried again after it.
+    rig.say("three");
+    rig.row(3, 1, json!({"type": "error", "message": "broken"}));
+    rig.said(3, 2, "Again.");
+    rig.is(3, JobState::Failed);
+    assert_eq!(
+        rig.shown(),
+        ["User three", "System error: broken", "Assistant Again.", "System failed: no login"]
+    );
+}
+
+#[test]
 fn undo_goes_on_from_before_the_last_turn() {
     let mut rig = Rig::new();
     for turn in 1..=2 {
@@ -326,18 +385,35 @@ fn undo_goes_on_from_before_the_last_turn() {
     assert!(rig.talk().book.about().session.is_none());
     rig.say("/undo");
     assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
-    rig.talk().book.save(|about| about.session = Some("s".parse().unwrap())).unwrap();
-    rig.say("/undo");
     rig.say("again");
-    let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
-    assert!(
-        matches!(last, SessionChoice::ForkOf(_, Some(cut)) if cut == Uuid::from_u128(101)),
-        "{last:?}"
-    );
-    rig.is(3, JobState::Done);
-    rig.say("more");
-    let last = rig.stage.with(|played| played.sessions.last().cloned()).unwrap();
-    assert!(matches!(last, SessionChoice::Given(_)), "{last:?}");
+    assert_eq!(rig.stage.last_session(), SessionChoice::New);
+}
+
+#[test]
+fn undo_after_undo_passes_over_what_was_taken_back() {
+    let mut rig = Rig::new();
+    let turn = |rig: &mut Rig, number: usize| {
+        rig.say(&format!("say {number}"));
+        rig.said(number, 1, &format!("said {number}"));
+        rig.is(number, JobState::Done);
+    };
+    turn(&mut rig, 1);
+    turn(&mut rig, 2);
+    rig.say("/undo");
+    turn(&mut rig, 3);
+    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+    assert_ne!(rig.stage.session(1), rig.stage.session(3), "it goes on in a copy");
+    rig.say("/undo");
+    turn(&mut rig, 4);
+    assert_eq!(rig.stage.last_session(), behind_1, "neither turn 2 nor turn 3 is there");
+    turn(&mut rig, 5);
+    assert_eq!(rig.stage.last_session(), SessionChoice::Given(rig.stage.session(4)));
+    // A message of a turn that was taken back is in the session that it was said in.
+    rig.say("/fork 4");
+    turn(&mut rig, 6);
+    let behind_2 = SessionChoice::ForkOf(rig.stage.session(2), Some(Uuid::from_u128(201)));
+    assert_eq!(rig.stage.last_session(), behind_2);
 }
 
 #[test]
@@ -481,6 +557,28 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     rig.leave();
     assert!(!rig.talk().is_over());
     rig.leave();
+    assert!(rig.talk().is_over());
+
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    rig.say("hi");
+    rig.is(1, JobState::Done);
+    rig.leave();
+    rig.stage.calls();
+    rig.leave();
+    assert_eq!(rig.stage.calls(), [format!("cancel {} true", job(2))], "nobody reads it");
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
+    let mut rig = Rig::new();
+    rig.say("hi");
+    rig.is(1, JobState::Running);
+    rig.leave();
+    rig.pass(4);
+    assert!(!rig.talk().is_over());
+    rig.pass(1);
     assert!(rig.talk().is_over());
 }
 

@@ -5,10 +5,10 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::{PAGE_ENTRIES, Talk};
-use crate::command;
-use crate::row::{self, Prompts};
+use crate::command::{self, Command};
+use crate::row::{self, FAILED, INTERRUPTED, Prompts};
 use crate::{
-    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Speaker, Turn,
+    Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Source, Speaker, Turn,
 };
 
 /// Who began a turn.
@@ -25,7 +25,9 @@ pub(super) struct Running {
     pub(super) by: By,
     state: JobState,
     doing: String,
-    interrupts: u32,
+    pub(super) interrupts: u32,
+    /// The transcript's last word of it is how it ended.
+    tells_end: bool,
 }
 
 impl Running {
@@ -48,6 +50,7 @@ impl Talk {
         self.marks.insert(Speaker::Coordinator, page.mark);
         // Words that are in the transcript, and of whose job nothing is on record here.
         let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
+        let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
         let (entries, has_more) = (page.entries, page.has_more);
         self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
@@ -61,8 +64,12 @@ impl Talk {
             }
         }
         // Only the last turn can have been cut off here: each begins when the one before is kept whole.
-        if let Some(last) = jobs.last() {
-            self.follow(last.clone(), By::Person)?;
+        if let Some(job) = jobs.last() {
+            self.follow(job.clone(), By::Person)?;
+            // What is in the transcript is not told again.
+            let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
+            let tells_end = last.is_some_and(|entry| is_its(&entry) && row::tells_end(&entry));
+            self.turn.iter_mut().for_each(|turn| turn.tells_end = tells_end);
         }
         if !jobs.is_empty() {
             self.fleet.watch_workers(&jobs);
@@ -92,7 +99,12 @@ impl Talk {
         if line.trim().is_empty() {
             return;
         }
-        match command::read(line) {
+        let command = command::read(line);
+        let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(Command::writes));
+        if writes && !self.is_ours_for(line) {
+            return;
+        }
+        match command {
             Some(Ok(command)) => self.command(command),
             Some(Err(error)) => self.failed(error.to_string()),
             None => {
@@ -103,6 +115,51 @@ impl Talk {
                     Speaker::Worker(name) => self.say_to_worker(&name, &text),
                 }
             }
+        }
+    }
+
+    /// Says whether a line that writes something can be taken now. Another program's session is copied
+    /// first; if that takes long the line is held meanwhile.
+    fn is_ours_for(&mut self, line: &str) -> bool {
+        match self.book.prepare() {
+            Ok(None) if self.held.is_empty() => return true,
+            Ok(None) => {}
+            Ok(Some(bytes)) if self.held.is_empty() => {
+                let size = bytes as f64 / 1e6;
+                self.told(format!(
+                    "this session is another program's: its {size:.0} MB are copied, then your words are sent"
+                ));
+            }
+            Ok(Some(_)) => {}
+            Err(error) => {
+                self.failed(format!("the session cannot be copied to be ours: {error}"));
+                self.out.push(Shown::Suggested(line.to_owned()));
+                return false;
+            }
+        }
+        self.held.push(line.to_owned());
+        false
+    }
+
+    /// Takes the lines that were held, once the session is ours.
+    pub(super) fn say_held(&mut self) {
+        if self.held.is_empty() || self.leaving.is_some() {
+            return;
+        }
+        match self.book.prepare() {
+            Ok(Some(_)) => {}
+            Ok(None) => std::mem::take(&mut self.held).iter().for_each(|line| self.say(line)),
+            Err(error) => {
+                self.failed(format!("the session cannot be copied to be ours: {error}"));
+                self.give_back_held();
+            }
+        }
+    }
+
+    pub(super) fn give_back_held(&mut self) {
+        if !self.held.is_empty() {
+            let lines = std::mem::take(&mut self.held).join("\n");
+            self.out.push(Shown::Suggested(lines));
         }
     }
 
@@ -167,8 +224,14 @@ impl Talk {
         self.speakers.insert(job.clone(), Speaker::Coordinator);
         self.next_rows.insert(job.clone(), from);
         let doing = "starting".to_owned();
-        self.turn =
-            Some(Running { job: job.clone(), by, state: JobState::Waiting, doing, interrupts: 0 });
+        self.turn = Some(Running {
+            job: job.clone(),
+            by,
+            state: JobState::Waiting,
+            doing,
+            interrupts: 0,
+            tells_end: false,
+        });
         self.fleet.follow(&job, from);
         Ok(())
     }
@@ -198,6 +261,9 @@ impl Talk {
         let Some(entry) = row::entry(job, at, row, prompts) else { return };
         if of == Speaker::Coordinator && entry.role == Role::Assistant {
             self.last_words = entry.text();
+        }
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.job == *job) {
+            turn.tells_end = row::tells_end(&entry);
         }
         self.keep(of, entry);
     }
@@ -240,14 +306,17 @@ impl Talk {
         let Some(turn) = self.turn.take() else { return };
         self.out.push(Shown::DeltaEnded { of: Speaker::Coordinator });
         self.asks.retain(|question| question.job != turn.job);
-        if facts.state == JobState::Failed {
+        if facts.state == JobState::Failed && !turn.tells_end {
             let why = facts.reason.as_deref().unwrap_or("it did not end well");
-            let text = if turn.interrupts > 0 {
-                "interrupted".to_owned()
-            } else {
-                format!("failed: {why}")
+            let text = match turn.interrupts {
+                0 => format!("{FAILED}{why}"),
+                _ => INTERRUPTED.to_owned(),
             };
-            self.note(text);
+            // In the place of the row that would have told it, so that it is told once.
+            let row = self.next_rows.get(&turn.job).copied().unwrap_or_default();
+            let source = Some(Source { job: turn.job.clone(), row });
+            let entry = Entry { source, ..Entry::new(Role::System, text, self.now) };
+            self.keep(Speaker::Coordinator, entry);
         }
         if let By::Loop(at) = turn.by {
             self.loop_turn_ended(at, facts.state == JobState::Done);
@@ -265,6 +334,7 @@ impl Talk {
         if let Speaker::Worker(name) = self.view.clone() {
             return self.stop_worker(&name);
         }
+        self.give_back_held();
         let Some(turn) = self.turn.as_mut() else { return };
         let (job, now) = (turn.job.clone(), turn.interrupts > 0);
         turn.interrupts += 1;

@@ -175,11 +175,12 @@ fn a_picker_takes_any_key_in_any_size() {
         id: text.to_owned(),
         agent: text.to_owned(),
         at: None,
-        messages: 3,
+        messages: Some(3),
         first: text.to_owned(),
         last: text.to_owned(),
         foreign: Some(text.to_owned()),
         fault: None,
+        is_unread: false,
     };
     let mut picker = Picker::new(TEXTS.iter().map(|text| card(text)).collect(), Theme::dark());
     let mut terminal = Terminal::new(TestBackend::new(30, 12)).unwrap();

@@ -7,11 +7,12 @@ fn card(id: &str, first: &str, at: &str) -> Card {
         id: id.to_owned(),
         agent: "lead".to_owned(),
         at: Some(at.parse().unwrap()),
-        messages: 12,
+        messages: Some(12),
         first: first.to_owned(),
         last: "done\nwith it".to_owned(),
         foreign: None,
         fault: None,
+        is_unread: false,
     }
 }
 
@@ -20,7 +21,7 @@ fn cards() -> Vec<Card> {
     let fault = Some("its file is no JSON".to_owned());
     vec![
         card("aaa", "fix the \x1b[31mtests", "2026-11-16T11:59:30Z"),
-        Card { messages: 1, ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
+        Card { messages: Some(1), ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
         Card { foreign, ..card("ccc", "an old one", "2026-11-01T12:00:00Z") },
         Card { fault, at: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
     ]
@@ -130,4 +131,44 @@ fn a_small_window_shows_the_one_that_is_chosen() {
         type to search · Enter:…"#]]);
     list.terminal.backend_mut().resize(4, 1);
     list.check(expect!["Res…"]);
+}
+
+#[test]
+fn what_is_found_in_a_session_comes_into_the_list_and_what_is_chosen_stays_so() {
+    let unread = |card: Card| Card {
+        id: card.id,
+        at: card.at,
+        foreign: card.foreign,
+        is_unread: true,
+        ..Card::default()
+    };
+    let picker = Picker::new(cards().into_iter().map(unread).collect(), Theme::plain());
+    let terminal = Terminal::new(TestBackend::new(60, 8)).unwrap();
+    let mut list = List { picker, terminal };
+    list.check(expect![[r#"
+        Resume a session (4 of 4):
+        ▸ …
+          now · … messages · aaa
+          …
+          …
+          3h ago · … messages · bbb
+          …
+        type to search · Enter: resume · Esc: leave"#]]);
+    list.keys("o");
+    assert_eq!(list.keys("<Enter>"), None, "none has it in its name");
+    let [aaa, bbb, ccc, _] = cards().try_into().unwrap();
+    for (at, card) in [(2, ccc), (1, bbb), (0, aaa), (9, Card::default())] {
+        list.picker.put(at, card);
+    }
+    list.check(expect![[r#"
+        Resume a session (3 of 4): o
+          write docs
+          3h ago · 1 message · lead · bbb
+          … done with it
+        ▸ an old one
+          15d ago · 12 messages · lead · from ~/.fleet · ccc
+          … done with it
+        type to search · Enter: resume · Esc: leave"#]]);
+    assert_eq!(list.picker.first_seen(), 1);
+    assert_eq!(list.keys("<Enter>"), Some(Picked::Session("ccc".to_owned())));
 }

@@ -415,3 +415,34 @@ fn no_theme_tells_anything_by_colour_alone() {
         (cell.fg, cell.bg) == (ratatui::style::Color::Reset, ratatui::style::Color::Reset)
     }));
 }
+
+#[test]
+fn a_second_column_goes_on_below_itself_or_gets_lines_of_its_own() {
+    let told = "/cost      what this session has cost\n/undo      take the last turn back\nid  a short one";
+    let mut rig = Rig::new(40, 12);
+    rig.screen.show(Shown::Told(told.to_owned()));
+    let seen = rig.draw();
+    assert!(seen.contains("  /cost      what this session has cost\n"), "{seen}");
+    let mut rig = Rig::new(36, 12);
+    rig.screen.show(Shown::Told(told.to_owned()));
+    let seen = rig.draw();
+    assert!(seen.contains("  /cost      what this session has\n             cost\n"), "{seen}");
+    let mut rig = Rig::new(24, 12);
+    rig.screen.show(Shown::Told(told.to_owned()));
+    let seen = rig.draw();
+    assert!(
+        seen.contains("  /undo\n      take the last turn\n      back\n  id  a short one\n"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn where_nothing_was_said_yet_it_says_what_to_do() {
+    let mut rig = Rig::new(70, 5);
+    assert!(!rig.draw().contains("/help"), "nobody knows yet what there is");
+    rig.screen.show(Shown::Older { of: Speaker::Coordinator, entries: vec![], has_more: false });
+    assert!(rig.draw().contains("  Type and press Enter; /help tells what else can be typed."));
+    let entry = Entry::new(Role::User, "hello", now());
+    rig.screen.show(Shown::Entry { of: Speaker::Coordinator, entry });
+    assert!(!rig.draw().contains("/help"));
+}

@@ -18,6 +18,7 @@ use heeler_store::{Reader, StateDir};
 use uuid::Uuid;
 
 use super::follow::{self, Followed};
+use super::rules::rules;
 use super::workers::Watched;
 use crate::commands::trigger::waits_for_start;
 use crate::daemon;
@@ -36,6 +37,7 @@ pub(crate) struct DaemonFleet {
     loaded: Loaded,
     tell: SyncSender<Happened>,
     revive: Revive,
+    reader: Option<Reader>,
     followed: HashMap<JobId, Followed>,
     watched: Watched,
 }
@@ -63,16 +65,20 @@ impl DaemonFleet {
         let dir = StateDir::create(&place.state_dir)?;
         let (tell, happened) = sync_channel(EVENTS_MAX);
         let watched = Watched::new(dir.clone(), tell.clone());
-        let (place, followed) = (place.clone(), HashMap::new());
-        Ok((DaemonFleet { place, dir, loaded, tell, revive, followed, watched }, happened))
+        let (place, followed, reader) = (place.clone(), HashMap::new(), None);
+        Ok((DaemonFleet { place, dir, loaded, tell, revive, reader, followed, watched }, happened))
     }
 
-    fn reader(&self) -> Result<Reader, String> {
-        Reader::open(&self.dir).map_err(|error| chain(&error))
+    /// Returns the record. It stays open: a session that goes on asks for every turn of before.
+    fn reader(&mut self) -> Result<&Reader, String> {
+        match &mut self.reader {
+            Some(reader) => Ok(reader),
+            none => Ok(none.insert(Reader::open(&self.dir).map_err(|error| chain(&error))?)),
+        }
     }
 
     /// Talks to the run that is at a job.
-    fn control(&self, job: &JobId, op: Op) -> Result<(), String> {
+    fn control(&mut self, job: &JobId, op: Op) -> Result<(), String> {
         let runs = self.reader()?.runs_of_job(job).map_err(|error| chain(&error))?;
         let run = runs.last().ok_or_else(|| format!("{job} has not started yet"))?;
         let asked = Control::of_run(&self.dir.run(run.id)).and_then(|mut it| it.ask(op));
@@ -93,6 +99,11 @@ impl Fleet for DaemonFleet {
             model: agent.model.clone(),
         };
         self.loaded.agents.iter().map(card).collect()
+    }
+
+    fn rules(&self, agent: &str) -> Vec<String> {
+        let known = self.loaded.agents.iter().find(|known| known.name.as_str() == agent);
+        known.map(rules).unwrap_or_default()
     }
 
     fn ask(&mut self, turn: &Turn) -> Result<JobId, String> {
@@ -158,7 +169,7 @@ impl Fleet for DaemonFleet {
     fn facts(&mut self, job: &JobId) -> Result<Option<JobFacts>, String> {
         let reader = self.reader()?;
         match reader.job(job).map_err(|error| chain(&error))? {
-            Some(job) => Ok(Some(facts(&reader, &job))),
+            Some(job) => Ok(Some(facts(reader, &job))),
             None => Ok(None),
         }
     }

@@ -4,11 +4,11 @@ use std::io::IsTerminal as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
-use heeler_chat::{About, AtExit, Book, Listed, Manner, Older, Shelf, ShelfError, Talk};
+use heeler_chat::{About, AtExit, Book, Manner, Older, Shelf, ShelfError, Talk};
 use heeler_model::config::{Agent, Loaded, Runtime};
-use heeler_tui::{Card, Picker, Terminal};
+use heeler_tui::{Picker, Terminal};
 
-use crate::chat::{self, DaemonFleet};
+use crate::chat::{self, DaemonFleet, Glances, unread};
 use crate::cli::{self, Global};
 use crate::failure::{Code, Failure, Outcome};
 use crate::fleet;
@@ -25,11 +25,6 @@ pub(crate) const ABOUT: &str = "Examples:
 
 /help in the conversation lists what can be typed. Everything that is shown is on disk: after any way
 out, also kill -9, --resume goes on where it was. Without a terminal, lines are read and printed.";
-
-/// The most that is told of what earlier sessions have taught.
-const LEARNED_BYTES_MAX: u64 = 16 * 1024;
-/// In how many earlier sessions it is looked for.
-const LEARNED_FROM_MAX: usize = 50;
 
 /// Arguments of `chat`.
 #[derive(Args)]
@@ -121,9 +116,10 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         attended: on_screen,
         at_exit: args.workers.into(),
         insights: !args.no_insights,
-        learned: learned(&shelf, &home(&env, &here)?, book.about()),
+        learned: learned(&shelf, book.about()),
         restart_loops: args.restart_loops,
         folder: here,
+        keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
     let (fleet, happened) = DaemonFleet::open(&place)?;
     let inputs = chat::Inputs::new(happened)?;
@@ -181,7 +177,7 @@ fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
     if known.as_deref() != Some(&agent) {
         let state_dir = Some(place.state_dir.clone());
         // Another agent has a conversation of its own.
-        book.save(|about| {
+        book.take_over(|about| {
             (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
         })
         .map_err(anyhow::Error::from)?;
@@ -230,19 +226,10 @@ fn nobody() -> Failure {
         .hint("heeler init agent adds one")
 }
 
-/// Returns what the last session with the agent in this folder has taught.
-fn learned(shelf: &Shelf, home: &Utf8Path, about: &About) -> Option<String> {
-    let listed = shelf.list().ok()?;
-    let is_alike = |one: &&Listed| one.agent == about.agent && one.folder == about.folder;
-    let alike = listed.iter().filter(is_alike).take(LEARNED_FROM_MAX);
-    let path = |one: &Listed| home.join(format!("sessions/{}.insights.md", one.id));
-    let read = |path: Utf8PathBuf| {
-        use std::io::Read as _;
-        let mut text = String::new();
-        std::fs::File::open(path).ok()?.take(LEARNED_BYTES_MAX).read_to_string(&mut text).ok()?;
-        Some(text)
-    };
-    alike.map(path).find_map(read).filter(|text| !text.trim().is_empty())
+/// Returns what earlier sessions have taught, where nothing was asked yet: it is told with the first turn.
+fn learned(shelf: &Shelf, about: &About) -> Option<String> {
+    let is_new = about.turns.is_empty();
+    is_new.then(|| shelf.learned(about.agent.as_deref(), about.folder.as_deref())).flatten()
 }
 
 fn pick(
@@ -250,31 +237,20 @@ fn pick(
     terminal: &mut Terminal,
     env: &std::collections::BTreeMap<String, String>,
 ) -> Outcome<Option<String>> {
-    let cards = shelf.list().map_err(not_opened)?.into_iter().map(card).collect();
-    let mut picker = Picker::new(cards, chat::theme(env));
-    Ok(heeler_tui::pick(terminal, &mut picker, place::now()))
-}
-
-fn card(one: Listed) -> Card {
-    Card {
-        id: one.id,
-        agent: one.agent.unwrap_or_default(),
-        at: Some(one.updated),
-        messages: one.messages.unwrap_or_default(),
-        first: one.first.unwrap_or_default(),
-        last: one.last.unwrap_or_default(),
-        foreign: one.is_foreign.then(|| "agents-fleet".to_owned()),
-        fault: one.fault,
-    }
+    let named = shelf.names().map_err(not_opened)?;
+    let mut picker = Picker::new(named.iter().map(unread).collect(), chat::theme(env));
+    let glances = Glances::start(shelf, named);
+    let look = |place| glances.look_first_at(place);
+    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, place::now()))
 }
 
 /// Lists the sessions where nobody can choose.
 fn list(shelf: &Shelf) -> Outcome {
     for one in shelf.list().map_err(not_opened)? {
+        let count = one.counted();
         let said = one.fault.or(one.last).unwrap_or_default();
         let said: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
-        let count = one.messages.unwrap_or_default();
-        output::line(format!("{}  {}  {count} entries  {said}", one.id, one.updated))?;
+        output::line(format!("{}  {}  {count}  {said}", one.id, one.updated))?;
     }
     Ok(())
 }

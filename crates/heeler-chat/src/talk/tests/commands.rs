@@ -1,0 +1,53 @@
+//! What commands answer.
+
+use super::*;
+
+#[test]
+fn help_tells_the_commands_and_the_keys_that_there_are() {
+    let mut rig = Rig::new();
+    rig.say("/help");
+    let told = rig.shown().pop().unwrap();
+    assert!(told.contains("\n/undo                            take the last turn back"), "{told}");
+    assert!(told.ends_with("\nCtrl+X                           does nothing"), "{told}");
+}
+
+#[test]
+fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
+    let mut rig = Rig::new();
+    rig.say("/permissions");
+    assert_eq!(rig.shown(), ["boss may do anything\nwaiting  nothing waits for your answer"]);
+    let book = rig.talk.take().unwrap().book;
+    rig.begin(book, |manner| manner.attended = false);
+    rig.say("/permissions");
+    let denied = "waiting  nobody can be asked here: what is not allowed is denied";
+    assert_eq!(rig.shown(), [format!("boss may do anything\n{denied}")]);
+}
+
+#[test]
+fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours() {
+    let mut rig = Rig::new();
+    let theirs = rig.folder().join("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    std::fs::write(theirs.join("old.json"), r#"{"schemaVersion":3}"#).unwrap();
+    let line = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(10_000));
+    std::fs::write(theirs.join("old.transcript.ndjson"), line.repeat(2000)).unwrap();
+    let shelf = Shelf::new(rig.folder().join("sessions"), vec![theirs]);
+    let mut book = shelf.open("old", rig.now, crate::Older::Migrate).unwrap().book;
+    book.take_over(|about| about.agent = Some("boss".to_owned())).unwrap();
+    rig.begin(book, |_| {});
+    rig.shown();
+    rig.say("/cost");
+    assert_eq!(rig.shown(), ["nothing so far: no turn has told its cost"]);
+    rig.say("hello");
+    assert_eq!(
+        rig.shown(),
+        ["this session is another program's: its 20 MB are copied, then your words are sent"]
+    );
+    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    rig.say("/tasks add more");
+    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+        rig.pass(1);
+    }
+    assert_eq!(rig.stage.calls()[..1], ["ask hello"]);
+    assert_eq!(rig.shown(), ["User hello", "  1 [ ] more"]);
+}

@@ -1,0 +1,64 @@
+//! What an agent may do, in a person's words.
+
+use heeler_model::Approvals;
+use heeler_model::config::{Agent, PermissionMode, Runtime};
+
+/// Says what an agent may do without asking, what never, who is asked about the rest, and where that is
+/// written; each line is a word and what it stands for.
+pub(super) fn rules(agent: &Agent) -> Vec<String> {
+    let mut lines = match agent.runtime {
+        Runtime::Scripted { .. } => {
+            vec![
+                "allowed  every step of its script; those with `ask_permission` ask first"
+                    .to_owned(),
+            ]
+        }
+        _ => of_claude(agent),
+    };
+    lines.push(approvals(agent.approvals));
+    let (name, file) = (&agent.name, &agent.file);
+    lines.push(format!(
+        "written  in {file} and the fleet's defaults; `heeler config edit {name}`, then `heeler reload`, \
+         changes it from the next turn on"
+    ));
+    lines
+}
+
+fn of_claude(agent: &Agent) -> Vec<String> {
+    let mode = agent.permission_mode;
+    let mut lines = vec![format!("allowed  {} (permission_mode: {mode})", without_asking(mode))];
+    if let Some(tools) = &agent.tools {
+        lines.push(format!("tools    {} (tools)", listed(tools)));
+    }
+    if let Some(tools) = &agent.allowed_tools {
+        lines.push(format!("only     {}; these without asking (allowed_tools)", listed(tools)));
+    }
+    if !agent.denied_tools.is_empty() {
+        lines.push(format!("never    {} (denied_tools)", listed(&agent.denied_tools)));
+    }
+    lines
+}
+
+fn listed(tools: &[String]) -> String {
+    if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }
+}
+
+fn without_asking(mode: PermissionMode) -> &'static str {
+    match mode {
+        PermissionMode::Default => "what Claude's own settings allow",
+        PermissionMode::AcceptEdits => "edit files",
+        PermissionMode::BypassPermissions => "everything",
+        PermissionMode::Plan => "read and plan",
+        PermissionMode::DontAsk => "what is allowed; the rest is denied",
+        PermissionMode::Auto => "what Claude itself judges to be harmless",
+    }
+}
+
+fn approvals(how: Approvals) -> String {
+    let who = match how {
+        Approvals::Autonomous => "whoever is in this conversation",
+        Approvals::Interactive => "you, here or by `heeler approvals`",
+        Approvals::Review => "you, about each action, here or by `heeler approvals`",
+    };
+    format!("asked    {who} (approvals: {how})")
+}
