@@ -165,8 +165,8 @@ pub(crate) struct Pump<'r> {
     complaints: Complaints,
     /// What the runtime wants done, in order.
     todo: VecDeque<Step>,
-    /// Text that is still being said.
-    deltas: Option<Stream>,
+    /// Text that is still being said, and how many bytes of it were told.
+    deltas: Option<(Stream, u64)>,
     calls: JoinSet<(String, Json)>,
     exit: Option<ExitStatus>,
     /// The agent has nothing more to do.

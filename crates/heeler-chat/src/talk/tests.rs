@@ -571,6 +571,26 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
 }
 
 #[test]
+fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.is(1, JobState::Running);
+    rig.talk().happened(worker(JobState::Running), now);
+    // Asked what becomes of the worker, the person closes the terminal.
+    rig.leave();
+    for _ in 0..3 {
+        rig.talk().wish(Wish::HangUp, now);
+    }
+    assert!(!rig.talk().is_over(), "the turn is waited for");
+    let cancels: Vec<String> =
+        rig.stage.calls().into_iter().filter(|it| it.starts_with("cancel")).collect();
+    assert_eq!(cancels, [format!("cancel {} false", job(1))], "the daemon has the worker");
+    rig.is(1, JobState::Failed);
+    assert!(rig.talk().is_over());
+}
+
+#[test]
 fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
     let mut rig = Rig::new();
     rig.say("hi");
