@@ -7,6 +7,7 @@
 mod words;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -21,7 +22,7 @@ use heeler_store::{Reader, StateDir};
 use heeler_transcript::plain;
 
 /// How long a daemon is waited for that does not answer: it may be restarting.
-const DAEMON_WAIT: Duration = Duration::from_secs(10);
+const DAEMON_WAIT: Duration = Duration::from_secs(30);
 
 /// How often it is tried.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -40,13 +41,15 @@ pub(crate) fn of_run(folder: &Utf8Path) -> Option<Arc<dyn FleetDoor>> {
     let spec = plain::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
     let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
     let state_dir = folder.parent()?.parent()?.to_owned();
-    Some(Arc::new(Door { state_dir, spec }))
+    Some(Arc::new(Door { state_dir, spec, is_no_turn: AtomicBool::new(false) }))
 }
 
 #[derive(Debug)]
 struct Door {
     state_dir: Utf8PathBuf,
     spec: RunSpec,
+    /// Its job was found to be no turn of a conversation, and does not become one.
+    is_no_turn: AtomicBool,
 }
 
 /// What came of asking the daemon.
@@ -69,11 +72,12 @@ impl Door {
         format!("{} ({})", self.spec.agent, self.spec.job)
     }
 
-    /// Asks the daemon, for a while if none answers. What has a name may be asked again when it is not
-    /// known whether it was done.
+    /// Asks the daemon, for a while if none answers. What has a name, and what does no more the second
+    /// time, is asked again when it is not known whether it was done.
     fn ask(&self, command: &Command, name: Option<&str>) -> Result<Asked, String> {
         let starts_job = matches!(command, Command::Trigger(_));
         let patience = (!starts_job).then_some(ANSWER_WAIT);
+        let may_ask_again = name.is_some() || matches!(command, Command::Cancel { .. });
         let until = Instant::now() + DAEMON_WAIT;
         loop {
             if let Some(mut client) = self.connect()? {
@@ -83,7 +87,7 @@ impl Door {
                     // It has done nothing; the next one will.
                     Err(ClientError::Ending) => {}
                     // If it was done, the next one says so.
-                    Err(ClientError::Io { .. }) if name.is_some() => {}
+                    Err(ClientError::Io { .. }) if may_ask_again => {}
                     Err(error) => {
                         return Err(format!("whether it was done is not known: {}", chain(&error)));
                     }
@@ -167,7 +171,7 @@ impl FleetDoor for Door {
 
     fn tasks(&self) -> Result<Option<Vec<TaskNow>>, String> {
         // Only what a person asks is a turn of a conversation.
-        if self.spec.trigger != TriggerType::Manual {
+        if self.spec.trigger != TriggerType::Manual || self.is_no_turn.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let shelf = Shelf::new(self.spec.home.join("sessions"), Vec::new());
@@ -177,7 +181,10 @@ impl FleetDoor for Door {
             let task = |task: Task| TaskNow { text: task.text, done: task.done };
             match about {
                 Some(about) => return Ok(Some(about.tasks.into_iter().map(task).collect())),
-                None if Instant::now() >= until => return Ok(None),
+                None if Instant::now() >= until => {
+                    self.is_no_turn.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
                 None => std::thread::sleep(LOOK_EVERY),
             }
         }

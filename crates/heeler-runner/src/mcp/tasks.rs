@@ -9,6 +9,7 @@ mod tests;
 
 use std::time::Duration;
 
+use heeler_model::record::JOB_SHORT_BYTES_MAX;
 use rmcp::model::{JsonObject, Tool};
 use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
@@ -16,14 +17,15 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::door::{TaskNow, Way};
-use super::server::{Note, Outcome, check_message, harmless, read, record, tool};
+use super::server::{Note, Outcome, harmless, read, record, tool};
 
 pub(super) const ADD_TASKS: &str = "add_tasks";
 pub(super) const LIST_TASKS: &str = "list_tasks";
 pub(super) const FINISH_TASK: &str = "finish_task";
 
-/// The most tasks that one call adds.
+/// The most tasks that one call adds, and the longest; a row of the job holds as much.
 const ADDED_MAX: usize = 100;
+const TASK_BYTES_MAX: usize = JOB_SHORT_BYTES_MAX;
 /// How long a conversation may take to have what was added.
 const KEPT_WAIT: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -101,7 +103,10 @@ impl Tasks {
         if tasks.iter().any(|task| task.trim().is_empty()) {
             return Err("a task is empty; say what is to be done".to_owned());
         }
-        tasks.iter().try_for_each(|task| check_message(task))?;
+        if let Some(long) = tasks.iter().find(|task| task.len() > TASK_BYTES_MAX) {
+            let bytes = long.len();
+            return Err(format!("a task has {bytes} bytes; at most {TASK_BYTES_MAX}: shorten it"));
+        }
         let before = self.list().await?.len();
         record(&self.notes, Note::TasksAdded { tasks }).await?;
         let has_them = move |list: &[TaskNow]| list.len() >= before + count;

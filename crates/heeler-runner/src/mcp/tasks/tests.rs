@@ -53,11 +53,12 @@ async fn what_is_added_and_done_is_recorded_and_seen_on_the_list() {
 #[tokio::test]
 async fn what_cannot_be_on_the_list_is_refused_and_not_recorded() {
     let (_, tasks, mut noted) = tasks(Some(vec![]));
-    let many = vec!["x"; ADDED_MAX + 1];
+    let (many, long) = (vec!["x"; ADDED_MAX + 1], "x".repeat(TASK_BYTES_MAX + 1));
     for (tool, input, expected) in [
         (ADD_TASKS, json!({"tasks": []}), "0 tasks were given; one call adds 1 to 100"),
         (ADD_TASKS, json!({"tasks": many}), "101 tasks were given; one call adds 1 to 100"),
         (ADD_TASKS, json!({"tasks": ["a", " "]}), "a task is empty; say what is to be done"),
+        (ADD_TASKS, json!({"tasks": [long]}), "a task has 1025 bytes; at most 1024: shorten it"),
         (FINISH_TASK, json!({"number": 0}), "there is no task 0; the list has 0"),
         (FINISH_TASK, json!({"number": 1}), "there is no task 1; the list has 0"),
     ] {
