@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod complete;
 mod daemon;
+mod door;
 mod failure;
 mod files;
 mod fleet;

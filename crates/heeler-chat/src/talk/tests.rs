@@ -451,9 +451,17 @@ fn loops_are_kept_and_rest_until_the_person_restarts_them() {
 fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
     let mut rig = Rig::new();
     rig.say("plan");
-    let add = json!({"type": "tool_use", "tool_name": "mcp__heeler__add_tasks", "tool_use_id": "t",
-        "input": {"tasks": ["a", "b"]}});
-    rig.row(1, 1, add.clone());
+    let asked = json!({"type": "tool_use", "tool_name": "mcp__jira__add_tasks", "tool_use_id": "t",
+        "input": {"tasks": ["of somebody else's list"]}});
+    rig.row(1, 1, asked);
+    let add = json!({"type": "system", "subtype": "tasks_added", "content": "added to the tasks: a; b; c",
+        "tasks": ["a", "b", "c"]});
+    rig.row(1, 2, add);
+    rig.row(
+        1,
+        3,
+        json!({"type": "system", "subtype": "task_finished", "number": 1, "content": "done"}),
+    );
     rig.is(1, JobState::Done);
     rig.shown();
     rig.say("/start");

@@ -15,6 +15,7 @@ mod servers;
 mod sessions;
 mod trigger;
 mod work;
+mod workers;
 
 use camino::Utf8PathBuf;
 use expect_test::Expect;

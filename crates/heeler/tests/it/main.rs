@@ -51,6 +51,7 @@ mod trigger;
 mod web;
 mod web_kills;
 mod webhooks;
+mod workers;
 mod workflow_commands;
 mod workflow_crons;
 mod workflow_examples;
