@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::parts::{
-    clock, coded, dollars, duration, encode, grouped, marked, one_line, relative, span,
+    CLAMPED_CHARS_MAX, clamped, clock, coded, dollars, duration, encode, grouped, marked, one_line,
+    relative, span,
 };
 use crate::search::{self, SearchView};
 use crate::transcript::{gist_of_row, row_html};
@@ -286,6 +287,8 @@ fn who_may_only_look_is_offered_nothing_else() {
 #[test]
 fn what_would_not_be_seen_is_shown() {
     assert_eq!(one_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
+    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX)).chars().count(), CLAMPED_CHARS_MAX);
+    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX + 1)), "ü".repeat(CLAMPED_CHARS_MAX) + "…");
     assert_eq!(encode("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
 }
 
