@@ -24,4 +24,4 @@ pub use plan::{Loop, Task};
 pub use port::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
 pub use shelf::{Found, Listed, Named, Older, Opened, Shelf, ShelfError};
 pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};
-pub use talk::{AtExit, INSIGHTS_WAIT, LEAVE_WAIT, Manner, PAGE_ENTRIES, Talk};
+pub use talk::{AtExit, INSIGHTS_WAIT, LEAVE_WAIT, Manner, PAGE_ENTRIES, TURNS_KNOWN, Talk};

@@ -20,6 +20,7 @@ use heeler_model::run::Answer;
 use jiff::Timestamp;
 
 pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
+pub use self::turns::TURNS_KNOWN;
 
 use self::leave::Leaving;
 use self::turns::{Running, Waiting};

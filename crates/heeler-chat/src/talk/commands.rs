@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Talk;
 use crate::command::{Command, TaskChange, help};
-use crate::{Entry, JobState, Loop, Role, Shown, Speaker};
+use crate::{Asked, Entry, JobState, Loop, Role, Shown, Speaker};
 
 /// How many hits `/search` shows.
 const HITS_MAX: usize = 20;
@@ -222,12 +222,14 @@ impl Talk {
             Some((session, cut)) => (session.or(about.session.clone()), Some(cut)),
             None => (about.session.clone(), about.cut),
         };
+        // Its turns are known, and their jobs are the other's.
+        let turns = about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None });
         let copy = crate::About {
             session,
             cut,
             is_fork: true,
             created_at: None,
-            turns: Vec::new(),
+            turns: turns.collect(),
             loops: Vec::new(),
             workers: Vec::new(),
             insights: None,
@@ -403,7 +405,7 @@ impl Talk {
 }
 
 /// Says whether an entry tells that the turn before it was taken back.
-fn is_undo(entry: &Entry) -> bool {
+pub(super) fn is_undo(entry: &Entry) -> bool {
     entry.role == Role::System && entry.other.get(UNDO) == Some(&Json::Bool(true))
 }
 

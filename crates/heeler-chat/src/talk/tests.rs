@@ -291,6 +291,43 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
 }
 
 #[test]
+fn words_that_a_fleet_has_forgotten_are_not_taken_for_unsent() {
+    let mut rig = Rig::new();
+    rig.say("first");
+    rig.said(1, 1, "done");
+    rig.is(1, JobState::Done);
+    rig.stage.with(|played| played.turns.clear());
+    rig.now += TURNS_KNOWN * 2;
+    rig.crash();
+    assert_eq!(rig.shown(), ["User first | Assistant done"]);
+    rig.say("/fork");
+    rig.shown();
+    rig.crash();
+    assert_eq!(rig.shown().len(), 1, "a copy asks nothing either");
+    let entry =
+        Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
+    rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
+    rig.now += TURNS_KNOWN * 2;
+    rig.crash();
+    let shown = rig.shown();
+    assert!(shown.last().unwrap().contains("is not known any more"), "{shown:?}");
+}
+
+#[test]
+fn a_turn_that_was_taken_back_stays_so_after_a_crash() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.said(1, 1, "done");
+    rig.is(1, JobState::Done);
+    rig.say("/undo");
+    rig.crash();
+    rig.is(1, JobState::Done);
+    rig.say("two");
+    let sessions = rig.stage.with(|played| played.sessions.clone());
+    assert_eq!(sessions, [SessionChoice::New, SessionChoice::New]);
+}
+
+#[test]
 fn a_job_that_was_asked_for_just_before_a_crash_is_found_by_its_turn() {
     let mut rig = Rig::new();
     let id = Uuid::from_u128(5);

@@ -1,15 +1,20 @@
 //! Turns: what the person or a loop says to the agent, and what comes of it.
 
 use heeler_model::JobId;
+use jiff::SignedDuration;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use super::commands::is_undo;
 use super::{PAGE_ENTRIES, Talk};
 use crate::command::{self, Command};
 use crate::row::{self, FAILED, INTERRUPTED, Prompts};
 use crate::{
     Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Source, Speaker, Turn,
 };
+
+/// How long a fleet knows for certain which turns it was asked.
+pub const TURNS_KNOWN: SignedDuration = SignedDuration::from_hours(24);
 
 /// Who began a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +56,8 @@ impl Talk {
         // Words that are in the transcript, and of whose job nothing is on record here.
         let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
         let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
+        let is_undone =
+            page.entries.iter().rev().take_while(|entry| entry.turn.is_none()).any(is_undo);
         let (entries, has_more) = (page.entries, page.has_more);
         self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
@@ -64,7 +71,8 @@ impl Talk {
             }
         }
         // Only the last turn can have been cut off here: each begins when the one before is kept whole.
-        if let Some(job) = jobs.last() {
+        // One that was taken back was whole too, and nothing goes on from its session.
+        if let Some(job) = jobs.last().filter(|_| !is_undone) {
             self.follow(job.clone(), By::Person)?;
             // What is in the transcript is not told again.
             let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
@@ -81,9 +89,15 @@ impl Talk {
     /// Looks what became of words that may not have been sent.
     fn find_turn(&mut self, entry: &Entry) {
         let Some(turn) = entry.turn else { return };
+        if self.book.about().turns.iter().any(|asked| asked.turn == turn) {
+            return;
+        }
+        let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.asked(turn) {
-            Ok(Some(job)) if self.book.about().jobs().contains(&job) => {}
             Ok(Some(job)) => self.save(|about| about.turns.push(Asked { turn, job: Some(job) })),
+            Ok(None) if age.is_some_and(|age| age > TURNS_KNOWN) => {
+                self.told("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
+            }
             Ok(None) => {
                 self.told("your last words were not sent: the program ended before. Enter sends them now.");
                 self.out.push(Shown::Suggested(entry.text()));

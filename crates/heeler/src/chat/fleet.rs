@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use heeler_chat::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn};
-use heeler_engine::{Answer as Told, Command, Control};
+use heeler_chat::{
+    AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, TURNS_KNOWN, Turn,
+};
+use heeler_engine::{Answer as Told, Command, Control, REQUESTS_KEPT};
 use heeler_model::config::{Agent, Loaded};
 use heeler_model::run::{Answer, Op, ReplyBody};
 use heeler_model::session_choice::Wish;
@@ -26,6 +28,8 @@ use crate::failure::{Failure, Outcome};
 use crate::fleet;
 use crate::live::EVENTS_MAX;
 use crate::place::Place;
+
+const _: () = assert!(TURNS_KNOWN.as_secs() <= REQUESTS_KEPT.as_secs());
 
 /// Has a job cared for again whose daemon is gone.
 pub(crate) type Revive = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
