@@ -14,7 +14,7 @@ mod password;
 mod peer;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::http::{HeaderMap, Uri};
@@ -149,7 +149,9 @@ impl Access {
 
 /// Returns the routes of the login, and lets nobody reach any route without saying who they are.
 pub(crate) fn layer(router: Router<App>, app: &App) -> Router<App> {
-    router.merge(login::router()).layer(from_fn_with_state(app.clone(), guard::guard))
+    // Shared: it is handed to every request.
+    let app = Arc::new(app.clone());
+    router.merge(login::router()).layer(from_fn_with_state(app, guard::guard))
 }
 
 #[cfg(test)]

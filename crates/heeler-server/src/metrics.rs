@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -268,13 +268,17 @@ async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, Pro
 }
 
 /// Counts a request by its route.
-pub(crate) async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn count(
+    State(metrics): State<Arc<Metrics>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().as_str().to_owned();
     let began = tokio::time::Instant::now();
     let response = next.run(request).await;
-    app.metrics.replied(&method, &route, response.status(), began.elapsed());
+    metrics.replied(&method, &route, response.status(), began.elapsed());
     response
 }
 

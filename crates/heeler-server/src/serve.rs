@@ -231,7 +231,8 @@ async fn accept_web(
 
 /// Has what is served counted.
 fn served(router: Router<App>, app: &App) -> Router {
-    router.layer(from_fn_with_state(app.clone(), metrics::count)).with_state(app.clone())
+    let metrics = Arc::clone(&app.metrics);
+    router.layer(from_fn_with_state(metrics, metrics::count)).with_state(app.clone())
 }
 
 /// Returns what is served on the socket: our own command line's interface, and the API.

@@ -1,5 +1,6 @@
 //! What every request over TCP passes, and what every reply carries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -71,7 +72,11 @@ impl Door {
 }
 
 /// Lets a request pass if it may, and gives the reply its headers.
-pub(super) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let mut response = match check(&app, &mut request).await {
         Ok(pass) => {
             let response = next.run(request).await;
@@ -83,6 +88,7 @@ pub(super) async fn guard(State(app): State<App>, mut request: Request, next: Ne
         Err(refused) => refused,
     };
     let headers = response.headers_mut();
+    headers.reserve(HEADERS.len() + 1);
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
@@ -104,7 +110,7 @@ fn is_stream(response: &Response) -> bool {
 }
 
 /// Ends a stream when whoever reads it is let in no more.
-fn while_let_in(app: App, pass: Pass, response: Response) -> Response {
+fn while_let_in(app: Arc<App>, pass: Pass, response: Response) -> Response {
     let mut changes = app.access.known.changes();
     let turned_out = async move {
         loop {
