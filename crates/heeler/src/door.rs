@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_chat::{Shelf, Task};
-use heeler_engine::{Answer, Command, DaemonFile, Refused, RefusedKind};
+use heeler_engine::{Answer, Command, DaemonFile, Refused, RefusedKind, conversation};
 use heeler_model::run::{RunSpec, file};
 use heeler_model::{Job, JobId, JobStatus, TriggerType, Wanted, chain};
-use heeler_query::workers::{Worker, conversation, workers};
+use heeler_query::workers::{Worker, workers};
 use heeler_runner::{FleetDoor, Heard, StartedJob, TaskNow, WorkerNow, WorkerState};
 use heeler_server::{Client, ClientError};
 use heeler_store::{Reader, StateDir};
@@ -129,8 +129,8 @@ impl FleetDoor for Door {
 
     fn workers(&self) -> Result<Vec<WorkerNow>, String> {
         let reader = self.reader()?;
-        let listed = conversation(&reader, &self.spec.job).and_then(|jobs| workers(&reader, &jobs));
-        let listed = listed.map_err(|error| chain(&error))?;
+        let jobs = conversation(&reader, &self.spec.job).map_err(|error| chain(&error))?;
+        let listed = workers(&reader, &jobs).map_err(|error| chain(&error))?;
         Ok(listed.iter().map(|worker| now(&reader, worker)).collect())
     }
 
