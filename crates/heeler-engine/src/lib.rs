@@ -13,6 +13,7 @@ mod checkout;
 mod command;
 mod commit;
 mod control;
+mod conversation;
 mod crew;
 mod daemon;
 mod daemon_file;
@@ -53,6 +54,7 @@ pub use command::{
 };
 pub use commit::{CommitError, Committed};
 pub use control::{Control, ControlError, HangUp, Happenings, started};
+pub use conversation::conversation;
 pub use daemon::{Daemon, DaemonError, Settings};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use dispatch::{

@@ -41,15 +41,6 @@ impl Worker {
     }
 }
 
-/// Lists the jobs of the conversation that a job is part of: those of its session, oldest first.
-pub fn conversation(reader: &Reader, job: &JobId) -> Result<Vec<JobId>, QueryError> {
-    let session = reader.job(job)?.and_then(|job| job.head.session_id);
-    match session {
-        Some(session) => Ok(reader.job_ids_of_session(&session)?),
-        None => Ok(vec![job.clone()]),
-    }
-}
-
 /// Lists the workers that these jobs have started, in the order in which they were.
 pub fn workers(reader: &Reader, jobs: &[JobId]) -> Result<Vec<Worker>, QueryError> {
     let mut spawned: Vec<Job> = Vec::new();

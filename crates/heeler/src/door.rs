@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_chat::{Shelf, Task};
-use heeler_engine::{Answer, Command, DaemonFile, Refused, RefusedKind};
+use heeler_engine::{Answer, Command, DaemonFile, Refused, RefusedKind, conversation};
 use heeler_model::run::{RunSpec, file};
 use heeler_model::{Job, JobId, JobStatus, TriggerType, Wanted, chain};
-use heeler_query::workers::{Worker, conversation, workers};
+use heeler_query::workers::{Worker, workers};
 use heeler_runner::{FleetDoor, Heard, StartedJob, TaskNow, WorkerNow, WorkerState};
 use heeler_server::{Client, ClientError};
 use heeler_store::{Reader, StateDir};
@@ -38,16 +38,22 @@ const WITHOUT: &str = "go on without it if you can, and say in your answer what 
 
 /// Returns the way of a run to the fleet in whose state directory its folder is.
 pub(crate) fn of_run(folder: &Utf8Path) -> Option<Arc<dyn FleetDoor>> {
+    Some(Arc::new(open(folder, DAEMON_WAIT)?))
+}
+
+fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<Door> {
     let spec = plain::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
     let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
     let state_dir = folder.parent()?.parent()?.to_owned();
-    Some(Arc::new(Door { state_dir, spec, is_no_turn: AtomicBool::new(false) }))
+    Some(Door { state_dir, spec, daemon_wait, is_no_turn: AtomicBool::new(false) })
 }
 
 #[derive(Debug)]
 struct Door {
     state_dir: Utf8PathBuf,
     spec: RunSpec,
+    /// [`DAEMON_WAIT`], but for tests.
+    daemon_wait: Duration,
     /// Its job was found to be no turn of a conversation, and does not become one.
     is_no_turn: AtomicBool,
 }
@@ -78,7 +84,7 @@ impl Door {
         let starts_job = matches!(command, Command::Trigger(_));
         let patience = (!starts_job).then_some(ANSWER_WAIT);
         let may_ask_again = name.is_some() || matches!(command, Command::Cancel { .. });
-        let until = Instant::now() + DAEMON_WAIT;
+        let until = Instant::now() + self.daemon_wait;
         loop {
             if let Some(mut client) = self.connect()? {
                 match client.ask_once(command, name, patience) {
@@ -129,8 +135,8 @@ impl FleetDoor for Door {
 
     fn workers(&self) -> Result<Vec<WorkerNow>, String> {
         let reader = self.reader()?;
-        let listed = conversation(&reader, &self.spec.job).and_then(|jobs| workers(&reader, &jobs));
-        let listed = listed.map_err(|error| chain(&error))?;
+        let jobs = conversation(&reader, &self.spec.job).map_err(|error| chain(&error))?;
+        let listed = workers(&reader, &jobs).map_err(|error| chain(&error))?;
         Ok(listed.iter().map(|worker| now(&reader, worker)).collect())
     }
 
@@ -223,5 +229,40 @@ fn now(reader: &Reader, worker: &Worker) -> WorkerNow {
         open: open.map(|job| job.head.id.clone()).collect(),
         session: worker.jobs.iter().rev().find_map(|job| job.head.session_id.clone()),
         cost_usd: worker.cost_usd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn without_a_daemon_an_agent_is_told_so_and_goes_on() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap().canonicalize_utf8().unwrap();
+        let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
+        let folder = StateDir::create(&root.join("state")).unwrap().run(run.parse().unwrap());
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(of_run(&folder).is_none(), "a folder without a spec is no run's");
+        let job = "job-2026-01-02-abc123";
+        let spec = json!({
+            "protocol": heeler_model::run::PROTOCOL, "run": run, "job": job, "attempt": 1,
+            "agent": "lead", "trigger": "manual", "runtime": "scripted",
+            "working_directory": root, "job_log": root.join("log"), "projects": root.join("projects"),
+            "home": root.join("home"), "sockets": root.join("sockets"),
+            "session": {"start": {"kind": "fresh", "id": "s1"}, "reason": "a test"},
+            "limits": {}, "attendance": {"kind": "nobody"}, "sync_each_row": false,
+        });
+        std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
+        let door = open(&folder, Duration::ZERO).unwrap();
+        let expected = "the heeler daemon does not answer; go on without it if you can, and say in \
+                        your answer what is left open";
+        let wanted = Wanted::of("coder".parse().unwrap());
+        assert_eq!(door.start("key", &wanted), Err(expected.to_owned()));
+        let job: JobId = job.parse().unwrap();
+        assert_eq!(door.say(&job, "more"), Err(expected.to_owned()));
+        assert_eq!(door.stop(&job), Err(expected.to_owned()));
     }
 }

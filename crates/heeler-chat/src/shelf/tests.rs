@@ -205,3 +205,23 @@ fn a_session_file_that_is_too_long_for_a_list_is_listed_without_a_look() {
     assert!(one.updated > NOW);
     assert_eq!(home.open("one").older(&Speaker::Coordinator, None, 9).unwrap().entries.len(), 4);
 }
+
+#[test]
+fn the_session_of_a_job_is_found_while_it_is_open_among_those_written_last() {
+    let home = Home::with_foreign();
+    let job = |number: usize| -> JobId { format!("job-2026-01-02-a{number:05}").parse().unwrap() };
+    let mut books = Vec::new();
+    for number in 0..=OF_JOB_MAX {
+        let asked = crate::Asked { turn: Uuid::new_v4(), job: Some(job(number)) };
+        let agent = Some(number.to_string());
+        let about = About { agent, turns: vec![asked], ..About::default() };
+        let book = home.shelf().create(about, NOW).unwrap();
+        touch(&home.own().join(format!("{}.json", book.id())), number as u64);
+        books.push(book);
+    }
+    let found = |number| home.shelf().of_job(&job(number)).unwrap().and_then(|about| about.agent);
+    assert_eq!(found(OF_JOB_MAX), Some(OF_JOB_MAX.to_string()));
+    assert_eq!(found(1), Some("1".to_owned()));
+    assert_eq!(found(0), None, "others were written since");
+    assert_eq!(found(OF_JOB_MAX + 1), None);
+}

@@ -8,10 +8,11 @@ use heeler_model::{ChannelKey, JobId, TriggerType, Wanted, chain};
 use heeler_store::Reader;
 
 use super::due::of_schedule;
-use super::{Dispatcher, Task, orders, spawned};
+use super::{Dispatcher, Task, orders};
 use crate::command::{
     Answer, Command, Owed, Refused, RefusedKind, ScheduleChange, Stopped, Stopping,
 };
+use crate::conversation;
 use crate::origin::Origin;
 use crate::setup::Setup;
 use crate::workflows::{WorkflowOrder, WorkflowWanted};
@@ -55,9 +56,7 @@ impl Dispatcher {
 
     fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
         let reader = Reader::open(&self.fleet.dir);
-        reader.is_ok_and(|reader| {
-            spawned::is_below_conversation(&reader, job, parent).unwrap_or(false)
-        })
+        reader.is_ok_and(|reader| conversation::is_below(&reader, job, parent).unwrap_or(false))
     }
 
     pub(super) fn sort_command(

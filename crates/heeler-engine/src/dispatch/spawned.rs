@@ -8,14 +8,12 @@ use std::sync::Arc;
 use heeler_model::config::Agent;
 use heeler_model::ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
 use heeler_model::session_choice::Wish;
-use heeler_model::{Job, JobId, TriggerType, Wanted};
-use heeler_store::{Db, DbError};
+use heeler_model::{Job, JobId, Wanted};
+use heeler_store::DbError;
 
 use super::turn::Turn;
 use crate::command::{Refused, RefusedKind};
-
-/// The longest line of jobs that is followed upwards.
-const ANCESTORS_MAX: usize = 64;
+use crate::conversation::{ANCESTORS_MAX, conversation, parent_of};
 
 /// The longest name of a worker.
 const WORKER_NAME_BYTES_MAX: usize = 64;
@@ -135,20 +133,6 @@ impl Turn<'_, '_> {
     }
 }
 
-fn parent_of(job: &Job) -> Option<JobId> {
-    let is_spawned = job.head.trigger_type == TriggerType::Spawned;
-    is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
-}
-
-/// Lists the jobs of the conversation that a job is part of: those of its session.
-pub(super) fn conversation(db: &Db, job: &JobId) -> Result<Vec<JobId>, DbError> {
-    let session = db.job(job)?.and_then(|job| job.head.session_id);
-    match session {
-        Some(session) => db.job_ids_of_session(&session),
-        None => Ok(vec![job.clone()]),
-    }
-}
-
 /// Returns the agent's own name with the first number behind all that were given out.
 fn next_name(agent: &str, known: &[Job]) -> String {
     let agent = agent.rsplit('.').next().unwrap_or(agent);
@@ -163,20 +147,4 @@ fn next_name(agent: &str, known: &[Job]) -> String {
 fn is_worker_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=WORKER_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
-}
-
-/// Says whether a job was started in the conversation that another is part of, directly or not.
-pub(super) fn is_below_conversation(db: &Db, job: &JobId, of: &JobId) -> Result<bool, DbError> {
-    let own = db.job(of)?.and_then(|job| job.head.session_id);
-    let mut next = db.job(job)?.as_ref().and_then(parent_of);
-    for _ in 0..ANCESTORS_MAX {
-        let Some(parent) = next else { break };
-        let above = db.job(&parent)?;
-        let session = above.as_ref().and_then(|above| above.head.session_id.as_ref());
-        if parent == *of || (own.is_some() && session == own.as_ref()) {
-            return Ok(true);
-        }
-        next = above.as_ref().and_then(parent_of);
-    }
-    Ok(false)
 }

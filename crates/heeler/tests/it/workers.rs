@@ -1,5 +1,6 @@
 //! Workers and tasks: what an agent does with its tools of the fleet, with the real program.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::process::{Child, ChildStdin, Stdio};
 
@@ -202,6 +203,40 @@ fn a_coordinator_that_is_interrupted_while_it_waits_finds_its_workers_again() {
     let said = chat.leave().ok();
     assert!(said.contains(") is still at work; asked: an endless one\n"), "{said}");
     assert!(said.contains("coder-1 did not end well: "), "{said}");
+}
+
+#[test]
+fn a_coordinator_whose_turn_was_taken_back_still_has_the_workers_of_before() {
+    let begin = call("spawn_worker", "agent: coder, task: an endless one");
+    let look = [
+        call("list_workers", ""),
+        call("stop_worker", "name: coder-1"),
+        call("spawn_worker", "agent: coder, task: one"),
+        call("wait_for_worker", ""),
+        "{say: All is done.}".to_owned(),
+    ];
+    let look = look.join(", ");
+    let lead = scripted(&format!(
+        "{{when: {{prompt: begin}}, do: [{begin}], else: [{{when: {{prompt: look}}, do: [{look}], \
+         else: [{{say: Hi.}}]}}]}}"
+    ));
+    let fleet = fleet(&[("lead", &lead), ("coder", &coder())]);
+    let mut chat = Chat::begin(&fleet);
+    chat.say("begin");
+    chat.say("hello");
+    wait_for_words(&fleet, ".transcript.ndjson", "Hi.");
+    wait_for("the worker", || fleet.file("endless").exists().then_some(()));
+    chat.say("/undo");
+    chat.say("look");
+    wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
+    let said = chat.leave().ok();
+    assert!(said.contains("is still at work; asked: an endless one\n"), "{said}");
+    assert!(said.contains("worker coder-2 is at work"), "{said}");
+    assert!(said.contains("coder-1 did not end well: "), "{said}");
+    let jobs = fleet.jobs();
+    let sessions = jobs.iter().filter(|job| job.head.agent == "lead");
+    let sessions: HashSet<_> = sessions.map(|job| job.head.session_id.clone()).collect();
+    assert_eq!(sessions.len(), 2);
 }
 
 #[test]
