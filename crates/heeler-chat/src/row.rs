@@ -40,7 +40,9 @@ pub(crate) fn entry(job: &JobId, at: u64, row: &Json, prompts: Prompts) -> Optio
         "error" => (Role::System, format!("{ERROR}{}", text("message")), None, None),
         "system" => match row["subtype"].as_str()? {
             "user_input" if prompts == Prompts::Told => (Role::User, text("content"), None, None),
-            "progress" | "file_sent" | "denied" => (Role::System, text("content"), None, None),
+            "progress" | "file_sent" | "denied" | "tasks_added" | "task_finished" => {
+                (Role::System, text("content"), None, None)
+            }
             _ => return None,
         },
         _ => return None,

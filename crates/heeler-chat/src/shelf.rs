@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::JobId;
 use heeler_model::config::did_you_mean;
 use heeler_transcript::{
     Disk, DiskError, Holder, LockError, LockFile, OsDisk, checked_id, create_folder, place_file,
@@ -33,6 +34,8 @@ use crate::sheet::{Inline, Sheet};
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// How many sessions are named where a beginning fits several.
 const NAMED_MAX: usize = 5;
+/// In how many sessions, those that were written last, the one of a job is looked for.
+const OF_JOB_MAX: usize = 100;
 /// How many ids are tried for a new session.
 const IDS_MAX: usize = 100;
 
@@ -279,6 +282,21 @@ impl Shelf {
             |folder: &Utf8Path| folder.join(format!("{id}{JSON}")).symlink_metadata().is_ok();
         let (folder, is_foreign) = folders.find(|(folder, _)| is_there(folder))?;
         Some(Found { id: id.to_owned(), is_foreign, folder: folder.clone() })
+    }
+
+    /// Returns what is known of the session of ours of which a job is a turn; none if there is none
+    /// among those that were written last. Whoever has it open may be writing it.
+    pub fn of_job(&self, job: &JobId) -> Result<Option<About>, ShelfError> {
+        let own = self.all()?.into_values().filter(|found| !found.is_foreign);
+        let written = |found: &Found| {
+            let path = found.folder.join(format!("{}{JSON}", found.id));
+            path.symlink_metadata().and_then(|meta| meta.modified()).ok()
+        };
+        let mut own: Vec<_> = own.map(|found| (written(&found), found)).collect();
+        own.sort_by(|(one, _), (other, _)| other.cmp(one));
+        let newest = own.iter().take(OF_JOB_MAX);
+        let mut abouts = newest.filter_map(|(_, found)| Some(read_sheet(found).1.ok()?.about));
+        Ok(abouts.find(|about| about.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
     }
 
     /// Begins a session.

@@ -154,6 +154,9 @@ pub enum Wish {
         /// Whose.
         of: Speaker,
     },
-    /// Leaves (Ctrl+C, Ctrl+D, a signal, a closed terminal).
+    /// Leaves (Ctrl+C, Ctrl+D, a signal); the second time at once.
     Leave,
+    /// Leaves, as nobody is there any more who could answer something (a closed terminal). However
+    /// often it is told, it counts once.
+    HangUp,
 }

@@ -159,6 +159,7 @@ impl Talk {
         self.at(now);
         match wish {
             Wish::Leave => self.leave(),
+            Wish::HangUp => self.hang_up(),
             Wish::Say(line) if self.leaving.is_some() => self.leaving_said(&line),
             Wish::Say(line) => self.say(&line),
             Wish::Interrupt => self.interrupt(),

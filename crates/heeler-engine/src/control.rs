@@ -268,7 +268,7 @@ mod tests {
         let happenings = Control::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
         let told: Vec<Happening> = happenings.map(Result::unwrap).collect();
         let row = Happening::Row { at: 3, row: serde_json::json!({}) };
-        assert_eq!(told, [Happening::Delta { text: "a".to_owned() }, row]);
+        assert_eq!(told, [Happening::Delta { text: "a".to_owned(), from: None }, row]);
     }
 
     #[test]

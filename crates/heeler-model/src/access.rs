@@ -81,7 +81,8 @@ pub struct Login {
 
 /// Returns what is on record of a secret that nobody could guess.
 pub fn secret_hash(secret: &str) -> String {
-    Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = Sha256::digest(secret).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
 #[cfg(test)]

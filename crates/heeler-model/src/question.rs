@@ -73,6 +73,13 @@ pub fn answered(input: &Json, reply: &str) -> Result<Json, String> {
     Ok(input)
 }
 
+/// Returns the answers in words: they are part of the input that is handed back.
+pub fn answers(input: &Json) -> Option<String> {
+    let answers = input["answers"].as_object()?;
+    let said = |answer: &Json| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+    Some(answers.values().map(said).collect::<Vec<_>>().join("\n"))
+}
+
 fn text(value: &Json) -> &str {
     value.as_str().unwrap_or_default()
 }

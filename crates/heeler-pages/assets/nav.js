@@ -74,9 +74,17 @@ document.addEventListener('keydown', (event) => {
   if (done) { event.preventDefault(); done(); }
 });
 
+// Arrow keys walk through what a list offers: a filter is sent when they rest.
+const REST_MS = 700;
+let byKey = false;
+let resting;
+document.addEventListener('keydown', () => { byKey = true; });
+document.addEventListener('pointerdown', () => { byKey = false; });
 document.addEventListener('change', (event) => {
   const form = event.target.closest('form[data-auto]');
-  if (form && event.target.matches('select, input[type=checkbox], input[type=radio]')) form.requestSubmit();
+  if (!form || !event.target.matches('select, input[type=checkbox], input[type=radio]')) return;
+  clearTimeout(resting);
+  resting = setTimeout(() => form.requestSubmit(), byKey && event.target.matches('select') ? REST_MS : 0);
 });
 
 // A filter that is not set needs no place in the address.

@@ -115,6 +115,7 @@ fn ask(frame: &Frame, asked: &ApprovalDetails, level: u8) -> Markup {
             } @else {
                 (what(asked, false))
                 (answer(frame, asked))
+                @if is_open { p.note { "You may look at everything; to answer takes the scope operate." } }
             }
         }
     }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use crate::markdown::markdown_line;
 use crate::overview::{cost, short_link, took};
 use crate::parts::{
-    agent_field, agent_link, ago, empty, grouped, job_status, one_line, query, said, state_field,
+    agent_field, agent_link, ago, clamped, empty, grouped, job_status, query, said, state_field,
 };
 use crate::{Frame, Section};
 
@@ -127,8 +127,8 @@ pub fn table(frame: &Frame, jobs: &[JobItem]) -> Markup {
 }
 
 fn table_row(frame: &Frame, job: &JobItem) -> Markup {
-    let said_last = || markdown_line(job.summary.as_deref().unwrap_or_default());
-    let did = job.error.as_deref().map_or_else(said_last, one_line);
+    let said_last = || clamped(&markdown_line(job.summary.as_deref().unwrap_or_default()));
+    let did = job.error.as_deref().map_or_else(said_last, clamped);
     html! {
         tr data-row {
             td.fit { (job_status(job.status.as_str(), job.dead)) }

@@ -7,7 +7,7 @@ use heeler_query::overview::{Due, Overview, Running, Waiting};
 use maud::{Markup, html};
 
 use crate::parts::{
-    agent_link, ago, dollars, duration, grouped, job_link, job_status, one_line, path, query, said,
+    agent_link, ago, clamped, dollars, duration, grouped, job_link, job_status, path, query, said,
     since, status,
 };
 use crate::transcript::gist_of_row;
@@ -134,7 +134,7 @@ fn waiting_item(frame: &Frame, one: &Waiting) -> Markup {
                 a href=(path("/jobs", &[&one.id])) { (said(&one.agent)) }
                 span.end.muted.nowrap { (ago(frame, one.since)) }
             }
-            p.small.muted.clamp { (one_line(&one.reason)) }
+            p.small.muted.clamp { (clamped(&one.reason)) }
         }
     }
 }
@@ -173,7 +173,7 @@ fn asked_item(frame: &Frame, one: &Approval) -> Markup {
                 @if let Some(who) = &one.requested_by { span.muted { (said(who)) } }
                 span.end.muted.nowrap { (ago(frame, one.created_at)) }
             }
-            p.clamp.small { (one_line(&one.summary)) }
+            p.clamp.small { (clamped(&one.summary)) }
         }
     }
 }
@@ -195,7 +195,7 @@ fn failed(frame: &Frame, jobs: &[JobItem]) -> Markup {
                                 @if let Some(schedule) = &job.schedule { span.muted { (said(schedule)) } }
                                 span.end.muted.nowrap { (ago(frame, job.finished_at.unwrap_or(job.asked_at))) }
                             }
-                            @if let Some(error) = &job.error { p.clamp.small { (one_line(error)) } }
+                            @if let Some(error) = &job.error { p.clamp.small { (clamped(error)) } }
                         }
                     }
                 }

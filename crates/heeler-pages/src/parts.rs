@@ -27,6 +27,17 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
+/// How much of a text is in a line of which people see the beginning.
+pub(crate) const CLAMPED_CHARS_MAX: usize = 300;
+
+/// Returns the beginning of a text as one line.
+pub(crate) fn clamped(text: &str) -> String {
+    match text.char_indices().nth(CLAMPED_CHARS_MAX) {
+        Some((end, _)) => one_line(&text[..end]) + "…",
+        None => one_line(text),
+    }
+}
+
 /// Returns text in which nothing hides: what cannot be seen, or turns the direction of writing, is
 /// written as its number. Whoever approves something must see what it is.
 pub(crate) fn open_text(text: &str) -> String {

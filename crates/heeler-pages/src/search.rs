@@ -78,13 +78,18 @@ fn results(view: &SearchView, found: &SearchPage) -> Markup {
 }
 
 fn hit_item(view: &SearchView, hit: &HitItem) -> Markup {
-    let start = if hit.id.starts_with("job-") { "/jobs" } else { "/sessions" };
+    // Rows of a job are numbered from zero. A message of a session may be many lines of its file.
+    let row = hit.id.starts_with("job-").then(|| hit.line.saturating_sub(1));
+    let href = match row {
+        Some(row) => format!("{}#row-{row}", path("/jobs", &[&hit.id])),
+        None => path("/sessions", &[&hit.id]),
+    };
     let (who, text) = speech(&hit.row);
     html! {
         li data-row {
             div.line {
-                a.mono href={ (path(start, &[&hit.id])) "#row-" (hit.line) } { (hit.id) }
-                span.muted.small { (who) ", line " (hit.line) }
+                a.mono href=(href) { (hit.id) }
+                span.muted.small { (who) @if let Some(row) = row { ", row " (row) } @else { ", line " (hit.line) } }
             }
             p.small.clamp { (marked(&around(&text, &view.text), &view.text)) }
         }

@@ -312,7 +312,7 @@ fn message(frame: &Frame, session: &str, message: &MessageItem) -> Markup {
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
                 @if message.from_outside { span.badge { "said outside" } }
                 @if !message.in_context { span.badge { "not in the agent's memory" } }
-                @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut) {
+                @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut && frame.may_operate()) {
                     span.no-fork { "No fork here: " (why) }
                 }
                 @if let Some(number) = number { a.end.muted href={ "#message-" (number) } aria-label={ "Message " (number) } { (number) } }

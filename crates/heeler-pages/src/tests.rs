@@ -7,12 +7,15 @@ use heeler_model::JobStatus;
 use heeler_query::charts::{Charts, DayOfMoney, HourOfRuns, Took};
 use heeler_query::jobs::{JobItem, JobPage};
 use heeler_query::overview::{Due, Overview, Pulse, Running};
+use heeler_query::search::{HitItem, SearchPage};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::parts::{
-    clock, coded, dollars, duration, encode, grouped, marked, one_line, relative, span,
+    CLAMPED_CHARS_MAX, clamped, clock, coded, dollars, duration, encode, grouped, marked, one_line,
+    relative, span,
 };
+use crate::search::{self, SearchView};
 use crate::transcript::{gist_of_row, row_html};
 use crate::{Allowed, Counts, Frame, assets, jobs, markdown, markdown_line, overview};
 
@@ -284,6 +287,8 @@ fn who_may_only_look_is_offered_nothing_else() {
 #[test]
 fn what_would_not_be_seen_is_shown() {
     assert_eq!(one_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
+    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX)).chars().count(), CLAMPED_CHARS_MAX);
+    assert_eq!(clamped(&"ü".repeat(CLAMPED_CHARS_MAX + 1)), "ü".repeat(CLAMPED_CHARS_MAX) + "…");
     assert_eq!(encode("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
 }
 
@@ -294,6 +299,22 @@ fn what_was_searched_for_is_marked() {
     assert_eq!(shown("<b>", "b"), "&lt;<mark>b</mark>&gt;");
     assert_eq!(shown("İstanbul", "i"), "İstanbul");
     assert_eq!(shown("a", ""), "a");
+}
+
+#[test]
+fn what_was_found_leads_to_its_row() {
+    let hit = |id: &str| HitItem {
+        id: id.to_owned(),
+        file: "f".to_owned(),
+        line: 8,
+        row: serde_json::json!({ "type": "assistant", "content": "tulip" }),
+        text: String::new(),
+    };
+    let hits = vec![hit("job-2026-11-15-abc123"), hit("sess-1")];
+    let found = SearchPage { hits, more: false, transcripts: 2 };
+    let html = search::page(&frame(), &SearchView::default(), Some(&found)).into_string();
+    assert!(html.contains("href=\"/jobs/job-2026-11-15-abc123#row-7\""), "{html}");
+    assert!(html.contains("href=\"/sessions/sess-1\""), "{html}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::workflow::Decision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
-use heeler_store::{JobCursor, JobFilter, Queued, Reader, Run, SentFile, StateDir};
+use heeler_store::{JobCursor, JobFilter, JobLine, Queued, Reader, Run, SentFile, StateDir};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -86,13 +86,17 @@ pub struct JobItem {
 impl JobItem {
     /// Reads what a list shows of a job.
     pub fn of(head: JobHead, reader: &Reader, dir: &StateDir) -> Result<JobItem, QueryError> {
-        let error = match head.status {
-            JobStatus::Failed => reader.job_error(&head.id)?,
-            _ => None,
-        };
-        let started_at = reader.job_began(&head)?;
+        let line = reader.job_line(&head.id)?;
+        let (began_at, error) = line.map_or((None, None), |line| (line.began_at, line.error));
+        let error = error.filter(|_| head.status == JobStatus::Failed);
+        JobItem::of_line(JobLine { head, began_at, error }, reader, dir)
+    }
+
+    /// Makes the same of a line of a list; only of a job that runs more is read.
+    pub fn of_line(line: JobLine, reader: &Reader, dir: &StateDir) -> Result<JobItem, QueryError> {
+        let JobLine { head, began_at, error } = line;
         let dead = is_dead(&head, reader, dir)?;
-        Ok(JobItem { error, ..JobItem::made(head, started_at, dead) })
+        Ok(JobItem { error, ..JobItem::made(head, began_at, dead) })
     }
 
     fn made(head: JobHead, started_at: Option<Timestamp>, dead: bool) -> JobItem {
@@ -378,14 +382,22 @@ impl Records {
             Some(id) => Some(JobCursor::after(&reader.find_job(id)?.head)),
         };
         // One more tells whether there is a next page.
-        let mut heads = reader.jobs(&filter, before.as_ref(), limit.saturating_add(1))?;
+        let mut lines = reader.job_lines(&filter, before.as_ref(), limit.saturating_add(1))?;
         let total = reader.count_jobs(&filter)?;
-        let has_more = heads.len() > *limit;
-        heads.truncate(*limit);
-        let next = heads.last().filter(|_| has_more).map(|last| last.id.to_string());
-        let jobs: Result<Vec<JobItem>, QueryError> =
-            heads.into_iter().map(|head| JobItem::of(head, &reader, self.dir())).collect();
-        Ok(JobPage { jobs: jobs?, total, limit: *limit, next })
+        let has_more = lines.len() > *limit;
+        lines.truncate(*limit);
+        let next = lines.last().filter(|_| has_more).map(|last| last.head.id.to_string());
+        let jobs = self.job_items(&reader, lines)?;
+        Ok(JobPage { jobs, total, limit: *limit, next })
+    }
+
+    /// Makes items of the lines of a list.
+    pub(crate) fn job_items(
+        &self,
+        reader: &Reader,
+        lines: Vec<JobLine>,
+    ) -> Result<Vec<JobItem>, QueryError> {
+        lines.into_iter().map(|line| JobItem::of_line(line, reader, self.dir())).collect()
     }
 
     /// Returns all that is known of a job; a beginning of its id will do while it is unique.

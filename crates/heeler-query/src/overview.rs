@@ -3,7 +3,7 @@
 //! Every part is bounded, so that it costs the same however much there is.
 
 use heeler_model::{Approval, ApprovalStatus, JobStatus, ScheduleStatus};
-use heeler_store::{ApprovalFilter, JobFilter, Reader};
+use heeler_store::{ApprovalFilter, JobFilter, JobLine, Reader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -124,24 +124,22 @@ impl Records {
 
     fn running(&self, reader: &Reader) -> Result<Vec<Running>, QueryError> {
         let filter = JobFilter { status: Some(JobStatus::Running), ..JobFilter::default() };
-        let heads = reader.jobs(&filter, None, SHOWN)?;
-        let one = |head: heeler_model::JobHead| {
-            let last_rows = last_rows(&self.dir().log_of(&head.id));
-            Ok(Running { job: JobItem::of(head, reader, self.dir())?, last_rows })
+        let lines = reader.job_lines(&filter, None, SHOWN)?;
+        let one = |line: JobLine| {
+            let last_rows = last_rows(&self.dir().log_of(&line.head.id));
+            Ok(Running { job: JobItem::of_line(line, reader, self.dir())?, last_rows })
         };
-        heads.into_iter().map(one).collect()
+        lines.into_iter().map(one).collect()
     }
 
     fn failed(&self, reader: &Reader, now: Timestamp) -> Result<Vec<JobItem>, QueryError> {
         let since = now.checked_sub(FAILED_WITHIN).ok();
         let filter = JobFilter { status: Some(JobStatus::Failed), since, agent: None };
-        let heads = reader.jobs(&filter, None, SHOWN)?;
-        heads.into_iter().map(|head| JobItem::of(head, reader, self.dir())).collect()
+        self.job_items(reader, reader.job_lines(&filter, None, SHOWN)?)
     }
 
     fn recent(&self, reader: &Reader) -> Result<Vec<JobItem>, QueryError> {
-        let heads = reader.jobs(&JobFilter::default(), None, SHOWN)?;
-        heads.into_iter().map(|head| JobItem::of(head, reader, self.dir())).collect()
+        self.job_items(reader, reader.job_lines(&JobFilter::default(), None, SHOWN)?)
     }
 }
 

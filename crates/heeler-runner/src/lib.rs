@@ -30,6 +30,7 @@ mod text;
 mod writer;
 
 pub use files::FileError;
+pub use mcp::{FleetDoor, Heard, StartedJob, TaskNow, WorkerNow, WorkerState};
 pub use memory::give_back_memory;
 pub use own::said_outside;
 pub use process::{shed_marker, why_no_control_group};

@@ -7,13 +7,18 @@
 
 mod bridge;
 mod config;
+mod door;
 mod files;
 mod fleet;
 mod server;
+mod tasks;
+mod workers;
 
 pub(crate) use bridge::{Bridge, Endpoint, Token};
 pub(crate) use config::{Transport, config};
-pub(crate) use server::{Injected, Note};
+pub use door::{FleetDoor, Heard, StartedJob, TaskNow, WorkerNow, WorkerState};
+pub(crate) use fleet::ASK_HUMAN;
+pub(crate) use server::{FromTools, Injected, Inquiry, Note};
 
 /// Says whether a tool of ours may take so long that claude must keep its streams open for it
 /// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).

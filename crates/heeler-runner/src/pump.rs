@@ -9,7 +9,7 @@ mod people;
 mod snapshot;
 mod steps;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
@@ -21,12 +21,12 @@ use heeler_model::message::{Body, Message, text_of};
 use heeler_model::outcome::{Ending, Tally};
 use heeler_model::record::Recorder;
 use heeler_model::redact::{Redactor, Stream};
-use heeler_model::run::{RunSpec, SessionStart};
+use heeler_model::run::{Answer, RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep_until;
 use uuid::Uuid;
@@ -37,7 +37,7 @@ use crate::control::{Asked, Control};
 use crate::journal::Journal;
 use crate::limits::{Due, Watch};
 use crate::lines::{KEPT_LINE_BYTES_MIN, Line, Lines};
-use crate::mcp::{Endpoint, Injected, Note};
+use crate::mcp::{Endpoint, Injected, Inquiry, Note};
 use crate::process::{Agent, Ended, Tree};
 use crate::runtime::{Runtime, Step};
 use crate::session;
@@ -71,6 +71,9 @@ pub(crate) struct Run {
     /// Where they can be reached over HTTP.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) notes: mpsc::Receiver<Note>,
+    pub(crate) inquiries: mpsc::Receiver<Inquiry>,
+    /// Who waits for the answer to what a tool of ours asked, by the question's name.
+    pub(crate) inquiring: HashMap<String, oneshot::Sender<Answer>>,
     /// Why the run is being ended; none while it may go on.
     pub(crate) ending: Option<Ending>,
     pub(crate) last_line_at: Option<Timestamp>,
@@ -165,8 +168,8 @@ pub(crate) struct Pump<'r> {
     complaints: Complaints,
     /// What the runtime wants done, in order.
     todo: VecDeque<Step>,
-    /// Text that is still being said.
-    deltas: Option<Stream>,
+    /// Text that is still being said, and how many bytes of it were told.
+    deltas: Option<(Stream, u64)>,
     calls: JoinSet<(String, Json)>,
     exit: Option<ExitStatus>,
     /// The agent has nothing more to do.
@@ -193,6 +196,7 @@ enum Event {
     Signalled(&'static str),
     Replied { call: String, reply: Json },
     Noted(Note),
+    Inquired(Inquiry),
     Snapped(io::Result<usize>),
     Time,
 }
@@ -357,6 +361,7 @@ impl<'r> Pump<'r> {
             signal = run.signals.next() => Event::Signalled(signal),
             Some(Ok((call, reply))) = calls.join_next() => Event::Replied { call, reply },
             Some(note) = run.notes.recv(), if !blocked => Event::Noted(note),
+            Some(inquiry) = run.inquiries.recv(), if !blocked => Event::Inquired(inquiry),
             read = snapshot::answered(snapping) => Event::Snapped(read),
             () = wait_until(wake) => Event::Time,
         }
@@ -388,6 +393,7 @@ impl<'r> Pump<'r> {
                 self.todo.extend(steps);
             }
             Event::Noted(note) => self.run.noted(&note),
+            Event::Inquired(inquiry) => self.inquire(inquiry),
             Event::Snapped(read) => self.snapped(read),
             Event::Time => {}
         }

@@ -11,16 +11,16 @@ mod jobs;
 mod paths;
 mod schedules;
 mod sessions;
-mod tag;
+pub(crate) mod tag;
 mod workflows;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Json;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use heeler_model::Scope;
@@ -29,8 +29,10 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+use self::tag::Tagged;
 use crate::app::App;
 use crate::caller::Caller;
+use crate::flights::{self, Flights};
 use crate::live;
 use crate::problem::Problem;
 use crate::request::{Asker, keyed};
@@ -48,6 +50,8 @@ pub(crate) type Reply<T> = Result<Json<T>, Problem>;
 #[derive(Default)]
 pub(crate) struct Routes {
     pub(crate) read: OpenApiRouter<App>,
+    /// Needs the same, and is told alike to all who may: those who ask at once share one read.
+    pub(crate) shared: OpenApiRouter<App>,
     pub(crate) operate: OpenApiRouter<App>,
     pub(crate) admin: OpenApiRouter<App>,
 }
@@ -56,6 +60,7 @@ impl Routes {
     fn with(self, more: Routes) -> Routes {
         Routes {
             read: self.read.merge(more.read),
+            shared: self.shared.merge(more.shared),
             operate: self.operate.merge(more.operate),
             admin: self.admin.merge(more.admin),
         }
@@ -82,13 +87,16 @@ pub(crate) fn routes() -> Routes {
 
 /// Returns the API and its description, for requests that carry their [`Caller`].
 fn described() -> (Router<App>, OpenApi) {
-    let Routes { mut read, mut operate, mut admin } = routes();
+    let Routes { mut read, mut shared, mut operate, mut admin } = routes();
     describe::needs(read.get_openapi_mut(), Scope::Read);
+    describe::needs(shared.get_openapi_mut(), Scope::Read);
     describe::needs(operate.get_openapi_mut(), Scope::Operate);
     describe::needs(admin.get_openapi_mut(), Scope::Admin);
     let needs = |scope| from_fn(move |caller, request, next| require(scope, caller, request, next));
+    let together = from_fn_with_state(Arc::<Flights<Tagged>>::default(), flights::shared);
     let all = OpenApiRouter::with_openapi(describe::document())
         .merge(read.route_layer(from_fn(tag::tagged)).route_layer(needs(Scope::Read)))
+        .merge(shared.route_layer(together).route_layer(needs(Scope::Read)))
         .merge(operate.route_layer(from_fn(keyed)).route_layer(needs(Scope::Operate)))
         .merge(
             admin

@@ -22,6 +22,9 @@ pub(crate) const SEARCHES_MAX: usize = 2;
 /// How many differences of files are made at once.
 pub(crate) const DIFFS_MAX: usize = 2;
 
+/// How many sessions are sent at once, each by a thread of this process; whoever comes then is refused.
+pub(crate) const EXPORTS_MAX: usize = 8;
+
 /// How long a question waits for its turn; then whoever asks is told to come again.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 
@@ -45,19 +48,30 @@ pub struct Costly {
     searches: Arc<Semaphore>,
     diffs: Arc<Semaphore>,
     examinations: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
     /// The one that is going on, while somebody waits for it.
     examination: Mutex<Option<WeakShared<Examination>>>,
 }
 
 impl Default for Costly {
     fn default() -> Costly {
-        let [searches, diffs, examinations] =
-            [SEARCHES_MAX, DIFFS_MAX, 1].map(|most| Arc::new(Semaphore::new(most)));
-        Costly { searches, diffs, examinations, examination: Mutex::default() }
+        let [searches, diffs, examinations, exports] =
+            [SEARCHES_MAX, DIFFS_MAX, 1, EXPORTS_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        Costly { searches, diffs, examinations, exports, examination: Mutex::default() }
     }
 }
 
 impl Costly {
+    /// Takes a turn to send a session, if there is one: each takes as long as whoever takes it, so
+    /// nobody waits.
+    pub(crate) fn export(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.exports).try_acquire_owned().map_err(|_| {
+            let detail = format!("{EXPORTS_MAX} sessions are exported already, the most at once");
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail);
+            problem.hint("try again later")
+        })
+    }
+
     /// Waits for a turn, but not long.
     pub(crate) async fn turn(&self, cost: Cost) -> Result<OwnedSemaphorePermit, Problem> {
         match cost {

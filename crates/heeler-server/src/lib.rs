@@ -11,6 +11,7 @@ mod app;
 mod caller;
 mod client;
 mod costly;
+mod flights;
 mod hooks;
 mod internal;
 mod live;

@@ -128,20 +128,8 @@ impl Visit {
         self.app.read(question).await.map_err(|problem| self.no_page(problem))
     }
 
-    /// Reads a list. Of an agent that nobody knows there is nothing, which the list says.
-    pub(crate) async fn list<T: Default + Send + 'static>(
-        &self,
-        question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
-    ) -> Result<T, NoPage> {
-        self.read(move |records| match question(records) {
-            Err(QueryError::NotFound { .. }) => Ok(T::default()),
-            found => found,
-        })
-        .await
-    }
-
-    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: what an
-    /// agent wrote may take long to render.
+    /// Reads what the page shows and renders it, where neither keeps anybody else waiting: a list may
+    /// be long, and so may what an agent wrote.
     pub(crate) async fn show<T>(
         &self,
         question: impl FnOnce(&Records) -> Result<T, QueryError> + Send + 'static,
@@ -168,6 +156,14 @@ impl Visit {
 fn counts(pulse: Pulse) -> Counts {
     let Pulse { running, waiting, failed24h, approvals } = pulse;
     Counts { running, waiting, failed: failed24h, approvals }
+}
+
+/// Of an agent that nobody knows there is nothing, which a list says.
+fn or_empty<T: Default>(found: Result<T, QueryError>) -> Result<T, QueryError> {
+    match found {
+        Err(QueryError::NotFound { .. }) => Ok(T::default()),
+        found => found,
+    }
 }
 
 /// Returns what was given, if anything was.

@@ -27,7 +27,7 @@ pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::deleted::DeletedSession;
 pub use db::effects::Effect;
 pub use db::foreign::ForeignTable;
-pub use db::jobs::{ForeignExecution, JobCursor, JobFilter};
+pub use db::jobs::{ForeignExecution, JobCursor, JobFilter, JobLine};
 pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::money::{Reservation, Spent};
 pub use db::overrides::{CronOverride, WorkflowOverride};

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
 
 use crate::picker::{Card, Picked, Picker};
-use crate::terminal::{Input, Terminal, is_taken, stop};
+use crate::terminal::{self, Input, Terminal, is_taken};
 use crate::{Screen, keys};
 
 /// The least time between two frames that no key asks for.
@@ -56,8 +56,8 @@ pub fn run(
         }
         let cleared = match how {
             Draw::Changes => Ok(()),
-            Draw::Anew => canvas.clear(),
-            Draw::AfterStop => stop().and_then(|()| canvas.clear()),
+            Draw::Anew => terminal::clear(canvas),
+            Draw::AfterStop => terminal::stop().and_then(|()| terminal::clear(canvas)),
         };
         cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
     };
@@ -139,7 +139,7 @@ where
     /// The terminal is gone: the person has left, in a way.
     fn hang_up(&mut self) {
         if !std::mem::replace(&mut self.is_gone, true) {
-            (self.wish)(Wish::Leave);
+            (self.wish)(Wish::HangUp);
         }
     }
 
@@ -204,7 +204,7 @@ pub fn pick(
             Input::Event(Event::Resize(..)) | Input::Shown(_) | Input::Over => None,
             Input::HungUp => Some(Picked::Nothing),
             Input::Event(event) if keys::is(&event, STOP, KeyModifiers::CONTROL) => {
-                stop().and_then(|()| terminal.canvas.clear()).ok()?;
+                terminal::stop().and_then(|()| terminal::clear(&mut terminal.canvas)).ok()?;
                 None
             }
             Input::Event(event) => picker.key(&event),
@@ -301,7 +301,7 @@ mod tests {
     fn a_terminal_that_is_gone_is_left_once_and_never_drawn_again() {
         let inputs = || vec![key(KeyCode::Char('a')), Input::HungUp, key(KeyCode::Char('b'))];
         let (wishes, frames) = run(inputs(), 1);
-        assert_eq!((wishes, frames), (vec![Wish::Leave], 2));
-        assert_eq!(run(inputs(), 9).0, [Wish::Leave]);
+        assert_eq!((wishes, frames), (vec![Wish::HangUp], 2));
+        assert_eq!(run(inputs(), 9).0, [Wish::HangUp]);
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use heeler_chat::Shown;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::crossterm::event::{
     self, DisableBracketedPaste, DisableFocusChange, DisableMouseCapture, EnableBracketedPaste,
     EnableFocusChange, Event, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
@@ -32,6 +32,9 @@ const WAITING_MAX: usize = 256;
 
 /// How long the keyboard is waited for before it is seen whether the size has changed or all is over.
 const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How long crossterm looks for keys; where there is no time at all it does not look.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Asks for buttons, of which the wheel is two, and not for every move of the mouse.
 const WHEEL: &str = "\x1b[?1000h\x1b[?1006h";
@@ -53,9 +56,12 @@ pub(crate) enum Input {
     HungUp,
 }
 
+/// What is drawn on.
+pub(crate) type Canvas = ratatui::Terminal<CrosstermBackend<Stdout>>;
+
 /// A terminal that is ours until this is dropped.
 pub struct Terminal {
-    pub(crate) canvas: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    pub(crate) canvas: Canvas,
     pub(crate) inputs: Receiver<Input>,
     /// Where inputs come from.
     pub(crate) tell: SyncSender<Input>,
@@ -122,6 +128,15 @@ fn give_back() {
     let _gone = disable_raw_mode();
 }
 
+/// Clears the screen, so that the next frame draws all of it. ratatui's own way asks the terminal where
+/// the cursor is, and one that does not answer would count as gone.
+pub(crate) fn clear(canvas: &mut Canvas) -> io::Result<()> {
+    canvas.backend_mut().clear()?;
+    // What was drawn last is forgotten.
+    canvas.swap_buffers();
+    Ok(())
+}
+
 /// Gives the terminal back and stops the program, with all that the shell has started with it;
 /// takes the terminal again when somebody has it go on.
 pub(crate) fn stop() -> io::Result<()> {
@@ -164,7 +179,7 @@ fn read_keys(tell: &SyncSender<Input>, is_over: &AtomicBool) {
             let _over = tell.send(Input::HungUp);
             return;
         }
-        while let Ok(true) = event::poll(Duration::ZERO) {
+        while let Ok(true) = event::poll(LOOK) {
             let Ok(event) = event::read() else { break };
             if tell.send(Input::Event(event)).is_err() {
                 return;

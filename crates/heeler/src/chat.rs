@@ -85,13 +85,18 @@ fn on_signals(tell: Sender<Input>) -> std::io::Result<()> {
     drop(guard);
     std::thread::spawn(move || {
         runtime.block_on(async {
+            let mut terminates = 0;
             loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
-                }
-                if tell.send(Input::Wish(Wish::Leave)).is_err() {
+                let wish = tokio::select! {
+                    _ = interrupt.recv() => Wish::Leave,
+                    _ = terminate.recv() => {
+                        terminates += 1;
+                        if terminates == 1 { Wish::HangUp } else { Wish::Leave }
+                    }
+                    // A terminal that is closed tells it in several ways: none of them hurries.
+                    _ = hangup.recv() => Wish::HangUp,
+                };
+                if tell.send(Input::Wish(wish)).is_err() {
                     return;
                 }
             }
@@ -110,7 +115,7 @@ pub(crate) fn in_lines(mut talk: Talk, inputs: Inputs) -> Outcome {
         for shown in talk.shown() {
             // Whoever read has gone: the conversation ends as it should.
             if face.show(&shown).is_err() && !talk.is_over() {
-                talk.wish(Wish::Leave, place::now());
+                talk.wish(Wish::HangUp, place::now());
             }
         }
         face.settle();
@@ -137,7 +142,7 @@ pub(crate) fn on_screen(
                 }
                 // A closed terminal: the conversation ends as it should.
                 if show.send(shown).is_err() && !talk.is_over() {
-                    talk.wish(Wish::Leave, place::now());
+                    talk.wish(Wish::HangUp, place::now());
                 }
             }
         });
@@ -152,10 +157,9 @@ pub(crate) fn on_screen(
     let last_words = talking.join();
     drop(terminal);
     let broken = |_| anyhow::anyhow!("the conversation broke off; everything shown is on disk");
-    // They went with the screen.
-    for line in last_words.map_err(broken)? {
-        output::line(line)?;
-    }
+    // They went with the screen. All is saved, so a terminal that is gone is no failure.
+    let told = last_words.map_err(broken)?.into_iter().try_for_each(output::line);
+    drop(told);
     Ok(())
 }
 

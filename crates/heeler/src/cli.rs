@@ -319,6 +319,31 @@ pub(crate) fn jobs() -> ArgValueCompleter {
     ArgValueCompleter::new(complete::jobs)
 }
 
+/// Lets the words at the end of every help fit the terminal: lines of a paragraph flow together, what is
+/// indented stays as it is.
+pub(crate) fn flowing(command: clap::Command) -> clap::Command {
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(text) => command.after_help(flow(&text)),
+        None => command,
+    };
+    command.mut_subcommands(flowing)
+}
+
+fn flow(text: &str) -> String {
+    let mut flowed = String::with_capacity(text.len());
+    let mut before = "";
+    for line in text.lines() {
+        let is_apart = |line: &str| line.is_empty() || line.starts_with(' ');
+        let is_own = line.starts_with("Exit codes") || before.ends_with(':');
+        if !flowed.is_empty() {
+            flowed.push(if is_own || is_apart(before) || is_apart(line) { '\n' } else { ' ' });
+        }
+        flowed.push_str(line);
+        before = line;
+    }
+    flowed
+}
+
 impl Command {
     /// Says what is logged, and how.
     pub(crate) fn log_form(&self) -> Form {

@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod complete;
 mod daemon;
+mod door;
 mod failure;
 mod files;
 mod fleet;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::Cli;
 use crate::failure::{Code, Failure};
@@ -34,7 +35,8 @@ use crate::failure::{Code, Failure};
 /// Runs the program.
 pub fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(Cli::command).complete();
-    let cli = Cli::parse_from(arguments());
+    let given = command().get_matches_from(arguments());
+    let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     logging::start(
         cli.command.log_form(),
         cli.global.verbose,
@@ -70,9 +72,9 @@ pub fn fleet_of(
     Ok((Box::new(fleet), happened))
 }
 
-/// Returns the command line as data, for the generated reference and manual pages.
+/// Returns the command line as data; the generated reference and manual pages are made of it too.
 pub fn command() -> clap::Command {
-    Cli::command()
+    cli::flowing(Cli::command())
 }
 
 /// Returns the arguments. `heeler --resume` is agents-fleet's way to write `heeler chat --resume`.

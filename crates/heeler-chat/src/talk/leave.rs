@@ -63,6 +63,14 @@ impl Talk {
         }
     }
 
+    /// Leaves without a question. Who leaves already goes on with that, unless it waits for an answer.
+    pub(super) fn hang_up(&mut self) {
+        let step = self.leaving.as_ref().map(|leaving| &leaving.step);
+        if matches!(step, None | Some(Step::Asking)) {
+            self.end_turn(self.manner.at_exit == AtExit::Stop);
+        }
+    }
+
     /// Takes what the person says to the question about workers.
     pub(super) fn leaving_said(&mut self, line: &str) {
         if !matches!(self.leaving, Some(Leaving { step: Step::Asking, .. })) {

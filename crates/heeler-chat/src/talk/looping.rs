@@ -8,9 +8,9 @@ use super::turns::By;
 use crate::plan::{LOOPS_MAX, REACHED, TASK_DONE, TASKS_MAX, says};
 use crate::{Loop, Source, Task};
 
-/// What tools of the injected server end with.
-const ADD_TASKS: &str = "__add_tasks";
-const FINISH_TASK: &str = "__finish_task";
+/// The rows in which a run records what its agent did with the task list.
+const TASKS_ADDED: &str = "tasks_added";
+const TASK_FINISHED: &str = "task_finished";
 
 impl Talk {
     /// Loops of before wait for the person, who may have said so beforehand.
@@ -160,21 +160,20 @@ impl Talk {
 
     /// Takes what the agent does with the task list. The row is remembered, so that it counts once.
     pub(super) fn take_tasks(&mut self, job: &JobId, at: u64, row: &Json) {
-        let Some(tool) = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use") else {
+        let Some(subtype) = row["subtype"].as_str().filter(|_| row["type"] == "system") else {
             return;
         };
         let source = Source { job: job.clone(), row: at };
-        if tool.ends_with(ADD_TASKS) {
+        if subtype == TASKS_ADDED {
             let is_known = |task: &Task| task.added_by.as_ref() == Some(&source);
             if self.book.about().tasks.iter().any(is_known) {
                 return;
             }
-            let texts =
-                row["input"]["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
+            let texts = row["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
             let texts: Vec<String> = texts.map(str::to_owned).collect();
             self.add_tasks(texts, Some(source));
-        } else if tool.ends_with(FINISH_TASK) {
-            let number = row["input"]["number"].as_u64().and_then(|it| usize::try_from(it).ok());
+        } else if subtype == TASK_FINISHED {
+            let number = row["number"].as_u64().and_then(|it| usize::try_from(it).ok());
             self.save(|about| {
                 let task = number.and_then(|number| about.tasks.get_mut(number.wrapping_sub(1)));
                 task.into_iter().for_each(|task| task.done = true);

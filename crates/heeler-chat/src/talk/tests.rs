@@ -451,9 +451,17 @@ fn loops_are_kept_and_rest_until_the_person_restarts_them() {
 fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
     let mut rig = Rig::new();
     rig.say("plan");
-    let add = json!({"type": "tool_use", "tool_name": "mcp__heeler__add_tasks", "tool_use_id": "t",
-        "input": {"tasks": ["a", "b"]}});
-    rig.row(1, 1, add.clone());
+    let asked = json!({"type": "tool_use", "tool_name": "mcp__jira__add_tasks", "tool_use_id": "t",
+        "input": {"tasks": ["of somebody else's list"]}});
+    rig.row(1, 1, asked);
+    let add = json!({"type": "system", "subtype": "tasks_added", "content": "added to the tasks: a; b; c",
+        "tasks": ["a", "b", "c"]});
+    rig.row(1, 2, add);
+    rig.row(
+        1,
+        3,
+        json!({"type": "system", "subtype": "task_finished", "number": 1, "content": "done"}),
+    );
     rig.is(1, JobState::Done);
     rig.shown();
     rig.say("/start");
@@ -567,6 +575,26 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
     rig.stage.calls();
     rig.leave();
     assert_eq!(rig.stage.calls(), [format!("cancel {} true", job(2))], "nobody reads it");
+    assert!(rig.talk().is_over());
+}
+
+#[test]
+fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
+    let mut rig = Rig::new();
+    rig.say("go");
+    let now = rig.now;
+    rig.is(1, JobState::Running);
+    rig.talk().happened(worker(JobState::Running), now);
+    // Asked what becomes of the worker, the person closes the terminal.
+    rig.leave();
+    for _ in 0..3 {
+        rig.talk().wish(Wish::HangUp, now);
+    }
+    assert!(!rig.talk().is_over(), "the turn is waited for");
+    let cancels: Vec<String> =
+        rig.stage.calls().into_iter().filter(|it| it.starts_with("cancel")).collect();
+    assert_eq!(cancels, [format!("cancel {} false", job(1))], "the daemon has the worker");
+    rig.is(1, JobState::Failed);
     assert!(rig.talk().is_over());
 }
 

@@ -9,7 +9,7 @@ use super::{FAILURE_KEY, Fields, INTERRUPTION_KEY, OpenCall, Recorder, insert_bo
 use crate::message::{INTERRUPTED, text_of};
 
 /// What of a system row the job log keeps beside its content. The rest is in the session log.
-const SYSTEM_KEYS: [&str; 21] = [
+const SYSTEM_KEYS: [&str; 22] = [
     "attempt",
     "bytes",
     "claude_code_version",
@@ -23,6 +23,7 @@ const SYSTEM_KEYS: [&str; 21] = [
     "max_retries",
     "model",
     "name",
+    "number",
     "path",
     "permissionMode",
     "retry_delay_ms",
@@ -48,6 +49,10 @@ const RESULT_KEYS: [&str; 8] = [
     "terminal_reason",
     "total_cost_usd",
 ];
+
+/// The row of tasks that an agent added, and how many it names.
+const TASKS_ADDED: &str = "tasks_added";
+const TASKS_ADDED_MAX: usize = 100;
 
 /// How many failed MCP servers a row names.
 const MCP_FAILED_MAX: usize = 32;
@@ -394,6 +399,11 @@ fn system_row(row: &Json) -> Fields {
     let failed: Vec<Json> = failed_servers(row).map(|name| short(name).into()).collect();
     if !failed.is_empty() {
         system.insert("mcp_failed".to_owned(), failed.into());
+    }
+    if row["subtype"] == TASKS_ADDED {
+        let tasks = row["tasks"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        let tasks: Vec<Json> = tasks.take(TASKS_ADDED_MAX).map(|task| short(task).into()).collect();
+        system.insert("tasks".to_owned(), tasks.into());
     }
     system
 }

@@ -138,6 +138,9 @@ pub enum Happening {
     Delta {
         /// The piece.
         text: String,
+        /// How many bytes of the text were told before it; older runners do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<u64>,
     },
     /// A person is asked.
     Asked {

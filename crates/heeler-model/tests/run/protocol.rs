@@ -380,7 +380,8 @@ fn replies() {
 fn happenings() {
     let happenings = [
         Happening::Row { at: 6, row: json!({"type": "assistant", "content": "hello"}) },
-        Happening::Delta { text: "hel".to_owned() },
+        Happening::Delta { text: "hel".to_owned(), from: None },
+        Happening::Delta { text: "lo".to_owned(), from: Some(3) },
         Happening::Asked { ask: ask() },
         Happening::Settled { ask: "ask-1".to_owned() },
         Happening::Disk { trouble: Some("no space left on device".to_owned()) },

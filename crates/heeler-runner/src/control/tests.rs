@@ -175,7 +175,7 @@ async fn a_subscriber_is_told_rows_with_their_numbers_and_the_end() {
     let mut control = bind(&place).await;
     let mut client = subscriber(&mut control).await;
     control.tell_row(7, br#"{"b":1,"a":2}"#);
-    control.tell(&Happening::Delta { text: "hel".to_owned() });
+    control.tell(&Happening::Delta { text: "hel".to_owned(), from: None });
     let told = json!({"protocol": 1, "event": "row", "at": 7, "row": {"b": 1, "a": 2}});
     assert_eq!(client.read().await, told);
     assert_eq!(client.read().await, json!({"protocol": 1, "event": "delta", "text": "hel"}));

@@ -9,6 +9,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Endpoint, Injected};
 
+/// How long claude lets a tool of ours take: people and workers are waited for, and by itself it gives
+/// up on a server over HTTP after five minutes.
+const CALL_TIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// How claude reaches the servers that we inject.
 #[derive(Debug, Clone)]
 pub(crate) enum Transport {
@@ -31,11 +35,14 @@ pub(crate) fn config(
         configured.iter().map(|(name, server)| (name.clone(), entry(server))).collect();
     for name in injected.names() {
         let entry = match transport {
-            Transport::InProcess => json!({ "type": "sdk", "name": name }),
+            Transport::InProcess => {
+                json!({ "type": "sdk", "name": name, "timeout": CALL_TIME_MAX_MS })
+            }
             Transport::Http(endpoint) => json!({
                 "type": "http",
                 "url": endpoint.url(name),
                 "headers": { "Authorization": endpoint.authorization() },
+                "timeout": CALL_TIME_MAX_MS,
             }),
         };
         servers.insert(name.to_owned(), entry);
@@ -168,11 +175,13 @@ mod tests {
                 },
                 "heeler": {
                   "type": "sdk",
-                  "name": "heeler"
+                  "name": "heeler",
+                  "timeout": 86400000
                 },
                 "heeler-files": {
                   "type": "sdk",
-                  "name": "heeler-files"
+                  "name": "heeler-files",
+                  "timeout": 86400000
                 }
               }
             }"#]]
@@ -209,14 +218,16 @@ mod tests {
                   "url": "http://127.0.0.1:PORT/heeler-files",
                   "headers": {
                     "Authorization": "Bearer TOKEN"
-                  }
+                  },
+                  "timeout": 86400000
                 },
                 "heeler": {
                   "type": "http",
                   "url": "http://127.0.0.1:PORT/heeler",
                   "headers": {
                     "Authorization": "Bearer TOKEN"
-                  }
+                  },
+                  "timeout": 86400000
                 }
               }
             }"#]]

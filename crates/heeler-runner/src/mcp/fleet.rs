@@ -1,20 +1,29 @@
 //! The server `heeler`: what an agent can ask of its fleet.
 //!
-//! Progress is recorded by the run itself. To ask a person or to start a job takes the daemon; without
-//! it these tools fail and say so, so that the agent can go on in another way. Start at [`Fleet`].
+//! Progress is recorded by the run itself, and people are asked as they are when the agent's own tools
+//! ask; workers and tasks are reached through the fleet's door. What cannot be done fails and says so,
+//! so that the agent can go on in another way. Start at [`Fleet`].
 
+use heeler_model::question;
+use heeler_model::run::Answer;
 use rmcp::model::{JsonObject, Tool};
 use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use serde_json::{Value as Json, json};
+use tokio::sync::{mpsc, oneshot};
 
-use super::server::{Note, Outcome, check_message, harmless, read, record, tool};
+use super::door::Way;
+use super::server::{Inquiry, Note, Outcome, check_message, harmless, read, record, tool};
+use super::tasks::{self, Tasks};
+use super::workers::{self, Workers};
 
 pub(super) const SERVER: &str = "heeler";
 
 const REPORT_PROGRESS: &str = "report_progress";
-const ASK_HUMAN: &str = "ask_human";
-const START_JOB: &str = "start_job";
+pub(crate) const ASK_HUMAN: &str = "ask_human";
+
+/// What an agent does that nobody answers.
+const WITHOUT: &str = "go on without it if you can, and say in your answer what is left open";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,10 +37,6 @@ struct Progress {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(
-    dead_code,
-    reason = "the daemon's part: until it answers, only the input's form is checked"
-)]
 struct Question {
     /// What you need to know, with all that a person needs to answer it.
     question: String,
@@ -40,21 +45,8 @@ struct Question {
     options: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(
-    dead_code,
-    reason = "the daemon's part: until it answers, only the input's form is checked"
-)]
-struct Start {
-    /// The agent of this fleet that is to do the job.
-    agent: String,
-    /// What it is to do.
-    prompt: String,
-}
-
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
+    let mut tools = vec![
         harmless(tool::<Progress>(
             REPORT_PROGRESS,
             "Record how far you are, for the people who follow this job. It does not wait for them.",
@@ -63,28 +55,40 @@ pub(super) fn tools() -> Vec<Tool> {
             ASK_HUMAN,
             "Ask a person and wait for the answer. Use it only when you cannot go on without it.",
         )),
-        tool::<Start>(START_JOB, "Start a job of another agent of this fleet. Returns its id."),
-    ]
+    ];
+    tools.extend(workers::tools());
+    tools.extend(tasks::tools());
+    tools
 }
 
 /// The tools of the fleet.
 #[derive(Debug, Clone)]
 pub(super) struct Fleet {
     notes: mpsc::Sender<Note>,
+    inquiries: mpsc::Sender<Inquiry>,
+    workers: Workers,
+    tasks: Tasks,
 }
 
 impl Fleet {
-    pub(super) fn new(notes: mpsc::Sender<Note>) -> Fleet {
-        Fleet { notes }
+    pub(super) fn new(
+        notes: mpsc::Sender<Note>,
+        inquiries: mpsc::Sender<Inquiry>,
+        way: Way,
+    ) -> Fleet {
+        let tasks = Tasks::new(way.clone(), notes.clone());
+        Fleet { notes, inquiries, workers: Workers::new(way), tasks }
     }
 
-    pub(super) async fn call(&self, tool: &str, arguments: JsonObject) -> Outcome {
+    /// Calls a tool. `key` names the call, for those that must not be done twice.
+    pub(super) async fn call(&self, tool: &str, key: String, arguments: JsonObject) -> Outcome {
         match tool {
             REPORT_PROGRESS => self.report(read(arguments)?).await,
-            ASK_HUMAN => {
-                read::<Question>(arguments).and_then(|_| Err(no_daemon("nobody can be asked")))
+            ASK_HUMAN => self.ask(read(arguments)?).await,
+            tasks::ADD_TASKS | tasks::LIST_TASKS | tasks::FINISH_TASK => {
+                self.tasks.call(tool, arguments).await
             }
-            _ => read::<Start>(arguments).and_then(|_| Err(no_daemon("no job can be started"))),
+            _ => self.workers.call(tool, key, arguments).await,
         }
     }
 
@@ -99,11 +103,29 @@ impl Fleet {
         record(&self.notes, Note::Progress { message, percent }).await?;
         Ok("recorded".to_owned())
     }
-}
 
-fn no_daemon(consequence: &str) -> String {
-    format!(
-        "the heeler daemon is not running, so {consequence}; go on without it if you can, and say in \
-         your answer what is left open"
-    )
+    async fn ask(&self, Question { question, options }: Question) -> Outcome {
+        check_message(&question)?;
+        if question.trim().is_empty() {
+            return Err("the question is empty".to_owned());
+        }
+        let option = |label: &String| json!({ "label": label, "description": "" });
+        let options: Vec<Json> = options.iter().map(option).collect();
+        let asked = json!({
+            "question": question, "header": "Question", "multiSelect": false, "options": options,
+        });
+        let (reply, answered) = oneshot::channel();
+        let inquiry = Inquiry { input: json!({ "questions": [asked] }), reply };
+        let ending = || format!("the run is ending, so nobody is asked; {WITHOUT}");
+        self.inquiries.send(inquiry).await.map_err(|_| ending())?;
+        match answered.await.map_err(|_| ending())? {
+            Answer::Allow { input } => {
+                let words = input.as_ref().and_then(question::answers);
+                Ok(words.unwrap_or_else(|| "the person left it to you".to_owned()))
+            }
+            Answer::Deny { message, .. } => {
+                Err(format!("there is no answer: {message}; {WITHOUT}"))
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::Redactor;
+use heeler_model::run::Answer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
     Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -19,15 +20,20 @@ use rmcp::transport::OneshotTransport;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
+use super::door::{FleetDoor, Way};
 use super::files::FileSender;
 use super::fleet::Fleet;
 use super::{files, fleet};
 
-/// How many notes wait for the loop; a tool that has one more waits too.
+/// How many notes, and how many questions, wait for the loop; a tool that has one more waits too.
 const NOTES_MAX: usize = 16;
+/// Where claude names a call, and the longest such name that is taken over.
+const TOOL_USE_ID: &str = "claudecode/toolUseId";
+const TOOL_USE_ID_BYTES_MAX: usize = 128;
 /// The longest text that goes into a note.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
@@ -52,6 +58,16 @@ pub(crate) enum Note {
         /// What goes with it.
         message: Option<String>,
     },
+    /// The agent added tasks to the list of the conversation.
+    TasksAdded {
+        /// What is to be done.
+        tasks: Vec<String>,
+    },
+    /// The agent marked a task of the conversation as done.
+    TaskFinished {
+        /// Its number, from 1.
+        number: usize,
+    },
 }
 
 impl Note {
@@ -60,6 +76,8 @@ impl Note {
         match self {
             Note::Progress { .. } => "progress",
             Note::FileSent { .. } => "file_sent",
+            Note::TasksAdded { .. } => "tasks_added",
+            Note::TaskFinished { .. } => "task_finished",
         }
     }
 
@@ -70,6 +88,8 @@ impl Note {
             Note::FileSent { path, name, bytes, .. } => {
                 json!({ "name": name, "bytes": bytes, "path": path })
             }
+            Note::TasksAdded { tasks } => json!({ "tasks": tasks }),
+            Note::TaskFinished { number } => json!({ "number": number }),
         }
     }
 
@@ -82,8 +102,28 @@ impl Note {
                 let message = message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
                 format!("{name} ({bytes} bytes) is in {path}{message}")
             }
+            Note::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
+            Note::TaskFinished { number } => format!("task {number} is done"),
         }
     }
+}
+
+/// What a tool asks people. The loop puts it to them as it does what the agent itself asks.
+#[derive(Debug)]
+pub(crate) struct Inquiry {
+    /// The question, in the form of claude's own.
+    pub(crate) input: Json,
+    /// Where the answer goes; dropped if there will be none.
+    pub(crate) reply: oneshot::Sender<Answer>,
+}
+
+/// What tools have for the loop.
+#[derive(Debug)]
+pub(crate) struct FromTools {
+    /// What to record.
+    pub(crate) notes: mpsc::Receiver<Note>,
+    /// What to ask people.
+    pub(crate) inquiries: mpsc::Receiver<Inquiry>,
 }
 
 /// The servers that we give an agent.
@@ -93,20 +133,24 @@ pub(crate) struct Injected {
 }
 
 impl Injected {
-    /// Returns the servers of a run, and what their tools have to record.
+    /// Returns the servers of a run, and what their tools have to record and to ask.
     ///
-    /// The file sender is there only when there is a folder for files.
+    /// The file sender is there only when there is a folder for files; the fleet is reached through
+    /// `door`.
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
         secrets: &Redactor,
-    ) -> (Injected, mpsc::Receiver<Note>) {
-        let (notes, received) = mpsc::channel(NOTES_MAX);
+        door: Option<Arc<dyn FleetDoor>>,
+    ) -> (Injected, FromTools) {
+        let (notes, noted) = mpsc::channel(NOTES_MAX);
+        let (inquiries, inquired) = mpsc::channel(NOTES_MAX);
         let files = send_files_to
             .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
             .map(|sender| Server::Files(Arc::new(sender)));
-        let fleet = Server::Fleet(Fleet::new(notes));
-        (Injected { servers: files.into_iter().chain([fleet]).collect() }, received)
+        let fleet = Server::Fleet(Fleet::new(notes, inquiries, Way::new(door)));
+        let from_tools = FromTools { notes: noted, inquiries: inquired };
+        (Injected { servers: files.into_iter().chain([fleet]).collect() }, from_tools)
     }
 
     /// Returns no servers.
@@ -179,11 +223,11 @@ impl Server {
         }
     }
 
-    async fn work(&self, call: CallToolRequestParams) -> Outcome {
+    async fn work(&self, call: CallToolRequestParams, key: String) -> Outcome {
         let arguments = call.arguments.unwrap_or_default();
         match self {
             Server::Files(files) => files.call(arguments).await,
-            Server::Fleet(fleet) => fleet.call(&call.name, arguments).await,
+            Server::Fleet(fleet) => fleet.call(&call.name, key, arguments).await,
         }
     }
 
@@ -216,19 +260,29 @@ impl ServerHandler for Server {
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         if self.get_tool(&call.name).is_none() {
             let text = format!("the server `{}` has no tool `{}`", self.name(), call.name);
             return Err(ErrorData::invalid_params(text, None));
         }
         let server = self.clone();
-        let result = match caught(async move { server.work(call).await }).await {
+        let key = key_of(context.meta.get(TOOL_USE_ID).and_then(Json::as_str));
+        let result = match caught(async move { server.work(call, key).await }).await {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
         };
         Ok(result.into())
     }
+}
+
+/// Returns a name for a call: claude's own, so that one that it sends again is known.
+fn key_of(tool_use: Option<&str>) -> String {
+    let is_plain = |id: &&str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        (1..=TOOL_USE_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)
+    };
+    tool_use.filter(is_plain).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
 /// What a tool answers, for the agent: what it did, or why it did not.
@@ -281,6 +335,15 @@ pub(super) async fn record(notes: &mpsc::Sender<Note>, note: Note) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_goes_by_the_name_that_claude_gives_it_if_that_can_be_one() {
+        assert_eq!(key_of(Some("toolu_01-a")), "toolu_01-a");
+        let long = "x".repeat(TOOL_USE_ID_BYTES_MAX + 1);
+        for other in [None, Some(""), Some("a b"), Some("a\n"), Some("é"), Some(long.as_str())] {
+            assert!(Uuid::try_parse(&key_of(other)).is_ok(), "{other:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_tool_that_panics_fails_instead_of_never_answering() {

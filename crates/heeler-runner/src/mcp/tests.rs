@@ -3,10 +3,11 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use expect_test::{Expect, expect};
 use heeler_model::redact::Redactor;
+use heeler_model::run::Answer;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 
-use super::{Injected, Note};
+use super::{FromTools, Injected, Inquiry, Note};
 
 /// What no file may hold.
 pub(super) const SECRET: &str = "correct horse battery";
@@ -36,7 +37,13 @@ impl Place {
     }
 
     pub(super) fn injected(&self) -> (Injected, mpsc::Receiver<Note>) {
-        Injected::new(&self.work(), Some(&self.sent()), &Redactor::new(&[SECRET.to_owned()]))
+        let (injected, from_tools) = self.injected_with_all();
+        (injected, from_tools.notes)
+    }
+
+    fn injected_with_all(&self) -> (Injected, FromTools) {
+        let secrets = Redactor::new(&[SECRET.to_owned()]);
+        Injected::new(&self.work(), Some(&self.sent()), &secrets, None)
     }
 }
 
@@ -246,7 +253,7 @@ async fn an_unknown_method_an_unknown_tool_and_nonsense_are_refused() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
     let place = Place::new();
-    let (injected, _notes) = Injected::new(&place.work(), None, &Redactor::new(&[]));
+    let (injected, _notes) = Injected::new(&place.work(), None, &Redactor::new(&[]), None);
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let reply = injected.handle("heeler-files", message).await;
     expect![[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"there is no server `heeler-files` in this run"}}"#]].assert_eq(&reply.to_string());
@@ -272,8 +279,24 @@ async fn the_tools_are_listed_with_their_inputs() {
         {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["message"],"type":"object","properties":{"message":{"description":"What is done and what comes next, in a sentence.","type":"string"},"percent":{"description":"How much of the work is done, from 0 to 100.","type":["number","null"],"format":"double","minimum":0,"maximum":100}},"additionalProperties":false}
         heeler ask_human "Ask a person and wait for the answer. Use it only when you cannot go on without it."
         {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["question"],"type":"object","properties":{"question":{"description":"What you need to know, with all that a person needs to answer it.","type":"string"},"options":{"description":"Answers to choose from, if there are only a few.","type":"array","items":{"type":"string"},"default":[]}},"additionalProperties":false}
-        heeler start_job "Start a job of another agent of this fleet. Returns its id."
+        heeler spawn_worker "Set another agent of this fleet to work on a task, in a session of its own beside yours. Returns the worker's name and its job at once; it does not wait for the work."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","task"],"type":"object","properties":{"agent":{"description":"The agent of this fleet that is to do it.","type":"string"},"task":{"description":"What it is to do, with all that it needs to know: it does not see this conversation.","type":"string"},"name":{"description":"What to call it here; the agent's name with a number if left out.","type":["string","null"]},"model":{"description":"The model that answers, if not the agent's own.","type":["string","null"]}},"additionalProperties":false}
+        heeler list_workers "List the workers of this conversation: what each was asked, what it does and costs."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object"}
+        heeler message_worker "Tell a worker something. One that is at work hears it at once; one that is done goes on in its session."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name","message"],"type":"object","properties":{"name":{"description":"The worker.","type":"string"},"message":{"description":"What to tell it.","type":"string"}},"additionalProperties":false}
+        heeler wait_for_worker "Wait until workers are done, and return what each said last. After the timeout it says who is still at work; wait again, or go on."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object","properties":{"names":{"description":"The workers to wait for; all of them if left out.","type":"array","items":{"type":"string"},"default":[]},"timeout_seconds":{"description":"How long to wait at most, in seconds: 600 if left out, 3600 at most.","type":["integer","null"],"format":"uint64","minimum":0}}}
+        heeler stop_worker "Stop what a worker is at. It can be messaged again later."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["name"],"type":"object","properties":{"name":{"description":"The worker.","type":"string"}},"additionalProperties":false}
+        heeler start_job "Start a job of another agent of this fleet, in that agent's usual session. Returns its id."
         {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["agent","prompt"],"type":"object","properties":{"agent":{"description":"The agent of this fleet that is to do the job.","type":"string"},"prompt":{"description":"What it is to do.","type":"string"}},"additionalProperties":false}
+        heeler add_tasks "Add tasks to the list of this conversation, which the person sees and can have worked through."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["tasks"],"type":"object","properties":{"tasks":{"description":"What is to be done, one text for each task, in the order in which they are to be done.","type":"array","items":{"type":"string"}}},"additionalProperties":false}
+        heeler list_tasks "List the tasks of this conversation by their numbers."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","additionalProperties":false,"type":"object"}
+        heeler finish_task "Mark a task of this conversation as done."
+        {"$schema":"https://json-schema.org/draft/2020-12/schema","required":["number"],"type":"object","properties":{"number":{"description":"The task's number on the list, from 1.","type":"integer","format":"uint","minimum":0}},"additionalProperties":false}
     "#]].assert_eq(&text);
 }
 
@@ -314,19 +337,38 @@ async fn a_tool_says_what_is_wrong_with_its_input() {
     assert!(notes.try_recv().is_err());
 }
 
-#[tokio::test]
-async fn without_a_daemon_nobody_is_asked_and_no_job_starts() {
+/// Asks a person who answers so; nothing comes where the question is dropped.
+async fn ask(answer: Option<Answer>) -> (String, bool) {
     let place = Place::new();
-    let (injected, _notes) = place.injected();
+    let (injected, mut from_tools) = place.injected_with_all();
     let ask = call(1, "ask_human", json!({ "question": "Which?", "options": ["A", "B"] }));
-    let start = call(2, "start_job", json!({ "agent": "tester", "prompt": "test it" }));
-    let (text, failed) = said(&injected.handle("heeler", ask).await);
+    let person = async {
+        let Inquiry { input, reply } = from_tools.inquiries.recv().await.unwrap();
+        let option = |label: &str| json!({"label": label, "description": ""});
+        let asked = &input["questions"][0];
+        assert_eq!((&asked["question"], &asked["multiSelect"]), (&json!("Which?"), &json!(false)));
+        assert_eq!(asked["options"], json!([option("A"), option("B")]));
+        if let Some(answer) = answer {
+            reply.send(answer).unwrap();
+        }
+    };
+    let (reply, ()) = tokio::join!(injected.handle("heeler", ask), person);
+    said(&reply)
+}
+
+#[tokio::test]
+async fn a_person_is_asked_and_the_answer_is_told() {
+    let input = json!({"answers": {"Which?": "B, but later"}});
+    let answered = ask(Some(Answer::Allow { input: Some(input) })).await;
+    assert_eq!(answered, ("B, but later".to_owned(), false));
+    let left = ask(Some(Answer::Allow { input: None })).await;
+    assert_eq!(left, ("the person left it to you".to_owned(), false));
+    let message = "nobody answered in time".to_owned();
+    let (text, failed) = ask(Some(Answer::Deny { message, interrupt: false })).await;
     assert!(failed);
-    expect!["the heeler daemon is not running, so nobody can be asked; go on without it if you can, and say in your answer what is left open"].assert_eq(&text);
-    let (text, failed) = said(&injected.handle("heeler", start).await);
-    assert!(
-        failed && text.starts_with("the heeler daemon is not running, so no job can be started")
-    );
+    expect!["there is no answer: nobody answered in time; go on without it if you can, and say in your answer what is left open"].assert_eq(&text);
+    let (text, failed) = ask(None).await;
+    assert!(failed && text.starts_with("the run is ending, so nobody is asked"), "{text}");
 }
 
 #[tokio::test]
@@ -368,7 +410,7 @@ fn only_the_file_sender_may_take_long() {
     let both = place.injected().0;
     assert_eq!(both.names().collect::<Vec<_>>(), ["heeler-files", "heeler"]);
     assert!(super::has_long_running(&both));
-    let fleet = Injected::new(&place.work(), None, &Redactor::new(&[])).0;
+    let fleet = Injected::new(&place.work(), None, &Redactor::new(&[]), None).0;
     assert_eq!(fleet.names().collect::<Vec<_>>(), ["heeler"]);
     assert!(!super::has_long_running(&fleet));
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use heeler_model::run::{
     Answer, Ask, Attendance, Closing, Happening, Op, PROTOCOL, ReplyBody, RunState,
 };
-use heeler_model::{chain, iso_millis};
+use heeler_model::{chain, iso_millis, question};
 use heeler_transcript::DiskError;
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use super::steps::DiskFull;
 use crate::asks::{ASK_BYTES_MAX, AskEnd};
 use crate::control::Asked;
 use crate::files::FileError;
+use crate::mcp::{ASK_HUMAN, Inquiry};
 use crate::runtime::{AskKind, Step};
 
 /// Why a process of the run is refused: it would answer for the people whom its agent asks.
@@ -116,7 +117,9 @@ impl Pump<'_> {
             Answer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
         let (how, text) = match answer {
-            Answer::Allow { input } => (Closing::Allowed, input.as_ref().and_then(answers_in)),
+            Answer::Allow { input } => {
+                (Closing::Allowed, input.as_ref().and_then(question::answers))
+            }
             Answer::Deny { message, .. } => (Closing::Denied, Some(message.clone())),
         };
         let end = Some(self.ask_end(how, Some(by), text.as_deref()));
@@ -136,9 +139,9 @@ impl Pump<'_> {
         let told = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
         let Some(open) = self.run.asks.close(id, end, told) else { return };
         self.run.note(subtype, &format!("{said} (question {id})"));
-        if let Some(answer) = answer {
-            let steps = self.run.runtime.answer(&open.agent_id, answer);
-            self.todo.extend(steps);
+        match answer {
+            Some(answer) => self.hand(&open.agent_id, answer),
+            None => drop(self.run.inquiring.remove(&open.agent_id)),
         }
         self.tell_after_rows(&Happening::Settled { ask: id.to_owned() });
     }
@@ -226,9 +229,27 @@ impl Pump<'_> {
     /// Denies at once, and records it.
     fn deny(&mut self, agent_id: &str, tool: &str, reason: String) {
         self.run.note("denied", &format!("{tool} was denied: {reason}"));
-        let answer = Answer::Deny { message: reason, interrupt: false };
-        let steps = self.run.runtime.answer(agent_id, &answer);
-        self.todo.extend(steps);
+        self.hand(agent_id, &Answer::Deny { message: reason, interrupt: false });
+    }
+
+    /// Puts to people what a tool of ours asks.
+    pub(super) fn inquire(&mut self, Inquiry { input, reply }: Inquiry) {
+        let (id, kind, tool) =
+            (Uuid::new_v4().to_string(), AskKind::Question, ASK_HUMAN.to_owned());
+        self.run.inquiring.insert(id.clone(), reply);
+        self.todo.push_back(Step::Ask { id, kind, tool, input });
+    }
+
+    /// Hands an answer to whoever asked: a tool of ours, or the agent.
+    fn hand(&mut self, agent_id: &str, answer: &Answer) {
+        match self.run.inquiring.remove(agent_id) {
+            // The call may have been given up.
+            Some(reply) => drop(reply.send(answer.clone())),
+            None => {
+                let steps = self.run.runtime.answer(agent_id, answer);
+                self.todo.extend(steps);
+            }
+        }
     }
 
     /// Denies what nobody has answered in time.
@@ -253,13 +274,6 @@ impl Pump<'_> {
             self.close_ask(&ask.id, None, "withdrawn", "the agent ended before an answer", None);
         }
     }
-}
-
-/// Returns the answers to a question in words: they are part of the input that is handed back.
-fn answers_in(input: &Json) -> Option<String> {
-    let answers = input["answers"].as_object()?;
-    let said = |answer: &Json| answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
-    Some(answers.values().map(said).collect::<Vec<_>>().join("\n"))
 }
 
 /// Says whether it may succeed when there is space again.

@@ -146,17 +146,16 @@ impl Pump<'_> {
         }
         let rows = self.run.recorder.message(message, (self.run.now)());
         for delta in &rows.deltas {
-            let stream = self.deltas.get_or_insert_with(|| self.run.redactor.stream());
+            let started = || (self.run.redactor.stream(), 0);
+            let (stream, told) = self.deltas.get_or_insert_with(started);
             let text = stream.push(delta);
-            self.tell_delta(text);
+            if !text.is_empty() {
+                let from = Some(*told);
+                *told += text.len() as u64;
+                self.run.control.tell(&Happening::Delta { text, from });
+            }
         }
         self.run.journal.push(rows);
-    }
-
-    fn tell_delta(&mut self, text: String) {
-        if !text.is_empty() {
-            self.run.control.tell(&Happening::Delta { text });
-        }
     }
 
     fn call(&mut self, call: String, server: String, message: Json) {

@@ -1,11 +1,13 @@
 //! What the program gives a run, and the secrets in it.
 
+use std::sync::Arc;
+
 use camino::Utf8PathBuf;
 use heeler_model::redact::{Redactor, is_secret_name};
 use heeler_model::run::{Brief, McpBrief, Work};
 use jiff::Timestamp;
 
-use crate::mcp::Token;
+use crate::mcp::{FleetDoor, Token};
 
 /// What the program gives a run.
 pub struct Host {
@@ -17,6 +19,8 @@ pub struct Host {
     pub(crate) brief: Brief,
     /// Opens our tools to the agent, where it reaches them over HTTP.
     pub(crate) token: Token,
+    /// The way to the fleet, where there is one.
+    pub(crate) door: Option<Arc<dyn FleetDoor>>,
     redactor: Redactor,
 }
 
@@ -32,13 +36,19 @@ impl Host {
         let token = Token::mint();
         let mut secrets = secrets(&brief);
         secrets.push(token.secret().to_owned());
-        Host { program, now, brief, token, redactor: Redactor::new(&secrets) }
+        Host { program, now, brief, token, door: None, redactor: Redactor::new(&secrets) }
+    }
+
+    /// Gives the run a way to its fleet.
+    pub fn with_door(self, door: Arc<dyn FleetDoor>) -> Host {
+        Host { door: Some(door), ..self }
     }
 
     /// The same with something else to do. Its secrets are known already.
     pub(crate) fn with_brief(&self, brief: Brief) -> Host {
         let (program, token) = (self.program.clone(), self.token.clone());
-        Host { program, now: self.now, brief, token, redactor: self.redactor.clone() }
+        let (door, redactor) = (self.door.clone(), self.redactor.clone());
+        Host { program, now: self.now, brief, token, door, redactor }
     }
 
     /// Returns what knows every secret of the run. Whatever this process writes goes through it.

@@ -3,6 +3,7 @@
 //! Nothing here is seen by the agent, and a crash leaves nothing that a second attempt would trip
 //! over. Start at [`prepare`].
 
+use std::collections::HashMap;
 use std::io;
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ use crate::files;
 use crate::journal::Journal;
 use crate::limits::Watch;
 use crate::lines::Lines;
-use crate::mcp::{Bridge, Injected};
+use crate::mcp::{Bridge, FromTools, Injected};
 use crate::output::Output;
 use crate::process::Tree;
 use crate::pump::{Camera, Run};
@@ -95,7 +96,10 @@ pub(super) async fn prepare(
     let signals = Signals::catch().map_err(refused)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
-    let (injected, notes) = Injected::new(&spec.working_directory, files_folder, &redactor);
+    let door = host.door.clone();
+    let (injected, from_tools) =
+        Injected::new(&spec.working_directory, files_folder, &redactor, door);
+    let FromTools { notes, inquiries } = from_tools;
     let bridge = match spec.runtime {
         RuntimeType::Cli => Some(Bridge::open(&injected, &host.token).await.map_err(refused)?),
         RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
@@ -138,6 +142,8 @@ pub(super) async fn prepare(
         injected,
         endpoint: bridge.as_ref().map(Bridge::endpoint).cloned(),
         notes,
+        inquiries,
+        inquiring: HashMap::new(),
         ending: None,
         last_line_at: None,
         is_known: matches!(start, SessionStart::Resume { .. }),

@@ -19,12 +19,11 @@ use crate::request::{Given, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new(),
-        operate: OpenApiRouter::new(),
         admin: OpenApiRouter::new()
             .routes(routes!(tokens, create))
             .routes(routes!(revoke))
             .routes(routes!(people)),
+        ..Routes::default()
     }
 }
 

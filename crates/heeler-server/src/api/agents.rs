@@ -15,12 +15,12 @@ use crate::request::{Asker, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         operate: OpenApiRouter::new()
             .routes(routes!(enable))
             .routes(routes!(disable))
             .routes(routes!(reset)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

@@ -20,9 +20,9 @@ use crate::request::{Asked, Asker, Given, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         operate: OpenApiRouter::new().routes(routes!(answer)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

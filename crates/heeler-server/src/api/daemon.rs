@@ -15,9 +15,9 @@ use crate::request::{Asker, Given};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new(),
         operate: OpenApiRouter::new().routes(routes!(reload)),
         admin: OpenApiRouter::new().routes(routes!(stop)),
+        ..Routes::default()
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::stream::{self, StreamExt as _};
 use heeler_model::{Scope, chain};
 use heeler_query::export::{Files, SessionExport};
 use serde::Deserialize;
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -28,9 +28,6 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
 
-/// How many are sent at once, each by a thread of this process; whoever comes then is refused.
-pub(crate) const EXPORTS_MAX: usize = 8;
-
 /// How much is sent at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -39,8 +36,6 @@ const PIECES_MAX: usize = 2;
 
 /// Says what is sent. It is JSON of a size that nobody should parse at once.
 const BUNDLE_TYPE: &str = "application/vnd.heeler.session+json";
-
-static ROOM: Semaphore = Semaphore::const_new(EXPORTS_MAX);
 
 pub(super) fn routes() -> Routes {
     Routes { operate: OpenApiRouter::new().routes(routes!(export)), ..Routes::default() }
@@ -74,10 +69,7 @@ async fn export(
         let detail = format!("{} may not have files: that needs the scope admin", caller.by);
         return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
-    let room = ROOM.try_acquire().map_err(|_| {
-        let detail = format!("{EXPORTS_MAX} sessions are exported already, the most at once");
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail).hint("try again later")
-    })?;
+    let room = app.costly.export()?;
     let export = app.read(move |records| records.export(&id, files)).await?;
     let name = format!("attachment; filename=\"{}.json\"", export.session.id);
     let mut sending = Sending::start(room, move |pieces| write(&export, pieces));
@@ -103,7 +95,7 @@ struct Sending {
 
 impl Sending {
     fn start(
-        room: SemaphorePermit<'static>,
+        room: OwnedSemaphorePermit,
         write: impl FnOnce(Pieces) -> io::Result<()> + Send + 'static,
     ) -> Sending {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
@@ -162,6 +154,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::costly::{Costly, EXPORTS_MAX};
 
     /// Takes all that is sent; returns how many bytes came and whether they are all.
     async fn take(mut sending: Sending) -> (usize, bool) {
@@ -179,7 +172,7 @@ mod tests {
     }
 
     fn sending(write: impl FnOnce(Pieces) -> io::Result<()> + Send + 'static) -> Sending {
-        Sending::start(ROOM.try_acquire().unwrap(), write)
+        Sending::start(Costly::default().export().unwrap(), write)
     }
 
     #[tokio::test]
@@ -216,11 +209,14 @@ mod tests {
             let asked = Asked(ExportParams { workspace: false });
             export(state, caller, id, asked).await.unwrap_err().kind
         };
-        let taken: Vec<_> = (0..EXPORTS_MAX).map(|_| ROOM.try_acquire().unwrap()).collect();
+        let take_all =
+            || -> Vec<_> { (0..EXPORTS_MAX).map(|_| app.costly.export().unwrap()).collect() };
+        let taken = take_all();
         assert_eq!(ask().await, "too-many");
         drop(taken);
         assert_ne!(ask().await, "too-many");
-        assert_eq!(ROOM.available_permits(), EXPORTS_MAX, "one that fails keeps no room");
+        // One that fails keeps no room.
+        drop(take_all());
     }
 
     #[tokio::test]

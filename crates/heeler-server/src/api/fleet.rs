@@ -37,8 +37,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(health))
             .routes(routes!(version))
             .routes(routes!(doctor)),
-        operate: OpenApiRouter::new(),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

@@ -31,7 +31,7 @@ const ROWS_MAX: usize = 1_000;
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new()
+        shared: OpenApiRouter::new()
             .routes(routes!(list))
             .routes(routes!(show))
             .routes(routes!(rows)),
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(resume))
             .routes(routes!(retry))
             .routes(routes!(fork)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

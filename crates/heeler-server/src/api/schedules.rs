@@ -17,14 +17,14 @@ use crate::request::{Asked, Asker, Given, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
         operate: OpenApiRouter::new()
             .routes(routes!(set))
             .routes(routes!(enable))
             .routes(routes!(disable))
             .routes(routes!(reset))
             .routes(routes!(trigger)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

@@ -26,11 +26,11 @@ use crate::request::{Asked, Asker, Given, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new()
+        read: OpenApiRouter::new().routes(routes!(diff)),
+        shared: OpenApiRouter::new()
             .routes(routes!(list))
             .routes(routes!(show))
-            .routes(routes!(messages))
-            .routes(routes!(diff)),
+            .routes(routes!(messages)),
         operate: OpenApiRouter::new()
             .routes(routes!(fork))
             .routes(routes!(talk))
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(restore))
             .routes(routes!(cleanup))
             .routes(routes!(adopt)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

@@ -1,57 +1,110 @@
 //! Replies that did not change are not sent again.
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
 /// How many bytes of a digest tell replies apart.
 const TAG_BYTES: usize = 16;
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Gives a reply of JSON its tag, or says that whoever asks has it already.
 pub(super) async fn tagged(request: Request, next: Next) -> Response {
     if request.method() != Method::GET {
         return next.run(request).await;
     }
-    let known = request.headers().get_all(IF_NONE_MATCH).iter().cloned().collect::<Vec<_>>();
+    let known = Known::of(request.headers());
     let response = next.run(request).await;
     // Streams have no end that could be waited for.
-    if response.status() != StatusCode::OK || !is_json(response.headers()) {
-        return response;
+    match is_taggable(&response) {
+        true => Tagged::of(response).await.reply(&known),
+        false => response,
     }
-    let (mut parts, body) = response.into_parts();
-    let Ok(bytes) = to_bytes(body, usize::MAX).await else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    };
-    let tag = tag(&bytes);
-    let is_known = known.iter().any(|known| matches(known, &tag));
-    let tag = HeaderValue::from_str(&tag).expect("a tag is hexadecimal between quotes");
-    parts.headers.insert(ETAG, tag);
-    if is_known {
-        parts.status = StatusCode::NOT_MODIFIED;
-        parts.headers.remove(CONTENT_TYPE);
-        return Response::from_parts(parts, Body::empty());
+}
+
+/// The replies that whoever asks has already.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<HeaderValue>);
+
+impl Known {
+    /// Reads what a request says.
+    pub(crate) fn of(headers: &HeaderMap) -> Known {
+        Known(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
     }
-    Response::from_parts(parts, Body::from(bytes))
+}
+
+/// A whole reply, with its tag if it has one. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Tagged {
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Bytes,
+    tag: Option<HeaderValue>,
+}
+
+impl Tagged {
+    /// Waits for the end of a reply.
+    pub(crate) async fn of(response: Response) -> Tagged {
+        let has_tag = is_taggable(&response);
+        let (parts, body) = response.into_parts();
+        let (status, bytes) = match to_bytes(body, usize::MAX).await {
+            Ok(bytes) => (parts.status, bytes),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
+        };
+        let tag = has_tag.then(|| tag(&bytes));
+        Tagged { status, headers: parts.headers, bytes, tag }
+    }
+
+    /// Replies to one who has what they say.
+    pub(crate) fn reply(self, known: &Known) -> Response {
+        let Tagged { status, headers, bytes, tag } = self;
+        let mut response = Response::new(Body::empty());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        let Some(tag) = tag else {
+            *response.body_mut() = Body::from(bytes);
+            return response;
+        };
+        let is_known = known.0.iter().any(|known| matches(known, &tag));
+        response.headers_mut().insert(ETAG, tag);
+        if is_known {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response.headers_mut().remove(CONTENT_TYPE);
+        } else {
+            *response.body_mut() = Body::from(bytes);
+        }
+        response
+    }
+}
+
+fn is_taggable(response: &Response) -> bool {
+    response.status() == StatusCode::OK && is_json(response.headers())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json")
 }
 
-fn tag(bytes: &[u8]) -> String {
+fn tag(bytes: &[u8]) -> HeaderValue {
     let digest = Sha256::digest(bytes);
-    let hex: String = digest[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{hex}\"")
+    let mut tag = String::with_capacity(2 * TAG_BYTES + 2);
+    tag.push('"');
+    for byte in &digest[..TAG_BYTES] {
+        tag.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+    }
+    tag.push('"');
+    HeaderValue::try_from(tag).expect("a tag is hexadecimal between quotes")
 }
 
 /// Says whether a header names a tag; a weak one is as good for this.
-fn matches(header: &HeaderValue, tag: &str) -> bool {
+fn matches(header: &HeaderValue, tag: &HeaderValue) -> bool {
     let Ok(text) = header.to_str() else { return false };
-    text.trim() == "*" || text.split(',').any(|one| one.trim().trim_start_matches("W/") == tag)
+    let is_it = |one: &str| tag == one.trim().trim_start_matches("W/");
+    text.trim() == "*" || text.split(',').any(is_it)
 }
 
 #[cfg(test)]
@@ -60,9 +113,10 @@ mod tests {
 
     #[test]
     fn a_tag_is_found_among_others_and_weak_or_not() {
-        let tag = tag(b"{}");
+        let value = tag(b"{}");
+        let tag = value.to_str().unwrap();
         for (header, expected) in [
-            (tag.clone(), true),
+            (tag.to_owned(), true),
             (format!("W/{tag}"), true),
             (format!("\"other\", {tag}"), true),
             ("*".to_owned(), true),
@@ -70,7 +124,7 @@ mod tests {
             (tag.trim_matches('"').to_owned(), false),
         ] {
             let header = HeaderValue::from_str(&header).unwrap();
-            assert_eq!(matches(&header, &tag), expected, "{header:?}");
+            assert_eq!(matches(&header, &value), expected, "{header:?}");
         }
     }
 }

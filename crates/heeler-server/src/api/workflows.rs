@@ -24,7 +24,7 @@ use crate::request::{Asked, Asker, Given, Named};
 
 pub(super) fn routes() -> Routes {
     Routes {
-        read: OpenApiRouter::new()
+        shared: OpenApiRouter::new()
             .routes(routes!(list))
             .routes(routes!(show))
             .routes(routes!(runs))
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Routes {
             .routes(routes!(disable))
             .routes(routes!(cancel))
             .routes(routes!(retry)),
-        admin: OpenApiRouter::new(),
+        ..Routes::default()
     }
 }
 

@@ -368,7 +368,7 @@ fn pass_on(happenings: Happenings, hub: &Weak<Hub>) {
         let Some(hub) = hub.upgrade() else { return };
         match happening {
             Happening::Row { at, .. } => row = Some(at + 1),
-            Happening::Delta { text } => {
+            Happening::Delta { text, .. } => {
                 let data = json!({ "text": text }).to_string();
                 hub.say(Delta { row, event: event(None, "delta", &data) });
             }

@@ -1,6 +1,7 @@
 //! Agents: all of them, and one.
 
 use axum::extract::State;
+use heeler_pages::Frame;
 use heeler_pages::agents::{self, AgentView};
 use heeler_query::jobs::{JobPage, JobsWanted};
 use heeler_query::sessions::{SessionPage, SessionsWanted};
@@ -8,7 +9,7 @@ use heeler_query::{QueryError, Records};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{Page, Shown, Visit};
+use super::{Shown, Visit};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::Named;
@@ -19,9 +20,8 @@ const SHOWN: usize = 10;
 pub(super) async fn page(State(app): State<App>, caller: Caller) -> Shown {
     let visit = Visit::begin(app, &caller).await;
     let now = visit.frame.now;
-    let (found, past) =
-        visit.read(move |records| Ok((records.agents(now)?, records.past_agents()?))).await?;
-    Ok(Page(agents::page(&visit.frame, &found, &past)))
+    let question = move |records: &Records| Ok((records.agents(now)?, records.past_agents()?));
+    visit.show(question, |frame, (found, past)| agents::page(frame, found, past)).await
 }
 
 pub(super) async fn one(
@@ -34,11 +34,12 @@ pub(super) async fn one(
     let past = visit.read(|records| records.past_agents()).await?;
     if past.contains(&name) {
         let of = name.clone();
-        let (jobs, sessions) = visit.read(move |records| done(records, &of, now)).await?;
-        return Ok(Page(agents::past_page(&visit.frame, &name, &jobs, &sessions)));
+        let render = move |frame: &Frame, (jobs, sessions): &(JobPage, SessionPage)| {
+            agents::past_page(frame, &name, jobs, sessions)
+        };
+        return visit.show(move |records| done(records, &of, now), render).await;
     }
-    let view = visit.read(move |records| view(records, &name, now, &zone)).await?;
-    Ok(Page(agents::agent_page(&visit.frame, &view)))
+    visit.show(move |records| view(records, &name, now, &zone), agents::agent_page).await
 }
 
 fn done(

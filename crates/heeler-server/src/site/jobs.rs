@@ -3,11 +3,12 @@
 use axum::extract::State;
 use heeler_model::config::Period;
 use heeler_pages::jobs::{self, JobsView};
+use heeler_query::Records;
 use heeler_query::jobs::JobsWanted;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::{Page, Shown, Visit, given, word};
+use super::{Shown, Visit, given, or_empty, word};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
@@ -35,8 +36,8 @@ pub(super) async fn page(
     let agents = visit.agent_names().await?;
     let (view, wanted) =
         wanted(&visit, params, agents).map_err(|problem| visit.no_page(problem))?;
-    let found = visit.list(move |records| records.jobs(&wanted)).await?;
-    Ok(Page(jobs::page(&visit.frame, &view, &found)))
+    let question = move |records: &Records| or_empty(records.jobs(&wanted));
+    visit.show(question, move |frame, found| jobs::page(frame, &view, found)).await
 }
 
 fn wanted(

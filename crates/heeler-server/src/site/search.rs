@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use heeler_pages::search::{self, SearchView};
+use heeler_query::Records;
 use heeler_query::search::SearchWanted;
 use serde::Deserialize;
 
@@ -42,8 +43,14 @@ pub(super) async fn page(
         native: None,
         limit: SHOWN,
     };
+    let (frame, asked) = (visit.frame.clone(), view.clone());
+    let question = move |records: &Records| {
+        Ok(Page(search::page(&frame, &asked, Some(&records.search(&wanted)?))))
+    };
+    let shown = visit.app.read_costly(Cost::Search, question).await;
     // What is wrong with the question is said beside it.
-    let found = visit.app.read_costly(Cost::Search, move |records| records.search(&wanted)).await;
-    let found = found.map_err(|problem| view.problem = Some(problem.detail)).ok();
-    Ok(Page(search::page(&visit.frame, &view, found.as_ref())))
+    shown.or_else(|problem| {
+        view.problem = Some(problem.detail);
+        Ok(Page(search::page(&visit.frame, &view, None)))
+    })
 }

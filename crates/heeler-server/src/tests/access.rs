@@ -151,9 +151,14 @@ struct Route {
 
 /// Every route of the OpenAPI document, as the routers have it, and the pages.
 fn routes() -> Vec<Route> {
-    let api::Routes { read, operate, admin } = api::routes();
+    let api::Routes { read, shared, operate, admin } = api::routes();
     let mut all = Vec::new();
-    for (router, needs) in [(read, Scope::Read), (operate, Scope::Operate), (admin, Scope::Admin)] {
+    for (router, needs) in [
+        (read, Scope::Read),
+        (shared, Scope::Read),
+        (operate, Scope::Operate),
+        (admin, Scope::Admin),
+    ] {
         let document = serde_json::to_value(router.get_openapi()).unwrap();
         for (path, methods) in document["paths"].as_object().unwrap() {
             for method in methods.as_object().unwrap().keys() {

@@ -1,13 +1,13 @@
 //! The pages as replies: what they are, who may see which buttons, what is not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use camino::Utf8Path;
 use heeler_engine::{Handle, Origin};
-use heeler_model::{Job, JobId, Scope, Session, TriggerType};
+use heeler_model::{Job, JobId, JobStatus, Scope, Session, TriggerType};
 use heeler_store::{DbError, StateDir, Store, WriteError};
 use jiff::Timestamp;
 use tower::ServiceExt as _;
@@ -42,6 +42,11 @@ struct Seen {
 
 impl House {
     fn new() -> House {
+        House::with(Vec::new())
+    }
+
+    /// The same with more jobs.
+    fn with(jobs: Vec<Job>) -> House {
         let temp = tempfile::tempdir().unwrap();
         let folder = Utf8Path::from_path(temp.path()).unwrap();
         let dir = StateDir::create(&folder.join(".heeler")).unwrap();
@@ -51,6 +56,7 @@ impl House {
         let id = job.head.id.to_string();
         let written: Result<(), WriteError<DbError>> = store.write(move |tx| {
             tx.put_session(&Session::new(SESSION.parse().unwrap(), "coder", now))?;
+            jobs.iter().try_for_each(|job| tx.insert_job(job))?;
             tx.insert_job(&job)
         });
         written.unwrap();
@@ -77,6 +83,53 @@ impl House {
     async fn get(&self, scope: Scope, path: &str) -> Seen {
         self.ask(scope, "GET", path).await
     }
+}
+
+/// The most that a browser loads to show the first page.
+const OVERVIEW_BYTES_MAX: usize = 100_000;
+
+#[tokio::test]
+async fn the_first_page_with_all_that_it_loads_is_small_however_much_goes_on() {
+    let mut jobs = Vec::new();
+    for status in JobStatus::ALL {
+        for number in 0..100 {
+            let at = Timestamp::from_second(number).unwrap();
+            let id = JobId::mint(at, 1_000 + jobs.len() as u64);
+            let mut job = Job::asked(id, "platform.coder-of-docs", TriggerType::Manual, at);
+            job.head.status = *status;
+            job.head.duration_ms = Some(123_456);
+            job.head.summary = Some("What it did. ".repeat(80));
+            job.error = Some("What went wrong. ".repeat(1_000));
+            jobs.push(job);
+        }
+    }
+    let house = House::with(jobs);
+    let page = house.get(Scope::Admin, "/").await.text;
+    let mut bytes = page.len();
+    let named = |text: &str, start: &str| -> Vec<String> {
+        let ends = ['"', '\''];
+        text.split(start)
+            .skip(1)
+            .filter_map(|it| it.split(ends).next())
+            .map(str::to_owned)
+            .collect()
+    };
+    let (mut known, mut found) = (BTreeSet::new(), named(&page, "\"/assets/"));
+    while let Some(name) = found.pop() {
+        if known.insert(name.clone()) {
+            let file = house.get(Scope::Admin, &format!("/assets/{name}")).await;
+            assert_eq!(file.code, 200, "{name}");
+            bytes += file.text.len();
+            let folder = name.split('/').next().unwrap();
+            // What is imported only where it is needed is not loaded here.
+            for import in ["\nimport './", "} from './"] {
+                let imported = named(&file.text, import);
+                found.extend(imported.iter().map(|it| format!("{folder}/{it}")));
+            }
+        }
+    }
+    assert!(known.len() > 6, "{known:?}");
+    assert!(bytes <= OVERVIEW_BYTES_MAX, "{bytes}: {} of the page, {known:?}", page.len());
 }
 
 /// What lets people do something, in the HTML of a page.

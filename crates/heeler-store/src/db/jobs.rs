@@ -20,11 +20,22 @@ macro_rules! head_columns {
     };
 }
 
+// What a list shows of a job; only one that failed shows its error, so no other is read that far.
+macro_rules! line_columns {
+    () => {
+        concat!(
+            head_columns!(),
+            ", run_started_at, origin IS NOT NULL AS origin, \
+             CASE status WHEN 'failed' THEN error END AS error"
+        )
+    };
+}
+
 macro_rules! page_of {
     ($filter:literal) => {
         concat!(
             "SELECT ",
-            head_columns!(),
+            line_columns!(),
             " FROM executions WHERE step IS NULL AND ",
             $filter,
             "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
@@ -38,7 +49,7 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
-    PAGE_OF_SESSION = concat!("SELECT ", head_columns!(), " FROM executions WHERE session_id = ?1 \
+    PAGE_OF_SESSION = concat!("SELECT ", line_columns!(), " FROM executions WHERE session_id = ?1 \
         AND (started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5");
     COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE step IS NULL AND started_at >= ?3";
     COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions \
@@ -54,8 +65,7 @@ sql! {
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
         phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
-    BEGAN = "SELECT run_started_at, origin FROM executions WHERE id = ?1";
-    ERROR = "SELECT error FROM executions WHERE id = ?1 AND error IS NOT NULL";
+    LINE = concat!("SELECT ", line_columns!(), " FROM executions WHERE id = ?1");
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
@@ -106,6 +116,17 @@ pub struct JobFilter {
     pub since: Option<Timestamp>,
 }
 
+/// What a list shows of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobLine {
+    /// The job.
+    pub head: JobHead,
+    /// When it began to run; the records of other programs know one time only.
+    pub began_at: Option<Timestamp>,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+}
+
 /// Where a page of jobs ends; the next one begins after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCursor {
@@ -145,6 +166,17 @@ impl Db {
         before: Option<&JobCursor>,
         limit: usize,
     ) -> Result<Vec<JobHead>, DbError> {
+        let lines = self.job_lines(filter, before, limit)?;
+        Ok(lines.into_iter().map(|line| line.head).collect())
+    }
+
+    /// Returns the same page, with all that a list shows: it is one statement.
+    pub fn job_lines(
+        &self,
+        filter: &JobFilter,
+        before: Option<&JobCursor>,
+        limit: usize,
+    ) -> Result<Vec<JobLine>, DbError> {
         let page = match (&filter.agent, filter.status) {
             (None, None) => PAGE,
             (Some(_), None) => PAGE_OF_AGENT,
@@ -162,7 +194,8 @@ impl Db {
         before: Option<&JobCursor>,
         limit: usize,
     ) -> Result<Vec<JobHead>, DbError> {
-        self.page(PAGE_OF_SESSION, Some(session.as_str()), None, before, None, limit)
+        let page = self.page(PAGE_OF_SESSION, Some(session.as_str()), None, before, None, limit)?;
+        Ok(page.into_iter().map(|line| line.head).collect())
     }
 
     fn page(
@@ -173,7 +206,7 @@ impl Db {
         before: Option<&JobCursor>,
         since: Option<Timestamp>,
         limit: usize,
-    ) -> Result<Vec<JobHead>, DbError> {
+    ) -> Result<Vec<JobLine>, DbError> {
         let attempt = "list jobs";
         let at = before.map_or(AFTER_ALL.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(AFTER_ALL, |cursor| cursor.id.as_str());
@@ -182,13 +215,13 @@ impl Db {
         let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
         let mut page = Vec::new();
         while let Some(row) = rows.next().attempt(attempt)? {
-            let head = read_head(&mut Columns::new("executions", row))?;
+            let line = read_line(row)?;
             // Newest first: whatever follows is older still. A lower bound in the SQL would make
             // SQLite take the index of one filter where there is one of two.
-            if since.is_some_and(|since| head.started_at < since) {
+            if since.is_some_and(|since| line.head.started_at < since) {
                 break;
             }
-            page.push(head);
+            page.push(line);
         }
         Ok(page)
     }
@@ -229,26 +262,14 @@ impl Db {
         Ok(count.unwrap_or(0))
     }
 
-    /// Returns when a job began to run; the records of other programs know one time only.
-    pub fn job_began(&self, head: &JobHead) -> Result<Option<Timestamp>, DbError> {
-        let began = first(&self.conn, BEGAN, [head.id.as_str()], "read when a job began", |row| {
-            let mut columns = Columns::new("executions", row);
-            let (run, origin): (_, Option<String>) = (columns.maybe_time()?, columns.get()?);
-            Ok(run.or_else(|| origin.map(|_| head.started_at)))
-        })?;
-        Ok(began.flatten())
+    /// Returns what a list shows of a job, without reading what it was asked.
+    pub fn job_line(&self, id: &JobId) -> Result<Option<JobLine>, DbError> {
+        first(&self.conn, LINE, [id.as_str()], "read a job", read_line)
     }
 
     /// Returns a job, whole.
     pub fn job(&self, id: &JobId) -> Result<Option<Job>, DbError> {
         first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
-    }
-
-    /// Returns why a job failed, without reading what it was asked.
-    pub fn job_error(&self, id: &JobId) -> Result<Option<String>, DbError> {
-        first(&self.conn, ERROR, [id.as_str()], "read a job's error", |row| {
-            Columns::new("executions", row).get()
-        })
     }
 
     /// Finds a job by its id or by a beginning that only one id has.
@@ -324,6 +345,14 @@ fn read_head(columns: &mut Columns<'_, '_>) -> Result<JobHead, DbError> {
         session_id: columns.maybe_word()?,
         summary: columns.get()?,
     })
+}
+
+fn read_line(row: &Row<'_>) -> Result<JobLine, DbError> {
+    let mut columns = Columns::new("executions", row);
+    let head = read_head(&mut columns)?;
+    let (run, is_foreign) = (columns.maybe_time()?, columns.flag()?);
+    let began_at = run.or_else(|| is_foreign.then_some(head.started_at));
+    Ok(JobLine { head, began_at, error: columns.get()? })
 }
 
 fn read_job(row: &Row<'_>) -> Result<Job, DbError> {

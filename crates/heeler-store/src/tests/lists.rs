@@ -5,7 +5,7 @@ use heeler_model::JobHead;
 
 use super::*;
 use crate::db;
-use crate::{JobCursor, JobFilter, LookupError, SessionCursor, SessionFilter};
+use crate::{JobCursor, JobFilter, JobLine, LookupError, SessionCursor, SessionFilter};
 
 fn many(store: &Store) {
     let jobs = (0..60)
@@ -253,6 +253,36 @@ fn a_job_comes_back_as_it_was_written() {
     job.decision = Some(heeler_model::workflow::Decision::Approved);
     insert_jobs(&store, vec![job.clone()]);
     assert_eq!(place.reader().job(&job.head.id).unwrap(), Some(job));
+}
+
+#[test]
+fn a_list_tells_when_jobs_began_and_why_they_failed_and_nothing_that_others_wrote() {
+    let place = place();
+    let store = place.store();
+    let mut failed = job(1, "coder", JobStatus::Failed);
+    failed.error = Some("boom".to_owned());
+    failed.run_started_at = Some(later(5));
+    let mut completed = job(2, "coder", JobStatus::Completed);
+    completed.error = Some("of a run before".to_owned());
+    let mut foreign = job(3, "coder", JobStatus::Failed);
+    foreign.origin = Some("herdctl".to_owned());
+    insert_jobs(&store, vec![failed.clone(), completed.clone(), foreign.clone()]);
+    let reader = place.reader();
+    let line = |job: &Job, began_at, error: Option<&str>| JobLine {
+        head: job.head.clone(),
+        began_at,
+        error: error.map(str::to_owned),
+    };
+    let expected = [
+        line(&foreign, Some(foreign.head.started_at), None),
+        line(&completed, None, None),
+        line(&failed, Some(later(5)), Some("boom")),
+    ];
+    assert_eq!(reader.job_lines(&JobFilter::default(), None, 9).unwrap(), expected);
+    for line in expected {
+        assert_eq!(reader.job_line(&line.head.id).unwrap(), Some(line));
+    }
+    assert_eq!(reader.job_line(&job_id(9)).unwrap(), None);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn start() -> Timestamp {
     Timestamp::from_second(1_700_000_000).expect("a legal time")
 }
 
-fn job(number: u64) -> Job {
+pub(crate) fn job(number: u64) -> Job {
     let at = start() + SignedDuration::from_mins(number as i64);
     let id = JobId::mint(at, number);
     let mut job = Job::asked(id, &format!("agent-{}", number % 10), TriggerType::Schedule, at);

@@ -8,7 +8,7 @@ use heeler_model::run::{Brief, SETTLE_BUSY, SETTLE_NEVER};
 use heeler_runner::{Host, SettleError};
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::{files, logging, place};
+use crate::{door, files, logging, place};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -41,7 +41,10 @@ pub(crate) fn run(args: &RunnerArgs) -> Outcome {
             .map(|_| ())
             .map_err(|error| Failure::new(settle_code(&error, dir), error));
     }
-    let host = Host::new(place::program()?, place::now, read_brief()?);
+    let mut host = Host::new(place::program()?, place::now, read_brief()?);
+    if let Some(door) = door::of_run(dir) {
+        host = host.with_door(door);
+    }
     logging::keep_out(host.redactor());
     heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
     Ok(())

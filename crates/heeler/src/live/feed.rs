@@ -53,7 +53,8 @@ pub(crate) fn start(
     tell: SyncSender<Event>,
 ) -> Handle {
     let handle = Handle::default();
-    let mut feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle: handle.clone() };
+    let mut feed =
+        Feed { folder, log, offset: 0, read: 0, shown, said: 0, tell, handle: handle.clone() };
     std::thread::spawn(move || {
         // Whoever listened has gone: so do we.
         let _gone = feed.run();
@@ -93,6 +94,8 @@ struct Feed {
     read: u64,
     /// How many rows were told.
     shown: u64,
+    /// How many bytes were told of what is being said.
+    said: u64,
     tell: SyncSender<Event>,
     handle: Handle,
 }
@@ -141,6 +144,9 @@ impl Feed {
             Happening::Row { at, .. } if at < self.shown => Ok(()),
             Happening::Row { at, row } if at == self.shown => {
                 self.shown += 1;
+                if row["type"] == "assistant" {
+                    self.said = 0;
+                }
                 self.tell(Event::Row(at, row))
             }
             Happening::Row { .. } => self.catch_up(),
@@ -148,13 +154,25 @@ impl Feed {
                 self.tell(Event::Lagged)?;
                 self.catch_up()
             }
-            Happening::Delta { text } => self.tell(Event::Delta(text)),
+            Happening::Delta { text, from } => self.delta(text, from),
             Happening::Asked { ask } => self.tell(Event::Asked(ask)),
             Happening::Settled { ask } => self.tell(Event::Settled(ask)),
             Happening::Disk { trouble } => self.tell(Event::Disk(trouble)),
             // The connection ends with the run, and then the log is read to its end.
             Happening::Ended { .. } => Ok(()),
         }
+    }
+
+    /// Tells a piece of what is being said. Of a text whose beginning was missed nothing is told but
+    /// its row.
+    fn delta(&mut self, text: String, from: Option<u64>) -> Result<(), Gone> {
+        if let Some(from) = from {
+            if from != 0 && from != self.said {
+                return Ok(());
+            }
+            self.said = from + text.len() as u64;
+        }
+        self.tell(Event::Delta(text))
     }
 
     /// Tells the rows that the log has and that were not told yet.
@@ -168,7 +186,7 @@ impl Feed {
             if number < self.shown {
                 continue;
             }
-            self.shown = number + 1;
+            (self.shown, self.said) = (number + 1, 0);
             if let Ok(row) = serde_json::from_str(&record.text) {
                 self.tell(Event::Row(number, row))?;
             }
@@ -212,7 +230,7 @@ mod tests {
         let log = folder.join("job.jsonl");
         let (tell, events) = sync_channel(super::super::EVENTS_MAX);
         let handle = Handle::default();
-        let feed = Feed { folder, log, offset: 0, read: 0, shown, tell, handle };
+        let feed = Feed { folder, log, offset: 0, read: 0, shown, said: 0, tell, handle };
         Rig { _temp: temp, feed, events }
     }
 
@@ -252,8 +270,33 @@ mod tests {
         for row in [1, 2, 3] {
             rig.feed.take(rig.told(row)).unwrap();
         }
-        rig.feed.take(Happening::Delta { text: "piece".to_owned() }).unwrap();
+        rig.feed.take(Happening::Delta { text: "piece".to_owned(), from: None }).unwrap();
         rig.check("0 1 2 3 piece");
+    }
+
+    #[test]
+    fn words_are_told_from_their_beginning_or_not_at_all() {
+        let mut rig = rig(0);
+        let mut say = |from: u64, text: &str| {
+            let happening = Happening::Delta { text: text.to_owned(), from: Some(from) };
+            rig.feed.take(happening).unwrap();
+        };
+        // Somebody has come in the middle of a text.
+        say(4, "middle");
+        say(10, "end");
+        say(0, "one");
+        say(3, "two");
+        // Something was left out.
+        say(9, "lost");
+        let row = json!({"type": "assistant"});
+        rig.feed.take(Happening::Row { at: 0, row }).unwrap();
+        let mut say = |from: u64, text: &str| {
+            let happening = Happening::Delta { text: text.to_owned(), from: Some(from) };
+            rig.feed.take(happening).unwrap();
+        };
+        say(6, "lost");
+        say(0, "three");
+        rig.check("one two ? three");
     }
 
     #[test]

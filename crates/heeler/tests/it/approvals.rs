@@ -211,3 +211,26 @@ fn nobody_is_asked_where_the_config_does_not_say_so() {
     assert_eq!(fleet.json(&["approvals", "list", "--all", "--json"])["total"], 0);
     assert!(!fleet.file("did").exists());
 }
+
+#[test]
+fn what_an_agent_asks_by_its_tool_reaches_people_and_the_answer_comes_back() {
+    let ask = "{call: mcp__heeler__ask_human, input: {question: 'Which?', options: [red, blue]}}, \
+               {say: 'Took {output}.'}";
+    let fleet = fleet_of(ask);
+    let asked = fleet.ask();
+    assert_eq!((&asked["kind"], &asked["summary"]), (&json!("question"), &json!("Which?")));
+    fleet.run(&["approvals", "reply", &id_of(&asked), "2"]).ok();
+    fleet.wait_until_said("Took blue.");
+    fleet.ask();
+    let id = id_of(&fleet.waiting());
+    fleet.run(&["approvals", "reject", &id, "--reason", "ask me later"]).ok();
+    fleet.wait_until_said("there is no answer: ask me later; go on without it");
+}
+
+#[test]
+fn an_agent_whom_nobody_attends_is_told_that_nobody_answers() {
+    let ask = "{call: mcp__heeler__ask_human, input: {question: 'Which?'}}, {say: '{output}'}";
+    let fleet = Asked(fleet(&[("asker", &scripted(ask))]));
+    let said = fleet.run(&["trigger", "asker"]).ok();
+    assert!(said.starts_with("there is no answer: nobody attends this run"), "{said}");
+}

@@ -20,12 +20,12 @@ fn talk(fleet: &Fleet, args: &[&str], lines: &str) -> Ran {
 }
 
 /// Returns the only session: its id, and the roles and words of its transcript but for tools.
-fn session(fleet: &Fleet) -> (String, Vec<String>) {
+pub(crate) fn session(fleet: &Fleet) -> (String, Vec<String>) {
     try_session(fleet).unwrap()
 }
 
 /// The same, if it is there yet.
-fn try_session(fleet: &Fleet) -> Option<(String, Vec<String>)> {
+pub(crate) fn try_session(fleet: &Fleet) -> Option<(String, Vec<String>)> {
     let names = std::fs::read_dir(fleet.file("home/.heeler/sessions")).ok()?;
     let names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
     // A file that is being written is hidden until it is whole.

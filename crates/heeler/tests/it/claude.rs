@@ -4,6 +4,7 @@
 //! so one run shows several things. Snapshots are written again by one process alone:
 //! `UPDATE_EXPECT=1 cargo test -p heeler --test it -- --test-threads=1 claude::`.
 
+mod chat;
 mod daemon;
 mod ends;
 mod handed_over;
@@ -14,6 +15,7 @@ mod servers;
 mod sessions;
 mod trigger;
 mod work;
+mod workers;
 
 use camino::Utf8PathBuf;
 use expect_test::Expect;

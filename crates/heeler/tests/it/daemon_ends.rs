@@ -30,13 +30,13 @@ const LOGS: [FaultPoint; 2] = [FaultPoint::LogsMoved, FaultPoint::LogSetAside];
 const ASKED: [FaultPoint; 3] =
     [FaultPoint::QuestionSeen, FaultPoint::BeforeDelivery, FaultPoint::Delivered];
 
-fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, Client) {
+pub(crate) fn dying_at(herd: &Herd, point: FaultPoint) -> (Life, Client) {
     herd.begin(&["--fault", point.name()])
 }
 
 /// Waits until the daemon has died of its fault.
 #[track_caller]
-fn dies(life: &mut Life, point: FaultPoint) {
+pub(crate) fn dies(life: &mut Life, point: FaultPoint) {
     wait_for(point.name(), || life.has_ended().then_some(()));
     assert!(life.ended(), "{point:?}: it ended by itself");
 }

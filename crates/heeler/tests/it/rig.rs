@@ -354,7 +354,7 @@ impl Live<'_> {
         // What may begin a secret comes with the next piece: no single one need have it all.
         let mut said = String::new();
         self.until(part, |happening| {
-            if let Happening::Delta { text } = happening {
+            if let Happening::Delta { text, .. } = happening {
                 said.push_str(text);
             }
             said.contains(part).then_some(())

@@ -76,7 +76,7 @@ impl Fleet {
     }
 
     /// The processes of this fleet whose arguments have this word.
-    fn processes(&self, word: &str) -> Vec<i32> {
+    pub(crate) fn processes(&self, word: &str) -> Vec<i32> {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter(|pid| self.is_ours(*pid, word)).collect()
@@ -97,7 +97,7 @@ impl Fleet {
     }
 
     /// Sends a signal if the process is still the one that was found.
-    fn signal(&self, pid: i32, word: &str, signal: Signal) -> bool {
+    pub(crate) fn signal(&self, pid: i32, word: &str, signal: Signal) -> bool {
         signal_if(Pid::from_raw(pid).unwrap(), signal, || self.is_ours(pid, word))
     }
 }

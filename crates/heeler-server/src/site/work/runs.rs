@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit, given, word};
+use crate::site::{Shown, Visit, given, word};
 
 /// How many runs a page shows.
 const PAGE: usize = 50;
@@ -38,11 +38,11 @@ pub(super) async fn page(
         before: given(&before),
         limit: PAGE,
     };
-    let found = visit.read(move |records| records.runs(&wanted)).await?;
     let setup = visit.app.outlook.setup();
     let workflows = setup.loaded.workflows.iter().map(|it| it.workflow.name.to_string());
     let view = RunsView { workflow, status, before, workflows: workflows.collect() };
-    Ok(Page(runs::page(&visit.frame, &view, &found)))
+    let question = move |records: &Records| records.runs(&wanted);
+    visit.show(question, move |frame, found| runs::page(frame, &view, found)).await
 }
 
 pub(super) async fn one(State(app): State<App>, caller: Caller, Named(id): Named<String>) -> Shown {

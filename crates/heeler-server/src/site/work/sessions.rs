@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::costly::Cost;
 use crate::problem::Problem;
 use crate::request::{Asked, Named};
-use crate::site::{Page, Shown, Visit, given, word};
+use crate::site::{Page, Shown, Visit, given, or_empty, word};
 
 /// How many sessions a page shows.
 const PAGE: usize = 50;
@@ -51,10 +51,10 @@ pub(super) async fn page(
         ..SessionsWanted::default()
     };
     let now = visit.frame.now;
-    let found = visit.list(move |records| records.sessions(&wanted, now)).await?;
     let agents = visit.agent_names().await?;
     let view = SessionsView { agent, status, is_tree, before, agents };
-    Ok(Page(sessions::page(&visit.frame, &view, &found)))
+    let question = move |records: &Records| or_empty(records.sessions(&wanted, now));
+    visit.show(question, move |frame, found| sessions::page(frame, &view, found)).await
 }
 
 pub(super) async fn one(

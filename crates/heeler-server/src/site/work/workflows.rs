@@ -6,12 +6,11 @@ use heeler_pages::workflows;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::request::Named;
-use crate::site::{Page, Shown, Visit};
+use crate::site::{Shown, Visit};
 
 pub(super) async fn page(State(app): State<App>, caller: Caller) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let found = visit.read(|records| records.workflows()).await?;
-    Ok(Page(workflows::page(&visit.frame, &found)))
+    visit.show(|records| records.workflows(), workflows::page).await
 }
 
 pub(super) async fn one(
@@ -20,6 +19,5 @@ pub(super) async fn one(
     Named(name): Named<String>,
 ) -> Shown {
     let visit = Visit::begin(app, &caller).await;
-    let found = visit.read(move |records| records.workflow(&name)).await?;
-    Ok(Page(workflows::one(&visit.frame, &found)))
+    visit.show(move |records| records.workflow(&name), workflows::one).await
 }

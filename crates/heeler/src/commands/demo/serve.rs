@@ -30,7 +30,11 @@ pub(super) fn run(stage: &Stage, is_temporary: bool) -> Outcome {
     let served = start(stage).and_then(|link| {
         tell("A small fleet lives here: scripted agents, a schedule each few seconds, and a workflow that asks you.")?;
         say(format!("\n  {link}\n"))?;
-        say("The link logs you in, once. Ctrl-C ends the fleet and leaves nothing behind.")?;
+        let after = match is_temporary {
+            true => "leaves nothing behind".to_owned(),
+            false => format!("leaves what it did in {}", stage.folder),
+        };
+        say(format!("The link logs you in, once. Ctrl-C ends the fleet and {after}."))?;
         while !stage.interrupted.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
         }

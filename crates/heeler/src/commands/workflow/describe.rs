@@ -1,10 +1,7 @@
 //! `heeler workflow show`: what a workflow asks for and does.
 
 use clap::Args;
-use heeler_model::config::Loaded;
-use heeler_model::workflow::{
-    Cron, GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow,
-};
+use heeler_model::workflow::{GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow};
 use heeler_query::workflows::{RUNS_SHOWN, WorkflowDetails, WorkflowKnown, gates, kind, repeat};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -63,17 +60,11 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> Outcome {
     };
     let name = loaded.workflow.name.as_str();
     let known = known(place.reader()?.as_ref(), name, RUNS_SHOWN)?;
+    let details = WorkflowDetails::of(&files, loaded, &known);
     match args.json {
-        true => {
-            let workflow = WorkflowDetails::of(&files, loaded, &known);
-            Ok(output::json(&json!({ "workflow": workflow }))?)
-        }
-        false => print(&place, &files, loaded, &known, now),
+        true => Ok(output::json(&json!({ "workflow": details }))?),
+        false => print(&place, loaded, &known, &details, now),
     }
-}
-
-fn crons<'f>(files: &'f Loaded, workflow: &Workflow) -> Vec<&'f Cron> {
-    files.crons.iter().filter(|cron| cron.workflow == workflow.name).collect()
 }
 
 fn names<'w>(workflow: &'w Workflow, phase: &Phase) -> Vec<&'w str> {
@@ -82,16 +73,16 @@ fn names<'w>(workflow: &'w Workflow, phase: &Phase) -> Vec<&'w str> {
 
 fn print(
     place: &Place,
-    files: &Loaded,
     loaded: &LoadedWorkflow,
     known: &WorkflowKnown,
+    details: &WorkflowDetails,
     now: Timestamp,
 ) -> Outcome {
     let workflow = &loaded.workflow;
     let file = loaded.root.strip_prefix(&place.here).unwrap_or(&loaded.root);
-    let crons = crons(files, workflow).into_iter().map(|cron| {
-        let off = if cron.enabled { "" } else { " (switched off in its file)" };
-        format!("{} ({}){off}", cron.schedule.as_str(), cron.name)
+    let crons = details.crons.iter().map(|cron| {
+        let off = if cron.enabled { "" } else { " (switched off)" };
+        format!("{} ({}){off}", cron.schedule, cron.name)
     });
     let crons = crons.collect::<Vec<_>>().join("\n");
     let fields: [(&str, Option<Text>); 8] = [

@@ -1,0 +1,335 @@
+//! The tools for workers: agents that this run's agent sets to work, each in a session of its own.
+//!
+//! Nothing is kept here: who works is on record in the fleet, so a run that goes on after a crash finds
+//! its workers again. Start at [`Workers`].
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use heeler_model::session_choice::Wish;
+use heeler_model::{AgentName, Wanted};
+use rmcp::model::{JsonObject, Tool};
+use rmcp::schemars::{self, JsonSchema};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use super::door::{Heard, StartedJob, Way, WorkerNow, WorkerState};
+use super::server::{Outcome, harmless, read, tool};
+
+pub(super) const SPAWN_WORKER: &str = "spawn_worker";
+pub(super) const LIST_WORKERS: &str = "list_workers";
+pub(super) const MESSAGE_WORKER: &str = "message_worker";
+pub(super) const WAIT_FOR_WORKER: &str = "wait_for_worker";
+pub(super) const STOP_WORKER: &str = "stop_worker";
+pub(super) const START_JOB: &str = "start_job";
+
+/// How long `wait_for_worker` waits if the agent does not say.
+const WAIT_SECONDS: u64 = 600;
+/// The longest that it waits; an agent that wants more calls it again.
+const WAIT_SECONDS_MAX: u64 = 3_600;
+/// How often it is looked what workers do.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a message waits for a worker that takes none at the moment: it is just starting or ending.
+const HEAR_WAIT: Duration = Duration::from_secs(10);
+/// How much of what a worker said last is told; the end of it counts.
+const WORDS_BYTES_MAX: usize = 32 << 10;
+/// How much of what a worker was asked is listed.
+const TASK_CHARS_MAX: usize = 120;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Spawn {
+    /// The agent of this fleet that is to do it.
+    agent: String,
+    /// What it is to do, with all that it needs to know: it does not see this conversation.
+    task: String,
+    /// What to call it here; the agent's name with a number if left out.
+    name: Option<String>,
+    /// The model that answers, if not the agent's own.
+    model: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Say {
+    /// The worker.
+    name: String,
+    /// What to tell it.
+    message: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Await {
+    /// The workers to wait for; all of them if left out.
+    #[serde(default)]
+    names: Vec<String>,
+    /// How long to wait at most, in seconds: 600 if left out, 3600 at most.
+    timeout_seconds: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    /// The worker.
+    name: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    /// The agent of this fleet that is to do the job.
+    agent: String,
+    /// What it is to do.
+    prompt: String,
+}
+
+pub(super) fn tools() -> Vec<Tool> {
+    vec![
+        tool::<Spawn>(
+            SPAWN_WORKER,
+            "Set another agent of this fleet to work on a task, in a session of its own beside yours. \
+             Returns the worker's name and its job at once; it does not wait for the work.",
+        ),
+        harmless(tool::<Nothing>(
+            LIST_WORKERS,
+            "List the workers of this conversation: what each was asked, what it does and costs.",
+        )),
+        tool::<Say>(
+            MESSAGE_WORKER,
+            "Tell a worker something. One that is at work hears it at once; one that is done goes on in \
+             its session.",
+        ),
+        harmless(tool::<Await>(
+            WAIT_FOR_WORKER,
+            "Wait until workers are done, and return what each said last. After the timeout it says \
+             who is still at work; wait again, or go on.",
+        )),
+        tool::<Named>(STOP_WORKER, "Stop what a worker is at. It can be messaged again later."),
+        tool::<Start>(
+            START_JOB,
+            "Start a job of another agent of this fleet, in that agent's usual session. Returns its id.",
+        ),
+    ]
+}
+
+/// The tools for workers.
+#[derive(Debug, Clone)]
+pub(super) struct Workers {
+    way: Way,
+    /// [`HEAR_WAIT`], but for tests.
+    hear_wait: Duration,
+}
+
+impl Workers {
+    pub(super) fn new(way: Way) -> Workers {
+        Workers { way, hear_wait: HEAR_WAIT }
+    }
+
+    /// Calls one of the tools. `key` names the call: the same again starts nothing twice.
+    pub(super) async fn call(&self, tool: &str, key: String, arguments: JsonObject) -> Outcome {
+        match tool {
+            SPAWN_WORKER => self.spawn(key, read(arguments)?).await,
+            LIST_WORKERS => {
+                let Nothing {} = read(arguments)?;
+                self.list().await
+            }
+            MESSAGE_WORKER => self.message(key, read(arguments)?).await,
+            WAIT_FOR_WORKER => self.wait(read(arguments)?).await,
+            STOP_WORKER => self.stop(read(arguments)?).await,
+            _ => self.start_job(key, read(arguments)?).await,
+        }
+    }
+
+    async fn spawn(&self, key: String, Spawn { agent, task, name, model }: Spawn) -> Outcome {
+        let (prompt, session) = (Some(task), Wish::Fresh);
+        let wanted = Wanted { prompt, session, model, worker: name, ..Wanted::of(named(&agent)?) };
+        let StartedJob { job, worker, waits } = self.start(key, wanted).await?;
+        Ok(match waits {
+            None => format!("worker {worker} is at work ({job})"),
+            Some(why) => format!("worker {worker} has to wait before it starts ({job}): {why}"),
+        })
+    }
+
+    async fn start_job(&self, key: String, Start { agent, prompt }: Start) -> Outcome {
+        let wanted = Wanted { prompt: Some(prompt), ..Wanted::of(named(&agent)?) };
+        let StartedJob { job, worker, waits } = self.start(key, wanted).await?;
+        Ok(match waits {
+            None => format!("{job} has started, as worker {worker}"),
+            Some(why) => format!("{job}, of worker {worker}, has to wait: {why}"),
+        })
+    }
+
+    async fn start(&self, key: String, wanted: Wanted) -> Result<StartedJob, String> {
+        self.way.ask(move |door| door.start(&key, &wanted)).await
+    }
+
+    async fn list(&self) -> Outcome {
+        let workers = self.way.ask(|door| door.workers()).await?;
+        if workers.is_empty() {
+            return Ok("there are no workers in this conversation".to_owned());
+        }
+        let line = |worker: &WorkerNow| {
+            let cost = worker.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
+            let task = first_line(&worker.task);
+            let WorkerNow { name, agent, job, state, .. } = worker;
+            format!("{name} (agent {agent}, {job}{cost}) {}; asked: {task}", told(state))
+        };
+        Ok(workers.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+
+    async fn find(&self, name: &str) -> Result<WorkerNow, String> {
+        let workers = self.way.ask(|door| door.workers()).await?;
+        let known = workers.iter().map(|worker| worker.name.clone()).collect::<Vec<_>>();
+        workers.into_iter().find(|worker| worker.name == name).ok_or_else(|| unknown(name, &known))
+    }
+
+    /// Says something to a worker. It may end or start just now, so this is tried for a while.
+    async fn message(&self, key: String, Say { name, message }: Say) -> Outcome {
+        let until = Instant::now() + self.hear_wait;
+        loop {
+            let worker = self.find(&name).await?;
+            if worker.state.is_over() {
+                return self.go_on(key, worker, message).await;
+            }
+            let (job, text) = (worker.job.clone(), message.clone());
+            let why = match self.way.ask(move |door| door.say(&job, &text)).await? {
+                Heard::Yes => return Ok(format!("{name} is at work and was told")),
+                Heard::NotNow(why) => why,
+            };
+            if Instant::now() >= until {
+                let state = told(&worker.state);
+                return Err(format!("{name} was not told: it {state}, and {why}; try again later"));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Has a worker that is idle go on in its session.
+    async fn go_on(&self, key: String, worker: WorkerNow, message: String) -> Outcome {
+        let WorkerNow { name, agent, session, .. } = worker;
+        let Some(id) = session else {
+            return Err(format!(
+                "{name} has no session to go on in; spawn another worker with all that it needs to know"
+            ));
+        };
+        let (prompt, session) = (Some(message), Wish::Given { id });
+        let wanted =
+            Wanted { prompt, session, worker: Some(name.clone()), ..Wanted::of(named(&agent)?) };
+        let StartedJob { job, waits, .. } = self.start(key, wanted).await?;
+        Ok(match waits {
+            None => format!("{name} goes on in its session ({job})"),
+            Some(why) => format!("{name} goes on in its session ({job}) when it can: {why}"),
+        })
+    }
+
+    async fn wait(&self, Await { names, timeout_seconds }: Await) -> Outcome {
+        let seconds = timeout_seconds.unwrap_or(WAIT_SECONDS);
+        if seconds > WAIT_SECONDS_MAX {
+            return Err(format!(
+                "`timeout_seconds` is {seconds}; at most {WAIT_SECONDS_MAX}, and call it again"
+            ));
+        }
+        let until = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let is_late = Instant::now() >= until;
+            let chosen = choose(self.way.ask(|door| door.workers()).await?, &names)?;
+            if is_late || chosen.iter().all(|worker| worker.state.is_over()) {
+                return self.report(chosen, seconds).await;
+            }
+            sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+
+    /// Tells what became of workers, with what each said last.
+    async fn report(&self, workers: Vec<WorkerNow>, seconds: u64) -> Outcome {
+        let mut text = String::new();
+        for worker in workers {
+            let WorkerNow { name, job, state, .. } = worker;
+            if !state.is_over() {
+                _ = writeln!(text, "{name} {} after {seconds} s ({job})", told(&state));
+                continue;
+            }
+            let of = job.clone();
+            let words = self.way.ask(move |door| door.last_words(&of)).await?;
+            let words = words.as_deref().map(str::trim).filter(|words| !words.is_empty());
+            let said = match words {
+                None => ", and said nothing".to_owned(),
+                Some(words) => format!(", and said:\n{}", end_of(words)),
+            };
+            _ = writeln!(text, "{name} {} ({job}){said}", told(&state));
+        }
+        Ok(text.trim_end().to_owned())
+    }
+
+    async fn stop(&self, Named { name }: Named) -> Outcome {
+        let worker = self.find(&name).await?;
+        if worker.open.is_empty() {
+            return Ok(format!("{name} is at nothing: it {}", told(&worker.state)));
+        }
+        for job in worker.open {
+            self.way.ask(move |door| door.stop(&job)).await?;
+        }
+        Ok(format!("{name} is being stopped; {WAIT_FOR_WORKER} tells when it has ended"))
+    }
+}
+
+fn named(agent: &str) -> Result<AgentName, String> {
+    agent.parse().map_err(|error| format!("`{agent}` is no agent: {error}"))
+}
+
+/// Returns the workers of these names, or all.
+fn choose(all: Vec<WorkerNow>, names: &[String]) -> Result<Vec<WorkerNow>, String> {
+    if all.is_empty() && names.is_empty() {
+        return Err(format!("there are no workers to wait for; {SPAWN_WORKER} starts one"));
+    }
+    let known: Vec<String> = all.iter().map(|worker| worker.name.clone()).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(name)) {
+        return Err(unknown(name, &known));
+    }
+    let wanted: HashSet<&String> = names.iter().collect();
+    let is_wanted = |worker: &WorkerNow| wanted.is_empty() || wanted.contains(&worker.name);
+    Ok(all.into_iter().filter(is_wanted).collect())
+}
+
+fn unknown(name: &str, known: &[String]) -> String {
+    match known {
+        [] => format!("there is no worker `{name}`; {SPAWN_WORKER} starts one"),
+        known => format!("there is no worker `{name}`; there are {}", known.join(", ")),
+    }
+}
+
+fn told(state: &WorkerState) -> String {
+    match state {
+        WorkerState::Waits(why) if why.is_empty() => "waits to start".to_owned(),
+        WorkerState::Waits(why) => format!("waits to start: {why}"),
+        WorkerState::Works => "is still at work".to_owned(),
+        WorkerState::Done => "is done".to_owned(),
+        WorkerState::Failed(why) => format!("did not end well: {why}"),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(TASK_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+/// Returns the last part of a text that is too long to be told.
+fn end_of(words: &str) -> String {
+    let Some(cut) = words.len().checked_sub(WORDS_BYTES_MAX).filter(|cut| *cut > 0) else {
+        return words.to_owned();
+    };
+    let cut = words.ceil_char_boundary(cut);
+    format!("… ({cut} bytes before this are in its transcript)\n{}", &words[cut..])
+}

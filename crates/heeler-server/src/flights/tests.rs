@@ -1,0 +1,247 @@
+//! Who shares a read with whom, and what is in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::routing::get;
+use axum::{Router, middleware};
+use futures_util::poll;
+use heeler_engine::Origin;
+use heeler_model::Scope;
+use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// A record that changes, and reads of it that end when they may.
+struct Record {
+    flights: Arc<Flights<u64>>,
+    now: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+    gate: Arc<Semaphore>,
+}
+
+impl Record {
+    fn new() -> Record {
+        let gate = Arc::new(Semaphore::new(0));
+        Record { flights: Arc::default(), now: Arc::default(), reads: Arc::default(), gate }
+    }
+
+    fn ask(&self, key: &str) -> Flight<u64> {
+        let (now, reads, gate) =
+            (Arc::clone(&self.now), Arc::clone(&self.reads), Arc::clone(&self.gate));
+        self.flights.join(key, || async move {
+            reads.fetch_add(1, Ordering::SeqCst);
+            let seen = now.load(Ordering::SeqCst);
+            gate.acquire().await.unwrap().forget();
+            seen
+        })
+    }
+
+    fn commit(&self) {
+        self.now.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    fn let_end(&self, reads: usize) {
+        self.gate.add_permits(reads);
+    }
+}
+
+#[tokio::test]
+async fn those_who_come_while_a_read_runs_share_the_next_one_and_see_what_was_committed_before() {
+    let record = Record::new();
+    let mut first = record.ask("a");
+    assert!(poll!(&mut first).is_pending());
+    record.commit();
+    let mut others = [(); 3].map(|()| record.ask("a"));
+    for other in &mut others {
+        assert!(poll!(other).is_pending());
+    }
+    assert_eq!(record.reads(), 1, "the next begins when the first has ended");
+    record.commit();
+    record.let_end(1);
+    assert_eq!(first.await, 0);
+    for other in &mut others {
+        assert!(poll!(other).is_pending());
+    }
+    assert_eq!(record.reads(), 2);
+    // It has begun, so it is too old for whoever comes now.
+    record.commit();
+    let last = record.ask("a");
+    record.let_end(2);
+    for other in others {
+        assert_eq!(other.await, 2);
+    }
+    assert_eq!((last.await, record.reads()), (3, 3));
+    assert!(record.flights.lock().is_empty(), "nothing is kept");
+}
+
+#[tokio::test]
+async fn whoever_comes_after_a_read_reads_anew() {
+    let record = Record::new();
+    record.let_end(2);
+    assert_eq!(record.ask("a").await, 0);
+    record.commit();
+    assert_eq!((record.ask("a").await, record.reads()), (1, 2));
+}
+
+#[tokio::test]
+async fn other_questions_wait_for_nobody() {
+    let record = Record::new();
+    let (mut one, mut other) = (record.ask("a"), record.ask("b"));
+    assert!(poll!(&mut one).is_pending() && poll!(&mut other).is_pending());
+    assert_eq!(record.reads(), 2);
+}
+
+#[tokio::test]
+async fn no_more_is_read_at_once_than_may_be_and_all_have_their_turn() {
+    let record = Record::new();
+    let mut asked: Vec<_> =
+        (0..2 * READS_AT_ONCE).map(|key| record.ask(&key.to_string())).collect();
+    for one in &mut asked {
+        assert!(poll!(one).is_pending());
+    }
+    assert_eq!(record.reads(), READS_AT_ONCE as u64);
+    record.let_end(asked.len());
+    for one in asked {
+        assert_eq!(one.await, 0);
+    }
+    assert_eq!(record.reads(), 2 * READS_AT_ONCE as u64);
+}
+
+#[tokio::test]
+async fn whoever_leaves_strands_nobody() {
+    let record = Record::new();
+    let mut first = record.ask("a");
+    assert!(poll!(&mut first).is_pending());
+    let mut leader = record.ask("a");
+    assert!(poll!(&mut leader).is_pending());
+    let mut follower = record.ask("a");
+    assert!(poll!(&mut follower).is_pending());
+    drop((first, leader));
+    record.let_end(2);
+    assert_eq!(follower.await, 0);
+    assert_eq!(record.reads(), 2);
+    // A read that all have left is nothing to wait for.
+    let mut left = record.ask("a");
+    assert!(poll!(&mut left).is_pending());
+    drop(left);
+    record.let_end(1);
+    assert_eq!(record.ask("a").await, 0);
+    assert!(record.flights.lock().is_empty());
+}
+
+#[tokio::test]
+async fn questions_beyond_the_most_are_read_alone_and_those_that_were_left_make_room() {
+    let record = Record::new();
+    let mut held: Vec<_> = (0..FLIGHTS_MAX).map(|key| record.ask(&key.to_string())).collect();
+    let mut alone = [(); 2].map(|()| record.ask("one more"));
+    for one in &mut alone {
+        assert!(poll!(one).is_pending());
+    }
+    assert_eq!(record.reads(), 2, "each reads for itself");
+    assert_eq!(record.flights.lock().len(), FLIGHTS_MAX);
+    held.pop();
+    let kept = record.ask("one more");
+    assert!(record.flights.lock().contains_key("one more"));
+    record.let_end(FLIGHTS_MAX + 2);
+    assert_eq!(kept.await, 0);
+    for one in held.into_iter().chain(alone) {
+        assert_eq!(one.await, 0);
+    }
+    assert!(record.flights.lock().is_empty());
+}
+
+fn caller(scope: Scope) -> Caller {
+    Caller { by: "ann".to_owned(), scope, origin: Origin::Unknown, csrf: None }
+}
+
+fn request(uri: &str, headers: &[(&str, &str)]) -> Request {
+    let mut request = Request::builder().uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(Body::empty()).unwrap();
+    request.extensions_mut().insert(caller(Scope::Read));
+    request
+}
+
+#[test]
+fn only_those_who_may_see_the_same_and_ask_the_same_share_an_answer() {
+    let key = |scope, uri, accept| {
+        let accept = [("accept", accept), ("if-none-match", "\"x\"")];
+        key_of(&caller(scope), &request(uri, &accept))
+    };
+    let one = key(Scope::Read, "/jobs?limit=1", "*/*");
+    assert_eq!(one, key(Scope::Read, "/jobs?limit=1", "*/*"));
+    for other in [
+        key(Scope::Operate, "/jobs?limit=1", "*/*"),
+        key(Scope::Read, "/jobs?limit=2", "*/*"),
+        key(Scope::Read, "/runs?limit=1", "*/*"),
+        key(Scope::Read, "/jobs?limit=1", "text/html"),
+    ] {
+        assert_ne!(one, other);
+    }
+}
+
+/// Serves one route that shares its reads.
+fn router<F: Future<Output = Response> + Send + 'static>(
+    answer: impl Fn() -> F + Clone + Send + Sync + 'static,
+) -> Router {
+    let flights = Arc::<Flights<Tagged>>::default();
+    Router::new().route("/", get(answer)).layer(middleware::from_fn_with_state(flights, shared))
+}
+
+#[tokio::test]
+async fn each_is_told_by_its_own_tag_whether_it_has_the_answer() {
+    let (reads, gate) = (Arc::<AtomicU64>::default(), Arc::new(Semaphore::new(0)));
+    let (counted, waited) = (Arc::clone(&reads), Arc::clone(&gate));
+    let router = router(move || {
+        let (reads, gate) = (Arc::clone(&counted), Arc::clone(&waited));
+        async move {
+            reads.fetch_add(1, Ordering::SeqCst);
+            gate.acquire().await.unwrap().forget();
+            axum::Json(7).into_response()
+        }
+    });
+    gate.add_permits(1);
+    let first = router.clone().oneshot(request("/", &[])).await.unwrap();
+    let tag = first.headers()["etag"].to_str().unwrap().to_owned();
+    let ask = |headers: &[(&str, &str)]| {
+        let asked = router.clone().oneshot(request("/", headers));
+        Box::pin(async move { asked.await.unwrap() })
+    };
+    let mut running = ask(&[]);
+    assert!(poll!(&mut running).is_pending());
+    let (mut with, mut without) = (ask(&[("if-none-match", &tag)]), ask(&[]));
+    assert!(poll!(&mut with).is_pending() && poll!(&mut without).is_pending());
+    gate.add_permits(2);
+    let (running, with, without) = tokio::join!(running, with, without);
+    assert_eq!(reads.load(Ordering::SeqCst), 3, "the last two are read at once");
+    let statuses = [&running, &with, &without].map(|it| it.status().as_u16());
+    assert_eq!(statuses, [200, 304, 200]);
+    for (response, expected) in [(with, ""), (without, "7")] {
+        assert_eq!(response.headers()["etag"].to_str().unwrap(), tag);
+        let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+        assert_eq!(body, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_told_to_all_also_if_it_is_a_panic() {
+    let refusing = router(|| async { Problem::not_found("nothing").into_response() });
+    let panicking = router(|| async { panic!("a fault") });
+    for (router, status) in [(refusing, 404), (panicking, 500)] {
+        let ask = || router.clone().oneshot(request("/", &[]));
+        let (one, other) = tokio::join!(ask(), ask());
+        for response in [one.unwrap(), other.unwrap()] {
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(response.headers()["content-type"], "application/problem+json");
+            assert!(!response.headers().contains_key("etag"));
+        }
+    }
+}

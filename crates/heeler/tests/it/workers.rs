@@ -1,0 +1,255 @@
+//! Workers and tasks: what an agent does with its tools of the fleet, with the real program.
+
+use std::io::Write as _;
+use std::process::{Child, ChildStdin, Stdio};
+
+use heeler_engine::fault::FaultPoint;
+use heeler_model::{JobStatus, TriggerType};
+use serde_json::Value as Json;
+
+use crate::daemon_ends::{dies, dying_at};
+use crate::daemon_kills::Herd;
+use crate::daemon_lives::{ask, wanted};
+use crate::fleet::{Fleet, Ran};
+use crate::trigger::{ended, fleet, scripted, wait_for};
+
+/// An agent that does what it is told; a long task until there is a file `go`, an endless one for ever.
+const CODER: &str = "{when: {prompt: long}, do: [{say: Working.}, \
+     {run: 'touch at-work; until test -e go; do sleep 0.01; done'}, {say: 'Heard {prompt}.'}], \
+     else: [{when: {prompt: endless}, do: [{run: 'touch endless; exec tail -f /dev/null'}], \
+     else: [{say: 'Did {prompt} in turn {turn}.'}]}]}";
+
+fn coder() -> String {
+    format!("{}\ninstances: {{max_concurrent: 9}}", scripted(CODER))
+}
+
+/// A step that calls a tool of the fleet and says what came of it.
+fn call(tool: &str, input: &str) -> String {
+    format!("{{call: mcp__heeler__{tool}, input: {{{input}}}}}, {{say: '{{output}}'}}")
+}
+
+fn run(command: &str) -> String {
+    format!("{{run: '{command}'}}")
+}
+
+fn until_there(file: &str) -> String {
+    run(&format!("until test -e {file}; do sleep 0.01; done"))
+}
+
+/// A conversation in lines.
+struct Chat {
+    child: Child,
+    input: ChildStdin,
+}
+
+impl Chat {
+    fn begin(fleet: &Fleet) -> Chat {
+        let mut command = fleet.command(&["chat", "lead", "--no-insights"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        Chat { child, input }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn leave(self) -> Ran {
+        drop(self.input);
+        ended(self.child)
+    }
+}
+
+/// The text of a file of the only session, by what its name has behind the session's id.
+fn of_session(fleet: &Fleet, name: &str) -> Option<String> {
+    let folder = fleet.file("home/.heeler/sessions");
+    let mut names = std::fs::read_dir(&folder).ok()?.flatten();
+    let id = names.find_map(|it| {
+        let name = it.file_name().into_string().ok()?;
+        (!name.starts_with('.')).then(|| name.strip_suffix(".json").map(str::to_owned))?
+    })?;
+    std::fs::read_to_string(folder.join(format!("{id}{name}"))).ok()
+}
+
+#[track_caller]
+fn wait_for_words(fleet: &Fleet, name: &str, words: &str) {
+    wait_for(words, || of_session(fleet, name).filter(|text| text.contains(words)).map(drop));
+}
+
+#[test]
+fn a_coordinator_has_workers_whose_transcripts_are_kept_and_whom_the_person_can_talk_to() {
+    let steps = [
+        call("spawn_worker", "agent: coder, task: one"),
+        call("wait_for_worker", "names: [coder-1]"),
+        call("message_worker", "name: coder-1, message: more"),
+        call("wait_for_worker", "names: [coder-1]"),
+        call("spawn_worker", "agent: coder, task: a long one, name: ada"),
+        until_there("at-work"),
+        call("message_worker", "name: ada, message: hurry"),
+        run("touch go"),
+        call("wait_for_worker", "names: [ada]"),
+        call("spawn_worker", "agent: coder, task: an endless one"),
+        until_there("endless"),
+        call("stop_worker", "name: coder-2"),
+        call("wait_for_worker", ""),
+        call("list_workers", ""),
+        "{say: All is done.}".to_owned(),
+    ];
+    let fleet = fleet(&[("lead", &scripted(&steps.join(", "))), ("coder", &coder())]);
+    let mut chat = Chat::begin(&fleet);
+    chat.say("begin");
+    wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
+    wait_for_words(&fleet, ".workers/coder-1.ndjson", "Did more in turn 2.");
+    wait_for_words(&fleet, ".workers/ada.ndjson", "hurry");
+    wait_for_words(&fleet, ".workers/coder-2.ndjson", "an endless one");
+    chat.say("/view coder-1");
+    chat.say("and again");
+    wait_for_words(&fleet, ".workers/coder-1.ndjson", "Did and again in turn 3.");
+    let said = chat.leave().ok();
+    for words in [
+        "worker coder-1 is at work (job-",
+        "), and said:\nDid one in turn 1.\n",
+        "coder-1 goes on in its session (job-",
+        "), and said:\nDid more in turn 2.\n",
+        "worker ada is at work (job-",
+        "ada is at work and was told\n",
+        "coder-2 is being stopped; wait_for_worker tells when it has ended\n",
+        "coder-2 did not end well: ",
+        "is done; asked: a long one\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    // All of a worker's jobs are done in one session, and all but the person's are the coordinator's.
+    let jobs = fleet.jobs();
+    let spawned = jobs.iter().filter(|job| job.head.trigger_type == TriggerType::Spawned);
+    let names: Vec<_> = spawned.clone().rev().filter_map(|job| job.worker()).collect();
+    assert_eq!(names, ["coder-1", "coder-1", "ada", "coder-2"]);
+    let lead = jobs.iter().find(|job| job.head.agent == "lead").unwrap();
+    assert!(spawned.clone().all(|job| job.trigger_id == lead.head.id.to_string()));
+    let first = spawned.clone().next_back().unwrap().head.session_id.clone();
+    let in_it = jobs.iter().filter(|job| job.head.session_id == first);
+    assert_eq!(in_it.count(), 3);
+}
+
+#[test]
+fn what_an_agent_may_not_start_is_refused_with_the_key_that_says_so() {
+    let steps = [
+        call("spawn_worker", "agent: coder, task: one"),
+        call("spawn_worker", "agent: coder, task: two"),
+        call("spawn_worker", "agent: codr, task: two"),
+        call("start_job", "agent: coder, prompt: two"),
+    ];
+    let lead = format!("{}\nspawn: {{max_jobs: 1}}", scripted(&steps.join(", ")));
+    let fleet = fleet(&[("lead", &lead), ("coder", &coder())]);
+    let said = fleet.run(&["trigger", "lead"]).ok();
+    assert!(said.contains("worker coder-1 is at work"), "{said}");
+    let refused = "has started 1 jobs, which is the most (`spawn` of lead in the config)";
+    assert_eq!(said.matches(refused).count(), 2, "{said}");
+    assert!(said.contains("did you mean `coder`?"), "{said}");
+    assert_eq!(fleet.jobs().len(), 2);
+}
+
+#[test]
+fn a_wait_goes_on_when_the_daemon_is_killed_and_another_comes() {
+    let steps = [
+        call("spawn_worker", "agent: coder, task: a long one"),
+        call("wait_for_worker", ""),
+        "{say: All is done.}".to_owned(),
+    ];
+    let fleet = fleet(&[("lead", &scripted(&steps.join(", "))), ("coder", &coder())]);
+    fleet.run(&["start", "-d"]).ok();
+    fleet.run(&["trigger", "lead", "--detach"]).ok();
+    wait_for("the worker", || fleet.file("at-work").exists().then_some(()));
+    fleet.kill("start");
+    fleet.run(&["start", "-d"]).ok();
+    fleet.write("go", "");
+    let lead = wait_for("the coordinator's end", || {
+        let lead = fleet.jobs().into_iter().find(|job| job.head.agent == "lead")?;
+        lead.head.status.is_final().then_some(lead)
+    });
+    fleet.run(&["stop"]).ok();
+    assert_eq!(lead.head.status, JobStatus::Completed);
+    let log = fleet.read(&format!(".heeler/jobs/{}.jsonl", lead.head.id));
+    assert!(log.contains("coder-1 is done (job-") && log.contains("Heard a long one."), "{log}");
+}
+
+#[test]
+fn a_coordinator_that_is_interrupted_while_it_waits_finds_its_workers_again() {
+    let begin = [
+        call("spawn_worker", "agent: coder, task: an endless one"),
+        "{say: Now I wait.}".to_owned(),
+        call("wait_for_worker", ""),
+    ];
+    let look = [
+        call("list_workers", ""),
+        call("stop_worker", "name: coder-1"),
+        call("wait_for_worker", ""),
+        "{say: All is done.}".to_owned(),
+    ];
+    let (begin, look) = (begin.join(", "), look.join(", "));
+    let lead = scripted(&format!("{{when: {{prompt: begin}}, do: [{begin}], else: [{look}]}}"));
+    let fleet = fleet(&[("lead", &lead), ("coder", &coder())]);
+    let mut chat = Chat::begin(&fleet);
+    chat.say("begin");
+    wait_for_words(&fleet, ".transcript.ndjson", "Now I wait.");
+    wait_for("the worker", || fleet.file("endless").exists().then_some(()));
+    let jobs = fleet.jobs();
+    let lead = jobs.iter().find(|job| job.head.agent == "lead").unwrap();
+    fleet.run(&["cancel", lead.head.id.as_str()]).ok();
+    chat.say("look");
+    wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
+    let said = chat.leave().ok();
+    assert!(said.contains(") is still at work; asked: an endless one\n"), "{said}");
+    assert!(said.contains("coder-1 did not end well: "), "{said}");
+}
+
+#[test]
+fn a_worker_whose_start_was_done_but_not_answered_is_started_once() {
+    let steps = [call("spawn_worker", "agent: coder, task: one"), call("wait_for_worker", "")];
+    let agents = [("lead", scripted(&steps.join(", "))), ("coder", coder())];
+    let config = agents.map(|(name, keys)| {
+        let keys = keys.replace('\n', "\n    ");
+        format!("  - name: {name}\n    {keys}\n")
+    });
+    let herd = Herd::of(&format!("agents:\n{}", config.concat()));
+    let (mut life, mut client) = dying_at(&herd, FaultPoint::RequestDone);
+    let lead = ask(&mut client, wanted("lead"));
+    dies(&mut life, FaultPoint::RequestDone);
+    let (mut life, client) = herd.begin(&[]);
+    drop(client);
+    let ended = herd.ends(&lead);
+    assert_eq!(ended.head.status, JobStatus::Completed, "{ended:#?}");
+    let jobs = herd.fleet.jobs();
+    assert_eq!(jobs.iter().filter(|job| job.head.agent == "coder").count(), 1);
+    let log = std::fs::read_to_string(herd.dir().log_of(&lead)).unwrap();
+    assert!(log.contains("Did one in turn 1."), "{log}");
+    life.kill();
+}
+
+#[test]
+fn a_coordinator_fills_the_task_list_of_its_conversation() {
+    let steps = [
+        call("list_tasks", ""),
+        call("add_tasks", "tasks: [plan it, build it]"),
+        call("finish_task", "number: 2"),
+        call("list_tasks", ""),
+        "{say: All is done.}".to_owned(),
+    ];
+    let fleet = fleet(&[("lead", &scripted(&steps.join(", ")))]);
+    let mut chat = Chat::begin(&fleet);
+    chat.say("/tasks add read it");
+    chat.say("begin");
+    wait_for_words(&fleet, ".transcript.ndjson", "All is done.");
+    let said = chat.leave().ok();
+    let list = "1. read it\nadded:\n2. plan it\n3. build it\ntask 2 is done\n1. read it\n2. plan it (done)\n3. build it\n";
+    assert!(said.contains(list), "{said}");
+    let sheet: Json = serde_json::from_str(&of_session(&fleet, ".json").unwrap()).unwrap();
+    let tasks = sheet["heeler"]["tasks"].as_array().unwrap();
+    let tasks = tasks.iter().map(|task| (task["text"].as_str().unwrap(), task["done"] == true));
+    let expected = [("read it", false), ("plan it", true), ("build it", false)];
+    assert_eq!(tasks.collect::<Vec<_>>(), expected);
+    // Outside of a conversation there is none.
+    let said = fleet.run(&["trigger", "lead"]).ok();
+    assert!(said.contains("this job is no turn of a conversation"), "{said}");
+}
