@@ -235,20 +235,22 @@ impl Picker {
         let sign = if is_chosen { "▸" } else { " " };
         let first = match card.first.as_str() {
             "" if card.is_unread => "…",
+            "" if card.fault.is_some() => "(it cannot be read)",
             "" => "(nothing was said)",
             first => first,
         };
         let style = if is_chosen { self.theme.chosen } else { self.theme.person };
         let title = Line::styled(shortened(&format!("{sign} {first}"), columns), style);
         let messages = match card.messages {
-            None => "… messages".to_owned(),
-            Some(1) => "1 message".to_owned(),
-            Some(count) => format!("{count} messages"),
+            None if card.fault.is_some() => None,
+            None => Some("… messages".to_owned()),
+            Some(1) => Some("1 message".to_owned()),
+            Some(count) => Some(format!("{count} messages")),
         };
         let age = card.at.map(|at| age(at, now));
         let from = card.foreign.as_ref().map(|from| format!("from {}", one_line(from)));
         let agent = Some(card.agent.clone()).filter(|agent| !agent.is_empty());
-        let parts = [age, Some(messages), agent, from, Some(one_line(&card.id))];
+        let parts = [age, messages, agent, from, Some(one_line(&card.id))];
         let facts = parts.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         let facts = Line::styled(shortened(&format!("  {facts}"), columns), self.theme.dim);
         let last = match &card.fault {
@@ -256,6 +258,7 @@ impl Picker {
                 shortened(&format!("  ! {}", one_line(fault)), columns),
                 self.theme.bad,
             ),
+            None if card.last.is_empty() => Line::default(),
             None => Line::styled(shortened(&format!("  … {}", card.last), columns), self.theme.dim),
         };
         [title, facts, last]

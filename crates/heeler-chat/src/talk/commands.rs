@@ -14,7 +14,7 @@ use crate::{Asked, Entry, JobState, Loop, Role, Shown, Speaker};
 /// How many hits `/search` shows.
 const HITS_MAX: usize = 20;
 /// How many characters of a line are shown in a list.
-const GIST_CHARS: usize = 100;
+const GIST_CHARS: usize = 80;
 /// Marks the entry that tells of an undo.
 const UNDO: &str = "undo";
 /// How many entries are read at a time where all are gone through.
@@ -368,7 +368,8 @@ impl Talk {
                 for one in named.iter().take(HITS_MAX).map(|one| self.shelf.glance(one)) {
                     let here = if one.id == self.book.id() { " (this one)" } else { "" };
                     let last = one.fault.as_deref().or(one.last.as_deref()).unwrap_or_default();
-                    lines.push(format!("{}{here}  {}  {}", one.id, one.counted(), gist(last)));
+                    let count = one.counted();
+                    lines.push(format!("{:<14}  {count:>12}  {}{here}", one.id, gist(last)));
                 }
                 if named.len() > HITS_MAX {
                     lines.push(format!("and {} older ones", named.len() - HITS_MAX));

@@ -23,7 +23,7 @@ fn cards() -> Vec<Card> {
         card("aaa", "fix the \x1b[31mtests", "2026-11-16T11:59:30Z"),
         Card { messages: Some(1), ..card("bbb", "write docs", "2026-11-16T09:00:00Z") },
         Card { foreign, ..card("ccc", "an old one", "2026-11-01T12:00:00Z") },
-        Card { fault, at: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
+        Card { fault, at: None, messages: None, ..card("ddd", "", "2026-11-01T12:00:00Z") },
     ]
 }
 
@@ -67,8 +67,8 @@ fn sessions_tell_their_age_size_first_and_last_words_origin_and_faults() {
           an old one
           15d ago · 12 messages · lead · from ~/.fleet · ccc
           … done with it
-          (nothing was said)
-          12 messages · lead · ddd
+          (it cannot be read)
+          lead · ddd
           ! its file is no JSON
         type to search · Enter: resume · Esc: leave"#]]);
     assert_eq!(list.keys("<Down><Enter>"), Some(Picked::Session("bbb".to_owned())));
@@ -113,8 +113,8 @@ fn one_that_cannot_be_resumed_says_why() {
           an old one
           15d ago · 12 messages · lead · from ~/.fleet · ccc
           … done with it
-        ▸ (nothing was said)
-          12 messages · lead · ddd
+        ▸ (it cannot be read)
+          lead · ddd
           ! its file is no JSON
         it cannot be resumed: its file is no JSON"#]]);
 }
@@ -149,10 +149,10 @@ fn what_is_found_in_a_session_comes_into_the_list_and_what_is_chosen_stays_so() 
         Resume a session (4 of 4):
         ▸ …
           now · … messages · aaa
-          …
+
           …
           3h ago · … messages · bbb
-          …
+
         type to search · Enter: resume · Esc: leave"#]]);
     list.keys("o");
     assert_eq!(list.keys("<Enter>"), None, "none has it in its name");

@@ -48,9 +48,10 @@ impl Screen {
         let line = format!("stty cols 100 rows 30; exec {heeler} {args}");
         let mut script = Command::new("script");
         script.args(["-qefc", &line, "/dev/null"]).current_dir(&scene.root);
-        for (name, value) in scene.heeler().get_envs() {
-            script.env(name, value.expect("the scene only sets"));
-        }
+        // The state directory is where it is found without being named.
+        let envs = scene.heeler();
+        let envs = envs.get_envs().filter(|(name, _)| *name != "HEELER_STATE_DIR");
+        script.envs(envs.filter_map(|(name, value)| Some((name, value?))));
         script.env("HOME", home).env("HEELER_HOME", home).env("TERM", "xterm-256color");
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = script.spawn().expect("util-linux is installed");

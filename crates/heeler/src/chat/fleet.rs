@@ -66,10 +66,15 @@ impl DaemonFleet {
     ) -> Outcome<(DaemonFleet, Receiver<Happened>)> {
         let loaded = fleet::load_alone(place)?;
         place.bring_up_to_date()?;
-        let dir = StateDir::create(&place.state_dir)?;
+        // A directory that was named by mistake is not made; one that is to be there the daemon makes.
+        let reader = place.reader()?;
+        let dir = match place.state_dir.exists() {
+            true => place.dir()?,
+            false => StateDir::absent(&place.state_dir),
+        };
         let (tell, happened) = sync_channel(EVENTS_MAX);
         let watched = Watched::new(dir.clone(), tell.clone());
-        let (place, followed, reader) = (place.clone(), HashMap::new(), None);
+        let (place, followed) = (place.clone(), HashMap::new());
         Ok((DaemonFleet { place, dir, loaded, tell, revive, reader, followed, watched }, happened))
     }
 
@@ -123,7 +128,10 @@ impl Fleet for DaemonFleet {
         match daemon::ask_once(&self.place, &command, &turn.id.to_string()) {
             Ok(answer) => job_of(&answer).ok_or_else(|| told(&daemon::unexpected(&answer))),
             // It may have been asked in other words, by a terminal with another keyboard.
-            Err(failure) => self.asked(turn.id)?.ok_or_else(|| told(&failure)),
+            Err(failure) => {
+                let known = self.asked(turn.id).ok().flatten();
+                known.ok_or_else(|| told(&failure))
+            }
         }
     }
 

@@ -105,6 +105,8 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         None => {
             let place = Place::find(global)?;
             let agent = choose(&fleet::load(&place)?, args.agent.as_deref())?;
+            // Without a fleet that can be talked with no session is begun.
+            drop(place.reader()?);
             let mut about = About::default();
             about.agent = Some(agent);
             about.state_dir = Some(place.state_dir.clone());

@@ -100,3 +100,16 @@ fn a_session_that_is_open_elsewhere_or_unknown_is_refused_with_what_to_do() {
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_state_directory_that_was_named_by_mistake_is_told_before_anything_is_said() {
+    let fleet = fleet(&[("lead", &scripted("{say: Hi.}"))]);
+    let mut command = fleet.command(&["chat", "--no-insights"]);
+    command.env("HEELER_STATE_DIR", fleet.file("state"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let told = ended(command.spawn().unwrap());
+    assert!(told.stderr.contains("state"), "{}", told.stderr);
+    assert_ne!(told.code, Some(0));
+    assert!(!fleet.file("state").exists());
+    assert!(try_session(&fleet).is_none(), "no session is begun");
+}
