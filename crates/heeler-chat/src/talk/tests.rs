@@ -253,6 +253,20 @@ fn what_is_said_is_kept_then_asked_and_what_comes_is_kept_then_shown() {
 }
 
 #[test]
+fn words_that_are_heard_after_their_entry_was_read_from_the_log_do_not_stay() {
+    let mut rig = Rig::new();
+    rig.say("hello");
+    rig.said(1, 1, "Hi.");
+    rig.talk().shown();
+    let now = rig.now;
+    rig.talk().happened(Happened::Delta { job: job(1), text: "Hi.".to_owned() }, now);
+    rig.said(1, 1, "Hi.");
+    let of = Speaker::Coordinator;
+    let delta = Shown::Delta { of: of.clone(), text: "Hi.".to_owned() };
+    assert_eq!(rig.talk().shown(), [delta, Shown::DeltaEnded { of }]);
+}
+
+#[test]
 fn the_second_turn_goes_on_in_the_session_of_the_first() {
     let mut rig = Rig::new();
     rig.say("one");

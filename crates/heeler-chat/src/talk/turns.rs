@@ -261,6 +261,9 @@ impl Talk {
         let Some(of) = self.speakers.get(job).cloned() else { return };
         let next = self.next_rows.entry(job.clone()).or_default();
         if at < *next {
+            if row["type"] == "assistant" {
+                self.out.push(Shown::DeltaEnded { of });
+            }
             return;
         }
         *next = at + 1;

@@ -147,10 +147,9 @@ impl Follower {
 
     fn take(&mut self, event: Event) -> Result<(), Gone> {
         match event {
-            // An earlier run's feed may have told it already.
-            Event::Row(at, _) if at < self.rows => Ok(()),
             Event::Row(at, row) => {
-                self.rows = at + 1;
+                // One that is told again ends what was said again.
+                self.rows = self.rows.max(at + 1);
                 self.tell(Happened::Row { job: self.job.clone(), at, row })
             }
             Event::Delta(text) => self.tell(Happened::Delta { job: self.job.clone(), text }),

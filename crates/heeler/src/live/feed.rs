@@ -141,6 +141,11 @@ impl Feed {
 
     fn take(&mut self, happening: Happening) -> Result<(), Gone> {
         match happening {
+            // It was read from the log before what was said of it was heard, which ends with it.
+            Happening::Row { at, row } if at < self.shown && row["type"] == "assistant" => {
+                self.said = 0;
+                self.tell(Event::Row(at, row))
+            }
             Happening::Row { at, .. } if at < self.shown => Ok(()),
             Happening::Row { at, row } if at == self.shown => {
                 self.shown += 1;
@@ -296,7 +301,10 @@ mod tests {
         };
         say(6, "lost");
         say(0, "three");
-        rig.check("one two ? three");
+        // It comes with the row that ends it, though that was read from the log.
+        let row = json!({"type": "assistant"});
+        rig.feed.take(Happening::Row { at: 0, row }).unwrap();
+        rig.check("one two ? three ?");
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn requests_and_questions_are_answered_in_their_place() {
     assert!(!fleet.file("a.txt").exists());
     pty.type_in("\x7f\t");
     pty.type_in("1");
-    pty.shows("b.txt");
+    pty.shows("│ file_path: b.txt");
     pty.type_in("3");
     pty.type_in("rather not\r");
     pty.check(&expect![[r#"
