@@ -37,6 +37,7 @@ fn what_is_typed_in_lines_and_pasted_is_said_as_it_is_and_comes_back_by_a_key() 
     pty.type_in(ALT_ENTER);
     pty.type_in("and two");
     pty.check(&expect![[r#"
+          Type and press Enter; /help tells what else can be typed.
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         › one
           and two
