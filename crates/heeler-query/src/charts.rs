@@ -26,11 +26,23 @@ pub const DURATIONS: usize = 60;
 /// How long figures are told again before they are counted anew: a busy day has many jobs.
 pub const KEPT_FOR: SignedDuration = SignedDuration::from_secs(5);
 
+/// How long the count of an hour that is over counts, once all of its jobs are: only jobs that are
+/// imported or put away change it.
+pub const SETTLED_FOR: SignedDuration = SignedDuration::from_mins(10);
+
 /// Figures that were told.
 pub(crate) struct Kept {
     at: Timestamp,
     zone: TimeZone,
     charts: Charts,
+    settled: Vec<Settled>,
+}
+
+/// An hour all of whose jobs are over, and when they were counted.
+#[derive(Clone)]
+struct Settled {
+    hour: HourOfRuns,
+    at: Timestamp,
 }
 
 /// Figures over time.
@@ -104,12 +116,15 @@ impl Records {
             return Ok(kept.charts.clone());
         }
         let reader = self.reader()?;
+        let mut settled = kept.take().map_or_else(Vec::new, |kept| kept.settled);
+        settled
+            .retain(|it| (SignedDuration::ZERO..SETTLED_FOR).contains(&now.duration_since(it.at)));
         let charts = Charts {
-            hours: hours(&reader, now)?,
+            hours: hours(&reader, now, &mut settled)?,
             days: days(&reader, None, now, zone)?,
             durations: durations(&reader)?,
         };
-        *kept = Some(Kept { at: now, zone: zone.clone(), charts: charts.clone() });
+        *kept = Some(Kept { at: now, zone: zone.clone(), charts: charts.clone(), settled });
         Ok(charts)
     }
 
@@ -124,29 +139,49 @@ impl Records {
     }
 }
 
-fn hours(reader: &Reader, now: Timestamp) -> Result<Vec<HourOfRuns>, QueryError> {
+fn hours(
+    reader: &Reader,
+    now: Timestamp,
+    settled: &mut Vec<Settled>,
+) -> Result<Vec<HourOfRuns>, QueryError> {
     let this = now.as_second().div_euclid(3_600) * 3_600;
     let at = |back: usize| Timestamp::from_second(this - 3_600 * back as i64).unwrap_or(now);
-    (0..HOURS).rev().map(|back| hour(reader, at(back), (back > 0).then(|| at(back - 1)))).collect()
+    let mut hours = Vec::with_capacity(HOURS);
+    for back in (0..HOURS).rev() {
+        let from = at(back);
+        if let Some(known) = settled.iter().find(|it| it.hour.from == from) {
+            hours.push(known.hour.clone());
+            continue;
+        }
+        let (hour, is_open) = hour(reader, from, (back > 0).then(|| at(back - 1)))?;
+        if back > 0 && !is_open {
+            settled.push(Settled { hour: hour.clone(), at: now });
+        }
+        hours.push(hour);
+    }
+    Ok(hours)
 }
 
+/// Counts the jobs of an hour; says too whether some are not over.
 fn hour(
     reader: &Reader,
     from: Timestamp,
     until: Option<Timestamp>,
-) -> Result<HourOfRuns, QueryError> {
+) -> Result<(HourOfRuns, bool), QueryError> {
     // Nothing is asked for in the future, but for a clock that was set back.
     let until = until.unwrap_or(Timestamp::MAX);
     let mut hour = HourOfRuns { from, completed: 0, failed: 0, others: 0 };
+    let mut is_open = false;
     for status in JobStatus::ALL {
         let count = reader.count_jobs_between(*status, from, until)?;
+        is_open |= count > 0 && !status.is_final();
         match status {
             JobStatus::Completed => hour.completed += count,
             JobStatus::Failed => hour.failed += count,
             _ => hour.others += count,
         }
     }
-    Ok(hour)
+    Ok((hour, is_open))
 }
 
 fn days(

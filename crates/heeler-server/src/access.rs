@@ -148,10 +148,9 @@ impl Access {
 }
 
 /// Returns the routes of the login, and lets nobody reach any route without saying who they are.
+/// What is asked for is counted in the same layer, since each costs every request some allocations.
 pub(crate) fn layer(router: Router<App>, app: &App) -> Router<App> {
-    // Shared: it is handed to every request.
-    let app = Arc::new(app.clone());
-    router.merge(login::router()).layer(from_fn_with_state(app, guard::guard))
+    router.merge(login::router()).layer(from_fn_with_state(Arc::clone(app), guard::counted))
 }
 
 #[cfg(test)]

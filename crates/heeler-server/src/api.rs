@@ -30,7 +30,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::tag::Tagged;
-use crate::app::App;
+use crate::app::{App, Served};
 use crate::caller::Caller;
 use crate::flights::{self, Flights};
 use crate::live;
@@ -96,7 +96,7 @@ fn described() -> (Router<App>, OpenApi) {
     let together = from_fn_with_state(Arc::<Flights<Tagged>>::default(), flights::shared);
     let all = OpenApiRouter::with_openapi(describe::document())
         .merge(read.route_layer(from_fn(tag::tagged)).route_layer(needs(Scope::Read)))
-        .merge(shared.route_layer(together).route_layer(needs(Scope::Read)))
+        .merge(shared.route_layer(together))
         .merge(operate.route_layer(from_fn(keyed)).route_layer(needs(Scope::Operate)))
         .merge(
             admin
@@ -128,10 +128,7 @@ async fn require(
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    if caller.scope < needed {
-        let detail = format!("{} may not do this: it needs the scope {needed}", caller.by);
-        return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
-    }
+    caller.needs(needed)?;
     Ok(next.run(request).await)
 }
 
@@ -152,7 +149,7 @@ fn unexpected(told: &Told) -> Problem {
     Problem::trouble(format!("the daemon answered something else: {told:?}"))
 }
 
-impl App {
+impl Served {
     /// Asks for something whose answer is a job.
     async fn job(&self, asker: &Asker, command: heeler_engine::Command) -> Reply<JobTold> {
         match self.order(asker, command).await?.into() {

@@ -15,9 +15,12 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::request::Asker;
 
-/// A daemon as its server sees it. Cheap to clone.
+/// A daemon as its server sees it; every request is handed it.
+pub type App = Arc<Served>;
+
+/// What [`App`] is made of.
 #[derive(Debug, Clone)]
-pub struct App {
+pub struct Served {
     /// Brings commands to the dispatcher.
     pub handle: Handle,
     /// Reads the state.
@@ -38,7 +41,7 @@ pub struct App {
     pub now: fn() -> Timestamp,
 }
 
-impl App {
+impl Served {
     /// Brings a command to the dispatcher and waits for its answer, however long that takes.
     pub(crate) async fn ask(&self, caller: &Caller, command: Command) -> Result<Answer, Refused> {
         self.ask_once(caller.origin, command, None).await

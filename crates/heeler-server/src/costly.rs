@@ -13,7 +13,7 @@ use heeler_query::health::Examined;
 use heeler_query::{QueryError, Records};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::app::App;
+use crate::app::{App, Served};
 use crate::problem::Problem;
 
 /// How many searches are done at once.
@@ -90,7 +90,7 @@ async fn turn(turns: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit
     })
 }
 
-impl App {
+impl Served {
     /// Asks the records something that costs much, when it is its turn.
     pub(crate) async fn read_costly<T: Send + 'static>(
         &self,
@@ -106,14 +106,14 @@ impl App {
     }
 
     /// Examines the state directory. Whoever asks while that goes on gets what it finds.
-    pub(crate) async fn examined(&self) -> Result<Arc<Examined>, Problem> {
+    pub(crate) async fn examined(self: &Arc<Self>) -> Result<Arc<Examined>, Problem> {
         let going_on = {
             let costly = &self.costly;
             let mut known = costly.examination.lock().unwrap_or_else(PoisonError::into_inner);
             match known.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none()) {
                 Some(going_on) => going_on,
                 None => {
-                    let begun = examine(self.clone()).boxed().shared();
+                    let begun = examine(Arc::clone(self)).boxed().shared();
                     *known = begun.downgrade();
                     begun
                 }

@@ -19,7 +19,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 
 use crate::api::tag::{Known, Tagged};
-use crate::caller::Caller;
+use crate::caller::{Caller, Scope};
 use crate::problem::Problem;
 
 /// Of how many different questions those who ask them are kept together; all others read alone.
@@ -128,19 +128,21 @@ fn has_room<T: Clone>(of: &mut HashMap<String, Pair<T>>) -> bool {
     of.len() < FLIGHTS_MAX
 }
 
-/// Answers equal requests of those who may see the same by one read. For routes whose reply is whole,
+/// Answers equal requests of those who may see the same by one read, and refuses those who may not
+/// read. For routes whose reply is whole,
 /// and goes by nothing of a request but what is in [`key_of`].
 pub(crate) async fn shared(
     State(flights): State<Arc<Flights<Tagged>>>,
-    caller: Caller,
     request: Request,
     next: Next,
-) -> Response {
+) -> Result<Response, Problem> {
+    let caller = Caller::in_request(request.extensions())?;
+    caller.needs(Scope::Read)?;
     if request.method() != Method::GET {
-        return next.run(request).await;
+        return Ok(next.run(request).await);
     }
     let known = Known::of(request.headers());
-    let key = key_of(&caller, &request);
+    let key = key_of(caller, &request);
     let flight = flights.join(&key, || async move {
         let told = AssertUnwindSafe(async { Tagged::of(next.run(request).await).await });
         match told.catch_unwind().await {
@@ -152,7 +154,7 @@ pub(crate) async fn shared(
             }
         }
     });
-    flight.await.reply(&known)
+    Ok(flight.await.reply(&known))
 }
 
 /// Returns what tells questions apart: what the caller may, what they ask, and what they take.

@@ -62,7 +62,7 @@ async fn with_protocol(mut response: Response) -> Response {
 }
 
 async fn hello(State(app): State<App>) -> Json<Hello> {
-    Json(Hello { pid: std::process::id(), version: app.version })
+    Json(Hello { pid: std::process::id(), version: app.version.clone() })
 }
 
 async fn command(

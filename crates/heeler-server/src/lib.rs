@@ -28,7 +28,7 @@ mod telemetry;
 pub use access::{
     Access, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, Reach, hash_password,
 };
-pub use app::App;
+pub use app::{App, Served};
 pub use caller::login_name;
 pub use client::{Client, ClientError};
 pub use costly::Costly;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -110,9 +110,12 @@ impl Metrics {
         }
     }
 
-    fn replied(&self, method: &str, route: &str, code: StatusCode, took: Duration) {
+    /// Counts a request that was replied to.
+    pub(crate) fn replied(&self, asked: &Asked, code: StatusCode) {
         // Anything may be sent as one.
-        let method = if METHODS.contains(&method) { method } else { "other" };
+        let method = METHODS.into_iter().find(|it| *it == asked.method.as_str()).unwrap_or("other");
+        let route = asked.route.as_ref().map_or("other", MatchedPath::as_str);
+        let took = asked.began.elapsed();
         let mut counted = self.lock();
         bump(&mut counted.requests, [method, route, code.as_str()], 1);
         counted.request_times.add(&REQUEST_BOUNDS, took);
@@ -267,18 +270,32 @@ async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, Pro
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
 }
 
+/// What a request asks for, and since when.
+pub(crate) struct Asked {
+    method: Method,
+    route: Option<MatchedPath>,
+    began: tokio::time::Instant,
+}
+
+impl Asked {
+    pub(crate) fn of(request: &Request) -> Asked {
+        Asked {
+            method: request.method().clone(),
+            route: request.extensions().get().cloned(),
+            began: tokio::time::Instant::now(),
+        }
+    }
+}
+
 /// Counts a request by its route.
 pub(crate) async fn count(
     State(metrics): State<Arc<Metrics>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let route = request.extensions().get::<MatchedPath>();
-    let route = route.map_or("other", MatchedPath::as_str).to_owned();
-    let method = request.method().as_str().to_owned();
-    let began = tokio::time::Instant::now();
+    let asked = Asked::of(&request);
     let response = next.run(request).await;
-    metrics.replied(&method, &route, response.status(), began.elapsed());
+    metrics.replied(&asked, response.status());
     response
 }
 
@@ -312,7 +329,9 @@ mod tests {
     fn what_is_no_method_is_not_kept() {
         let metrics = Metrics::default();
         for method in ["GET", "X1", "X2"] {
-            metrics.replied(method, "/", StatusCode::OK, Duration::ZERO);
+            let request =
+                Request::builder().method(method).body(axum::body::Body::empty()).unwrap();
+            metrics.replied(&Asked::of(&request), StatusCode::OK);
         }
         assert_eq!(metrics.lock().requests.len(), 2);
     }

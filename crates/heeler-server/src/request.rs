@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use heeler_engine::RequestKey;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, Scope};
 use crate::problem::Problem;
 
 /// The largest body of a request: JSON writes some characters of a prompt with six bytes.
@@ -108,8 +108,24 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Problem> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks?"))
+        Caller::in_request(&parts.extensions).cloned()
+    }
+}
+
+impl Caller {
+    /// Returns who asks.
+    pub(crate) fn in_request(extensions: &Extensions) -> Result<&Caller, Problem> {
+        let who = || Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "who asks?");
+        extensions.get().ok_or_else(who)
+    }
+
+    /// Refuses those who may not.
+    pub(crate) fn needs(&self, scope: Scope) -> Result<(), Problem> {
+        if self.scope < scope {
+            let detail = format!("{} may not do this: it needs the scope {scope}", self.by);
+            return Err(Problem::new(StatusCode::FORBIDDEN, "not-allowed", detail));
+        }
+        Ok(())
     }
 }
 

@@ -135,7 +135,8 @@ pub async fn serve(
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expect().await });
-    let (on_socket, on_web) = (served(socket_router(), &app), served(web_router(&app), &app));
+    let on_socket = socket_router(&app).with_state(Arc::clone(&app));
+    let on_web = web_router(&app).with_state(Arc::clone(&app));
     let own_name = login_name(rustix::process::geteuid().as_raw());
     let rooms = Rooms::new();
     let mut stop = std::pin::pin!(stop);
@@ -229,15 +230,10 @@ async fn accept_web(
     Ok((stream, room))
 }
 
-/// Has what is served counted.
-fn served(router: Router<App>, app: &App) -> Router {
-    let metrics = Arc::clone(&app.metrics);
-    router.layer(from_fn_with_state(metrics, metrics::count)).with_state(app.clone())
-}
-
 /// Returns what is served on the socket: our own command line's interface, and the API.
-fn socket_router() -> Router<App> {
-    internal::router().merge(everywhere()).fallback(site::no_route)
+fn socket_router(app: &App) -> Router<App> {
+    let router = internal::router().merge(everywhere()).fallback(site::no_route);
+    router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count))
 }
 
 /// Returns what is served on TCP.

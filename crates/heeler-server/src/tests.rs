@@ -26,7 +26,8 @@ use crate::internal::{COMMAND, HELLO};
 use crate::request::{BODY_BYTES_MAX, read_bytes};
 use crate::serve::CONNECTIONS_MAX;
 use crate::{
-    Access, App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, Reach, bind, serve,
+    Access, App, Client, ClientError, Connections, Listeners, Live, PROTOCOL, Reach, Served, bind,
+    serve,
 };
 
 /// A daemon of which nothing is on record.
@@ -55,7 +56,7 @@ pub(crate) fn app(
     let (access, live) = (Arc::new(Access::new(&Reach::default())), Live::new(&outlook));
     let version = "1.2.3".to_owned();
     let now = || Timestamp::UNIX_EPOCH;
-    App {
+    Arc::new(Served {
         handle,
         records,
         outlook,
@@ -65,7 +66,7 @@ pub(crate) fn app(
         costly: Arc::default(),
         version,
         now,
-    }
+    })
 }
 
 /// A server on a thread of its own, in a folder of its own.

@@ -182,6 +182,31 @@ fn jobs_are_counted_in_the_hour_in_which_they_were_asked_for() {
 }
 
 #[test]
+fn an_hour_is_counted_again_while_some_of_its_jobs_are_not_over() {
+    let place = Place::new();
+    let records = place.records();
+    let hour = |at: Timestamp| records.charts(at, &TimeZone::UTC).unwrap().hours[HOURS - 2].total();
+    let (last, kept) = (before(3_600), crate::charts::KEPT_FOR);
+    insert(&place, vec![job(1, JobStatus::Running, last)]);
+    assert_eq!(hour(now()), 1);
+    insert(&place, vec![job(2, JobStatus::Completed, last)]);
+    assert_eq!(hour(now() + kept), 2);
+}
+
+#[test]
+fn an_hour_whose_jobs_are_over_is_counted_again_now_and_then() {
+    let place = Place::new();
+    let records = place.records();
+    let total =
+        |at: Timestamp| records.charts(at, &TimeZone::UTC).unwrap().hours[HOURS - 2].total();
+    insert(&place, vec![job(1, JobStatus::Completed, before(3_600))]);
+    assert_eq!(total(now()), 1);
+    insert(&place, vec![job(2, JobStatus::Completed, before(3_600))]);
+    assert_eq!(total(now() + crate::charts::KEPT_FOR), 1);
+    assert_eq!(total(now() + crate::charts::SETTLED_FOR), 2);
+}
+
+#[test]
 fn figures_are_counted_anew_when_they_have_grown_old() {
     let place = Place::new();
     let records = place.records();

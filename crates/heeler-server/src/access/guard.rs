@@ -21,6 +21,7 @@ use super::known::{Identity, Kind, Known};
 use super::{cookie, peer};
 use crate::app::App;
 use crate::caller::{Caller, Peer};
+use crate::metrics;
 use crate::problem::Problem;
 
 /// The header in which a page of ours proves that it asks.
@@ -71,17 +72,21 @@ impl Door {
     }
 }
 
+/// Does what [`guard`] does, and counts it.
+pub(super) async fn counted(State(app): State<App>, request: Request, next: Next) -> Response {
+    let asked = metrics::Asked::of(&request);
+    let response = guard(&app, request, next).await;
+    app.metrics.replied(&asked, response.status());
+    response
+}
+
 /// Lets a request pass if it may, and gives the reply its headers.
-pub(super) async fn guard(
-    State(app): State<Arc<App>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let mut response = match check(&app, &mut request).await {
+async fn guard(app: &App, mut request: Request, next: Next) -> Response {
+    let mut response = match check(app, &mut request).await {
         Ok(pass) => {
             let response = next.run(request).await;
             match pass.filter(|_| is_stream(&response)) {
-                Some(pass) => while_let_in(app, pass, response),
+                Some(pass) => while_let_in(Arc::clone(app), pass, response),
                 None => response,
             }
         }
@@ -110,7 +115,7 @@ fn is_stream(response: &Response) -> bool {
 }
 
 /// Ends a stream when whoever reads it is let in no more.
-fn while_let_in(app: Arc<App>, pass: Pass, response: Response) -> Response {
+fn while_let_in(app: App, pass: Pass, response: Response) -> Response {
     let mut changes = app.access.known.changes();
     let turned_out = async move {
         loop {

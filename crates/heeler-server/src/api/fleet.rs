@@ -173,7 +173,7 @@ struct Version {
 /// Tell which version answers.
 #[utoipa::path(get, path = "/version", tag = "fleet", responses((status = OK, body = Version)))]
 async fn version(State(app): State<App>) -> Reply<Version> {
-    Ok(Json(Version { version: app.version, api: 1 }))
+    Ok(Json(Version { version: app.version.clone(), api: 1 }))
 }
 
 /// Examine the state directory; nothing is changed.

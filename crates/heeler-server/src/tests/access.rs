@@ -21,13 +21,19 @@ use tokio::sync::oneshot;
 use super::{app, done};
 use crate::caller::Peer;
 use crate::{
-    Access, App, Connections, Listeners, Reach, api, bind, hash_password, serve, serve::web_router,
+    Access, App, Connections, Listeners, Reach, Served, api, bind, hash_password, serve,
+    serve::web_router,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const COOKIE: &str = "the cookie of a browser";
 const HOST: &str = "127.0.0.1:7878";
+
+/// The same daemon, reached in another way.
+fn with_access(app: &App, access: Access) -> App {
+    Arc::new(Served { access: Arc::new(access), ..app.as_ref().clone() })
+}
 
 /// A daemon with tokens of every kind, and what reached its dispatcher.
 struct House {
@@ -65,7 +71,7 @@ impl House {
             Handle::scripted(move |command, reply| obey(&writing, &hearing, command, reply));
         let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins: Vec::new() };
         let plain = app(folder, handle, "version: 1\nagents: []\n", BTreeMap::new());
-        let app = App { access: Arc::new(Access::new(&reach)), ..plain };
+        let app = with_access(&plain, Access::new(&reach));
         let router = web_router(&app).with_state(app.clone());
         House { temp, app, router, store, heard }.furnished()
     }
@@ -737,7 +743,8 @@ async fn what_is_wrong_with_us_is_told_no_stranger() {
     std::fs::create_dir(&empty).unwrap();
     let plain = app(&empty, house.app.handle.clone(), "version: 1\nagents: []\n", BTreeMap::new());
     std::fs::write(empty.join(".heeler/heeler.db"), "this is no database").unwrap();
-    let app = App { access: Arc::clone(&house.app.access), ..plain };
+    let access = Arc::clone(&house.app.access);
+    let app = Arc::new(Served { access, ..plain.as_ref().clone() });
     let router = web_router(&app).with_state(app.clone());
     let house = House { app, router, ..house };
     let cookie = format!("{}={COOKIE}", house.app.access.cookie_name(HOST));
@@ -771,7 +778,7 @@ async fn behind_a_proxy_a_stranger_who_tries_keeps_nobody_else_out() {
     let house = House::new();
     let origins = vec!["https://heeler.example.com".to_owned()];
     let reach = Reach { host: "127.0.0.1".to_owned(), port: 7878, origins };
-    let app = App { access: Arc::new(Access::new(&reach)), ..house.app.clone() };
+    let app = with_access(&house.app, Access::new(&reach));
     let router = web_router(&app).with_state(app.clone());
     let house = House { app, router, ..house };
     let password = hash_password("correct horse").unwrap();

@@ -61,7 +61,7 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
         list("newest 20", Goal::TimesFaster(3.0), 0),
         list("another 20 each time", Goal::None, 1),
         Figure {
-            what: "overview, 100k jobs in a day, counted anew".to_owned(),
+            what: "overview, 100k jobs in a day".to_owned(),
             ours: time.into(),
             goal: Goal::AtMost(Duration::from_millis(15).into()),
             alternative: None,
@@ -166,7 +166,7 @@ fn overview(bench: &Bench) -> (Duration, u64) {
         let began = Instant::now();
         assert!(get(&server, "/").contains("</html>"), "it is a page");
         times.push(began.elapsed());
-        // Until what was counted is not told again.
+        // Until figures are not told again.
         std::thread::sleep(KEPT_FOR.unsigned_abs());
     }
     times.sort_unstable();

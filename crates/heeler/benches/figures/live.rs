@@ -34,7 +34,7 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
         HEAD_START.as_secs()
     );
     std::fs::write(scene.root.join("heeler.yaml"), config).expect("disk has space");
-    let daemon = scene.start(Side::Ours);
+    let daemon = scene.start(Side::OursOnTheWeb);
     let wanted = Wanted::of("teller".parse().expect("a name"));
     let job = match daemon.client().ask(&Order::Trigger(Box::new(wanted)), None) {
         Ok(Answer::Job { job, .. }) => job,

@@ -39,6 +39,8 @@ pub(crate) struct Daemon {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Side {
     Ours,
+    /// The same, with its API and dashboard on TCP.
+    OursOnTheWeb,
     Node,
 }
 
@@ -98,9 +100,12 @@ impl<'a> Scene<'a> {
         drop(std::fs::remove_file(self.root.join("starts")));
         let node_socket = self.sockets().join("node.sock");
         let mut command = match side {
-            Side::Ours => {
+            Side::Ours | Side::OursOnTheWeb => {
                 let mut heeler = self.heeler();
                 heeler.args(["start", "--in-background"]);
+                if matches!(side, Side::OursOnTheWeb) {
+                    heeler.env_remove("HEELER_NO_WEB");
+                }
                 heeler
             }
             Side::Node => {
@@ -118,7 +123,7 @@ impl<'a> Scene<'a> {
         BufReader::new(out).read_line(&mut line).expect("it is text");
         assert!(line.contains("ready"), "it did not start ({line}): see {}/daemon.log", self.root);
         let socket = match side {
-            Side::Ours => {
+            Side::Ours | Side::OursOnTheWeb => {
                 let file = DaemonFile::read(&self.dir()).expect("it can be read");
                 file.expect("it is there when the daemon is ready").socket
             }

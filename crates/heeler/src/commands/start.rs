@@ -21,7 +21,7 @@ use heeler_engine::{
 use heeler_model::chain;
 use heeler_model::config::Period;
 use heeler_query::{Known, Records};
-use heeler_server::{Access, App, Connections, Live, Metrics, Reach, bind};
+use heeler_server::{Access, Connections, Live, Metrics, Reach, Served, bind};
 use heeler_store::StoreError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -298,7 +298,7 @@ impl Open {
         let records = Records::new(dir.clone(), move || Known::of_setup(&known.setup()));
         let metrics = Arc::<Metrics>::default();
         heeler_server::observe(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
-        let app = App {
+        let app = Arc::new(Served {
             handle: daemon.handle(),
             records,
             live: Live::new(&outlook),
@@ -308,7 +308,7 @@ impl Open {
             access: Arc::new(Access::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
             now: place::now,
-        };
+        });
         let serving = Serving::start(listener, web, app, connections)?;
         file.write(&dir).map_err(|error| Failure::new(Code::Failed, error))?;
         Ok(Open { daemon, file, serving })
