@@ -116,7 +116,7 @@ impl Fleet for Stage {
     fn watch_workers(&mut self, _: &[JobId]) {}
 
     fn facts(&mut self, wanted: &JobId) -> Result<Option<JobFacts>, String> {
-        let count = self.with(|played| played.turns.len());
+        let count = self.with(|played| played.turns.len().max(played.sessions.len()));
         let number = (1..=count).find(|number| job(*number) == *wanted);
         Ok(number.map(|number| self.facts_of(number)))
     }
@@ -286,6 +286,19 @@ fn a_turn_that_was_cut_off_is_completed_from_where_the_transcript_ends() {
     rig.said(1, 2, "2");
     rig.is(1, JobState::Done);
     assert_eq!(rig.shown(), ["User count | Assistant 1", "Assistant 2"]);
+}
+
+#[test]
+fn a_turn_whose_job_is_not_on_record_any_more_is_not_waited_for() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.stage.with(|played| (played.turns.clear(), played.sessions.clear()));
+    rig.stage.calls();
+    rig.crash();
+    assert!(rig.shown()[1].contains("is no longer on record"));
+    assert_eq!(rig.stage.calls(), [""; 0], "nobody follows it");
+    rig.say("two");
+    assert_eq!(rig.stage.calls()[..1], ["ask two"]);
 }
 
 #[test]

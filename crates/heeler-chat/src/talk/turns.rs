@@ -64,15 +64,21 @@ impl Talk {
             self.find_turn(&entry);
         }
         let jobs = self.book.about().jobs();
+        let mut is_on_record = true;
         for job in &jobs {
             self.speakers.insert(job.clone(), Speaker::Coordinator);
-            if let Ok(Some(facts)) = self.fleet.facts(job) {
+            let facts = self.fleet.facts(job);
+            is_on_record = !matches!(facts, Ok(None));
+            if let Ok(Some(facts)) = facts {
                 self.costs.extend(facts.cost_usd.map(|cost| (job.clone(), cost)));
             }
         }
         // Only the last turn can have been cut off here: each begins when the one before is kept whole.
         // One that was taken back was whole too, and nothing goes on from its session.
-        if let Some(job) = jobs.last().filter(|_| !is_undone) {
+        if let Some(job) = jobs.last().filter(|_| !is_on_record) {
+            // Another state directory, or an older one: nothing more will be heard of it.
+            self.told(format!("{job}, the last turn, is no longer on record: what is here is all of it."));
+        } else if let Some(job) = jobs.last().filter(|_| !is_undone) {
             self.follow(job.clone(), By::Person)?;
             // What is in the transcript is not told again.
             let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
