@@ -159,20 +159,40 @@ fn not_opened(error: ShelfError) -> Failure {
     Failure::new(code, error).hint("heeler --resume lists the sessions")
 }
 
-/// Finds the fleet that a session belongs to.
+/// Finds the fleet that a session belongs to: unless another is named, in the state directory that it
+/// was begun in.
 fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
-    let folder = book.about().folder.clone().filter(|folder| folder.is_dir());
+    let about = book.about();
+    let folder = about.folder.clone().filter(|folder| folder.is_dir());
+    // A project that was moved has its state with it.
+    let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
     let mut global = global.clone();
     if global.config.is_none() {
         global.config = folder;
     }
-    Place::find(&global)
+    let place = Place::find(&global)?;
+    match state_dir.filter(|own| global.state_dir.is_none() && *own != place.state_dir) {
+        None => Ok(place),
+        Some(own) if own.is_dir() => {
+            global.state_dir = Some(own);
+            Place::find(&global)
+        }
+        Some(own) => {
+            let message = format!("the session's state directory {own} is gone");
+            let hint = format!("-s {} goes on with it there", place.state_dir);
+            Err(Failure::message(Code::Refused, message).hint(hint))
+        }
+    }
 }
 
-/// Gives a session of another program the agent that goes on with it.
+/// Gives a session the agent that goes on with it, and notes where.
 fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
     let known = book.about().agent.clone();
     if args.agent.is_none() && known.is_some() {
+        if book.about().state_dir.as_ref() != Some(&place.state_dir) {
+            let state_dir = Some(place.state_dir.clone());
+            book.take_over(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
+        }
         return Ok(book);
     }
     let agent = choose(&fleet::load(place)?, args.agent.as_deref())?;
