@@ -302,6 +302,21 @@ fn a_turn_whose_job_is_not_on_record_any_more_is_not_waited_for() {
 }
 
 #[test]
+fn another_agent_that_goes_on_with_a_session_gets_a_conversation_of_its_own() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.is(1, JobState::Done);
+    let take_over = |about: &mut About| {
+        (about.agent, about.session) = (Some("other".to_owned()), None);
+    };
+    rig.talk().book.save(take_over).unwrap();
+    rig.crash();
+    rig.is(1, JobState::Done);
+    rig.say("two");
+    assert_eq!(rig.stage.last_session(), SessionChoice::New);
+}
+
+#[test]
 fn words_that_were_kept_and_not_sent_are_offered_again() {
     let mut rig = Rig::new();
     rig.say("first");

@@ -303,8 +303,11 @@ impl Talk {
             Some(turn) => turn.state = facts.state,
             None => return self.worker_job(facts),
         }
+        // A turn of before may be another agent's, which has a conversation of its own.
+        let about = self.book.about();
         if let Some(session) = &facts.session
-            && self.book.about().session.as_ref() != Some(session)
+            && facts.agent == about.agent()
+            && about.session.as_ref() != Some(session)
         {
             let session = session.clone();
             self.save(|about| {
