@@ -23,7 +23,7 @@ pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
 pub use self::turns::TURNS_KNOWN;
 
 use self::leave::Leaving;
-use self::turns::{Running, Waiting};
+use self::turns::{Asking, Running, Waiting};
 use self::workers::Worker;
 use crate::{
     Book, BookError, Entry, Fleet, Happened, Mark, Question, Role, Shelf, Shown, Speaker, Status,
@@ -74,6 +74,8 @@ pub struct Talk {
     /// What the disk has not taken yet.
     unwritten: VecDeque<(Speaker, Entry)>,
     turn: Option<Running>,
+    /// What is asked as soon as it is written.
+    asking: Option<Asking>,
     queue: VecDeque<Waiting>,
     /// What was said while the session is copied to be ours.
     held: Vec<String>,
@@ -115,6 +117,7 @@ impl Talk {
             out: Vec::new(),
             unwritten: VecDeque::new(),
             turn: None,
+            asking: None,
             queue: VecDeque::new(),
             held: Vec::new(),
             last_words: String::new(),
@@ -220,6 +223,7 @@ impl Talk {
             let (of, entry) = self.unwritten.pop_front().expect("it was looked at");
             self.out.push(Shown::Entry { of, entry });
         }
+        self.ask_kept();
     }
 
     /// Keeps an entry, then shows it.

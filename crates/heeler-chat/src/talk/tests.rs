@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 mod commands;
+mod disk;
 
 use super::*;
 use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
@@ -124,6 +125,7 @@ impl Fleet for Stage {
 
 struct Rig {
     temp: tempfile::TempDir,
+    disk: Arc<disk::Fillable>,
     stage: Stage,
     talk: Option<Talk>,
     now: Timestamp,
@@ -132,7 +134,8 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let temp = tempfile::tempdir().unwrap();
-        let mut rig = Rig { temp, stage: Stage::default(), talk: None, now: Timestamp::UNIX_EPOCH };
+        let (disk, stage) = (Arc::default(), Stage::default());
+        let mut rig = Rig { temp, disk, stage, talk: None, now: Timestamp::UNIX_EPOCH };
         let about = About { agent: Some("boss".to_owned()), ..About::default() };
         let book = rig.shelf().create(about, rig.now).unwrap();
         rig.begin(book, |_| {});
@@ -144,7 +147,7 @@ impl Rig {
     }
 
     fn shelf(&self) -> Shelf {
-        Shelf::new(self.folder().join("sessions"), Vec::new())
+        Shelf::new(self.folder().join("sessions"), Vec::new()).on(self.disk.clone())
     }
 
     fn begin(&mut self, book: Book, change: impl FnOnce(&mut Manner)) {

@@ -42,6 +42,14 @@ impl Running {
     }
 }
 
+/// Words that are to be asked once their entry is on disk.
+pub(super) struct Asking {
+    /// [`Turn::id`].
+    id: Uuid,
+    text: String,
+    by: By,
+}
+
 /// What is said when the turn before is over.
 pub(super) struct Waiting {
     text: String,
@@ -184,9 +192,14 @@ impl Talk {
     }
 
     fn say_to_agent(&mut self, text: String) {
-        let Some(turn) = &self.turn else { return self.start_turn(&text, By::Person) };
-        let (job, is_running) = (turn.job.clone(), turn.state == JobState::Running);
-        if is_running && turn.interrupts == 0 && self.fleet.say(&job, &text).is_ok() {
+        if self.turn.is_none() && self.asking.is_none() {
+            return self.start_turn(&text, By::Person);
+        }
+        if let Some(turn) = &self.turn
+            && turn.state == JobState::Running
+            && turn.interrupts == 0
+            && self.fleet.say(&turn.job, &text).is_ok()
+        {
             let entry = Entry::new(Role::User, text, self.now);
             return self.keep(Speaker::Coordinator, entry);
         }
@@ -198,13 +211,29 @@ impl Talk {
         let id = Uuid::new_v4();
         let entry = Entry { turn: Some(id), ..Entry::new(Role::User, text, self.now) };
         self.keep(Speaker::Coordinator, entry);
+        self.asking = Some(Asking { id, text: text.to_owned(), by });
+        self.ask_kept();
+    }
+
+    /// Asks what is on disk. What is not yet waits: nobody hears words that a crash would lose.
+    pub(super) fn ask_kept(&mut self) {
+        if !self.is_stuck()
+            && self.leaving.is_none()
+            && let Some(asking) = self.asking.take()
+        {
+            self.ask(&asking);
+        }
+    }
+
+    fn ask(&mut self, asking: &Asking) {
+        let &Asking { id, ref text, by } = asking;
         self.last_words.clear();
         let about = self.book.about();
         let is_first = about.turns.is_empty();
         let learned = self.manner.learned.as_ref().filter(|_| is_first);
         let prompt = match learned {
             Some(learned) => format!("{text}\n\n(What earlier sessions have taught:\n{learned})"),
-            None => text.to_owned(),
+            None => text.clone(),
         };
         let session = match &about.session {
             None => SessionChoice::New,
@@ -231,7 +260,7 @@ impl Talk {
                 let entry = Entry::new(Role::System, format!("not sent: {why}"), self.now);
                 self.keep(Speaker::Coordinator, Entry { turn: Some(id), ..entry });
                 match by {
-                    By::Person => self.out.push(Shown::Suggested(text.to_owned())),
+                    By::Person => self.out.push(Shown::Suggested(text.clone())),
                     By::Loop(at) => self.loop_failed(at),
                 }
             }

@@ -1,0 +1,78 @@
+//! Conversations on a disk that takes nothing for a while.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use camino::Utf8Path;
+use heeler_transcript::{Disk, OsDisk};
+
+use super::*;
+
+/// A disk that can be full.
+#[derive(Debug, Default)]
+pub(super) struct Fillable {
+    is_full: AtomicBool,
+}
+
+impl Fillable {
+    fn fill(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+}
+
+impl Disk for Fillable {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        OsDisk.create(path)
+    }
+
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => OsDisk.write(file, bytes),
+        }
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        OsDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
+
+#[test]
+fn words_are_sent_when_they_are_on_disk_and_not_before() {
+    let mut rig = Rig::new();
+    rig.disk.fill(true);
+    rig.say("one");
+    assert!(rig.talk().is_stuck());
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    rig.pass(1);
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    rig.disk.fill(false);
+    rig.pass(1);
+    assert_eq!(rig.stage.calls(), ["ask one", "follow job-2026-01-02-aaaa01 0"]);
+    assert_eq!(rig.shown().last().unwrap(), "User one");
+}
