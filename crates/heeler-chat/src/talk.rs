@@ -9,6 +9,7 @@
 mod commands;
 mod leave;
 mod looping;
+mod resume;
 mod turns;
 mod workers;
 
@@ -20,9 +21,10 @@ use heeler_model::run::Answer;
 use jiff::Timestamp;
 
 pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
-pub use self::turns::TURNS_KNOWN;
+pub use self::resume::TURNS_KNOWN;
 
 use self::leave::Leaving;
+use self::resume::Unsent;
 use self::turns::{Asking, Running, Waiting};
 use self::workers::Worker;
 use crate::{
@@ -76,6 +78,8 @@ pub struct Talk {
     turn: Option<Running>,
     /// What is asked as soon as it is written.
     asking: Option<Asking>,
+    /// What a session that was cut off may not have sent.
+    unsent: Option<Unsent>,
     queue: VecDeque<Waiting>,
     /// What was said while the session is copied to be ours.
     held: Vec<String>,
@@ -118,6 +122,7 @@ impl Talk {
             unwritten: VecDeque::new(),
             turn: None,
             asking: None,
+            unsent: None,
             queue: VecDeque::new(),
             held: Vec::new(),
             last_words: String::new(),

@@ -333,6 +333,29 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
     let shown = rig.shown();
     assert_eq!(shown.last().unwrap(), "suggested: lost?");
     assert!(shown[1].contains("were not sent"), "{shown:?}");
+
+    rig.is(1, JobState::Done);
+    // The fleet may be at them: they are sent under their own name, which starts nothing twice.
+    rig.say("lost?");
+    let asked = rig.stage.with(|played| played.turns.last().map(|(turn, _)| *turn));
+    assert_eq!(asked, Some(Uuid::from_u128(9)));
+    rig.is(2, JobState::Done);
+    assert_eq!(rig.shown(), [""; 0], "they are in the transcript");
+    rig.say("lost?");
+    assert_eq!(rig.shown(), ["User lost?"]);
+}
+
+#[test]
+fn words_that_were_not_sent_and_are_changed_are_other_words() {
+    let mut rig = Rig::new();
+    let entry =
+        Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
+    rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
+    rig.crash();
+    rig.shown();
+    rig.say("lost");
+    assert_eq!(rig.shown(), ["User lost"]);
+    assert_ne!(rig.stage.with(|played| played.turns[0].0), Uuid::from_u128(9));
 }
 
 #[test]
