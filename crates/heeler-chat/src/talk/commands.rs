@@ -1,5 +1,6 @@
 //! What commands do.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 
 use camino::Utf8PathBuf;
@@ -142,12 +143,14 @@ impl Talk {
         if self.book.about().session.is_none() {
             return self.failed("there is nothing to take back");
         }
-        // Turns that were taken back before are passed over.
+        // What was never sent is no turn. Turns that were taken back before are passed over.
+        let turns: HashSet<Uuid> = self.book.about().turns.iter().map(|asked| asked.turn).collect();
+        let is_turn = |entry: &Entry| entry.turn.is_some_and(|turn| turns.contains(&turn));
         let (mut passed, mut is_before) = (0_usize, false);
         let found = self.look_back(|entry| {
             if is_undo(entry) {
                 passed += 1;
-            } else if entry.role == Role::User && entry.turn.is_some() {
+            } else if entry.role == Role::User && is_turn(entry) {
                 is_before |= passed == 0;
                 passed = passed.saturating_sub(1);
             } else if is_before && passed == 0 && entry.role == Role::Assistant {

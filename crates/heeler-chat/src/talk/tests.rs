@@ -495,6 +495,23 @@ fn undo_goes_on_from_before_the_last_turn() {
 }
 
 #[test]
+fn words_that_were_not_sent_are_no_turn_to_take_back() {
+    let mut rig = Rig::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, JobState::Done);
+    }
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("say 3");
+    rig.stage.with(|played| played.refuses = None);
+    rig.say("/undo");
+    rig.say("say 4");
+    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
 fn undo_after_undo_passes_over_what_was_taken_back() {
     let mut rig = Rig::new();
     let turn = |rig: &mut Rig, number: usize| {
