@@ -26,13 +26,17 @@ impl Talk {
         // Words that are in the transcript, and of whose job nothing is on record here.
         let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
         let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
-        let is_undone =
-            page.entries.iter().rev().take_while(|entry| entry.turn.is_none()).any(is_undo);
+        let tail = page.entries.iter().rev().map(|entry| (entry.turn, is_undo(entry)));
+        let tail: Vec<(Option<Uuid>, bool)> = tail.collect();
         let (entries, has_more) = (page.entries, page.has_more);
         self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
             self.find_turn(&entry);
         }
+        // Nothing was asked since. What was not sent is no turn.
+        let turns = &self.book.about().turns;
+        let is_turn = |turn: Option<Uuid>| turns.iter().any(|asked| Some(asked.turn) == turn);
+        let is_undone = tail.iter().take_while(|(turn, _)| !is_turn(*turn)).any(|(_, undo)| *undo);
         let jobs = self.book.about().jobs();
         let mut is_on_record = true;
         for job in &jobs {

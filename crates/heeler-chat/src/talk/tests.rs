@@ -388,6 +388,9 @@ fn a_turn_that_was_taken_back_stays_so_after_a_crash() {
     rig.said(1, 1, "done");
     rig.is(1, JobState::Done);
     rig.say("/undo");
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("not sent");
+    rig.stage.with(|played| played.refuses = None);
     rig.crash();
     rig.is(1, JobState::Done);
     rig.say("two");
