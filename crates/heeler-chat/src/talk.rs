@@ -148,7 +148,8 @@ impl Talk {
         std::mem::take(&mut self.out)
     }
 
-    /// Says whether the disk does not take what happened: nothing more should be handed in until it does.
+    /// Says whether the disk does not take what happened: nothing more should be handed in until it does,
+    /// but for wishes to leave.
     pub fn is_stuck(&self) -> bool {
         !self.unwritten.is_empty()
     }

@@ -47,7 +47,8 @@ impl Talk {
         self.give_back_held();
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
         match self.manner.at_exit {
-            AtExit::Ask if at_work > 0 && self.manner.attended => {
+            // On a disk that takes nothing no answer is heard.
+            AtExit::Ask if at_work > 0 && self.manner.attended && !self.is_stuck() => {
                 self.leaving = Some(Leaving { step: Step::Asking, until: Timestamp::MAX });
                 let workers = if at_work == 1 {
                     "1 worker is".to_owned()
@@ -137,9 +138,9 @@ impl Talk {
 
     /// Asks the agent what it has learned, in a copy of its conversation.
     fn learn(&mut self) {
-        let about = self.book.about();
-        let messages = self.messages;
-        let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
+        let (about, messages) = (self.book.about(), self.messages);
+        let is_asked = self.manner.insights && messages > 0 && !self.is_stuck();
+        let session = about.session.clone().filter(|_| is_asked);
         let Some(session) = session else { return self.left() };
         let turn = Turn {
             id: Uuid::new_v4(),
@@ -211,6 +212,10 @@ impl Talk {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));
+            }
+            Err(error) if self.is_stuck() => {
+                let told = "what the agent did meanwhile is taken from its job by";
+                self.farewell(format!("{error}; {told} heeler --resume {id}"));
             }
             Err(error) => {
                 self.farewell(format!("{error}; the transcript is whole, heeler --resume {id}"));

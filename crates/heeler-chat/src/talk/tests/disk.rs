@@ -76,3 +76,38 @@ fn words_are_sent_when_they_are_on_disk_and_not_before() {
     assert_eq!(rig.stage.calls(), ["ask one", "follow job-2026-01-02-aaaa01 0"]);
     assert_eq!(rig.shown().last().unwrap(), "User one");
 }
+
+#[test]
+fn a_conversation_whose_disk_takes_nothing_can_be_left() {
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    rig.say("one");
+    rig.is(1, JobState::Running);
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.disk.fill(true);
+    rig.said(1, 1, "Hi.");
+    assert!(rig.talk().is_stuck());
+    rig.shown();
+    rig.say("/exit");
+    assert!(!rig.talk().is_over(), "the turn is waited for");
+    rig.pass(5);
+    assert!(rig.talk().is_over());
+    let shown = rig.shown();
+    assert!(shown[0].contains("is taken from its job by heeler --resume"), "{shown:?}");
+
+    rig.disk.fill(false);
+    rig.crash();
+    rig.said(1, 1, "Hi.");
+    assert_eq!(rig.shown(), ["User one", "Assistant Hi."]);
+}
+
+#[test]
+fn wishes_to_leave_are_told_from_others() {
+    for wish in [Wish::Leave, Wish::HangUp, Wish::Say("/q".to_owned())] {
+        assert!(wish.is_to_leave(), "{wish:?}");
+    }
+    for wish in [Wish::Interrupt, Wish::Say("/exti".to_owned()), Wish::Say("q".to_owned())] {
+        assert!(!wish.is_to_leave(), "{wish:?}");
+    }
+}
