@@ -143,6 +143,11 @@ impl Talk {
         Ok(talk)
     }
 
+    /// Tells the person something about the session, as what could not be read of it.
+    pub fn warn(&mut self, warning: String) {
+        self.failed(warning);
+    }
+
     /// Takes what is to be shown, in order.
     pub fn shown(&mut self) -> Vec<Shown> {
         std::mem::take(&mut self.out)
@@ -347,6 +352,7 @@ impl Talk {
             cost_usd: self.costs.values().sum::<f64>() + 0.0,
             busy: match &self.turn {
                 Some(turn) => Some(turn.doing().to_owned()),
+                None if self.asking.is_some() => Some("waiting for the disk".to_owned()),
                 None => (!self.held.is_empty()).then(|| "copying the session".to_owned()),
             },
             queued: self.queue.len(),

@@ -57,11 +57,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Takes what happens in the fleet, and makes every signal that ends a process a wish to leave.
-    pub(crate) fn new(happened: Receiver<Happened>) -> Outcome<Inputs> {
+    /// Makes every signal that ends a process a wish to leave.
+    pub(crate) fn new() -> Outcome<Inputs> {
         let (tell, inputs) = channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let (teller, count) = (tell.clone(), Arc::clone(&waiting));
+        on_signals(tell.clone())?;
+        let (late, waiting) = (VecDeque::new(), Arc::new(AtomicUsize::new(0)));
+        Ok(Inputs { tell, inputs, late, waiting })
+    }
+
+    /// Takes what happens in a fleet too.
+    pub(crate) fn hear(&self, happened: Receiver<Happened>) {
+        let (teller, count) = (self.tell.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
             for happened in happened {
                 while count.load(Ordering::Relaxed) >= HAPPENED_MAX {
@@ -73,8 +79,11 @@ impl Inputs {
                 }
             }
         });
-        on_signals(tell.clone())?;
-        Ok(Inputs { tell, inputs, late: VecDeque::new(), waiting })
+    }
+
+    /// Says whether somebody wants to leave before there is a conversation.
+    pub(crate) fn is_left(&mut self) -> bool {
+        self.next_to_leave(Duration::ZERO).is_some()
     }
 
     /// Returns what came first, if something comes in time.
@@ -258,9 +267,7 @@ mod tests {
 
     #[test]
     fn who_wants_to_leave_is_heard_before_all_else_while_a_disk_takes_nothing() {
-        let (tell, happened) = channel();
-        let mut inputs = Inputs::new(happened).unwrap();
-        drop(tell);
+        let mut inputs = Inputs::new().unwrap();
         let line = || Wish::Say("hello".to_owned());
         for wish in [line(), Wish::Interrupt, Wish::Leave] {
             inputs.tell.send(Input::Wish(wish)).unwrap();

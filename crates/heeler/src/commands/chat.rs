@@ -76,13 +76,15 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
     let shelf = shelf(&env, &here)?;
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    // Before the terminal is another: whatever ends us then gives it back.
+    let mut inputs = chat::Inputs::new()?;
     let mut terminal = None;
     let resumed = match &args.resume {
         None => None,
         Some(Some(id)) => Some(id.clone()),
         Some(None) if on_screen => {
             let opened = terminal.insert(Terminal::open().map_err(anyhow::Error::from)?);
-            match pick(&shelf, opened, &env)? {
+            match pick(&shelf, opened, &mut inputs, &env)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
@@ -93,14 +95,11 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         true => Older::Keep,
         false => Older::Migrate,
     };
-    let (book, place) = match resumed {
+    let (book, warnings, place) = match resumed {
         Some(id) => {
             let opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
-            for warning in &opened.warnings {
-                output::note(warning)?;
-            }
             let place = place_of(global, &opened.book)?;
-            (adopted(opened.book, args, &place)?, place)
+            (adopted(opened.book, args, &place)?, opened.warnings, place)
         }
         None => {
             let place = Place::find(global)?;
@@ -111,7 +110,7 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
             about.agent = Some(agent);
             about.state_dir = Some(place.state_dir.clone());
             about.folder = Some(here.clone());
-            (shelf.create(about, place::now()).map_err(not_opened)?, place)
+            (shelf.create(about, place::now()).map_err(not_opened)?, Vec::new(), place)
         }
     };
     let manner = Manner {
@@ -124,10 +123,11 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
     let (fleet, happened) = DaemonFleet::open(&place)?;
-    let inputs = chat::Inputs::new(happened)?;
+    inputs.hear(happened);
     let history = chat::history(&book);
     let talk = Talk::begin(shelf, book, Box::new(fleet), manner, place::now());
-    let talk = talk.map_err(anyhow::Error::from)?;
+    let mut talk = talk.map_err(anyhow::Error::from)?;
+    warnings.into_iter().for_each(|warning| talk.warn(warning));
     match on_screen {
         true => {
             let terminal = match terminal {
@@ -257,13 +257,15 @@ fn learned(shelf: &Shelf, about: &About) -> Option<String> {
 fn pick(
     shelf: &Shelf,
     terminal: &mut Terminal,
+    inputs: &mut chat::Inputs,
     env: &std::collections::BTreeMap<String, String>,
 ) -> Outcome<Option<String>> {
     let named = shelf.names().map_err(not_opened)?;
     let mut picker = Picker::new(named.iter().map(unread).collect(), chat::theme(env));
     let glances = Glances::start(shelf, named);
     let look = |place| glances.look_first_at(place);
-    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, place::now()))
+    let is_left = || inputs.is_left();
+    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, is_left, place::now()))
 }
 
 /// Lists the sessions where nobody can choose.
