@@ -13,7 +13,7 @@ mod resume;
 mod turns;
 mod workers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use camino::Utf8PathBuf;
 use heeler_model::JobId;
@@ -88,6 +88,8 @@ pub struct Talk {
     workers: Vec<Worker>,
     /// Whose jobs are followed.
     speakers: HashMap<JobId, Speaker>,
+    /// Jobs of the session that this one was forked from: what is still told of them is not for us.
+    left_behind: HashSet<JobId>,
     /// The next row of each.
     next_rows: HashMap<JobId, u64>,
     costs: HashMap<JobId, f64>,
@@ -128,6 +130,7 @@ impl Talk {
             last_words: String::new(),
             workers: Vec::new(),
             speakers: HashMap::new(),
+            left_behind: HashSet::new(),
             next_rows: HashMap::new(),
             costs: HashMap::new(),
             asks: Vec::new(),
@@ -197,6 +200,8 @@ impl Talk {
                     self.out.push(Shown::Delta { of, text });
                 }
             }
+            Happened::Asked { job, .. } if self.left_behind.contains(&job) => {}
+            Happened::Job(facts) if self.left_behind.contains(&facts.job) => {}
             Happened::Asked { job, ask } => {
                 let of = self.speakers.get(&job).cloned().unwrap_or(Speaker::Coordinator);
                 if !self.asks.iter().any(|known| known.ask.id == ask.id) {

@@ -253,13 +253,28 @@ impl Talk {
         if let Err(error) = book.close() {
             self.failed(format!("{error}"));
         }
-        self.workers.clear();
+        let workers = match self.workers.iter().any(super::Worker::is_at_work) {
+            true => " Its workers go on with it.",
+            false => "",
+        };
+        self.leave_jobs_behind();
         self.marks.clear();
         self.view = Speaker::Coordinator;
         self.out.push(Shown::Restarted);
         self.show_older(&Speaker::Coordinator);
-        self.note(format!("Forked from {from}, which stays as it is."));
+        self.note(format!("Forked from {from}, which stays as it is.{workers}"));
         Ok(())
+    }
+
+    /// What the jobs of the session before do, ask and cost is none of this one's.
+    fn leave_jobs_behind(&mut self) {
+        self.left_behind.extend(self.speakers.drain().map(|(job, _)| job));
+        self.next_rows.clear();
+        self.costs.clear();
+        self.asks.clear();
+        self.workers.clear();
+        self.messages = 0;
+        self.fleet.watch_workers(&[]);
     }
 
     /// Returns the message of a number, from 1 on.

@@ -52,6 +52,9 @@ impl Talk {
     /// Takes which workers there are; what is new in their transcripts is followed.
     pub(super) fn workers_are(&mut self, workers: Vec<WorkerFacts>) {
         for facts in workers {
+            if facts.jobs.iter().any(|job| self.left_behind.contains(&job.job)) {
+                continue;
+            }
             for job in &facts.jobs {
                 if let Some(cost) = job.cost_usd {
                     self.costs.insert(job.job.clone(), cost);
