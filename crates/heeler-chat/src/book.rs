@@ -241,6 +241,17 @@ impl Book {
         if self.is_changed { self.save(|_| ()) } else { Ok(()) }
     }
 
+    /// Removes a draft: of a session that was never saved nothing stays.
+    pub fn discard(mut self) -> Result<(), BookError> {
+        drop(self.log.take());
+        let path = self.transcript()?;
+        let failed = |source| DiskError { action: "remove", path: path.clone(), source };
+        match self.disk.remove(&path) {
+            Err(error) if !is_missing(&error) => Err(failed(error).into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Closes the session.
     pub fn close(mut self) -> Result<(), BookError> {
         self.save_changes()

@@ -238,15 +238,18 @@ impl Talk {
             insights: None,
             ..about.clone()
         };
-        let mut book = self.shelf.create(copy, self.now).map_err(|error| error.to_string())?;
+        let mut book = self.shelf.draft(copy, self.now).map_err(|error| error.to_string())?;
         let (mut messages, mut failed) = (0, None);
         let each = self.book.each(&Speaker::Coordinator, |entry| {
             messages += u64::from(entry.is_message());
             failed = book.append(&Speaker::Coordinator, &entry).err();
             failed.is_none() && at.is_none_or(|at| messages < at)
         });
-        if let Some(error) = each.err().or(failed) {
-            return Err(error.to_string());
+        // Saved last: a copy that is cut off before is no session.
+        let saved = each.and(failed.map_or(Ok(()), Err)).and_then(|()| book.save(|_| ()));
+        if let Err(error) = saved {
+            let left = book.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
+            return Err(format!("{error}{left}"));
         }
         let from = self.book.id().to_owned();
         std::mem::swap(&mut self.book, &mut book);

@@ -2,27 +2,43 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::Utf8Path;
 use heeler_transcript::{Disk, OsDisk};
 
 use super::*;
 
+/// What a disk does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It takes no bytes.
+    Full,
+    /// It takes them, but makes no new file.
+    NoFiles,
+}
+
 /// A disk that can be full.
 #[derive(Debug, Default)]
 pub(super) struct Fillable {
-    is_full: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
 }
 
 impl Fillable {
-    fn fill(&self, is_full: bool) {
-        self.is_full.store(is_full, Ordering::Relaxed);
+    fn has(&self, trouble: Option<Trouble>) {
+        *self.trouble.lock().unwrap() = trouble;
+    }
+
+    fn fails_by(&self, trouble: Trouble) -> io::Result<()> {
+        match *self.trouble.lock().unwrap() == Some(trouble) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
     }
 }
 
 impl Disk for Fillable {
     fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        self.fails_by(Trouble::NoFiles)?;
         OsDisk.create(path)
     }
 
@@ -31,10 +47,8 @@ impl Disk for Fillable {
     }
 
     fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        match self.is_full.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => OsDisk.write(file, bytes),
-        }
+        self.fails_by(Trouble::Full)?;
+        OsDisk.write(file, bytes)
     }
 
     fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
@@ -65,13 +79,13 @@ impl Disk for Fillable {
 #[test]
 fn words_are_sent_when_they_are_on_disk_and_not_before() {
     let mut rig = Rig::new();
-    rig.disk.fill(true);
+    rig.disk.has(Some(Trouble::Full));
     rig.say("one");
     assert!(rig.talk().is_stuck());
     assert_eq!(rig.stage.calls(), [""; 0]);
     rig.pass(1);
     assert_eq!(rig.stage.calls(), [""; 0]);
-    rig.disk.fill(false);
+    rig.disk.has(None);
     rig.pass(1);
     assert_eq!(rig.stage.calls(), ["ask one", "follow job-2026-01-02-aaaa01 0"]);
     assert_eq!(rig.shown().last().unwrap(), "User one");
@@ -85,7 +99,7 @@ fn a_conversation_whose_disk_takes_nothing_can_be_left() {
     rig.is(1, JobState::Running);
     let now = rig.now;
     rig.talk().happened(worker(JobState::Running), now);
-    rig.disk.fill(true);
+    rig.disk.has(Some(Trouble::Full));
     rig.said(1, 1, "Hi.");
     assert!(rig.talk().is_stuck());
     rig.shown();
@@ -96,7 +110,7 @@ fn a_conversation_whose_disk_takes_nothing_can_be_left() {
     let shown = rig.shown();
     assert!(shown[0].contains("is taken from its job by heeler --resume"), "{shown:?}");
 
-    rig.disk.fill(false);
+    rig.disk.has(None);
     rig.crash();
     rig.said(1, 1, "Hi.");
     assert_eq!(rig.shown(), ["User one", "Assistant Hi."]);
@@ -110,4 +124,29 @@ fn wishes_to_leave_are_told_from_others() {
     for wish in [Wish::Interrupt, Wish::Say("/exti".to_owned()), Wish::Say("q".to_owned())] {
         assert!(!wish.is_to_leave(), "{wish:?}");
     }
+}
+
+#[test]
+fn a_fork_that_the_disk_does_not_take_leaves_no_session_behind() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.said(1, 1, "Hi.");
+    rig.is(1, JobState::Done);
+    let before = rig.shelf().list().unwrap().len();
+    let transcripts = |rig: &Rig| {
+        let names = std::fs::read_dir(rig.folder().join("sessions")).unwrap();
+        let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".ndjson")).count()
+    };
+    for trouble in [Trouble::Full, Trouble::NoFiles] {
+        rig.disk.has(Some(trouble));
+        rig.shown();
+        rig.say("/fork");
+        assert!(!rig.shown().is_empty(), "it is told");
+        rig.disk.has(None);
+        assert_eq!(rig.shelf().list().unwrap().len(), before);
+        assert_eq!(transcripts(&rig), 1);
+    }
+    rig.say("/fork");
+    assert_eq!(rig.shelf().list().unwrap().len(), before + 1);
 }
