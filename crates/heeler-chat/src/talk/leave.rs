@@ -44,7 +44,6 @@ impl Talk {
             }
             return self.left();
         }
-        self.give_back_held();
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
         match self.manner.at_exit {
             // On a disk that takes nothing no answer is heard.
@@ -207,6 +206,9 @@ impl Talk {
 
     /// Ends: everything is saved.
     fn left(&mut self) {
+        for text in self.unsaid() {
+            self.farewell(format!("not sent: {text}"));
+        }
         let id = self.book.id().to_owned();
         match self.book.save_changes() {
             Ok(()) => {

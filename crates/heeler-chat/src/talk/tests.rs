@@ -724,6 +724,20 @@ fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
 }
 
 #[test]
+fn what_waits_to_be_said_is_told_to_who_leaves() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.say("two");
+    rig.say("three");
+    rig.shown();
+    rig.leave();
+    rig.is(1, JobState::Failed);
+    assert!(rig.talk().is_over());
+    let shown = rig.shown();
+    assert_eq!(shown[1..3], ["not sent: two", "not sent: three"], "{shown:?}");
+}
+
+#[test]
 fn a_turn_that_does_not_end_is_not_waited_for_longer_than_5_seconds() {
     let mut rig = Rig::new();
     rig.say("hi");

@@ -114,6 +114,15 @@ impl Talk {
         }
     }
 
+    /// Takes what the person said and nobody heard: whoever leaves is told.
+    pub(super) fn unsaid(&mut self) -> Vec<String> {
+        let asking = self.asking.take().map(|asking| (asking.text, asking.by));
+        let queue = self.queue.drain(..).map(|waiting| (waiting.text, waiting.by));
+        let words = asking.into_iter().chain(queue);
+        let words = words.filter(|(_, by)| *by == By::Person).map(|(text, _)| text);
+        words.chain(self.held.drain(..)).collect()
+    }
+
     pub(super) fn give_back_held(&mut self) {
         if !self.held.is_empty() {
             let lines = std::mem::take(&mut self.held).join("\n");
