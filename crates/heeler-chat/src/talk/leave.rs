@@ -145,7 +145,7 @@ impl Talk {
             id: Uuid::new_v4(),
             agent: about.agent().to_owned(),
             prompt: INSIGHTS_PROMPT.to_owned(),
-            session: SessionChoice::ForkOf(session, None),
+            session: SessionChoice::ForkOf(session, about.cut),
             model: about.model.clone(),
             attended: false,
         };

@@ -704,6 +704,21 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
 }
 
 #[test]
+fn a_turn_that_was_taken_back_teaches_nothing() {
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, JobState::Done);
+    }
+    rig.say("/undo");
+    rig.leave();
+    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
 fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
     let mut rig = Rig::new();
     rig.say("go");
