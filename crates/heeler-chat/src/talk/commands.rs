@@ -226,7 +226,8 @@ impl Talk {
             None => (about.session.clone(), about.cut),
         };
         // Its turns are known, and their jobs are the other's.
-        let turns = about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None });
+        let turns =
+            about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None, by_loop: None });
         let copy = crate::About {
             session,
             cut,

@@ -26,6 +26,10 @@ impl Talk {
         // Words that are in the transcript, and of whose job nothing is on record here.
         let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
         let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
+        let last_words = page.entries.iter().rev().find_map(|entry| {
+            let source = entry.source.as_ref().filter(|_| entry.role == Role::Assistant)?;
+            Some((source.job.clone(), entry.text()))
+        });
         let tail = page.entries.iter().rev().map(|entry| (entry.turn, is_undo(entry)));
         let tail: Vec<(Option<Uuid>, bool)> = tail.collect();
         let (entries, has_more) = (page.entries, page.has_more);
@@ -55,7 +59,13 @@ impl Talk {
                 "{job}, the last turn, is no longer on record: what is here is all of it."
             ));
         } else if let Some(job) = jobs.last().filter(|_| !is_undone) {
-            self.follow(job.clone(), By::Person)?;
+            let by_loop = self.book.about().turns.iter().rev().find_map(|asked| {
+                (asked.job.as_ref() == Some(job)).then_some(asked.by_loop).flatten()
+            });
+            self.follow(job.clone(), by_loop.map_or(By::Person, By::Loop))?;
+            // What it said before the session was cut off may be that it is done.
+            self.last_words =
+                last_words.filter(|(of, _)| of == job).map(|(_, it)| it).unwrap_or_default();
             // What is in the transcript is not told again.
             let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
             let tells_end = last.is_some_and(|entry| is_its(&entry) && row::tells_end(&entry));
@@ -76,7 +86,9 @@ impl Talk {
         }
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.asked(turn) {
-            Ok(Some(job)) => self.save(|about| about.turns.push(Asked { turn, job: Some(job) })),
+            Ok(Some(job)) => {
+                self.save(|about| about.turns.push(Asked { turn, job: Some(job), by_loop: None }))
+            }
             Ok(None) if age.is_some_and(|age| age > TURNS_KNOWN) => {
                 self.told("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
             }

@@ -573,6 +573,33 @@ fn loops_are_kept_and_rest_until_the_person_restarts_them() {
 }
 
 #[test]
+fn a_loops_turn_that_a_crash_cut_off_counts_once() {
+    let mut rig = Rig::new();
+    for task in ["a", "b", "c"] {
+        rig.say(&format!("/tasks add {task}"));
+    }
+    rig.say("/start");
+    // All was said before the crash, but for how it ended.
+    rig.said(1, 1, "TASK DONE");
+    for _ in 0..2 {
+        rig.crash();
+        rig.is(1, JobState::Done);
+        let done = rig.talk().book.about().tasks.iter().filter(|task| task.done).count();
+        assert_eq!(done, 1);
+    }
+    rig.pass(600);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 1, "it rests");
+    rig.say("/restart");
+    assert_eq!(rig.stage.calls().last().unwrap(), &format!("follow {} 0", job(2)));
+    rig.crash();
+    rig.said(2, 1, "TASK DONE");
+    rig.is(2, JobState::Done);
+    rig.shown();
+    rig.say("/tasks");
+    assert_eq!(rig.shown(), ["  1 [x] a\n  2 [x] b\n  3 [ ] c"]);
+}
+
+#[test]
 fn tasks_that_the_agent_adds_count_once_and_are_worked_through() {
     let mut rig = Rig::new();
     rig.say("plan");

@@ -190,8 +190,12 @@ impl Talk {
         let turn = Turn { id, agent, prompt, session, model, attended };
         match self.fleet.ask(&turn) {
             Ok(job) => {
+                let by_loop = match by {
+                    By::Person => None,
+                    By::Loop(at) => Some(at),
+                };
                 self.save(|about| {
-                    about.turns.push(Asked { turn: id, job: Some(job.clone()) });
+                    about.turns.push(Asked { turn: id, job: Some(job.clone()), by_loop });
                 });
                 self.fleet.watch_workers(&self.book.about().jobs());
                 if let Err(error) = self.follow(job, by) {
