@@ -235,6 +235,11 @@ impl Book {
         Ok(())
     }
 
+    /// Says whether the JSON file tells all that is known.
+    pub(crate) fn is_saved(&self) -> bool {
+        !self.is_changed
+    }
+
     /// Writes the JSON file if something came since it was; a session that was only looked at is left
     /// as it is.
     pub fn save_changes(&mut self) -> Result<(), BookError> {

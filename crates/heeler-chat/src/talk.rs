@@ -75,6 +75,9 @@ pub struct Talk {
     out: Vec<Shown>,
     /// What the disk has not taken yet.
     unwritten: VecDeque<(Speaker, Entry)>,
+    /// What a row told is not in the session's file yet: its entry comes after it, so that a crash between
+    /// does not lose it.
+    is_unsaved: bool,
     turn: Option<Running>,
     /// What is asked as soon as it is written.
     asking: Option<Asking>,
@@ -122,6 +125,7 @@ impl Talk {
             now,
             out: Vec::new(),
             unwritten: VecDeque::new(),
+            is_unsaved: false,
             turn: None,
             asking: None,
             unsent: None,
@@ -232,6 +236,10 @@ impl Talk {
     /// Sets the clock, and tries again what the disk did not take.
     fn at(&mut self, now: Timestamp) {
         self.now = now;
+        if self.is_unsaved && self.book.save_changes().is_err() {
+            return;
+        }
+        self.is_unsaved = false;
         while let Some((of, entry)) = self.unwritten.front() {
             if self.book.append(of, entry).is_err() {
                 return;
@@ -251,7 +259,7 @@ impl Talk {
         {
             worker.unseen += 1;
         }
-        if self.unwritten.is_empty() {
+        if self.unwritten.is_empty() && !self.is_unsaved {
             match self.book.append(&of, &entry) {
                 Ok(()) => return self.out.push(Shown::Entry { of, entry }),
                 Err(error) => {

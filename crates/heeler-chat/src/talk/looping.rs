@@ -196,7 +196,10 @@ impl Talk {
                 let task = number.and_then(|number| about.tasks.get_mut(number.wrapping_sub(1)));
                 task.into_iter().for_each(|task| task.done = true);
             });
+        } else {
+            return;
         }
+        self.is_unsaved = !self.book.is_saved();
     }
 
     pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<Source>) {

@@ -150,3 +150,28 @@ fn a_fork_that_the_disk_does_not_take_leaves_no_session_behind() {
     rig.say("/fork");
     assert_eq!(rig.shelf().list().unwrap().len(), before + 1);
 }
+
+#[test]
+fn tasks_that_could_not_be_saved_before_a_crash_are_taken_from_their_row() {
+    let added = || json!({"type": "system", "subtype": "tasks_added", "content": "added: a", "tasks": ["a"]});
+    for is_killed in [true, false] {
+        let mut rig = Rig::new();
+        rig.say("plan");
+        rig.shown();
+        rig.disk.has(Some(Trouble::NoFiles));
+        rig.row(1, 1, added());
+        assert!(rig.talk().is_stuck());
+        rig.disk.has(None);
+        if is_killed {
+            rig.crash();
+            rig.row(1, 1, added());
+        } else {
+            rig.pass(1);
+        }
+        assert_eq!(rig.shown().last().unwrap(), "System added: a");
+        rig.crash();
+        rig.shown();
+        rig.say("/tasks");
+        assert_eq!(rig.shown(), ["  1 [ ] a"]);
+    }
+}
