@@ -209,18 +209,20 @@ impl Talk {
         for text in self.unsaid() {
             self.farewell(format!("not sent: {text}"));
         }
+        if self.is_stuck() {
+            self.farewell(
+                "The disk did not take the last of it. A resumed session asks the agent's job.",
+            );
+        }
         let id = self.book.id().to_owned();
         match self.book.save_changes() {
             Ok(()) => {
                 self.farewell(format!("Session saved: {id}"));
                 self.farewell(format!("Resume: heeler --resume {id}"));
             }
-            Err(error) if self.is_stuck() => {
-                let told = "what the agent did meanwhile is taken from its job by";
-                self.farewell(format!("{error}; {told} heeler --resume {id}"));
-            }
             Err(error) => {
-                self.farewell(format!("{error}; the transcript is whole, heeler --resume {id}"));
+                let whole = if self.is_stuck() { "" } else { "the transcript is whole, " };
+                self.farewell(format!("{error}; {whole}heeler --resume {id}"));
             }
         }
         self.out.push(Shown::Left);
