@@ -67,7 +67,7 @@ fn a_conversation_in_lines_is_kept_and_goes_on_in_its_session() {
 #[test]
 fn a_session_goes_on_in_the_state_directory_that_it_was_begun_in() {
     let fleet = fleet(&[("lead", &scripted("{say: 'I heard {prompt}.'}"))]);
-    std::fs::create_dir(fleet.file("elsewhere")).unwrap();
+    fleet.run(&["start", "--until-idle", "-s", "elsewhere"]).ok();
     let begin = ["chat", "--no-insights", "-s", "elsewhere"];
     assert_eq!(talk(&fleet, &begin, "one\n").ok(), "I heard one.\n");
     let (id, _) = session(&fleet);
