@@ -23,24 +23,20 @@ impl Talk {
     pub(super) fn resume(&mut self) -> Result<(), BookError> {
         let page = self.book.older(&Speaker::Coordinator, None, PAGE_ENTRIES)?;
         self.marks.insert(Speaker::Coordinator, page.mark);
-        // Words that are in the transcript, and of whose job nothing is on record here.
-        let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
-        let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
-        let last_words = page.entries.iter().rev().find_map(|entry| {
-            let source = entry.source.as_ref().filter(|_| entry.role == Role::Assistant)?;
-            Some((source.job.clone(), entry.text()))
-        });
-        let tail = page.entries.iter().rev().map(|entry| (entry.turn, is_undo(entry)));
-        let tail: Vec<(Option<Uuid>, bool)> = tail.collect();
         let (entries, has_more) = (page.entries, page.has_more);
-        self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
+        let older = entries.clone();
+        self.out.push(Shown::Older { of: Speaker::Coordinator, entries: older, has_more });
+        // Words that are in the transcript, and of whose job nothing is on record here.
+        let unsure = entries.iter().rev().find(|entry| entry.turn.is_some());
         if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
-            self.find_turn(&entry);
+            self.find_turn(entry);
         }
-        // Nothing was asked since. What was not sent is no turn.
+        // The last turn begins there. What was not sent is none.
         let turns = &self.book.about().turns;
-        let is_turn = |turn: Option<Uuid>| turns.iter().any(|asked| Some(asked.turn) == turn);
-        let is_undone = tail.iter().take_while(|(turn, _)| !is_turn(*turn)).any(|(_, undo)| *undo);
+        let is_turn = |entry: &Entry| turns.iter().any(|asked| entry.turn == Some(asked.turn));
+        let begin = entries.iter().rposition(is_turn);
+        let tail = &entries[begin.unwrap_or_default()..];
+        let is_undone = tail.iter().any(is_undo);
         let jobs = self.book.about().jobs();
         let mut is_on_record = true;
         for job in &jobs {
@@ -63,13 +59,18 @@ impl Talk {
                 (asked.job.as_ref() == Some(job)).then_some(asked.by_loop).flatten()
             });
             self.follow(job.clone(), by_loop.map_or(By::Person, By::Loop))?;
-            // What it said before the session was cut off may be that it is done.
-            self.last_words =
-                last_words.filter(|(of, _)| of == job).map(|(_, it)| it).unwrap_or_default();
-            // What is in the transcript is not told again.
             let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
-            let tells_end = last.is_some_and(|entry| is_its(&entry) && row::tells_end(&entry));
-            self.turn.iter_mut().for_each(|turn| turn.tells_end = tells_end);
+            let said = tail.iter().filter(|entry| is_its(entry));
+            // What it said before the session was cut off may be that it is done.
+            let last_words = said.clone().rfind(|entry| entry.role == Role::Assistant);
+            self.last_words = last_words.map(Entry::text).unwrap_or_default();
+            let told = tail.iter().filter(|entry| entry.role == Role::User).map(Entry::text);
+            if let Some(turn) = &mut self.turn {
+                // What is in the transcript is not told again.
+                turn.tells_end = said.clone().next_back().is_some_and(row::tells_end);
+                turn.known.extend(told.clone());
+                turn.is_unsure = begin.is_some();
+            }
         }
         if !jobs.is_empty() {
             self.fleet.watch_workers(&jobs);

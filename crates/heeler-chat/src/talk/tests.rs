@@ -13,7 +13,7 @@ mod commands;
 mod disk;
 
 use super::*;
-use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
+use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, Unheard, WorkerFacts};
 
 /// What was asked of the fleet, and what it says next.
 #[derive(Default)]
@@ -21,6 +21,7 @@ struct Played {
     calls: Vec<String>,
     turns: Vec<(Uuid, JobId)>,
     refuses: Option<String>,
+    unheard: Option<Unheard>,
     sessions: Vec<SessionChoice>,
 }
 
@@ -95,9 +96,9 @@ impl Fleet for Stage {
         }))
     }
 
-    fn say(&mut self, job: &JobId, text: &str) -> Result<(), String> {
+    fn say(&mut self, job: &JobId, text: &str) -> Result<(), Unheard> {
         self.with(|played| played.calls.push(format!("say {job} {text}")));
-        Ok(())
+        self.with(|played| played.unheard.clone().map_or(Ok(()), Err))
     }
 
     fn answer(&mut self, job: &JobId, ask: &str, _: &Answer) -> Result<(), String> {
@@ -440,6 +441,36 @@ fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() 
     assert_eq!(rig.stage.calls(), [format!("cancel {job} false"), format!("cancel {job} true")]);
     rig.is(1, JobState::Failed);
     assert_eq!(rig.shown(), ["User one", "User three", "suggested: two", "System interrupted"]);
+}
+
+#[test]
+fn words_of_which_nobody_knows_whether_they_were_heard_are_said_once_and_kept_if_they_were() {
+    let heard = |text: &str| json!({"type": "system", "subtype": "user_input", "content": text});
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.row(1, 0, heard("one"));
+    rig.is(1, JobState::Running);
+    rig.shown();
+    rig.stage.with(|played| played.unheard = Some(Unheard::Unsure("no reply".to_owned())));
+    rig.say("two");
+    assert!(rig.shown()[0].contains("whether this was heard is not known"));
+    rig.row(1, 1, heard("two"));
+    assert_eq!(rig.shown(), ["User two"]);
+    rig.stage.with(|played| played.unheard = Some(Unheard::Refused("it ends".to_owned())));
+    rig.say("three");
+    // A crash after words were said and before they were kept.
+    rig.crash();
+    rig.row(1, 2, heard("one"));
+    rig.row(1, 3, heard("four"));
+    rig.is(1, JobState::Done);
+    assert_eq!(rig.shown(), ["User one | User two", "User four"]);
+    // Words that were not sent are of no turn.
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("five");
+    rig.crash();
+    rig.shown();
+    rig.row(1, 4, heard("one"));
+    assert_eq!(rig.shown(), [""; 0]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::command::{self, Command};
 use crate::row::{self, FAILED, INTERRUPTED, Prompts};
 use crate::{
     Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Source, Speaker, Turn,
+    Unheard,
 };
 
 /// Who began a turn.
@@ -28,9 +29,22 @@ pub(super) struct Running {
     pub(super) interrupts: u32,
     /// The transcript's last word of it is how it ended.
     pub(super) tells_end: bool,
+    /// What the transcript has of what the agent was told in it.
+    pub(super) known: Vec<String>,
+    /// The agent may have been told more.
+    pub(super) is_unsure: bool,
 }
 
 impl Running {
+    /// Says whether a row has words of the person's that the transcript lacks: whoever said them was cut
+    /// off before they were kept, or did not hear that they arrived.
+    fn is_news(&self, row: &Json) -> bool {
+        let first = |text: &str| text.trim().lines().next().unwrap_or_default().to_owned();
+        let is_said = row["subtype"] == "user_input" && row["synthetic"] != Json::Bool(true);
+        let heard = first(row["content"].as_str().unwrap_or_default());
+        self.is_unsure && is_said && !self.known.iter().any(|known| first(known) == heard)
+    }
+
     /// Says what the agent does, for the status line.
     pub(super) fn doing(&self) -> &str {
         &self.doing
@@ -134,13 +148,25 @@ impl Talk {
         if self.turn.is_none() && self.asking.is_none() {
             return self.start_turn(&text, By::Person);
         }
-        if let Some(turn) = &self.turn
+        if let Some(turn) = &mut self.turn
             && turn.state == JobState::Running
             && turn.interrupts == 0
-            && self.fleet.say(&turn.job, &text).is_ok()
         {
-            let entry = Entry::new(Role::User, text, self.now);
-            return self.keep(Speaker::Coordinator, entry);
+            match self.fleet.say(&turn.job, &text) {
+                Ok(()) => {
+                    turn.known.push(text.clone());
+                    let entry = Entry::new(Role::User, text, self.now);
+                    return self.keep(Speaker::Coordinator, entry);
+                }
+                // Said again it might be heard twice.
+                Err(Unheard::Unsure(why)) => {
+                    turn.is_unsure = true;
+                    return self.failed(format!(
+                        "whether this was heard is not known, it is shown if it was: {text} ({why})"
+                    ));
+                }
+                Err(Unheard::Refused(_)) => {}
+            }
         }
         self.queue.push_back(Waiting { text, by: By::Person });
     }
@@ -201,6 +227,7 @@ impl Talk {
                 if let Err(error) = self.follow(job, by) {
                     self.failed(format!("{error}"));
                 }
+                self.turn.iter_mut().for_each(|turn| turn.known.push(text.clone()));
             }
             Err(why) => {
                 // It has the turn's name: these words are not looked for again.
@@ -227,6 +254,8 @@ impl Talk {
             doing,
             interrupts: 0,
             tells_end: false,
+            known: Vec::new(),
+            is_unsure: false,
         });
         self.fleet.follow(&job, from);
         Ok(())
@@ -249,7 +278,11 @@ impl Talk {
             return;
         }
         *next = at + 1;
-        let prompts = if of == Speaker::Coordinator { Prompts::Known } else { Prompts::Told };
+        let is_news = |turn: &Running| turn.job == *job && turn.is_news(row);
+        let prompts = match of {
+            Speaker::Coordinator if !self.turn.as_ref().is_some_and(is_news) => Prompts::Known,
+            _ => Prompts::Told,
+        };
         if of == Speaker::Coordinator {
             self.take_tasks(job, at, row);
             let doing = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use");

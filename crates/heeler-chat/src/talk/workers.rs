@@ -4,7 +4,7 @@ use heeler_model::JobId;
 use uuid::Uuid;
 
 use super::Talk;
-use crate::{JobFacts, JobState, SessionChoice, Shown, Speaker, Turn, WorkerFacts};
+use crate::{JobFacts, JobState, SessionChoice, Shown, Speaker, Turn, Unheard, WorkerFacts};
 
 /// A worker of the conversation.
 pub(super) struct Worker {
@@ -122,9 +122,15 @@ impl Talk {
             return self.failed(format!("there is no worker `{name}`"));
         };
         if let Some(job) = worker.live_job().cloned() {
-            if let Err(why) = self.fleet.say(&job, text) {
-                self.failed(format!("{name}: {why}"));
-                self.out.push(Shown::Suggested(text.to_owned()));
+            match self.fleet.say(&job, text) {
+                Ok(()) => {}
+                Err(Unheard::Refused(why)) => {
+                    self.failed(format!("{name}: {why}"));
+                    self.out.push(Shown::Suggested(text.to_owned()));
+                }
+                Err(Unheard::Unsure(why)) => self.failed(format!(
+                    "{name}: whether this was heard is not known, it is shown if it was: {text} ({why})"
+                )),
             }
             return;
         }
