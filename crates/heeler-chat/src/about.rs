@@ -98,6 +98,9 @@ pub struct Asked {
     /// The job that it became, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
+    /// The loop that asked, by its place among them, until what came of it counts there.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub by_loop: Option<usize>,
 }
 
 /// How many entries a transcript has up to a place. It is a cache: what came since is counted.

@@ -235,10 +235,26 @@ impl Book {
         Ok(())
     }
 
+    /// Says whether the JSON file tells all that is known.
+    pub(crate) fn is_saved(&self) -> bool {
+        !self.is_changed
+    }
+
     /// Writes the JSON file if something came since it was; a session that was only looked at is left
     /// as it is.
     pub fn save_changes(&mut self) -> Result<(), BookError> {
         if self.is_changed { self.save(|_| ()) } else { Ok(()) }
+    }
+
+    /// Removes a draft: of a session that was never saved nothing stays.
+    pub fn discard(mut self) -> Result<(), BookError> {
+        drop(self.log.take());
+        let path = self.transcript()?;
+        let failed = |source| DiskError { action: "remove", path: path.clone(), source };
+        match self.disk.remove(&path) {
+            Err(error) if !is_missing(&error) => Err(failed(error).into()),
+            _ => Ok(()),
+        }
     }
 
     /// Closes the session.

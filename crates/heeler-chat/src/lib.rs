@@ -21,7 +21,9 @@ pub use book::{Book, BookError, EntryPage, Mark};
 pub use command::{COMMANDS, LOOP_INTERVAL_MAX, LOOP_INTERVAL_MIN, help};
 pub use entry::{Entry, Role, Source};
 pub use plan::{Loop, Task};
-pub use port::{AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
+pub use port::{
+    AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, Turn, Unheard, WorkerFacts,
+};
 pub use shelf::{Found, Listed, Named, Older, Opened, Shelf, ShelfError};
 pub use shown::{Question, Shown, Speaker, Status, Wish, WorkerChip};
 pub use talk::{AtExit, INSIGHTS_WAIT, LEAVE_WAIT, Manner, PAGE_ENTRIES, TURNS_KNOWN, Talk};

@@ -94,6 +94,15 @@ pub struct WorkerFacts {
     pub jobs: Vec<JobFacts>,
 }
 
+/// Why it is not certain that an agent heard something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unheard {
+    /// It has not, and will not.
+    Refused(String),
+    /// It may have: if so, a row tells it.
+    Unsure(String),
+}
+
 /// What a conversation hears.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Happened {
@@ -146,7 +155,7 @@ pub trait Fleet: Send {
     /// Returns the job of a turn, if it was asked.
     fn asked(&mut self, turn: Uuid) -> Result<Option<JobId>, String>;
     /// Says something more to an agent that is at work.
-    fn say(&mut self, job: &JobId, text: &str) -> Result<(), String>;
+    fn say(&mut self, job: &JobId, text: &str) -> Result<(), Unheard>;
     /// Answers what an agent asks.
     fn answer(&mut self, job: &JobId, ask: &str, answer: &Answer) -> Result<(), String>;
     /// Ends a job.

@@ -301,6 +301,21 @@ impl Shelf {
 
     /// Begins a session.
     pub fn create(&self, new: About, now: Timestamp) -> Result<Book, ShelfError> {
+        let (place, mut sheet, lock) = self.begin(new, now)?;
+        let bytes = sheet.write(Some(0), Inline::Moved);
+        let path = self.own.join(format!("{}{JSON}", place.id));
+        place_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
+            .map_err(BookError::Disk)?;
+        Ok(Book::open(place, sheet, lock, Arc::clone(&self.disk), Older::Migrate)?.book)
+    }
+
+    /// Begins a session that is none before it is saved: what is put into it first is whole by then.
+    pub fn draft(&self, new: About, now: Timestamp) -> Result<Book, ShelfError> {
+        let (place, sheet, lock) = self.begin(new, now)?;
+        Ok(Book::open(place, sheet, lock, Arc::clone(&self.disk), Older::Migrate)?.book)
+    }
+
+    fn begin(&self, new: About, now: Timestamp) -> Result<(Place, Sheet, LockFile), ShelfError> {
         create_folder(self.disk.as_ref(), &self.own).map_err(BookError::Disk)?;
         let about = About { created_at: new.created_at.or(Some(now)), ..new };
         for _ in 0..IDS_MAX {
@@ -311,14 +326,8 @@ impl Shelf {
                 continue;
             }
             let lock = self.lock(&id, now)?;
-            let mut sheet = Sheet::new(&id, about.clone());
-            let bytes = sheet.write(Some(0), Inline::Moved);
-            let path = self.own.join(format!("{id}{JSON}"));
-            place_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
-                .map_err(BookError::Disk)?;
-            let place = Place { id, own: self.own.clone(), foreign: None };
-            let disk = Arc::clone(&self.disk);
-            return Ok(Book::open(place, sheet, lock, disk, Older::Migrate)?.book);
+            let sheet = Sheet::new(&id, about);
+            return Ok((Place { id, own: self.own.clone(), foreign: None }, sheet, lock));
         }
         let source = std::io::Error::other("no id is free");
         Err(BookError::Disk(DiskError { action: "add to", path: self.own.clone(), source }).into())

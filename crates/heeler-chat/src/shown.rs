@@ -3,6 +3,7 @@
 use heeler_model::JobId;
 use heeler_model::run::{Answer, Ask};
 
+use crate::command::{self, Command};
 use crate::{Entry, JobState};
 
 /// Whose words they are: a transcript each.
@@ -159,4 +160,15 @@ pub enum Wish {
     /// Leaves, as nobody is there any more who could answer something (a closed terminal). However
     /// often it is told, it counts once.
     HangUp,
+}
+
+impl Wish {
+    /// Says whether it is a wish to leave, in whatever way: it is taken even where nothing else can be.
+    pub fn is_to_leave(&self) -> bool {
+        match self {
+            Wish::Leave | Wish::HangUp => true,
+            Wish::Say(line) => matches!(command::read(line), Some(Ok(Command::Exit))),
+            _ => false,
+        }
+    }
 }

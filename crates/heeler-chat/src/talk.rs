@@ -9,10 +9,11 @@
 mod commands;
 mod leave;
 mod looping;
+mod resume;
 mod turns;
 mod workers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use camino::Utf8PathBuf;
 use heeler_model::JobId;
@@ -20,10 +21,11 @@ use heeler_model::run::Answer;
 use jiff::Timestamp;
 
 pub use self::leave::{INSIGHTS_WAIT, LEAVE_WAIT};
-pub use self::turns::TURNS_KNOWN;
+pub use self::resume::TURNS_KNOWN;
 
 use self::leave::Leaving;
-use self::turns::{Running, Waiting};
+use self::resume::Unsent;
+use self::turns::{Asking, Running, Waiting};
 use self::workers::Worker;
 use crate::{
     Book, BookError, Entry, Fleet, Happened, Mark, Question, Role, Shelf, Shown, Speaker, Status,
@@ -73,7 +75,14 @@ pub struct Talk {
     out: Vec<Shown>,
     /// What the disk has not taken yet.
     unwritten: VecDeque<(Speaker, Entry)>,
+    /// What a row told is not in the session's file yet: its entry comes after it, so that a crash between
+    /// does not lose it.
+    is_unsaved: bool,
     turn: Option<Running>,
+    /// What is asked as soon as it is written.
+    asking: Option<Asking>,
+    /// What a session that was cut off may not have sent.
+    unsent: Option<Unsent>,
     queue: VecDeque<Waiting>,
     /// What was said while the session is copied to be ours.
     held: Vec<String>,
@@ -82,6 +91,8 @@ pub struct Talk {
     workers: Vec<Worker>,
     /// Whose jobs are followed.
     speakers: HashMap<JobId, Speaker>,
+    /// Jobs of the session that this one was forked from: what is still told of them is not for us.
+    left_behind: HashSet<JobId>,
     /// The next row of each.
     next_rows: HashMap<JobId, u64>,
     costs: HashMap<JobId, f64>,
@@ -114,12 +125,16 @@ impl Talk {
             now,
             out: Vec::new(),
             unwritten: VecDeque::new(),
+            is_unsaved: false,
             turn: None,
+            asking: None,
+            unsent: None,
             queue: VecDeque::new(),
             held: Vec::new(),
             last_words: String::new(),
             workers: Vec::new(),
             speakers: HashMap::new(),
+            left_behind: HashSet::new(),
             next_rows: HashMap::new(),
             costs: HashMap::new(),
             asks: Vec::new(),
@@ -135,12 +150,18 @@ impl Talk {
         Ok(talk)
     }
 
+    /// Tells the person something about the session, as what could not be read of it.
+    pub fn warn(&mut self, warning: String) {
+        self.failed(warning);
+    }
+
     /// Takes what is to be shown, in order.
     pub fn shown(&mut self) -> Vec<Shown> {
         std::mem::take(&mut self.out)
     }
 
-    /// Says whether the disk does not take what happened: nothing more should be handed in until it does.
+    /// Says whether the disk does not take what happened: nothing more should be handed in until it does,
+    /// but for wishes to leave.
     pub fn is_stuck(&self) -> bool {
         !self.unwritten.is_empty()
     }
@@ -183,6 +204,8 @@ impl Talk {
                     self.out.push(Shown::Delta { of, text });
                 }
             }
+            Happened::Asked { job, .. } if self.left_behind.contains(&job) => {}
+            Happened::Job(facts) if self.left_behind.contains(&facts.job) => {}
             Happened::Asked { job, ask } => {
                 let of = self.speakers.get(&job).cloned().unwrap_or(Speaker::Coordinator);
                 if !self.asks.iter().any(|known| known.ask.id == ask.id) {
@@ -213,6 +236,10 @@ impl Talk {
     /// Sets the clock, and tries again what the disk did not take.
     fn at(&mut self, now: Timestamp) {
         self.now = now;
+        if self.is_unsaved && self.book.save_changes().is_err() {
+            return;
+        }
+        self.is_unsaved = false;
         while let Some((of, entry)) = self.unwritten.front() {
             if self.book.append(of, entry).is_err() {
                 return;
@@ -220,6 +247,7 @@ impl Talk {
             let (of, entry) = self.unwritten.pop_front().expect("it was looked at");
             self.out.push(Shown::Entry { of, entry });
         }
+        self.ask_kept();
     }
 
     /// Keeps an entry, then shows it.
@@ -231,7 +259,7 @@ impl Talk {
         {
             worker.unseen += 1;
         }
-        if self.unwritten.is_empty() {
+        if self.unwritten.is_empty() && !self.is_unsaved {
             match self.book.append(&of, &entry) {
                 Ok(()) => return self.out.push(Shown::Entry { of, entry }),
                 Err(error) => {
@@ -337,6 +365,7 @@ impl Talk {
             cost_usd: self.costs.values().sum::<f64>() + 0.0,
             busy: match &self.turn {
                 Some(turn) => Some(turn.doing().to_owned()),
+                None if self.asking.is_some() => Some("waiting for the disk".to_owned()),
                 None => (!self.held.is_empty()).then(|| "copying the session".to_owned()),
             },
             queued: self.queue.len(),

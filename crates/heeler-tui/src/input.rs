@@ -110,9 +110,12 @@ impl Input {
         self.menu.is_some() || self.search.is_some()
     }
 
-    /// Replaces what is typed.
-    pub(crate) fn set(&mut self, text: &str) {
-        self.editor.set(&typed(text));
+    /// Puts a text before what is typed, on lines of its own.
+    pub(crate) fn suggest(&mut self, text: &str) {
+        let before = self.search.as_ref().map_or(self.editor.text(), |search| &search.before);
+        let gap = if before.is_empty() { "" } else { "\n" };
+        let text = format!("{}{gap}{before}", typed(text));
+        self.editor.set(&text);
         self.leave_modes();
     }
 

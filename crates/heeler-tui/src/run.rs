@@ -26,6 +26,9 @@ const AT_ONCE_MAX: usize = 1000;
 /// How often the time on the screen goes on while the agent works.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether somebody leaves who picks a session.
+const LEFT_EVERY: Duration = Duration::from_millis(100);
+
 /// With Ctrl: the program stops, and the shell has the terminal until `fg`.
 const STOP: KeyCode = KeyCode::Char('z');
 
@@ -174,11 +177,13 @@ where
 
 /// Lets a person pick a session; none if they leave. What somebody finds who looks into the sessions
 /// comes by `cards`, each with its place in the list; `seen` is told which of them is seen first.
+/// `is_left` says whether they leave by other means than the terminal, as by a signal.
 pub fn pick(
     terminal: &mut Terminal,
     picker: &mut Picker,
     cards: &Receiver<(usize, Card)>,
     seen: impl Fn(usize),
+    mut is_left: impl FnMut() -> bool,
     now: Timestamp,
 ) -> Option<String> {
     let mut wait = FRAME;
@@ -188,10 +193,13 @@ pub fn pick(
                 Ok((at, card)) => picker.put(at, card),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    wait = Duration::MAX;
+                    wait = LEFT_EVERY;
                     break;
                 }
             }
+        }
+        if is_left() {
+            return None;
         }
         terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
         seen(picker.first_seen());

@@ -127,7 +127,7 @@ impl Screen {
                 self.status = *status;
             }
             Shown::View(view) => self.look_at(view),
-            Shown::Suggested(text) => self.input.set(&text),
+            Shown::Suggested(text) => self.input.suggest(&text),
             Shown::Left => {}
         }
     }

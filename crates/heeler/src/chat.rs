@@ -7,10 +7,10 @@ mod plain;
 mod rules;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use heeler_chat::{Book, COMMANDS, Happened, Role, Shown, Speaker, Talk, Wish};
@@ -51,15 +51,23 @@ enum Input {
 pub(crate) struct Inputs {
     tell: Sender<Input>,
     inputs: Receiver<Input>,
+    /// What came while nothing could be taken.
+    late: VecDeque<Input>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl Inputs {
-    /// Takes what happens in the fleet, and makes every signal that ends a process a wish to leave.
-    pub(crate) fn new(happened: Receiver<Happened>) -> Outcome<Inputs> {
+    /// Makes every signal that ends a process a wish to leave.
+    pub(crate) fn new() -> Outcome<Inputs> {
         let (tell, inputs) = channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let (teller, count) = (tell.clone(), Arc::clone(&waiting));
+        on_signals(tell.clone())?;
+        let (late, waiting) = (VecDeque::new(), Arc::new(AtomicUsize::new(0)));
+        Ok(Inputs { tell, inputs, late, waiting })
+    }
+
+    /// Takes what happens in a fleet too.
+    pub(crate) fn hear(&self, happened: Receiver<Happened>) {
+        let (teller, count) = (self.tell.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
             for happened in happened {
                 while count.load(Ordering::Relaxed) >= HAPPENED_MAX {
@@ -71,8 +79,28 @@ impl Inputs {
                 }
             }
         });
-        on_signals(tell.clone())?;
-        Ok(Inputs { tell, inputs, waiting })
+    }
+
+    /// Says whether somebody wants to leave before there is a conversation.
+    pub(crate) fn is_left(&mut self) -> bool {
+        self.next_to_leave(Duration::ZERO).is_some()
+    }
+
+    /// Returns what came first, if something comes in time.
+    fn next(&mut self, wait: Duration) -> Option<Input> {
+        self.late.pop_front().or_else(|| self.inputs.recv_timeout(wait).ok())
+    }
+
+    /// Returns the next wish to leave, if one comes in time. All else stays for later.
+    fn next_to_leave(&mut self, wait: Duration) -> Option<Input> {
+        let until = Instant::now() + wait;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.inputs.recv_timeout(left).ok()? {
+                Input::Wish(wish) if wish.is_to_leave() => return Some(Input::Wish(wish)),
+                other => self.late.push_back(other),
+            }
+        }
     }
 }
 
@@ -106,9 +134,9 @@ fn on_signals(tell: Sender<Input>) -> std::io::Result<()> {
 }
 
 /// Holds a conversation in lines until it ends.
-pub(crate) fn in_lines(mut talk: Talk, inputs: Inputs) -> Outcome {
+pub(crate) fn in_lines(mut talk: Talk, mut inputs: Inputs) -> Outcome {
     let mut face = Plain::new(inputs.tell.clone());
-    run(&mut talk, &inputs, &mut |talk, is_line| {
+    run(&mut talk, &mut inputs, &mut |talk, is_line| {
         if is_line {
             face.heard();
         }
@@ -126,7 +154,7 @@ pub(crate) fn in_lines(mut talk: Talk, inputs: Inputs) -> Outcome {
 /// Holds a conversation on a screen until it ends.
 pub(crate) fn on_screen(
     mut talk: Talk,
-    inputs: Inputs,
+    mut inputs: Inputs,
     mut terminal: Terminal,
     history: Vec<String>,
     env: &BTreeMap<String, String>,
@@ -135,7 +163,7 @@ pub(crate) fn on_screen(
     let tell = inputs.tell.clone();
     let talking = std::thread::spawn(move || {
         let mut last_words = Vec::new();
-        run(&mut talk, &inputs, &mut |talk, _| {
+        run(&mut talk, &mut inputs, &mut |talk, _| {
             for shown in talk.shown() {
                 if let Shown::Leaving(text) = &shown {
                     last_words.push(text.clone());
@@ -204,34 +232,53 @@ fn files(typed: &str) -> Vec<String> {
 }
 
 /// Hands in what comes, and time, until the conversation is over.
-fn run(talk: &mut Talk, inputs: &Inputs, shows: &mut dyn FnMut(&mut Talk, bool)) {
+fn run(talk: &mut Talk, inputs: &mut Inputs, shows: &mut dyn FnMut(&mut Talk, bool)) {
     let mut next_tick = Instant::now() + TICK;
     shows(talk, false);
     while !talk.is_over() {
-        if talk.is_stuck() {
-            std::thread::sleep(STUCK_TICK);
-            talk.tick(place::now());
-            shows(talk, false);
-            continue;
-        }
-        let wait = next_tick.saturating_duration_since(Instant::now());
-        let heard = match inputs.inputs.recv_timeout(wait) {
-            Ok(Input::Wish(wish)) => {
+        let input = match talk.is_stuck() {
+            true => inputs.next_to_leave(STUCK_TICK),
+            false => inputs.next(next_tick.saturating_duration_since(Instant::now())),
+        };
+        let heard = match input {
+            Some(Input::Wish(wish)) => {
                 let is_line = matches!(wish, Wish::Say(_));
                 talk.wish(wish, place::now());
                 is_line
             }
-            Ok(Input::Happened(happened)) => {
+            Some(Input::Happened(happened)) => {
                 inputs.waiting.fetch_sub(1, Ordering::Relaxed);
                 talk.happened(happened, place::now());
                 false
             }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            None => {
                 talk.tick(place::now());
                 next_tick = Instant::now() + TICK;
                 false
             }
         };
         shows(talk, heard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_to_leave_is_heard_before_all_else_while_a_disk_takes_nothing() {
+        let mut inputs = Inputs::new().unwrap();
+        let line = || Wish::Say("hello".to_owned());
+        for wish in [line(), Wish::Interrupt, Wish::Leave] {
+            inputs.tell.send(Input::Wish(wish)).unwrap();
+        }
+        let wish = |input| match input {
+            Some(Input::Wish(wish)) => Some(wish),
+            _ => None,
+        };
+        assert_eq!(wish(inputs.next_to_leave(STUCK_TICK)), Some(Wish::Leave));
+        assert_eq!(wish(inputs.next_to_leave(Duration::ZERO)), None);
+        assert_eq!(wish(inputs.next(TICK)), Some(line()), "the others are not lost");
+        assert_eq!(wish(inputs.next(TICK)), Some(Wish::Interrupt));
     }
 }

@@ -1,5 +1,6 @@
 //! What commands do.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 
 use camino::Utf8PathBuf;
@@ -142,12 +143,14 @@ impl Talk {
         if self.book.about().session.is_none() {
             return self.failed("there is nothing to take back");
         }
-        // Turns that were taken back before are passed over.
+        // What was never sent is no turn. Turns that were taken back before are passed over.
+        let turns: HashSet<Uuid> = self.book.about().turns.iter().map(|asked| asked.turn).collect();
+        let is_turn = |entry: &Entry| entry.turn.is_some_and(|turn| turns.contains(&turn));
         let (mut passed, mut is_before) = (0_usize, false);
         let found = self.look_back(|entry| {
             if is_undo(entry) {
                 passed += 1;
-            } else if entry.role == Role::User && entry.turn.is_some() {
+            } else if entry.role == Role::User && is_turn(entry) {
                 is_before |= passed == 0;
                 passed = passed.saturating_sub(1);
             } else if is_before && passed == 0 && entry.role == Role::Assistant {
@@ -223,7 +226,8 @@ impl Talk {
             None => (about.session.clone(), about.cut),
         };
         // Its turns are known, and their jobs are the other's.
-        let turns = about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None });
+        let turns =
+            about.turns.iter().map(|asked| Asked { turn: asked.turn, job: None, by_loop: None });
         let copy = crate::About {
             session,
             cut,
@@ -235,28 +239,46 @@ impl Talk {
             insights: None,
             ..about.clone()
         };
-        let mut book = self.shelf.create(copy, self.now).map_err(|error| error.to_string())?;
+        let mut book = self.shelf.draft(copy, self.now).map_err(|error| error.to_string())?;
         let (mut messages, mut failed) = (0, None);
         let each = self.book.each(&Speaker::Coordinator, |entry| {
             messages += u64::from(entry.is_message());
             failed = book.append(&Speaker::Coordinator, &entry).err();
             failed.is_none() && at.is_none_or(|at| messages < at)
         });
-        if let Some(error) = each.err().or(failed) {
-            return Err(error.to_string());
+        // Saved last: a copy that is cut off before is no session.
+        let saved = each.and(failed.map_or(Ok(()), Err)).and_then(|()| book.save(|_| ()));
+        if let Err(error) = saved {
+            let left = book.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
+            return Err(format!("{error}{left}"));
         }
         let from = self.book.id().to_owned();
         std::mem::swap(&mut self.book, &mut book);
         if let Err(error) = book.close() {
             self.failed(format!("{error}"));
         }
-        self.workers.clear();
+        let workers = match self.workers.iter().any(super::Worker::is_at_work) {
+            true => " Its workers go on with it.",
+            false => "",
+        };
+        self.leave_jobs_behind();
         self.marks.clear();
         self.view = Speaker::Coordinator;
         self.out.push(Shown::Restarted);
         self.show_older(&Speaker::Coordinator);
-        self.note(format!("Forked from {from}, which stays as it is."));
+        self.note(format!("Forked from {from}, which stays as it is.{workers}"));
         Ok(())
+    }
+
+    /// What the jobs of the session before do, ask and cost is none of this one's.
+    fn leave_jobs_behind(&mut self) {
+        self.left_behind.extend(self.speakers.drain().map(|(job, _)| job));
+        self.next_rows.clear();
+        self.costs.clear();
+        self.asks.clear();
+        self.workers.clear();
+        self.messages = 0;
+        self.fleet.watch_workers(&[]);
     }
 
     /// Returns the message of a number, from 1 on.

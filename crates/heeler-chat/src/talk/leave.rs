@@ -44,10 +44,10 @@ impl Talk {
             }
             return self.left();
         }
-        self.give_back_held();
         let at_work = self.workers.iter().filter(|worker| worker.is_at_work()).count();
         match self.manner.at_exit {
-            AtExit::Ask if at_work > 0 && self.manner.attended => {
+            // On a disk that takes nothing no answer is heard.
+            AtExit::Ask if at_work > 0 && self.manner.attended && !self.is_stuck() => {
                 self.leaving = Some(Leaving { step: Step::Asking, until: Timestamp::MAX });
                 let workers = if at_work == 1 {
                     "1 worker is".to_owned()
@@ -137,15 +137,15 @@ impl Talk {
 
     /// Asks the agent what it has learned, in a copy of its conversation.
     fn learn(&mut self) {
-        let about = self.book.about();
-        let messages = self.messages;
-        let session = about.session.clone().filter(|_| self.manner.insights && messages > 0);
+        let (about, messages) = (self.book.about(), self.messages);
+        let is_asked = self.manner.insights && messages > 0 && !self.is_stuck();
+        let session = about.session.clone().filter(|_| is_asked);
         let Some(session) = session else { return self.left() };
         let turn = Turn {
             id: Uuid::new_v4(),
             agent: about.agent().to_owned(),
             prompt: INSIGHTS_PROMPT.to_owned(),
-            session: SessionChoice::ForkOf(session, None),
+            session: SessionChoice::ForkOf(session, about.cut),
             model: about.model.clone(),
             attended: false,
         };
@@ -206,6 +206,14 @@ impl Talk {
 
     /// Ends: everything is saved.
     fn left(&mut self) {
+        for text in self.unsaid() {
+            self.farewell(format!("not sent: {text}"));
+        }
+        if self.is_stuck() {
+            self.farewell(
+                "The disk did not take the last of it. A resumed session asks the agent's job.",
+            );
+        }
         let id = self.book.id().to_owned();
         match self.book.save_changes() {
             Ok(()) => {
@@ -213,7 +221,8 @@ impl Talk {
                 self.farewell(format!("Resume: heeler --resume {id}"));
             }
             Err(error) => {
-                self.farewell(format!("{error}; the transcript is whole, heeler --resume {id}"));
+                let whole = if self.is_stuck() { "" } else { "the transcript is whole, " };
+                self.farewell(format!("{error}; {whole}heeler --resume {id}"));
             }
         }
         self.out.push(Shown::Left);

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::Talk;
 use super::turns::By;
 use crate::plan::{LOOPS_MAX, REACHED, TASK_DONE, TASKS_MAX, says};
-use crate::{Loop, Source, Task};
+use crate::{About, Loop, Source, Task};
 
 /// The rows in which a run records what its agent did with the task list.
 const TASKS_ADDED: &str = "tasks_added";
@@ -71,6 +71,15 @@ impl Talk {
             Some(number) if at + 1 < number => By::Loop(at),
             _ => By::Person,
         };
+        let by = turn.by;
+        self.save(|about| {
+            about.turns.last_mut().into_iter().for_each(|asked| {
+                asked.by_loop = match by {
+                    By::Loop(at) => Some(at),
+                    By::Person => None,
+                };
+            });
+        });
     }
 
     pub(super) fn restart(&mut self, which: Option<usize>) {
@@ -134,7 +143,10 @@ impl Talk {
         let Some(one) = self.book.about().loops.get(at) else { return };
         let next_at = one.after(self.now);
         if one.goal.is_some() && says(&self.last_words, REACHED) {
-            self.save(|about| drop(about.loops.remove(at)));
+            self.save(|about| {
+                about.loops.remove(at);
+                counts(about);
+            });
             return self.note("The goal is reached: the loop has ended.");
         }
         let has_done_task = one.goal.is_none() && says(&self.last_words, TASK_DONE);
@@ -142,7 +154,10 @@ impl Talk {
             if has_done_task && let Some(task) = about.tasks.iter_mut().find(|task| !task.done) {
                 task.done = true;
             }
-            about.loops[at].next_at = Some(next_at);
+            counts(about);
+            // One that rests since the session was resumed goes on resting.
+            let next = &mut about.loops[at].next_at;
+            *next = next.map(|_| next_at);
         });
     }
 
@@ -151,7 +166,10 @@ impl Talk {
         if self.book.about().loops.get(at).is_none() {
             return;
         }
-        self.save(|about| about.loops[at].next_at = None);
+        self.save(|about| {
+            about.loops[at].next_at = None;
+            counts(about);
+        });
         self.note(format!(
             "Loop {} rests, since its turn did not end well; /restart goes on.",
             at + 1
@@ -178,7 +196,10 @@ impl Talk {
                 let task = number.and_then(|number| about.tasks.get_mut(number.wrapping_sub(1)));
                 task.into_iter().for_each(|task| task.done = true);
             });
+        } else {
+            return;
         }
+        self.is_unsaved = !self.book.is_saved();
     }
 
     pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<Source>) {
@@ -193,4 +214,9 @@ impl Talk {
         let tasks: Vec<Task> = texts.into_iter().take(room).map(task).collect();
         self.save(|about| about.tasks.extend(tasks));
     }
+}
+
+/// What came of the last turn counts with its loop: it is not counted again when the session is resumed.
+fn counts(about: &mut About) {
+    about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
 }

@@ -10,9 +10,10 @@ use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 mod commands;
+mod disk;
 
 use super::*;
-use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, WorkerFacts};
+use crate::{About, AgentCard, JobFacts, JobState, SessionChoice, Turn, Unheard, WorkerFacts};
 
 /// What was asked of the fleet, and what it says next.
 #[derive(Default)]
@@ -20,6 +21,7 @@ struct Played {
     calls: Vec<String>,
     turns: Vec<(Uuid, JobId)>,
     refuses: Option<String>,
+    unheard: Option<Unheard>,
     sessions: Vec<SessionChoice>,
 }
 
@@ -94,9 +96,9 @@ impl Fleet for Stage {
         }))
     }
 
-    fn say(&mut self, job: &JobId, text: &str) -> Result<(), String> {
+    fn say(&mut self, job: &JobId, text: &str) -> Result<(), Unheard> {
         self.with(|played| played.calls.push(format!("say {job} {text}")));
-        Ok(())
+        self.with(|played| played.unheard.clone().map_or(Ok(()), Err))
     }
 
     fn answer(&mut self, job: &JobId, ask: &str, _: &Answer) -> Result<(), String> {
@@ -116,7 +118,7 @@ impl Fleet for Stage {
     fn watch_workers(&mut self, _: &[JobId]) {}
 
     fn facts(&mut self, wanted: &JobId) -> Result<Option<JobFacts>, String> {
-        let count = self.with(|played| played.turns.len());
+        let count = self.with(|played| played.turns.len().max(played.sessions.len()));
         let number = (1..=count).find(|number| job(*number) == *wanted);
         Ok(number.map(|number| self.facts_of(number)))
     }
@@ -124,6 +126,7 @@ impl Fleet for Stage {
 
 struct Rig {
     temp: tempfile::TempDir,
+    disk: Arc<disk::Fillable>,
     stage: Stage,
     talk: Option<Talk>,
     now: Timestamp,
@@ -132,7 +135,8 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let temp = tempfile::tempdir().unwrap();
-        let mut rig = Rig { temp, stage: Stage::default(), talk: None, now: Timestamp::UNIX_EPOCH };
+        let (disk, stage) = (Arc::default(), Stage::default());
+        let mut rig = Rig { temp, disk, stage, talk: None, now: Timestamp::UNIX_EPOCH };
         let about = About { agent: Some("boss".to_owned()), ..About::default() };
         let book = rig.shelf().create(about, rig.now).unwrap();
         rig.begin(book, |_| {});
@@ -144,7 +148,7 @@ impl Rig {
     }
 
     fn shelf(&self) -> Shelf {
-        Shelf::new(self.folder().join("sessions"), Vec::new())
+        Shelf::new(self.folder().join("sessions"), Vec::new()).on(self.disk.clone())
     }
 
     fn begin(&mut self, book: Book, change: impl FnOnce(&mut Manner)) {
@@ -289,6 +293,34 @@ fn a_turn_that_was_cut_off_is_completed_from_where_the_transcript_ends() {
 }
 
 #[test]
+fn a_turn_whose_job_is_not_on_record_any_more_is_not_waited_for() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.stage.with(|played| (played.turns.clear(), played.sessions.clear()));
+    rig.stage.calls();
+    rig.crash();
+    assert!(rig.shown()[1].contains("is no longer on record"));
+    assert_eq!(rig.stage.calls(), [""; 0], "nobody follows it");
+    rig.say("two");
+    assert_eq!(rig.stage.calls()[..1], ["ask two"]);
+}
+
+#[test]
+fn another_agent_that_goes_on_with_a_session_gets_a_conversation_of_its_own() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.is(1, JobState::Done);
+    let take_over = |about: &mut About| {
+        (about.agent, about.session) = (Some("other".to_owned()), None);
+    };
+    rig.talk().book.save(take_over).unwrap();
+    rig.crash();
+    rig.is(1, JobState::Done);
+    rig.say("two");
+    assert_eq!(rig.stage.last_session(), SessionChoice::New);
+}
+
+#[test]
 fn words_that_were_kept_and_not_sent_are_offered_again() {
     let mut rig = Rig::new();
     rig.say("first");
@@ -302,6 +334,29 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
     let shown = rig.shown();
     assert_eq!(shown.last().unwrap(), "suggested: lost?");
     assert!(shown[1].contains("were not sent"), "{shown:?}");
+
+    rig.is(1, JobState::Done);
+    // The fleet may be at them: they are sent under their own name, which starts nothing twice.
+    rig.say("lost?");
+    let asked = rig.stage.with(|played| played.turns.last().map(|(turn, _)| *turn));
+    assert_eq!(asked, Some(Uuid::from_u128(9)));
+    rig.is(2, JobState::Done);
+    assert_eq!(rig.shown(), [""; 0], "they are in the transcript");
+    rig.say("lost?");
+    assert_eq!(rig.shown(), ["User lost?"]);
+}
+
+#[test]
+fn words_that_were_not_sent_and_are_changed_are_other_words() {
+    let mut rig = Rig::new();
+    let entry =
+        Entry { turn: Some(Uuid::from_u128(9)), ..Entry::new(Role::User, "lost?", rig.now) };
+    rig.talk().book.append(&Speaker::Coordinator, &entry).unwrap();
+    rig.crash();
+    rig.shown();
+    rig.say("lost");
+    assert_eq!(rig.shown(), ["User lost"]);
+    assert_ne!(rig.stage.with(|played| played.turns[0].0), Uuid::from_u128(9));
 }
 
 #[test]
@@ -334,6 +389,9 @@ fn a_turn_that_was_taken_back_stays_so_after_a_crash() {
     rig.said(1, 1, "done");
     rig.is(1, JobState::Done);
     rig.say("/undo");
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("not sent");
+    rig.stage.with(|played| played.refuses = None);
     rig.crash();
     rig.is(1, JobState::Done);
     rig.say("two");
@@ -383,6 +441,36 @@ fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() 
     assert_eq!(rig.stage.calls(), [format!("cancel {job} false"), format!("cancel {job} true")]);
     rig.is(1, JobState::Failed);
     assert_eq!(rig.shown(), ["User one", "User three", "suggested: two", "System interrupted"]);
+}
+
+#[test]
+fn words_of_which_nobody_knows_whether_they_were_heard_are_said_once_and_kept_if_they_were() {
+    let heard = |text: &str| json!({"type": "system", "subtype": "user_input", "content": text});
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.row(1, 0, heard("one"));
+    rig.is(1, JobState::Running);
+    rig.shown();
+    rig.stage.with(|played| played.unheard = Some(Unheard::Unsure("no reply".to_owned())));
+    rig.say("two");
+    assert!(rig.shown()[0].contains("whether this was heard is not known"));
+    rig.row(1, 1, heard("two"));
+    assert_eq!(rig.shown(), ["User two"]);
+    rig.stage.with(|played| played.unheard = Some(Unheard::Refused("it ends".to_owned())));
+    rig.say("three");
+    // A crash after words were said and before they were kept.
+    rig.crash();
+    rig.row(1, 2, heard("one"));
+    rig.row(1, 3, heard("four"));
+    rig.is(1, JobState::Done);
+    assert_eq!(rig.shown(), ["User one | User two", "User four"]);
+    // Words that were not sent are of no turn.
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("five");
+    rig.crash();
+    rig.shown();
+    rig.row(1, 4, heard("one"));
+    assert_eq!(rig.shown(), [""; 0]);
 }
 
 #[test]
@@ -441,6 +529,23 @@ fn undo_goes_on_from_before_the_last_turn() {
 }
 
 #[test]
+fn words_that_were_not_sent_are_no_turn_to_take_back() {
+    let mut rig = Rig::new();
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, JobState::Done);
+    }
+    rig.stage.with(|played| played.refuses = Some("the budget is spent".to_owned()));
+    rig.say("say 3");
+    rig.stage.with(|played| played.refuses = None);
+    rig.say("/undo");
+    rig.say("say 4");
+    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
 fn undo_after_undo_passes_over_what_was_taken_back() {
     let mut rig = Rig::new();
     let turn = |rig: &mut Rig, number: usize| {
@@ -496,6 +601,33 @@ fn loops_are_kept_and_rest_until_the_person_restarts_them() {
     assert!(rig.shown().iter().any(|line| line.contains("A loop was active here")));
     rig.say("/restart");
     assert_eq!(rig.stage.with(|played| played.turns.len()), 2);
+}
+
+#[test]
+fn a_loops_turn_that_a_crash_cut_off_counts_once() {
+    let mut rig = Rig::new();
+    for task in ["a", "b", "c"] {
+        rig.say(&format!("/tasks add {task}"));
+    }
+    rig.say("/start");
+    // All was said before the crash, but for how it ended.
+    rig.said(1, 1, "TASK DONE");
+    for _ in 0..2 {
+        rig.crash();
+        rig.is(1, JobState::Done);
+        let done = rig.talk().book.about().tasks.iter().filter(|task| task.done).count();
+        assert_eq!(done, 1);
+    }
+    rig.pass(600);
+    assert_eq!(rig.stage.with(|played| played.turns.len()), 1, "it rests");
+    rig.say("/restart");
+    assert_eq!(rig.stage.calls().last().unwrap(), &format!("follow {} 0", job(2)));
+    rig.crash();
+    rig.said(2, 1, "TASK DONE");
+    rig.is(2, JobState::Done);
+    rig.shown();
+    rig.say("/tasks");
+    assert_eq!(rig.shown(), ["  1 [x] a\n  2 [x] b\n  3 [ ] c"]);
 }
 
 #[test]
@@ -630,6 +762,21 @@ fn what_was_learned_is_written_before_the_end_and_a_second_signal_does_not_wait(
 }
 
 #[test]
+fn a_turn_that_was_taken_back_teaches_nothing() {
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    for turn in 1..=2 {
+        rig.say(&format!("say {turn}"));
+        rig.said(turn, 1, &format!("said {turn}"));
+        rig.is(turn, JobState::Done);
+    }
+    rig.say("/undo");
+    rig.leave();
+    let behind_1 = SessionChoice::ForkOf(rig.stage.session(1), Some(Uuid::from_u128(101)));
+    assert_eq!(rig.stage.last_session(), behind_1);
+}
+
+#[test]
 fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
     let mut rig = Rig::new();
     rig.say("go");
@@ -647,6 +794,20 @@ fn who_has_gone_is_asked_nothing_and_hurries_nobody() {
     assert_eq!(cancels, [format!("cancel {} false", job(1))], "the daemon has the worker");
     rig.is(1, JobState::Failed);
     assert!(rig.talk().is_over());
+}
+
+#[test]
+fn what_waits_to_be_said_is_told_to_who_leaves() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.say("two");
+    rig.say("three");
+    rig.shown();
+    rig.leave();
+    rig.is(1, JobState::Failed);
+    assert!(rig.talk().is_over());
+    let shown = rig.shown();
+    assert_eq!(shown[1..3], ["not sent: two", "not sent: three"], "{shown:?}");
 }
 
 #[test]

@@ -1,20 +1,16 @@
 //! Turns: what the person or a loop says to the agent, and what comes of it.
 
 use heeler_model::JobId;
-use jiff::SignedDuration;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::commands::is_undo;
-use super::{PAGE_ENTRIES, Talk};
+use super::Talk;
 use crate::command::{self, Command};
 use crate::row::{self, FAILED, INTERRUPTED, Prompts};
 use crate::{
     Asked, BookError, Entry, JobFacts, JobState, Role, SessionChoice, Shown, Source, Speaker, Turn,
+    Unheard,
 };
-
-/// How long a fleet knows for certain which turns it was asked.
-pub const TURNS_KNOWN: SignedDuration = SignedDuration::from_hours(24);
 
 /// Who began a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +28,35 @@ pub(super) struct Running {
     doing: String,
     pub(super) interrupts: u32,
     /// The transcript's last word of it is how it ended.
-    tells_end: bool,
+    pub(super) tells_end: bool,
+    /// What the transcript has of what the agent was told in it.
+    pub(super) known: Vec<String>,
+    /// The agent may have been told more.
+    pub(super) is_unsure: bool,
 }
 
 impl Running {
+    /// Says whether a row has words of the person's that the transcript lacks: whoever said them was cut
+    /// off before they were kept, or did not hear that they arrived.
+    fn is_news(&self, row: &Json) -> bool {
+        let first = |text: &str| text.trim().lines().next().unwrap_or_default().to_owned();
+        let is_said = row["subtype"] == "user_input" && row["synthetic"] != Json::Bool(true);
+        let heard = first(row["content"].as_str().unwrap_or_default());
+        self.is_unsure && is_said && !self.known.iter().any(|known| first(known) == heard)
+    }
+
     /// Says what the agent does, for the status line.
     pub(super) fn doing(&self) -> &str {
         &self.doing
     }
+}
+
+/// Words that are to be asked once their entry is on disk.
+pub(super) struct Asking {
+    /// [`Turn::id`].
+    id: Uuid,
+    text: String,
+    by: By,
 }
 
 /// What is said when the turn before is over.
@@ -49,65 +66,6 @@ pub(super) struct Waiting {
 }
 
 impl Talk {
-    /// Shows the tail of what is there, and follows what was under way when it was left.
-    pub(super) fn resume(&mut self) -> Result<(), BookError> {
-        let page = self.book.older(&Speaker::Coordinator, None, PAGE_ENTRIES)?;
-        self.marks.insert(Speaker::Coordinator, page.mark);
-        // Words that are in the transcript, and of whose job nothing is on record here.
-        let unsure = page.entries.iter().rev().find(|entry| entry.turn.is_some()).cloned();
-        let last = page.entries.iter().rfind(|entry| entry.source.is_some()).cloned();
-        let is_undone =
-            page.entries.iter().rev().take_while(|entry| entry.turn.is_none()).any(is_undo);
-        let (entries, has_more) = (page.entries, page.has_more);
-        self.out.push(Shown::Older { of: Speaker::Coordinator, entries, has_more });
-        if let Some(entry) = unsure.filter(|entry| entry.role == Role::User) {
-            self.find_turn(&entry);
-        }
-        let jobs = self.book.about().jobs();
-        for job in &jobs {
-            self.speakers.insert(job.clone(), Speaker::Coordinator);
-            if let Ok(Some(facts)) = self.fleet.facts(job) {
-                self.costs.extend(facts.cost_usd.map(|cost| (job.clone(), cost)));
-            }
-        }
-        // Only the last turn can have been cut off here: each begins when the one before is kept whole.
-        // One that was taken back was whole too, and nothing goes on from its session.
-        if let Some(job) = jobs.last().filter(|_| !is_undone) {
-            self.follow(job.clone(), By::Person)?;
-            // What is in the transcript is not told again.
-            let is_its = |entry: &Entry| entry.source.as_ref().is_some_and(|it| it.job == *job);
-            let tells_end = last.is_some_and(|entry| is_its(&entry) && row::tells_end(&entry));
-            self.turn.iter_mut().for_each(|turn| turn.tells_end = tells_end);
-        }
-        if !jobs.is_empty() {
-            self.fleet.watch_workers(&jobs);
-        }
-        self.resume_loops();
-        Ok(())
-    }
-
-    /// Looks what became of words that may not have been sent.
-    fn find_turn(&mut self, entry: &Entry) {
-        let Some(turn) = entry.turn else { return };
-        if self.book.about().turns.iter().any(|asked| asked.turn == turn) {
-            return;
-        }
-        let age = entry.at.map(|at| self.now.duration_since(at));
-        match self.fleet.asked(turn) {
-            Ok(Some(job)) => self.save(|about| about.turns.push(Asked { turn, job: Some(job) })),
-            Ok(None) if age.is_some_and(|age| age > TURNS_KNOWN) => {
-                self.told("whether your last words were sent is not known any more; `heeler jobs` lists what was done.");
-            }
-            Ok(None) => {
-                self.told("your last words were not sent: the program ended before. Enter sends them now.");
-                self.out.push(Shown::Suggested(entry.text()));
-            }
-            Err(why) => {
-                self.failed(format!("whether your last words were sent is not known: {why}"));
-            }
-        }
-    }
-
     /// Takes a line of the person's.
     pub(super) fn say(&mut self, line: &str) {
         if line.trim().is_empty() {
@@ -170,6 +128,15 @@ impl Talk {
         }
     }
 
+    /// Takes what the person said and nobody heard: whoever leaves is told.
+    pub(super) fn unsaid(&mut self) -> Vec<String> {
+        let asking = self.asking.take().map(|asking| (asking.text, asking.by));
+        let queue = self.queue.drain(..).map(|waiting| (waiting.text, waiting.by));
+        let words = asking.into_iter().chain(queue);
+        let words = words.filter(|(_, by)| *by == By::Person).map(|(text, _)| text);
+        words.chain(self.held.drain(..)).collect()
+    }
+
     pub(super) fn give_back_held(&mut self) {
         if !self.held.is_empty() {
             let lines = std::mem::take(&mut self.held).join("\n");
@@ -178,27 +145,64 @@ impl Talk {
     }
 
     fn say_to_agent(&mut self, text: String) {
-        let Some(turn) = &self.turn else { return self.start_turn(&text, By::Person) };
-        let (job, is_running) = (turn.job.clone(), turn.state == JobState::Running);
-        if is_running && turn.interrupts == 0 && self.fleet.say(&job, &text).is_ok() {
-            let entry = Entry::new(Role::User, text, self.now);
-            return self.keep(Speaker::Coordinator, entry);
+        if self.turn.is_none() && self.asking.is_none() {
+            return self.start_turn(&text, By::Person);
+        }
+        if let Some(turn) = &mut self.turn
+            && turn.state == JobState::Running
+            && turn.interrupts == 0
+        {
+            match self.fleet.say(&turn.job, &text) {
+                Ok(()) => {
+                    turn.known.push(text.clone());
+                    let entry = Entry::new(Role::User, text, self.now);
+                    return self.keep(Speaker::Coordinator, entry);
+                }
+                // Said again it might be heard twice.
+                Err(Unheard::Unsure(why)) => {
+                    turn.is_unsure = true;
+                    return self.failed(format!(
+                        "whether this was heard is not known, it is shown if it was: {text} ({why})"
+                    ));
+                }
+                Err(Unheard::Refused(_)) => {}
+            }
         }
         self.queue.push_back(Waiting { text, by: By::Person });
     }
 
-    /// Asks the agent. What the person said is kept first, under the name by which it is asked.
+    /// Asks the agent. What the person said is kept first, under the name by which it is asked. Words of
+    /// before that may be on their way have both already: by their name they are not heard twice.
     pub(super) fn start_turn(&mut self, text: &str, by: By) {
-        let id = Uuid::new_v4();
-        let entry = Entry { turn: Some(id), ..Entry::new(Role::User, text, self.now) };
-        self.keep(Speaker::Coordinator, entry);
+        let unsent = self.unsent.take().filter(|unsent| unsent.text == text.trim());
+        let id = unsent.as_ref().map_or_else(Uuid::new_v4, |unsent| unsent.turn);
+        if unsent.is_none() {
+            let entry = Entry { turn: Some(id), ..Entry::new(Role::User, text, self.now) };
+            self.keep(Speaker::Coordinator, entry);
+        }
+        self.asking = Some(Asking { id, text: text.to_owned(), by });
+        self.ask_kept();
+    }
+
+    /// Asks what is on disk. What is not yet waits: nobody hears words that a crash would lose.
+    pub(super) fn ask_kept(&mut self) {
+        if !self.is_stuck()
+            && self.leaving.is_none()
+            && let Some(asking) = self.asking.take()
+        {
+            self.ask(&asking);
+        }
+    }
+
+    fn ask(&mut self, asking: &Asking) {
+        let &Asking { id, ref text, by } = asking;
         self.last_words.clear();
         let about = self.book.about();
         let is_first = about.turns.is_empty();
         let learned = self.manner.learned.as_ref().filter(|_| is_first);
         let prompt = match learned {
             Some(learned) => format!("{text}\n\n(What earlier sessions have taught:\n{learned})"),
-            None => text.to_owned(),
+            None => text.clone(),
         };
         let session = match &about.session {
             None => SessionChoice::New,
@@ -212,20 +216,25 @@ impl Talk {
         let turn = Turn { id, agent, prompt, session, model, attended };
         match self.fleet.ask(&turn) {
             Ok(job) => {
+                let by_loop = match by {
+                    By::Person => None,
+                    By::Loop(at) => Some(at),
+                };
                 self.save(|about| {
-                    about.turns.push(Asked { turn: id, job: Some(job.clone()) });
+                    about.turns.push(Asked { turn: id, job: Some(job.clone()), by_loop });
                 });
                 self.fleet.watch_workers(&self.book.about().jobs());
                 if let Err(error) = self.follow(job, by) {
                     self.failed(format!("{error}"));
                 }
+                self.turn.iter_mut().for_each(|turn| turn.known.push(text.clone()));
             }
             Err(why) => {
                 // It has the turn's name: these words are not looked for again.
                 let entry = Entry::new(Role::System, format!("not sent: {why}"), self.now);
                 self.keep(Speaker::Coordinator, Entry { turn: Some(id), ..entry });
                 match by {
-                    By::Person => self.out.push(Shown::Suggested(text.to_owned())),
+                    By::Person => self.out.push(Shown::Suggested(text.clone())),
                     By::Loop(at) => self.loop_failed(at),
                 }
             }
@@ -233,7 +242,7 @@ impl Talk {
     }
 
     /// Follows a job of the agent from the first row that the transcript does not have.
-    fn follow(&mut self, job: JobId, by: By) -> Result<(), BookError> {
+    pub(super) fn follow(&mut self, job: JobId, by: By) -> Result<(), BookError> {
         let from = self.book.last_source(&Speaker::Coordinator, &job)?.map_or(0, |row| row + 1);
         self.speakers.insert(job.clone(), Speaker::Coordinator);
         self.next_rows.insert(job.clone(), from);
@@ -245,6 +254,8 @@ impl Talk {
             doing,
             interrupts: 0,
             tells_end: false,
+            known: Vec::new(),
+            is_unsure: false,
         });
         self.fleet.follow(&job, from);
         Ok(())
@@ -267,7 +278,11 @@ impl Talk {
             return;
         }
         *next = at + 1;
-        let prompts = if of == Speaker::Coordinator { Prompts::Known } else { Prompts::Told };
+        let is_news = |turn: &Running| turn.job == *job && turn.is_news(row);
+        let prompts = match of {
+            Speaker::Coordinator if !self.turn.as_ref().is_some_and(is_news) => Prompts::Known,
+            _ => Prompts::Told,
+        };
         if of == Speaker::Coordinator {
             self.take_tasks(job, at, row);
             let doing = row["tool_name"].as_str().filter(|_| row["type"] == "tool_use");
@@ -297,8 +312,11 @@ impl Talk {
             Some(turn) => turn.state = facts.state,
             None => return self.worker_job(facts),
         }
+        // A turn of before may be another agent's, which has a conversation of its own.
+        let about = self.book.about();
         if let Some(session) = &facts.session
-            && self.book.about().session.as_ref() != Some(session)
+            && facts.agent == about.agent()
+            && about.session.as_ref() != Some(session)
         {
             let session = session.clone();
             self.save(|about| {

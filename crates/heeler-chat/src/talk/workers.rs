@@ -4,7 +4,7 @@ use heeler_model::JobId;
 use uuid::Uuid;
 
 use super::Talk;
-use crate::{JobFacts, JobState, SessionChoice, Shown, Speaker, Turn, WorkerFacts};
+use crate::{JobFacts, JobState, SessionChoice, Shown, Speaker, Turn, Unheard, WorkerFacts};
 
 /// A worker of the conversation.
 pub(super) struct Worker {
@@ -52,6 +52,9 @@ impl Talk {
     /// Takes which workers there are; what is new in their transcripts is followed.
     pub(super) fn workers_are(&mut self, workers: Vec<WorkerFacts>) {
         for facts in workers {
+            if facts.jobs.iter().any(|job| self.left_behind.contains(&job.job)) {
+                continue;
+            }
             for job in &facts.jobs {
                 if let Some(cost) = job.cost_usd {
                     self.costs.insert(job.job.clone(), cost);
@@ -119,9 +122,15 @@ impl Talk {
             return self.failed(format!("there is no worker `{name}`"));
         };
         if let Some(job) = worker.live_job().cloned() {
-            if let Err(why) = self.fleet.say(&job, text) {
-                self.failed(format!("{name}: {why}"));
-                self.out.push(Shown::Suggested(text.to_owned()));
+            match self.fleet.say(&job, text) {
+                Ok(()) => {}
+                Err(Unheard::Refused(why)) => {
+                    self.failed(format!("{name}: {why}"));
+                    self.out.push(Shown::Suggested(text.to_owned()));
+                }
+                Err(Unheard::Unsure(why)) => self.failed(format!(
+                    "{name}: whether this was heard is not known, it is shown if it was: {text} ({why})"
+                )),
             }
             return;
         }

@@ -173,6 +173,16 @@ fn nothing_that_an_agent_says_steers_the_terminal() {
 }
 
 #[test]
+fn what_is_suggested_comes_before_what_is_typed() {
+    let mut rig = Rig::new(40, 8);
+    rig.screen.show(Shown::Suggested("first".to_owned()));
+    rig.keys(" words");
+    rig.screen.show(Shown::Suggested("not sent".to_owned()));
+    let wishes = rig.keys("!<Enter>");
+    assert_eq!(wishes, [Wish::Say("not sent\nfirst words!".to_owned())]);
+}
+
+#[test]
 fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
     let mut rig = Rig::new(60, 12);
     rig.screen.show(Shown::Status(Box::new(with_workers(status()))));

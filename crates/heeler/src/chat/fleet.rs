@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{
-    AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, TURNS_KNOWN, Turn,
+    AgentCard, Fleet, Happened, JobFacts, JobState, SessionChoice, TURNS_KNOWN, Turn, Unheard,
 };
 use heeler_engine::{Answer as Told, Command, Control, REQUESTS_KEPT};
 use heeler_model::config::{Agent, Loaded};
@@ -87,15 +87,20 @@ impl DaemonFleet {
     }
 
     /// Talks to the run that is at a job.
-    fn control(&mut self, job: &JobId, op: Op) -> Result<(), String> {
+    fn control(&mut self, job: &JobId, op: Op) -> Result<(), Unheard> {
+        let mut control = self.run_of(job).map_err(Unheard::Refused)?;
+        match control.ask(op) {
+            Ok(ReplyBody::Refused { reason }) => Err(Unheard::Refused(reason)),
+            Ok(_) => Ok(()),
+            // It was asked, and may only be slow to reply.
+            Err(error) => Err(Unheard::Unsure(chain(&error))),
+        }
+    }
+
+    fn run_of(&mut self, job: &JobId) -> Result<Control, String> {
         let runs = self.reader()?.runs_of_job(job).map_err(|error| chain(&error))?;
         let run = runs.last().ok_or_else(|| format!("{job} has not started yet"))?;
-        let asked = Control::of_run(&self.dir.run(run.id)).and_then(|mut it| it.ask(op));
-        match asked {
-            Ok(ReplyBody::Refused { reason }) => Err(reason),
-            Ok(_) => Ok(()),
-            Err(error) => Err(chain(&error)),
-        }
+        Control::of_run(&self.dir.run(run.id)).map_err(|error| chain(&error))
     }
 }
 
@@ -143,13 +148,15 @@ impl Fleet for DaemonFleet {
         Ok(answer.as_ref().and_then(job_of))
     }
 
-    fn say(&mut self, job: &JobId, text: &str) -> Result<(), String> {
+    fn say(&mut self, job: &JobId, text: &str) -> Result<(), Unheard> {
         self.control(job, Op::Message { text: text.to_owned() })
     }
 
     fn answer(&mut self, job: &JobId, ask: &str, answer: &Answer) -> Result<(), String> {
         let by = self.place.who();
-        self.control(job, Op::Answer { ask: ask.to_owned(), answer: answer.clone(), by })
+        let told =
+            self.control(job, Op::Answer { ask: ask.to_owned(), answer: answer.clone(), by });
+        told.map_err(|(Unheard::Refused(why) | Unheard::Unsure(why))| why)
     }
 
     fn cancel(&mut self, job: &JobId, now: bool) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_chat::{Happened, JobFacts};
+use heeler_chat::{Happened, JobFacts, JobState};
 use heeler_model::run::{Ask, RunState};
 use heeler_model::{JobId, RunId};
 use heeler_store::{Reader, StateDir};
@@ -87,6 +87,20 @@ pub(super) fn start(
 
 /// Nobody listens any more.
 struct Gone;
+
+/// What is known of a job of which there is no record.
+fn lost(job: &JobId) -> JobFacts {
+    JobFacts {
+        job: job.clone(),
+        agent: String::new(),
+        state: JobState::Failed,
+        reason: Some("it is no longer on record".to_owned()),
+        session: None,
+        cost_usd: None,
+        context_tokens: None,
+        model: None,
+    }
+}
 
 struct Follower {
     dir: StateDir,
@@ -251,8 +265,8 @@ impl Follower {
     /// Tells where the job is, unless that was the last word already.
     fn tell_facts(&mut self) -> Result<(), Gone> {
         let Ok(reader) = Reader::open(&self.dir) else { return Ok(()) };
-        let Ok(Some(job)) = reader.job(&self.job) else { return Ok(()) };
-        let mut known = facts(&reader, &job);
+        let Ok(found) = reader.job(&self.job) else { return Ok(()) };
+        let mut known = found.map_or_else(|| lost(&self.job), |job| facts(&reader, &job));
         // What is over is told when all rows are.
         if is_over(known.state) && !self.recorded {
             return Ok(());

@@ -76,13 +76,15 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
     let shelf = shelf(&env, &here)?;
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    // Before the terminal is another: whatever ends us then gives it back.
+    let mut inputs = chat::Inputs::new()?;
     let mut terminal = None;
     let resumed = match &args.resume {
         None => None,
         Some(Some(id)) => Some(id.clone()),
         Some(None) if on_screen => {
             let opened = terminal.insert(Terminal::open().map_err(anyhow::Error::from)?);
-            match pick(&shelf, opened, &env)? {
+            match pick(&shelf, opened, &mut inputs, &env)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
@@ -93,14 +95,11 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         true => Older::Keep,
         false => Older::Migrate,
     };
-    let (book, place) = match resumed {
+    let (book, warnings, place) = match resumed {
         Some(id) => {
             let opened = shelf.open(&id, place::now(), older).map_err(not_opened)?;
-            for warning in &opened.warnings {
-                output::note(warning)?;
-            }
             let place = place_of(global, &opened.book)?;
-            (adopted(opened.book, args, &place)?, place)
+            (adopted(opened.book, args, &place)?, opened.warnings, place)
         }
         None => {
             let place = Place::find(global)?;
@@ -111,7 +110,7 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
             about.agent = Some(agent);
             about.state_dir = Some(place.state_dir.clone());
             about.folder = Some(here.clone());
-            (shelf.create(about, place::now()).map_err(not_opened)?, place)
+            (shelf.create(about, place::now()).map_err(not_opened)?, Vec::new(), place)
         }
     };
     let manner = Manner {
@@ -124,10 +123,11 @@ pub(crate) fn run(global: &Global, args: &ChatArgs) -> Outcome {
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
     let (fleet, happened) = DaemonFleet::open(&place)?;
-    let inputs = chat::Inputs::new(happened)?;
+    inputs.hear(happened);
     let history = chat::history(&book);
     let talk = Talk::begin(shelf, book, Box::new(fleet), manner, place::now());
-    let talk = talk.map_err(anyhow::Error::from)?;
+    let mut talk = talk.map_err(anyhow::Error::from)?;
+    warnings.into_iter().for_each(|warning| talk.warn(warning));
     match on_screen {
         true => {
             let terminal = match terminal {
@@ -159,20 +159,40 @@ fn not_opened(error: ShelfError) -> Failure {
     Failure::new(code, error).hint("heeler --resume lists the sessions")
 }
 
-/// Finds the fleet that a session belongs to.
+/// Finds the fleet that a session belongs to: unless another is named, in the state directory that it
+/// was begun in.
 fn place_of(global: &Global, book: &Book) -> Outcome<Place> {
-    let folder = book.about().folder.clone().filter(|folder| folder.is_dir());
+    let about = book.about();
+    let folder = about.folder.clone().filter(|folder| folder.is_dir());
+    // A project that was moved has its state with it.
+    let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
     let mut global = global.clone();
     if global.config.is_none() {
         global.config = folder;
     }
-    Place::find(&global)
+    let place = Place::find(&global)?;
+    match state_dir.filter(|own| global.state_dir.is_none() && *own != place.state_dir) {
+        None => Ok(place),
+        Some(own) if own.is_dir() => {
+            global.state_dir = Some(own);
+            Place::find(&global)
+        }
+        Some(own) => {
+            let message = format!("the session's state directory {own} is gone");
+            let hint = format!("-s {} goes on with it there", place.state_dir);
+            Err(Failure::message(Code::Refused, message).hint(hint))
+        }
+    }
 }
 
-/// Gives a session of another program the agent that goes on with it.
+/// Gives a session the agent that goes on with it, and notes where.
 fn adopted(mut book: Book, args: &ChatArgs, place: &Place) -> Outcome<Book> {
     let known = book.about().agent.clone();
     if args.agent.is_none() && known.is_some() {
+        if book.about().state_dir.as_ref() != Some(&place.state_dir) {
+            let state_dir = Some(place.state_dir.clone());
+            book.take_over(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
+        }
         return Ok(book);
     }
     let agent = choose(&fleet::load(place)?, args.agent.as_deref())?;
@@ -237,13 +257,15 @@ fn learned(shelf: &Shelf, about: &About) -> Option<String> {
 fn pick(
     shelf: &Shelf,
     terminal: &mut Terminal,
+    inputs: &mut chat::Inputs,
     env: &std::collections::BTreeMap<String, String>,
 ) -> Outcome<Option<String>> {
     let named = shelf.names().map_err(not_opened)?;
     let mut picker = Picker::new(named.iter().map(unread).collect(), chat::theme(env));
     let glances = Glances::start(shelf, named);
     let look = |place| glances.look_first_at(place);
-    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, place::now()))
+    let is_left = || inputs.is_left();
+    Ok(heeler_tui::pick(terminal, &mut picker, &glances.cards, look, is_left, place::now()))
 }
 
 /// Lists the sessions where nobody can choose.

@@ -29,7 +29,7 @@ pub(crate) enum Course {
         /// When at the earliest.
         at: Timestamp,
     },
-    /// What came of it is on record.
+    /// What came of it is on record, or nothing of it is any more.
     Over,
     /// It is not over, and nobody cares for it.
     Alone,
@@ -40,9 +40,7 @@ pub(crate) fn follow(dir: StateDir, job: JobId, tell: SyncSender<Event>) {
     std::thread::spawn(move || {
         let (mut run, mut later, mut written, mut is_alone) = (None, None, Instant::now(), false);
         loop {
-            let Some(Look { is_over, run: last, later: put_off }) = look(&dir, &job) else {
-                return;
-            };
+            let Look { is_over, run: last, later: put_off } = look(&dir, &job);
             if put_off.is_some() && put_off != later {
                 later.clone_from(&put_off);
                 if put_off.is_some_and(|it| tell.send(Event::Course(it)).is_err()) {
@@ -85,11 +83,15 @@ struct Look {
     later: Option<Course>,
 }
 
-/// Looks at the record; `None` if it is gone.
-fn look(dir: &StateDir, job: &JobId) -> Option<Look> {
-    let Ok(reader) = Reader::open(dir) else { return Some(Look::default()) };
+/// Looks at the record. One that cannot be read now tells nothing new.
+fn look(dir: &StateDir, job: &JobId) -> Look {
+    let Ok(reader) = Reader::open(dir) else { return Look::default() };
     // The job first: a run that begins after it was read is seen the next time.
-    let status = reader.job(job).ok()??.head.status;
+    let status = match reader.job(job) {
+        Ok(Some(found)) => found.head.status,
+        Ok(None) => return Look { is_over: true, ..Look::default() },
+        Err(_) => return Look::default(),
+    };
     let run = reader.runs_of_job(job).unwrap_or_default().last().map(|run| run.id);
     let queued = match (status, run) {
         (JobStatus::Pending, Some(_)) => reader.queued(job).ok().flatten(),
@@ -99,5 +101,5 @@ fn look(dir: &StateDir, job: &JobId) -> Option<Look> {
         let reason = row.reason;
         row.not_before.map(|at| Course::Later { reason, at })
     });
-    Some(Look { is_over: status.is_final(), run, later })
+    Look { is_over: status.is_final(), run, later }
 }

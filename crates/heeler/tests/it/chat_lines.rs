@@ -65,6 +65,24 @@ fn a_conversation_in_lines_is_kept_and_goes_on_in_its_session() {
 }
 
 #[test]
+fn a_session_goes_on_in_the_state_directory_that_it_was_begun_in() {
+    let fleet = fleet(&[("lead", &scripted("{say: 'I heard {prompt}.'}"))]);
+    fleet.run(&["start", "--until-idle", "-s", "elsewhere"]).ok();
+    let begin = ["chat", "--no-insights", "-s", "elsewhere"];
+    assert_eq!(talk(&fleet, &begin, "one\n").ok(), "I heard one.\n");
+    let (id, _) = session(&fleet);
+    let resume = ["--resume", &id, "--no-insights"];
+    assert_eq!(talk(&fleet, &resume, "two\n").ok(), "I heard one.\nI heard two.\n");
+    assert!(!fleet.file(".heeler").exists(), "nothing was done elsewhere");
+
+    let file = format!("home/.heeler/sessions/{id}.json");
+    fleet.write(&file, &fleet.read(&file).replace("/elsewhere\"", "/nowhere\""));
+    let told = fleet.run(&["chat", "--resume", &id]).fails(5);
+    assert!(told.contains("nowhere is gone"), "{told}");
+    assert!(told.contains(".heeler goes on with it there"), "{told}");
+}
+
+#[test]
 fn what_an_agent_says_after_a_conversation_was_killed_is_there_when_it_is_resumed() {
     let steps = "{say: Before.}, {run: 'until [ -e go ]; do sleep 0.02; done'}, {say: After.}";
     let fleet = fleet(&[("lead", &scripted(steps))]);

@@ -1,6 +1,7 @@
 //! Sessions of `heeler chat` that are gone on with: by id, and from the list.
 
 use expect_test::expect;
+use rustix::process::Signal;
 
 use crate::chat_lines::session;
 use crate::chat_screen::{answered, chat, leave};
@@ -155,4 +156,16 @@ fn esc_leaves_the_list_and_gives_the_terminal_back() {
     pty.type_in(ESC);
     assert_eq!(pty.ended(), (Some(0), String::new()));
     pty.is_given_back();
+}
+
+#[test]
+fn a_signal_leaves_the_list_and_gives_the_terminal_back() {
+    let fleet = with_foreign();
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let mut pty = Pty::start(&fleet, &["--resume"]);
+        pty.shows("Resume a session (2 of 2)");
+        pty.signal(signal);
+        assert_eq!(pty.ended(), (Some(0), String::new()));
+        pty.is_given_back();
+    }
 }

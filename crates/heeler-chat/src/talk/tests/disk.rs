@@ -1,0 +1,177 @@
+//! Conversations on a disk that takes nothing for a while.
+
+use std::fs::File;
+use std::io;
+
+use camino::Utf8Path;
+use heeler_transcript::{Disk, OsDisk};
+
+use super::*;
+
+/// What a disk does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It takes no bytes.
+    Full,
+    /// It takes them, but makes no new file.
+    NoFiles,
+}
+
+/// A disk that can be full.
+#[derive(Debug, Default)]
+pub(super) struct Fillable {
+    trouble: Mutex<Option<Trouble>>,
+}
+
+impl Fillable {
+    fn has(&self, trouble: Option<Trouble>) {
+        *self.trouble.lock().unwrap() = trouble;
+    }
+
+    fn fails_by(&self, trouble: Trouble) -> io::Result<()> {
+        match *self.trouble.lock().unwrap() == Some(trouble) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Disk for Fillable {
+    fn create(&self, path: &Utf8Path) -> io::Result<File> {
+        self.fails_by(Trouble::NoFiles)?;
+        OsDisk.create(path)
+    }
+
+    fn create_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.create_folder(path)
+    }
+
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.fails_by(Trouble::Full)?;
+        OsDisk.write(file, bytes)
+    }
+
+    fn truncate(&self, file: &File, len: u64) -> io::Result<()> {
+        OsDisk.truncate(file, len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        OsDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+
+    fn remove(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn sync_folder(&self, path: &Utf8Path) -> io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+}
+
+#[test]
+fn words_are_sent_when_they_are_on_disk_and_not_before() {
+    let mut rig = Rig::new();
+    rig.disk.has(Some(Trouble::Full));
+    rig.say("one");
+    assert!(rig.talk().is_stuck());
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    rig.pass(1);
+    assert_eq!(rig.stage.calls(), [""; 0]);
+    rig.disk.has(None);
+    rig.pass(1);
+    assert_eq!(rig.stage.calls(), ["ask one", "follow job-2026-01-02-aaaa01 0"]);
+    assert_eq!(rig.shown().last().unwrap(), "User one");
+}
+
+#[test]
+fn a_conversation_whose_disk_takes_nothing_can_be_left() {
+    let mut rig = Rig::new();
+    rig.talk().manner.insights = true;
+    rig.say("one");
+    rig.is(1, JobState::Running);
+    let now = rig.now;
+    rig.talk().happened(worker(JobState::Running), now);
+    rig.disk.has(Some(Trouble::Full));
+    rig.said(1, 1, "Hi.");
+    assert!(rig.talk().is_stuck());
+    rig.shown();
+    rig.say("/exit");
+    assert!(!rig.talk().is_over(), "the turn is waited for");
+    rig.pass(5);
+    assert!(rig.talk().is_over());
+    let shown = rig.shown();
+    assert!(shown[0].starts_with("The disk did not take the last of it."), "{shown:?}");
+
+    rig.disk.has(None);
+    rig.crash();
+    rig.said(1, 1, "Hi.");
+    assert_eq!(rig.shown(), ["User one", "Assistant Hi."]);
+}
+
+#[test]
+fn wishes_to_leave_are_told_from_others() {
+    for wish in [Wish::Leave, Wish::HangUp, Wish::Say("/q".to_owned())] {
+        assert!(wish.is_to_leave(), "{wish:?}");
+    }
+    for wish in [Wish::Interrupt, Wish::Say("/exti".to_owned()), Wish::Say("q".to_owned())] {
+        assert!(!wish.is_to_leave(), "{wish:?}");
+    }
+}
+
+#[test]
+fn a_fork_that_the_disk_does_not_take_leaves_no_session_behind() {
+    let mut rig = Rig::new();
+    rig.say("one");
+    rig.said(1, 1, "Hi.");
+    rig.is(1, JobState::Done);
+    let before = rig.shelf().list().unwrap().len();
+    let transcripts = |rig: &Rig| {
+        let names = std::fs::read_dir(rig.folder().join("sessions")).unwrap();
+        let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".ndjson")).count()
+    };
+    for trouble in [Trouble::Full, Trouble::NoFiles] {
+        rig.disk.has(Some(trouble));
+        rig.shown();
+        rig.say("/fork");
+        assert!(!rig.shown().is_empty(), "it is told");
+        rig.disk.has(None);
+        assert_eq!(rig.shelf().list().unwrap().len(), before);
+        assert_eq!(transcripts(&rig), 1);
+    }
+    rig.say("/fork");
+    assert_eq!(rig.shelf().list().unwrap().len(), before + 1);
+}
+
+#[test]
+fn tasks_that_could_not_be_saved_before_a_crash_are_taken_from_their_row() {
+    let added = || json!({"type": "system", "subtype": "tasks_added", "content": "added: a", "tasks": ["a"]});
+    for is_killed in [true, false] {
+        let mut rig = Rig::new();
+        rig.say("plan");
+        rig.shown();
+        rig.disk.has(Some(Trouble::NoFiles));
+        rig.row(1, 1, added());
+        assert!(rig.talk().is_stuck());
+        rig.disk.has(None);
+        if is_killed {
+            rig.crash();
+            rig.row(1, 1, added());
+        } else {
+            rig.pass(1);
+        }
+        assert_eq!(rig.shown().last().unwrap(), "System added: a");
+        rig.crash();
+        rig.shown();
+        rig.say("/tasks");
+        assert_eq!(rig.shown(), ["  1 [ ] a"]);
+    }
+}
