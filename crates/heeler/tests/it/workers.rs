@@ -184,6 +184,32 @@ fn an_agent_goes_on_in_no_session_of_another_conversation() {
 }
 
 #[test]
+fn a_worker_leaves_the_session_that_its_agent_keeps_to_others() {
+    let steps = [
+        call("spawn_worker", "agent: coder, task: one"),
+        call("wait_for_worker", ""),
+        call("start_job", "agent: coder, prompt: two"),
+        call("wait_for_worker", "names: [coder-2]"),
+        call("list_workers", ""),
+    ];
+    let keeps = format!("{}\nsession: {{mode: persistent}}", coder());
+    let fleet = fleet(&[("lead", &scripted(&steps.join(", "))), ("coder", &keeps)]);
+    fleet.run(&["trigger", "coder", "-p", "mine"]).ok();
+    let said = fleet.run(&["trigger", "lead"]).ok();
+    assert!(said.contains("coder-1 is done (job-"), "{said}");
+    assert!(said.contains("is done; asked: two"), "{said}");
+    fleet.run(&["trigger", "coder", "-p", "again"]).ok();
+    let jobs = fleet.jobs();
+    let session = |prompt: &str| {
+        let job = jobs.iter().find(|job| job.prompt.as_deref() == Some(prompt)).unwrap();
+        job.head.session_id.clone().unwrap()
+    };
+    let kept = session("mine");
+    assert_eq!([session("two"), session("again")], [kept.clone(), kept.clone()]);
+    assert_ne!(session("one"), kept);
+}
+
+#[test]
 fn a_wait_goes_on_when_the_daemon_is_killed_and_another_comes() {
     let steps = [
         call("spawn_worker", "agent: coder, task: a long one"),
